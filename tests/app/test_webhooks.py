@@ -19,26 +19,26 @@ SECRET = "0123456789abcdef" * 3
 
 
 async def opened(
-    house: RestWorld, path: Path, url: str = HOOK, secret: str = SECRET, **settings: Any
+    world: RestWorld, path: Path, url: str = HOOK, secret: str = SECRET, **settings: Any
 ) -> ApprovalWebhook | None:
     (path / "secret").write_text(secret)
     config: Any = {"url": url, "secret_file": path / "secret"}
     chosen = Settings(approval_webhook=config, **settings)
-    async with open_webhook(chosen, house.store, house.control.gateway) as webhook:
+    async with open_webhook(chosen, world.store, world.control.gateway) as webhook:
         return webhook
 
 
 async def test_without_a_receiver_there_is_no_webhook() -> None:
     async with (
-        open_rest() as house,
-        open_webhook(Settings(), house.store, house.control.gateway) as webhook,
+        open_rest() as world,
+        open_webhook(Settings(), world.store, world.control.gateway) as webhook,
     ):
         assert webhook is None
 
 
 async def test_a_receiver_on_this_machine_may_be_reached_in_clear(tmp_path: Path) -> None:
-    async with open_rest() as house:
-        assert await opened(house, tmp_path, "http://127.0.0.1:9/") is not None
+    async with open_rest() as world:
+        assert await opened(world, tmp_path, "http://127.0.0.1:9/") is not None
 
 
 @pytest.mark.parametrize(
@@ -56,18 +56,18 @@ async def test_a_receiver_on_this_machine_may_be_reached_in_clear(tmp_path: Path
 async def test_an_unsafe_receiver_keeps_it_from_starting(
     tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
-    async with open_rest() as house:
+    async with open_rest() as world:
         with pytest.raises(StartRefused, match=message) as refused:
-            await opened(house, tmp_path, **options)
+            await opened(world, tmp_path, **options)
 
     assert SECRET not in str(refused.value)
 
 
 async def test_who_can_name_no_way_back_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with open_rest() as house:
+    async with open_rest() as world:
         with caplog.at_level(logging.WARNING):
-            await opened(house, tmp_path, listen="0.0.0.0:0")
-            await opened(house, tmp_path, listen="0.0.0.0:0", public_url="https://gate.example")
+            await opened(world, tmp_path, listen="0.0.0.0:0")
+            await opened(world, tmp_path, listen="0.0.0.0:0", public_url="https://gate.example")
 
     assert [one.message for one in caplog.records if "public_url" in one.message] == [
         "`approval_webhook` gets no URL to decide at: set `public_url`, where clients reach this gateway"

@@ -208,8 +208,8 @@ RESULT = {"role": "tool", "tool_call_id": "a", "content": "done"}
 @pytest.mark.parametrize(
     ("replies", "closing", "expected"),
     [
-        pytest.param([], "", [], id="nobody answered"),
-        pytest.param([], CLOSED, [SENT_], id="nobody answered in time"),
+        pytest.param([], "", [], id="no answer"),
+        pytest.param([], CLOSED, [SENT_], id="no answer in time"),
         pytest.param(
             [reply_of(content="yes", x=1)], "", [{**SENT_, "content": "yes", "x": 1}], id="answered"
         ),

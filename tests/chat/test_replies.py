@@ -109,7 +109,7 @@ def test_calls_are_read_whatever_the_finish_reason_says_and_their_other_fields_s
         pytest.param({}, "", "", id="nothing"),
     ],
 )
-def test_a_call_is_put_into_the_form_that_everybody_takes(
+def test_a_call_is_put_into_the_form_that_everyone_takes(
     sent: dict[str, Any], name: str, arguments: str
 ) -> None:
     reply = reply_with(sent | {"id": "c1"})

@@ -12,17 +12,17 @@ from tests.scenarios.gateway import Gateway, Site, running
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """The installation of a file's tests, with real servers to govern; a module may place more at first."""
-    site = Site(tmp_path_factory.mktemp("house"))
+    site = Site(tmp_path_factory.mktemp("site"))
     site.place(reference.filesystem(site), reference.memory(site), reference.git(site))
     return site
 
 
 @pytest.fixture(scope="module")
-def gateway(house: Site) -> Iterator[Gateway]:
+def gateway(world: Site) -> Iterator[Gateway]:
     """A real gateway, all of whose servers have told what they offer."""
-    with running(house) as gateway:
+    with running(world) as gateway:
         eventually(lambda: _are_listed(gateway), 120)
         yield gateway
 

@@ -1,4 +1,4 @@
-"""A real gateway with as many servers and tools as a large house has: what must stay quick is tried on it.
+"""A real gateway with as many servers and tools as a large world has: what must stay quick is tried on it.
 
 The servers are records of their own, each behind a URL of its own, served by one process.
 """

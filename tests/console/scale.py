@@ -1,4 +1,4 @@
-"""The console of a large house: 500 servers with 10,000 tools, and 100,000 events in the audit.
+"""The console of a large world: 500 servers with 10,000 tools, and 100,000 events in the audit.
 
 Where each page is, and what of it must be there before anyone would call it usable.
 """
@@ -79,7 +79,7 @@ def events(count: int) -> Iterator[AuditEvent]:
 
 
 @contextmanager
-def large_house(
+def large_world(
     root: Path, *, servers: int = SERVERS, tools: int = TOOLS, audited: int = EVENTS
 ) -> Iterator[Gateway]:
     """With a task, a profile and keys, its catalog complete and its audit taken in."""

@@ -17,9 +17,9 @@ HIDING = "harm\u202eless\u200b"
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """One that writes files, once someone has agreed."""
-    site = Site(tmp_path_factory.mktemp("house"))
+    site = Site(tmp_path_factory.mktemp("site"))
     asked = {"per_tool": {"write_file": "always"}}
     site.place({**reference.filesystem(site), "approval_policy": asked})
     return site

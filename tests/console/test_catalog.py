@@ -25,9 +25,9 @@ PICKED = ["git.git_log", "memory.read_graph"]
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """Five servers in as many categories. Writing a file needs an approval."""
-    site = Site(tmp_path_factory.mktemp("house"))
+    site = Site(tmp_path_factory.mktemp("site"))
     asked = {"per_tool": {"write_file": "always"}}
     site.place(
         {**reference.filesystem(site), "approval_policy": asked, "category": "Files", "tags": ["local"]},

@@ -13,14 +13,14 @@ from toolgate.audit.events import AuditEvent, TokensCounted
 
 
 @pytest.fixture(scope="module")
-def house(house: Site) -> Site:
+def world(world: Site) -> Site:
     """As after a week, in which a task was listed ten times a day."""
     now_ms = time.time_ns() // 1_000_000
     days: list[AuditEvent] = [
         TokensCounted(now_ms - day * DAY_MS, "reader", 10, 1_000, 9_000, 2, 70) for day in range(7)
     ]
-    write_audit(house, days)
-    return house
+    write_audit(world, days)
+    return world
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,6 +1,6 @@
-"""In a large house no page does more work than it shows: here with some of the servers, tools and events.
+"""In a large world no page does more work than it shows: here with some of the servers, tools and events.
 
-How many seconds pages take in a house of full size is measured by `make bench-console`.
+How many seconds pages take in a world of full size is measured by `make bench-console`.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, Request, expect
 
 from tests.console.browser import tab_on
 from tests.console.fleet import SERVERS, TOOLS
-from tests.console.scale import PLACES, large_house, open_place, type_into
+from tests.console.scale import PLACES, large_world, open_place, type_into
 from tests.scenarios.gateway import Gateway
 
 SHARE: Final = 0.12
@@ -55,8 +55,8 @@ class Traffic:
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    root = tmp_path_factory.mktemp("large") / "house"
-    with large_house(root, servers=int(SERVERS * 0.3), tools=int(TOOLS * 0.4), audited=2_000) as found:
+    root = tmp_path_factory.mktemp("large") / "site"
+    with large_world(root, servers=int(SERVERS * 0.3), tools=int(TOOLS * 0.4), audited=2_000) as found:
         yield found
 
 

@@ -11,16 +11,16 @@ from playwright.sync_api import Browser, Page, Route, expect
 from tests.console.browser import tab_on
 from tests.eventually import eventually
 from tests.scenarios.gateway import Gateway, Site
-from tests.upstream.oauth.authority import House, house_aside
+from tests.upstream.oauth.authority import OAuthWorld, world_aside
 
 SERVERS = "/admin/api/mcp/servers"
 
 
 @pytest.fixture(scope="module")
-def house(house: Site) -> Site:
+def world(world: Site) -> Site:
     """With a server that keeps a secret."""
-    house.place(house.stage("keeper", stdio={"env": {"API_TOKEN": "kept-as-it-is"}}, tags=["safe"]))
-    return house
+    world.place(world.stage("keeper", stdio={"env": {"API_TOKEN": "kept-as-it-is"}}, tags=["safe"]))
+    return world
 
 
 def environment_of(gateway: Gateway, server_id: str) -> Any:
@@ -68,8 +68,8 @@ def test_servers_are_found_by_what_they_are_and_the_view_can_be_passed_on(
 
 
 @pytest.mark.requirement("002-081", "002-082")
-def test_a_server_is_written_tried_and_saved(tab: Page, gateway: Gateway, house: Site) -> None:
-    launch = house.stage("fresh")["stdio"]
+def test_a_server_is_written_tried_and_saved(tab: Page, gateway: Gateway, world: Site) -> None:
+    launch = world.stage("fresh")["stdio"]
     tab.goto("/console/servers")
     tab.get_by_role("link", name="New server").click()
     tab.get_by_role("button", name="Test connection").click()
@@ -140,9 +140,9 @@ def test_what_others_save_meanwhile_joins_what_was_typed_and_secrets_stay(
 
 
 def test_a_file_of_another_program_is_taken_over_after_a_look_at_what_that_does(
-    tab: Page, gateway: Gateway, house: Site
+    tab: Page, gateway: Gateway, world: Site
 ) -> None:
-    launch = house.stage("any")["stdio"]
+    launch = world.stage("any")["stdio"]
     servers = {"One": launch, "Two": launch, "Bad": {"command": "true", "env": {"X": "***"}}}
     text = json.dumps({"mcpServers": servers}) + " // as it is on file"
     tab.goto("/console/servers")
@@ -173,13 +173,13 @@ def test_a_file_of_another_program_is_taken_over_after_a_look_at_what_that_does(
     assert gateway.http.get(f"{SERVERS}/one").status_code == 404
 
 
-def agreeing_at(house: House) -> Callable[[Route], None]:
+def agreeing_at(world: OAuthWorld) -> Callable[[Route], None]:
     """The page of an authorization server, where someone agrees at once."""
 
     def agree(route: Route) -> None:
         url = route.request.url
         (back,) = parse_qs(urlsplit(url).query)["redirect_uri"]
-        location = f"{back}?{urlencode(house.authority.negotiate(url))}"
+        location = f"{back}?{urlencode(world.authority.negotiate(url))}"
         route.fulfill(status=302, headers={"location": location})
 
     return agree
@@ -187,7 +187,7 @@ def agreeing_at(house: House) -> Callable[[Route], None]:
 
 def test_someone_logs_in_to_a_server_that_wants_it_and_out_again(browser: Browser, gateway: Gateway) -> None:
     with (
-        house_aside(deadline_s=600) as there,
+        world_aside(deadline_s=600) as there,
         tab_on(browser, gateway.url, friends=(there.authority.issuer,)) as tab,
     ):
         oauth = {"grant": "authorization_code", "client_id": "gateway"}

@@ -70,31 +70,31 @@ async def found(keeper: CatalogProjection, words: str) -> list[str]:
     return [hit.key for hit in await keeper.searching.search(words, limit=10)]
 
 
-async def rows_of(house: RestWorld, package_id: str) -> list[CatalogRow]:
-    return list(await house.store.catalog.rows(package_id))
+async def rows_of(world: RestWorld, package_id: str) -> list[CatalogRow]:
+    return list(await world.store.catalog.rows(package_id))
 
 
 @asynccontextmanager
-async def open_other(house: RestWorld) -> AsyncIterator[CatalogProjection]:
+async def open_other(world: RestWorld) -> AsyncIterator[CatalogProjection]:
     """A second keeper of the same table, as after a restart or on another replica."""
     other = CatalogProjection(
-        house.store,
-        house.control.gateway,
+        world.store,
+        world.control.gateway,
         searching=HybridIndex(),
         clock_ms=lambda: NOW_MS + 5,
-        artifacts=house.control.artifacts,
+        artifacts=world.control.artifacts,
     )
     async with other:
         yield other
 
 
 async def test_a_server_that_is_registered_is_in_the_catalog_and_is_found_by_its_words() -> None:
-    async with open_rest(net_of(fs=(READ, WRITE))) as house:
-        await house.seed(server=[stdio("fs", display_name="Files", category="数据", tags=["disk"])])
-        keeper = house.control.catalog
+    async with open_rest(net_of(fs=(READ, WRITE))) as world:
+        await world.seed(server=[stdio("fs", display_name="Files", category="数据", tags=["disk"])])
+        keeper = world.control.catalog
         await until(keeper, {"fs": ["read", "write"]})
 
-        (row, _) = await rows_of(house, "fs")
+        (row, _) = await rows_of(world, "fs")
         assert (row.package_name, row.category, row.tags, row.is_read_only, row.source) == (
             "Files",
             "数据",
@@ -102,69 +102,69 @@ async def test_a_server_that_is_registered_is_in_the_catalog_and_is_found_by_its
             True,
             "discovered",
         )
-        assert keeper.rows["fs"] == tuple(await rows_of(house, "fs"))
+        assert keeper.rows["fs"] == tuple(await rows_of(world, "fs"))
         assert await found(keeper, "read file") == ["fs.read", "fs.write"]
 
 
 async def test_another_list_replaces_the_rows_and_leaves_those_that_stay() -> None:
-    async with open_rest(net_of(fs=(READ, WRITE))) as house:
-        await house.seed(server=[stdio("fs")])
-        keeper = house.control.catalog
+    async with open_rest(net_of(fs=(READ, WRITE))) as world:
+        await world.seed(server=[stdio("fs")])
+        keeper = world.control.catalog
         await until(keeper, {"fs": ["read", "write"]})
-        house.net.servers["fs"].announce_tools(READ, definition("move", description="Rename"))
+        world.net.servers["fs"].announce_tools(READ, definition("move", description="Rename"))
         await until(keeper, {"fs": ["move", "read"]})
 
-        assert [row.tool_name for row in await rows_of(house, "fs")] == ["move", "read"]
+        assert [row.tool_name for row in await rows_of(world, "fs")] == ["move", "read"]
         assert await found(keeper, "write") == []
 
 
 async def test_words_about_a_server_are_taken_over_without_a_new_list() -> None:
-    async with open_rest(net_of(fs=(READ,))) as house:
-        await house.seed(server=[stdio("fs")])
-        await until(house.control.catalog, {"fs": ["read"]})
-        listed = len(house.net.servers["fs"].lists)
-        await house.seed(server=[stdio("fs", category="disk", tags=["a"], display_name="The files")])
-        await house.cataloged()
+    async with open_rest(net_of(fs=(READ,))) as world:
+        await world.seed(server=[stdio("fs")])
+        await until(world.control.catalog, {"fs": ["read"]})
+        listed = len(world.net.servers["fs"].lists)
+        await world.seed(server=[stdio("fs", category="disk", tags=["a"], display_name="The files")])
+        await world.cataloged()
 
-        (row,) = await rows_of(house, "fs")
+        (row,) = await rows_of(world, "fs")
         assert (row.category, row.tags, row.package_name) == ("disk", ("a",), "The files")
-        assert len(house.net.servers["fs"].lists) == listed
+        assert len(world.net.servers["fs"].lists) == listed
 
 
 async def test_a_server_that_is_removed_leaves_nothing() -> None:
-    async with open_rest(net_of(fs=(READ,), git=(WRITE,))) as house:
-        await house.seed(server=[stdio("fs"), stdio("git")])
-        keeper = house.control.catalog
+    async with open_rest(net_of(fs=(READ,), git=(WRITE,))) as world:
+        await world.seed(server=[stdio("fs"), stdio("git")])
+        keeper = world.control.catalog
         await until(keeper, {"fs": ["read"], "git": ["write"]})
-        assert (await house.ask("DELETE", "/admin/api/mcp/servers/fs")).status_code == 200
+        assert (await world.ask("DELETE", "/admin/api/mcp/servers/fs")).status_code == 200
         await until(keeper, {"git": ["write"]})
 
-        assert await rows_of(house, "fs") == []
+        assert await rows_of(world, "fs") == []
         assert await found(keeper, "read") == []
-        assert list(await house.store.catalog.made_from()) == ["git"]
+        assert list(await world.store.catalog.made_from()) == ["git"]
 
 
 async def test_of_a_server_that_was_never_listed_a_row_says_that_it_is_there() -> None:
     net = net_of(fs=(READ,))
     net.servers["fs"].on_list = _never
-    async with open_rest(net) as house:
-        await house.store.write([put(stdio("fs", display_name="Files"))], actor="ada")
-        await until(house.control.catalog, {"fs": [ALL_TOOLS]})
+    async with open_rest(net) as world:
+        await world.store.write([put(stdio("fs", display_name="Files"))], actor="ada")
+        await until(world.control.catalog, {"fs": [ALL_TOOLS]})
 
-        (row,) = await rows_of(house, "fs")
+        (row,) = await rows_of(world, "fs")
         assert (row.full_name, row.source, row.package_name) == ("fs.*", "legacy", "Files")
 
 
 async def test_what_was_listed_in_an_earlier_life_is_shown_until_the_server_is_listed_again() -> None:
     store = MemoryStore(lambda: NOW_MS)
-    async with open_rest(net_of(fs=(READ, WRITE)), store=store) as house:
-        await house.seed(server=[stdio("fs")])
-        await until(house.control.catalog, {"fs": ["read", "write"]})
-        before = await rows_of(house, "fs")
+    async with open_rest(net_of(fs=(READ, WRITE)), store=store) as world:
+        await world.seed(server=[stdio("fs")])
+        await until(world.control.catalog, {"fs": ["read", "write"]})
+        before = await rows_of(world, "fs")
     net = net_of(fs=(READ,))
     net.servers["fs"].on_list = _fails
-    async with open_rest(net, store=await copied(store)) as house:
-        keeper = house.control.catalog
+    async with open_rest(net, store=await copied(store)) as world:
+        keeper = world.control.catalog
         async with asyncio.timeout(DEADLINE_S):
             await keeper.indexed.wait()
             await keeper.make("fs")
@@ -172,45 +172,45 @@ async def test_what_was_listed_in_an_earlier_life_is_shown_until_the_server_is_l
         assert await found(keeper, "write") == ["fs.write"]
 
         # Words are taken over meanwhile.
-        await house.store.write([put(stdio("fs", category="disk"))], actor="ada")
+        await world.store.write([put(stdio("fs", category="disk"))], actor="ada")
         async with asyncio.timeout(DEADLINE_S):
             while [row.category for row in keeper.rows["fs"]] != ["disk", "disk"]:
                 await asyncio.sleep(0)
         net.servers["fs"].on_list = None
-        await house.control.gateway.servers.refresh("fs")
+        await world.control.gateway.servers.refresh("fs")
         await until(keeper, {"fs": ["read"]})
 
 
 async def test_a_server_that_became_another_is_not_shown_as_what_it_was() -> None:
-    async with open_rest(net_of(fs=(READ,))) as house:
-        await house.seed(server=[stdio("fs")])
-        await until(house.control.catalog, {"fs": ["read"]})
-        house.net.servers["fs"].on_list = _never
-        await house.store.write([put(stdio("fs", stdio={"command": "other"}))], actor="ada")
+    async with open_rest(net_of(fs=(READ,))) as world:
+        await world.seed(server=[stdio("fs")])
+        await until(world.control.catalog, {"fs": ["read"]})
+        world.net.servers["fs"].on_list = _never
+        await world.store.write([put(stdio("fs", stdio={"command": "other"}))], actor="ada")
 
-        await until(house.control.catalog, {"fs": [ALL_TOOLS]})
+        await until(world.control.catalog, {"fs": [ALL_TOOLS]})
 
 
 async def test_rows_that_are_made_of_the_same_are_not_made_again() -> None:
-    async with open_rest(net_of(fs=(READ,))) as house:
-        await house.seed(server=[stdio("fs")])
-        await until(house.control.catalog, {"fs": ["read"]})
-        before = await rows_of(house, "fs")
+    async with open_rest(net_of(fs=(READ,))) as world:
+        await world.seed(server=[stdio("fs")])
+        await until(world.control.catalog, {"fs": ["read"]})
+        before = await rows_of(world, "fs")
 
-        assert not await house.control.catalog.make("fs")
-        async with open_other(house) as other:
+        assert not await world.control.catalog.make("fs")
+        async with open_other(world) as other:
             assert names(other) == {"fs": ["read"]}  # before anything was looked at
             assert not await other.make("fs")
-        assert await rows_of(house, "fs") == before
+        assert await rows_of(world, "fs") == before
 
 
 async def test_replicas_take_over_what_the_others_make() -> None:
-    async with open_rest(net_of(fs=(READ,))) as house, open_other(house) as other:
-        await house.seed(server=[stdio("fs")])
+    async with open_rest(net_of(fs=(READ,))) as world, open_other(world) as other:
+        await world.seed(server=[stdio("fs")])
         await until(other, {"fs": ["read"]})
         row = CatalogRow(package_id="elsewhere", tool_name="far", description="Far away")
-        await house.store.catalog.replace("elsewhere", [row], made_from="another replica")
-        await house.store.write([put(stdio("elsewhere", enabled=False))], actor="ada")
+        await world.store.catalog.replace("elsewhere", [row], made_from="another replica")
+        await world.store.write([put(stdio("elsewhere", enabled=False))], actor="ada")
         async with asyncio.timeout(DEADLINE_S):
             while "elsewhere" not in other.rows:
                 await asyncio.sleep(0)
@@ -220,19 +220,19 @@ async def test_a_package_that_cannot_be_made_keeps_no_other_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("toolgate.govern.catalog_projection.RETRY_S", 0.01)
-    async with open_rest(net_of(a=(READ,), b=(READ,), c=(READ,))) as house:
-        replace, broken = house.store.catalog.replace, True
+    async with open_rest(net_of(a=(READ,), b=(READ,), c=(READ,))) as world:
+        replace, broken = world.store.catalog.replace, True
 
         async def failing(package_id: str, rows: Any, *, made_from: str) -> bool:
             if broken and package_id == "b":
                 raise RuntimeError("no such luck")
             return await replace(package_id, rows, made_from=made_from)
 
-        monkeypatch.setattr(house.store.catalog, "replace", failing)
-        await house.store.write([put(stdio(one)) for one in "abc"], actor="ada")
-        await until(house.control.catalog, {"a": ["read"], "c": ["read"]})
+        monkeypatch.setattr(world.store.catalog, "replace", failing)
+        await world.store.write([put(stdio(one)) for one in "abc"], actor="ada")
+        await until(world.control.catalog, {"a": ["read"], "c": ["read"]})
         broken = False
-        await until(house.control.catalog, {"a": ["read"], "b": ["read"], "c": ["read"]})
+        await until(world.control.catalog, {"a": ["read"], "b": ["read"], "c": ["read"]})
 
     assert "no such luck" in caplog.text
 
@@ -248,13 +248,13 @@ def manifest(version: str, *tools: bytes, **members: Any) -> bytes:
 
 
 async def publish(
-    house: RestWorld, directory: Path, version: str, content: bytes
+    world: RestWorld, directory: Path, version: str, content: bytes
 ) -> tuple[RecordWrite, RecordWrite]:
     """Keep a version of the package `fs`; the records that install it."""
     archive = directory / "archive"
     archive.write_bytes(content)
     sha256 = hashlib.sha256(content).hexdigest()
-    await house.control.artifacts.put("fs", version, archive, manifest=content, sha256=sha256)
+    await world.control.artifacts.put("fs", version, archive, manifest=content, sha256=sha256)
     ref = {"version": version, "sha256": sha256}
     source = "manifest" if b'"tools":[{' in content else "summary"
     package = {"package_id": "fs", **ref, "name": "Files", "schema_version": "v2", "source": source}
@@ -267,10 +267,10 @@ async def test_an_installed_package_is_in_the_catalog_before_its_server_was_ever
 ) -> None:
     net = net_of(fs=(READ,))
     net.servers["fs"].on_list = _never
-    async with open_rest(net) as house:
-        keeper = house.control.catalog
-        await house.store.write(
-            await publish(house, tmp_path, "1.0.0", manifest("1.0.0", READ, WRITE, category="disk")),
+    async with open_rest(net) as world:
+        keeper = world.control.catalog
+        await world.store.write(
+            await publish(world, tmp_path, "1.0.0", manifest("1.0.0", READ, WRITE, category="disk")),
             actor="ada",
         )
         await keeper.refresh_package("fs")
@@ -283,8 +283,8 @@ async def test_an_installed_package_is_in_the_catalog_before_its_server_was_ever
         summary = manifest("2.0.0", toolsSummary=[{"name": "move", "description": "Rename"}])
         document = {**msgspec.json.decode(summary), "manifestSchemaVersion": "legacy"}
         del document["tools"]
-        await house.store.write(
-            await publish(house, tmp_path, "2.0.0", msgspec.json.encode(document)), actor="ada"
+        await world.store.write(
+            await publish(world, tmp_path, "2.0.0", msgspec.json.encode(document)), actor="ada"
         )
         await keeper.refresh_package("fs")
         assert [(row.tool_name, row.source) for row in keeper.rows["fs"]] == [("move", "summary")]
@@ -292,13 +292,13 @@ async def test_an_installed_package_is_in_the_catalog_before_its_server_was_ever
 
 async def test_what_the_server_lists_counts_before_what_its_manifest_says(tmp_path: Path) -> None:
     other = definition("write", description="Write another way")
-    async with open_rest(net_of(fs=(READ, other))) as house:
-        await house.store.write(
-            await publish(house, tmp_path, "1.0.0", manifest("1.0.0", READ, WRITE)), actor="ada"
+    async with open_rest(net_of(fs=(READ, other))) as world:
+        await world.store.write(
+            await publish(world, tmp_path, "1.0.0", manifest("1.0.0", READ, WRITE)), actor="ada"
         )
-        await house.cataloged()
+        await world.cataloged()
 
-        assert [(row.tool_name, row.source) for row in house.control.catalog.rows["fs"]] == [
+        assert [(row.tool_name, row.source) for row in world.control.catalog.rows["fs"]] == [
             ("read", "manifest"),
             ("write", "discovered"),
         ]
@@ -308,52 +308,52 @@ async def test_a_server_that_was_taken_back_to_another_version_than_its_package_
     tmp_path: Path,
 ) -> None:
     net = net_of(fs=(READ,))
-    async with open_rest(net) as house:
-        await house.store.write(await publish(house, tmp_path, "2.0.0", manifest("2.0.0", READ)), actor="ada")
-        await house.cataloged()
-        earlier, _ = await publish(house, tmp_path, "1.0.0", manifest("1.0.0", WRITE))
+    async with open_rest(net) as world:
+        await world.store.write(await publish(world, tmp_path, "2.0.0", manifest("2.0.0", READ)), actor="ada")
+        await world.cataloged()
+        earlier, _ = await publish(world, tmp_path, "1.0.0", manifest("1.0.0", WRITE))
         net.servers["fs"].tools = (WRITE,)
-        await house.store.write([earlier], actor="ada")
+        await world.store.write([earlier], actor="ada")
 
-        await until(house.control.catalog, {"fs": ["write"]})
+        await until(world.control.catalog, {"fs": ["write"]})
 
 
 async def test_an_uninstalled_package_leaves_the_catalog_at_once(tmp_path: Path) -> None:
-    async with open_rest(net_of(fs=(READ,))) as house:
-        await house.store.write(await publish(house, tmp_path, "1.0.0", manifest("1.0.0", READ)), actor="ada")
-        await house.cataloged()
+    async with open_rest(net_of(fs=(READ,))) as world:
+        await world.store.write(await publish(world, tmp_path, "1.0.0", manifest("1.0.0", READ)), actor="ada")
+        await world.cataloged()
         removal = [RecordWrite(kind=kind, id="fs", body=None) for kind in ("server", "package")]
-        await house.store.write(removal, actor="ada")
-        await house.control.catalog.refresh_package("fs")
+        await world.store.write(removal, actor="ada")
+        await world.control.catalog.refresh_package("fs")
 
-        assert names(house.control.catalog) == {}
-        assert await rows_of(house, "fs") == []
+        assert names(world.control.catalog) == {}
+        assert await rows_of(world, "fs") == []
 
 
 async def test_a_package_without_its_manifest_is_shown_as_unknown(tmp_path: Path) -> None:
     net = net_of(fs=(READ,))
     net.servers["fs"].on_list = _never
-    async with open_rest(net) as house:
-        writes = await publish(house, tmp_path, "1.0.0", manifest("1.0.0", READ, toolsSummary=[]))
-        await house.control.artifacts.remove("fs", "1.0.0")
+    async with open_rest(net) as world:
+        writes = await publish(world, tmp_path, "1.0.0", manifest("1.0.0", READ, toolsSummary=[]))
+        await world.control.artifacts.remove("fs", "1.0.0")
         server, package = writes
         assert package.body is not None
         unknown = RecordWrite(kind="package", id="fs", body={**package.body, "source": "summary"})
-        await house.store.write([server, unknown], actor="ada")
-        await house.control.catalog.refresh_package("fs")
+        await world.store.write([server, unknown], actor="ada")
+        await world.control.catalog.refresh_package("fs")
 
-        assert names(house.control.catalog) == {"fs": [ALL_TOOLS]}
+        assert names(world.control.catalog) == {"fs": [ALL_TOOLS]}
 
 
 @pytest.mark.requirement("004-22")
 async def test_backfill_goes_through_all_in_batches_and_makes_nothing_twice() -> None:
     tools = {f"s{n}": (READ,) for n in range(5)}
-    async with open_rest(net_of(**tools)) as house:
-        await house.seed(server=[stdio(server_id) for server_id in tools])
-        await house.cataloged()
+    async with open_rest(net_of(**tools)) as world:
+        await world.seed(server=[stdio(server_id) for server_id in tools])
+        await world.cataloged()
         for server_id in ("s1", "s3"):
-            await house.store.catalog.remove(server_id)
-        keeper = house.control.catalog
+            await world.store.catalog.remove(server_id)
+        keeper = world.control.catalog
         async with asyncio.timeout(DEADLINE_S):
             while len(keeper.rows) > 3:
                 await asyncio.sleep(0)
@@ -361,7 +361,7 @@ async def test_backfill_goes_through_all_in_batches_and_makes_nothing_twice() ->
         cursor = ""
         while not seen or cursor:
             path = f"/admin/api/catalog/backfill?limit=2{cursor and f'&cursor={cursor}'}"
-            seen.append(await house.post(path))
+            seen.append(await world.post(path))
             cursor = seen[-1]["next_cursor"]
 
         assert [(one["done"], one["total"], one["failed"]) for one in seen] == [
@@ -371,4 +371,4 @@ async def test_backfill_goes_through_all_in_batches_and_makes_nothing_twice() ->
         ]
         assert sum(one["changed"] for one in seen) == 2
         assert names(keeper) == {server_id: ["read"] for server_id in tools}
-        assert (await house.post("/admin/api/catalog/backfill"))["changed"] == 0
+        assert (await world.post("/admin/api/catalog/backfill"))["changed"] == 0

@@ -74,23 +74,23 @@ async def test_the_catalog_takes_in_and_finds_thousands_of_tools(tmp_path: Path)
     ids = [f"s{n:03}" for n in range(SERVERS)]
     for n, server_id in enumerate(ids):
         net.servers[server_id].tools = tools(n)
-    async with open_rest(net) as house, open_sqlite_store(tmp_path / "registry.db", lambda: 0) as store:
-        await house.seed(server=[stdio(server_id) for server_id in ids])
-        await house.cataloged()
+    async with open_rest(net) as world, open_sqlite_store(tmp_path / "registry.db", lambda: 0) as store:
+        await world.seed(server=[stdio(server_id) for server_id in ids])
+        await world.cataloged()
         # All is listed by now, and to be taken into an empty table.
         keeper = CatalogProjection(
             store,
-            house.control.gateway,
+            world.control.gateway,
             searching=HybridIndex(),
             clock_ms=lambda: 0,
-            artifacts=house.control.artifacts,
+            artifacts=world.control.artifacts,
         )
         async with measuring(f"{SERVERS * TOOLS} tools taken in"), keeper:
             for server_id in ids:
                 await keeper.make(server_id)
         assert len(await store.catalog.rows()) == SERVERS * TOOLS
         assert keeper.searching.groups() == set(ids)
-        await _search(house.control)
+        await _search(world.control)
 
 
 async def _search(control: Control) -> None:

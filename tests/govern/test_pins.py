@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.registry.memory_store import MemoryStore
-from tests.surfaces.mcp.house import open_house
+from tests.surfaces.mcp.mcp_world import open_mcp_world
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from toolgate.errors import InvalidRequest, StorageFailed
 from toolgate.govern.changes.history import roll_back_pin
@@ -171,10 +171,13 @@ async def test_a_pin_that_others_write_meanwhile_is_tried_again_a_bounded_number
 async def test_what_cannot_be_stored_is_stored_later() -> None:
     store = await contended()
     net = MemoryNet(git=MemoryServer(tools=(definition("log"),)))
-    async with open_house(net, record("git", allowed_tools=("*",))) as house, asyncio.TaskGroup() as tasks:
-        house.apply(pins={"git": Pin(server_id="git", tools={"log": A})})
+    async with (
+        open_mcp_world(net, record("git", allowed_tools=("*",))) as world,
+        asyncio.TaskGroup() as tasks,
+    ):
+        world.apply(pins={"git": Pin(server_id="git", tools={"log": A})})
         store.failures = 4
-        keeping = tasks.create_task(follow_pins(store, house.gateway, gap_s=0, retry_s=0))
+        keeping = tasks.create_task(follow_pins(store, world.gateway, gap_s=0, retry_s=0))
         async with asyncio.timeout(60):
             while "changed" not in (await MemoryStore.get(store, "pin", "git")).body:  # type: ignore[union-attr]
                 await asyncio.sleep(0)

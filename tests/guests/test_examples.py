@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.guests.built import build, compiled, example
-from tests.surfaces.openai.chat_house import upstream
-from tests.surfaces.wasm.task_house import TaskHouse, open_task_house
+from tests.surfaces.openai.chat_world import upstream
+from tests.surfaces.wasm.guest_world import GuestWorld, open_guest_world
 from tests.upstream.memory_link import Handler, Json, MemoryNet, MemoryServer, definition, record, text_result
 from tests.upstream.scripted_model import Reply as ChatOutput
 from tests.upstream.scripted_model import ScriptedModel, calls, scripted_model, text
@@ -38,11 +38,11 @@ class Ran:
         self.log = [line.text for line in log if line.stream == "log"]
 
 
-async def run(house: TaskHouse, name: str, *args: str, given: str = "", directory: Path) -> Ran:
+async def run(world: GuestWorld, name: str, *args: str, given: str = "", directory: Path) -> Ran:
     one = GuestRun(
         job(
             compiled(example(name), directory),
-            house.context(),
+            world.context(),
             args=("task", *args),
             input_=given.encode(),
         )
@@ -84,23 +84,23 @@ def servers() -> MemoryNet:
 
 
 @asynccontextmanager
-async def house() -> AsyncIterator[TaskHouse]:
+async def world() -> AsyncIterator[GuestWorld]:
     """A task with three servers."""
     named = ("one", "files", "time")
     records = [record(server_id, allowed_tools=("*",)) for server_id in named]
-    async with open_task_house(servers(), *records, config={"default_server_ids": list(named)}) as opened:
+    async with open_guest_world(servers(), *records, config={"default_server_ids": list(named)}) as opened:
         yield opened
 
 
 @asynccontextmanager
-async def house_with_model(*script: ChatOutput) -> AsyncIterator[tuple[TaskHouse, ScriptedModel]]:
-    async with scripted_model(*script, strict=True) as model, house() as opened:
-        opened.house.apply(chat_upstreams={"main": upstream(model.url)})
+async def world_with_model(*script: ChatOutput) -> AsyncIterator[tuple[GuestWorld, ScriptedModel]]:
+    async with scripted_model(*script, strict=True) as model, world() as opened:
+        opened.world.apply(chat_upstreams={"main": upstream(model.url)})
         yield opened, model
 
 
 async def test_a_model_calls_a_function_of_the_guest(tmp_path: Path) -> None:
-    async with house_with_model(calls(("add", '{"a": 7, "b": 35}')), text("It is 42.")) as (opened, model):
+    async with world_with_model(calls(("add", '{"a": 7, "b": 35}')), text("It is 42.")) as (opened, model):
         ran = await run(opened, "chat_with_tool", "m", given="What is 7 + 35?\n", directory=tmp_path)
 
     assert (ran.code, ran.out, ran.err, ran.log) == (0, "It is 42.\n", "", ['{"sum":42}'])
@@ -109,7 +109,7 @@ async def test_a_model_calls_a_function_of_the_guest(tmp_path: Path) -> None:
 
 
 async def test_a_chat_that_fails_says_so_on_standard_error(tmp_path: Path) -> None:
-    async with house() as opened:
+    async with world() as opened:
         ran = await run(opened, "chat_with_tool", "unknown", given="Hello?\n", directory=tmp_path)
 
     assert (ran.code, ran.out) == (1, "")
@@ -117,7 +117,7 @@ async def test_a_chat_that_fails_says_so_on_standard_error(tmp_path: Path) -> No
 
 
 async def test_a_server_is_listed_and_called(tmp_path: Path) -> None:
-    async with house() as opened:
+    async with world() as opened:
         ran = await run(
             opened, "mcp_direct", "time", "get_current_time", given='{"timezone": "UTC"}', directory=tmp_path
         )
@@ -129,7 +129,7 @@ async def test_a_server_is_listed_and_called(tmp_path: Path) -> None:
 
 async def test_a_large_result_is_fetched_by_one_call(tmp_path: Path) -> None:
     """WAS-8"""
-    async with house() as opened:
+    async with world() as opened:
         ran = await run(opened, "mcp_direct", "one", "large", directory=tmp_path)
 
     assert json.loads(ran.out.splitlines()[1])["content"][0]["text"] == LARGE
@@ -137,7 +137,7 @@ async def test_a_large_result_is_fetched_by_one_call(tmp_path: Path) -> None:
 
 
 async def test_what_the_task_has_not_is_a_number_with_its_reason(tmp_path: Path) -> None:
-    async with house() as opened:
+    async with world() as opened:
         no_server = await run(opened, "mcp_direct", "other", "any", directory=tmp_path)
         no_tool = await run(opened, "mcp_direct", "time", "any", directory=tmp_path)
 
@@ -148,7 +148,7 @@ async def test_what_the_task_has_not_is_a_number_with_its_reason(tmp_path: Path)
 
 
 async def test_the_files_of_a_directory_are_summarised(tmp_path: Path) -> None:
-    async with house_with_model(text("Closed, but lit.")) as (opened, model):
+    async with world_with_model(text("Closed, but lit.")) as (opened, model):
         ran = await run(opened, "summarize", "files", "m", given="/papers\n", directory=tmp_path)
 
     assert (ran.code, ran.out, ran.err) == (0, "Closed, but lit.\n", "")
@@ -161,7 +161,7 @@ async def test_the_files_of_a_directory_are_summarised(tmp_path: Path) -> None:
 
 
 async def test_a_guest_in_assemblyscript_calls_a_tool(tmp_path: Path) -> None:
-    async with house() as opened:
+    async with world() as opened:
         ran = await run(opened, "what_time", directory=tmp_path)
 
     assert (ran.code, ran.err) == (0, "")
@@ -173,7 +173,7 @@ async def test_a_c_guest_narrows_its_descriptor(tmp_path: Path) -> None:
     source = tmp_path / "narrowed.c"
     shutil.copy(Path(__file__).with_name(source.name), source)
     module = compiled(build(source, "--target=wasm32-wasi"), tmp_path)
-    async with house() as opened, Slots(ALL_FUNCTIONS, max_guests=1) as slots:
+    async with world() as opened, Slots(ALL_FUNCTIONS, max_guests=1) as slots:
         args = ("task", "files", "read_text_file", "list_directory")
         ending = await slots.run(GuestRun(job(module, opened.context(), args=args)))
 

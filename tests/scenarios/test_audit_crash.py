@@ -32,7 +32,7 @@ WITHIN_S = 240.0
 
 
 @dataclass
-class House:
+class McpWorld:
     """A gateway that is killed and started again, at the same address."""
 
     site: Site
@@ -56,36 +56,36 @@ class House:
 
 
 @pytest.fixture
-def house(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def world(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpWorld]:
     spied = tmp_path_factory.mktemp("calls") / "executed"
     with ExitStack() as stack:
         remote = stack.enter_context(open_tally_http(f"log={spied}"))
         site.place(tally_child(site, "child", f"log={spied}"), remote.record(site, "remote"))
         gateway = stack.enter_context(running(site))
         wait_listed(gateway, "child", "remote")
-        yield House(site, stack, spied, gateway)
+        yield McpWorld(site, stack, spied, gateway)
 
 
-async def play(house: House) -> None:
-    clients = crowd_of(house.gateway.address, TOOLS, size=CLIENTS)
+async def play(world: McpWorld) -> None:
+    clients = crowd_of(world.gateway.address, TOOLS, size=CLIENTS)
     async with asyncio.timeout(WITHIN_S * KILLS), open_crowd(clients) as crowd:
         for number in range(KILLS):
             await crowd.all_get(1 + number % 5)
-            await asyncio.to_thread(house.kill)
+            await asyncio.to_thread(world.kill)
         await crowd.all_get(1)
 
 
 @pytest.mark.soak
 def test_sto_10_whatever_is_killed_when_each_executed_call_is_on_record_with_its_arguments(
-    house: House,
+    world: McpWorld,
 ) -> None:
-    uvloop.run(play(house))
-    ran = executed(house.spied)
-    house.kill()
-    lines = house.lines()
+    uvloop.run(play(world))
+    ran = executed(world.spied)
+    world.kill()
+    lines = world.lines()
     starts = {one["seq"]: one for one in lines if one["type"] == "start"}
     ends = [one for one in lines if one["type"] == "call" and "start" in one]
-    verified = run([COMMAND, "audit", "verify", "--data", str(house.site.data), "--json"])
+    verified = run([COMMAND, "audit", "verify", "--data", str(world.site.data), "--json"])
     begun = Counter(one["arguments"]["text"] for one in starts.values() if one["tool"] in ("echo", "slow"))
     outcomes = Counter(one["outcome"] for one in ends)
     _log.info("%d kills, %d executed, %d begun, ended as %s", KILLS + 1, len(ran), len(starts), outcomes)
@@ -93,7 +93,7 @@ def test_sto_10_whatever_is_killed_when_each_executed_call_is_on_record_with_its
     assert {text: begun[text] for text in ran if begun[text] != 1} == {}
     assert Counter(one["start"] for one in ends) == Counter(starts.keys())
     assert [one["seq"] for one in lines] == [*range(1, len(lines) + 1)]
-    eventually_equal(house.indexed, [one["seq"] for one in lines if one["type"] == "call"], WITHIN_S)
+    eventually_equal(world.indexed, [one["seq"] for one in lines if one["type"] == "call"], WITHIN_S)
     assert (verified.code, verified.json["breaks"]) == (0, [])
     assert outcomes["unknown"] > 0
     assert {one["code"] for one in ends if one["outcome"] == "unknown"} == {"gateway_ended"}

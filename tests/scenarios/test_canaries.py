@@ -24,7 +24,7 @@ from tests.scenarios.gossip import Gossip, open_gossip
 from tests.scenarios.in_process import cli
 from tests.scenarios.test_own_logins import Person
 from tests.scenarios.test_sse import connected
-from tests.upstream.oauth.authority import House, house_aside
+from tests.upstream.oauth.authority import OAuthWorld, world_aside
 
 pytestmark = pytest.mark.xdist_group("scenario-canaries")
 
@@ -66,7 +66,7 @@ class Place:
 
     gateway: Gateway
     gossip: Gossip
-    house: House
+    world: OAuthWorld
     keys: list[str] = field(default_factory=list)
     """The secrets of keys, which their creation tells, once."""
     texts: dict[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Place:
 
     def leaking(self) -> dict[str, str]:
         """Every text with a secret in it."""
-        secrets = [MARK, *self.keys, *self.house.authority.valid, self._signing_key()]
+        secrets = [MARK, *self.keys, *self.world.authority.valid, self._signing_key()]
         return {what: text for what, text in self.texts.items() if any(one in text for one in secrets)}
 
     def _signing_key(self) -> str:
@@ -106,7 +106,7 @@ def settings(site: Site, gossip: Gossip) -> dict[str, str]:
     }
 
 
-def records(site: Site, gossip: Gossip, house: House) -> Iterator[Json]:
+def records(site: Site, gossip: Gossip, world: OAuthWorld) -> Iterator[Json]:
     """Servers with a secret in each of their fields."""
     env = {
         "API_TOKEN": canary("variable"),
@@ -123,11 +123,11 @@ def records(site: Site, gossip: Gossip, house: House) -> Iterator[Json]:
     yield remote(site, "environ", url=f"{gossip.url}/mcp", auth_ref="NAMED_IN_ENVIRON")
     yield remote(site, "closed", url=f"{gossip.url}/closed?token={canary('refused-query')}", headers=headers)
     yield remote(site, "dead", url=f"http://127.0.0.1:9/?sig={canary('unreachable-query')}", headers=headers)
-    oauth = {"client_id": "gateway", "issuer": house.authority.issuer}
+    oauth = {"client_id": "gateway", "issuer": world.authority.issuer}
     there = {**oauth, "grant": "authorization_code"}
     machine = {**oauth, "grant": "client_credentials", "client_secret_ref": "client-secret"}
-    yield remote(site, "there", url=house.serving.url, oauth=there)
-    yield remote(site, "machine", url=house.serving.url, oauth=machine)
+    yield remote(site, "there", url=world.serving.url, oauth=there)
+    yield remote(site, "machine", url=world.serving.url, oauth=machine)
 
 
 def remote(site: Site, server_id: str, **http: Any) -> Json:
@@ -137,13 +137,13 @@ def remote(site: Site, server_id: str, **http: Any) -> Json:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     site = Site(tmp_path_factory.mktemp("canaries"))
-    with open_gossip() as gossip, house_aside() as house:
+    with open_gossip() as gossip, world_aside() as world:
         gossip.arguments = ARGUMENTS
-        house.authority.replaces = False
-        house.authority.answer = {"refresh_token": canary("refresh-token")}
-        site.place(*records(site, gossip, house))
+        world.authority.replaces = False
+        world.authority.answer = {"refresh_token": canary("refresh-token")}
+        site.place(*records(site, gossip, world))
         with running(site, environ=settings(site, gossip)) as gateway:
-            place = Place(gateway, gossip, house)
+            place = Place(gateway, gossip, world)
 
             def note(response: httpx2.Response) -> None:
                 if "event-stream" not in response.headers.get("content-type", ""):
@@ -180,7 +180,7 @@ def furnish(place: Place) -> None:
         place.keys.append(http.post("/admin/api/keys", json={"key_id": role, "role": role}).json()["secret"])
     for what in [what for what in place.texts if what.endswith("POST /admin/api/keys")]:
         del place.texts[what]
-    Person(http).log_in(place.house)
+    Person(http).log_in(place.world)
     eventually_equal(
         lambda: {gateway.health(name)["state"] for name in ("gossip", "named", "there")}, {"connected"}
     )
@@ -196,7 +196,7 @@ def test_every_credential_was_used(place: Place) -> None:
     ]
     eventually(lambda: all(any(one in received for received in place.gossip.received) for one in used))
 
-    assert ("gateway", FILES["client-secret"]) in place.house.authority.clients
+    assert ("gateway", FILES["client-secret"]) in place.world.authority.clients
 
 
 def drive(place: Place) -> None:
@@ -330,7 +330,7 @@ def test_nothing_that_is_written_down_holds_a_secret(place: Place) -> None:
 
 def test_the_registry_has_no_secret_that_is_in_no_record(place: Place) -> None:
     registry = b"".join(path.read_bytes() for path in place.gateway.site.data.glob("registry.db*"))
-    elsewhere = [*ENVIRON.values(), *FILES.values(), *place.keys, *place.house.authority.valid]
+    elsewhere = [*ENVIRON.values(), *FILES.values(), *place.keys, *place.world.authority.valid]
     elsewhere += [canary(name) for name in ("collector", "wrong-key", "header-of-a-caller", "refresh-token")]
     elsewhere += re.findall(rf"{MARK}-[a-z-]+-0123456789abcdef", json.dumps(ARGUMENTS))
     elsewhere += [canary(f"file-{name}") for name in ("admin.key", "webhook.key")]

@@ -12,7 +12,7 @@ import pytest
 from tests.eventually import eventually
 from tests.scenarios.clients import LegacyClient, ModernClient, error_of
 from tests.scenarios.gateway import Gateway, Site, running
-from tests.upstream.oauth.authority import REDIRECT, House, house_aside
+from tests.upstream.oauth.authority import REDIRECT, OAuthWorld, world_aside
 
 LOGIN = "/api/v1/mcp/servers/there/login"
 
@@ -23,12 +23,12 @@ class Person:
 
     http: httpx2.Client
 
-    def log_in(self, house: House, **sent: Any) -> str:
+    def log_in(self, world: OAuthWorld, **sent: Any) -> str:
         """The token that it earned, which no one here is told."""
         begun = self.http.post(LOGIN, json={"redirect_uri": REDIRECT, **sent}).raise_for_status().json()
-        back = house.authority.negotiate(begun["authorization_url"])
+        back = world.authority.negotiate(begun["authorization_url"])
         finished = self.http.post(f"{LOGIN}/finish", json={**back, **sent}).raise_for_status()
-        token = f"token-{len(house.authority.forms)}-of-many"
+        token = f"token-{len(world.authority.forms)}-of-many"
         assert token not in finished.text
         return token
 
@@ -47,11 +47,11 @@ def someone(gateway: Gateway, key_id: str) -> Iterator[Person]:
         yield Person(http)
 
 
-def tokens(house: House) -> list[str]:
+def tokens(world: OAuthWorld) -> list[str]:
     """What calls showed to the server."""
     return [
         one.headers["authorization"].removeprefix("Bearer ")
-        for one in house.serving.requests
+        for one in world.serving.requests
         if one.rpc == "tools/call"
     ]
 
@@ -63,25 +63,25 @@ def site(tmp_path: Path) -> Site:
 
 def test_each_person_uses_their_own_login_until_logout_or_a_revoked_key(site: Site) -> None:
     with (
-        house_aside() as house,
+        world_aside() as world,
         running(site) as gateway,
         someone(gateway, "ada") as ada,
         someone(gateway, "eve") as eve,
     ):
-        house.authority.replaces = False
+        world.authority.replaces = False
         oauth = {"grant": "authorization_code", "client_id": "gateway", "per_principal": True}
         record = site.server(
-            "there", transport="streamable_http", http={"url": house.serving.url, "oauth": oauth}
+            "there", transport="streamable_http", http={"url": world.serving.url, "oauth": oauth}
         )
         gateway.put("/admin/api/mcp/servers/there", record)
-        Person(gateway.http).log_in(house, shared=True)
+        Person(gateway.http).log_in(world, shared=True)
         eventually(lambda: gateway.health("there")["tools"] == 1)
         strangers = [ada.call(ModernClient), eve.call(LegacyClient)]
-        own = [ada.log_in(house), eve.log_in(house)]
+        own = [ada.log_in(world), eve.log_in(world)]
         for client in (ModernClient, LegacyClient):
             for person in (ada, eve):
                 assert "error" not in person.call(client)
-        shown = tokens(house)
+        shown = tokens(world)
         ended = eve.http.delete(LOGIN).json()
         after = eve.call(ModernClient)
         files = sorted(path.name for path in (site.data / "logins").iterdir())
@@ -98,4 +98,4 @@ def test_each_person_uses_their_own_login_until_logout_or_a_revoked_key(site: Si
         assert shown == own * 2
         assert ended == {"server_id": "there", "revoked": False}
         assert (len(files), files[-1]) == (2, "there@" + files[-1].removeprefix("there@"))
-        assert [token for token in house.authority.valid if token in written + gateway.log] == []
+        assert [token for token in world.authority.valid if token in written + gateway.log] == []

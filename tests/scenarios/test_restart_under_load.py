@@ -30,7 +30,7 @@ WITHIN_S = 240.0
 
 
 @dataclass
-class House:
+class McpWorld:
     """A gateway that can be replaced, one child of it, and one server behind a URL that outlives it."""
 
     site: Site
@@ -63,19 +63,19 @@ class House:
 
 
 @pytest.fixture
-def house(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def world(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpWorld]:
     log = tmp_path_factory.mktemp("calls") / "executed"
     with ExitStack() as stack:
         remote = stack.enter_context(open_tally_http(f"log={log}"))
         site.place(tally_child(site, "child", f"log={log}"), remote.record(site, "remote"))
         gateway = stack.enter_context(running(site))
         wait_listed(gateway, "child", "remote")
-        yield House(site, stack, remote, log, gateway)
+        yield McpWorld(site, stack, remote, log, gateway)
 
 
-async def play(house: House, disturb: Callable[[], None], times: int = 1) -> Crowd:
+async def play(world: McpWorld, disturb: Callable[[], None], times: int = 1) -> Crowd:
     """All clients get answers before each disturbance, and after it."""
-    clients = crowd_of(house.gateway.address, TOOLS)
+    clients = crowd_of(world.gateway.address, TOOLS)
     async with asyncio.timeout(WITHIN_S * times), open_crowd(clients) as crowd:
         for _ in range(times):
             await crowd.all_get(MORE)
@@ -84,8 +84,8 @@ async def play(house: House, disturb: Callable[[], None], times: int = 1) -> Cro
     return crowd
 
 
-def check_account(house: House, crowd: Crowd) -> None:
-    counts = executed(house.log)
+def check_account(world: McpWorld, crowd: Crowd) -> None:
+    counts = executed(world.log)
 
     assert {text for text, count in counts.items() if count > 1} == set()
     assert crowd.acknowledged - counts.keys() == set()
@@ -95,37 +95,37 @@ def check_account(house: House, crowd: Crowd) -> None:
 @pytest.mark.parametrize(
     ("end", "lost"),
     [
-        pytest.param(House.stop_gateway, 1, id="sigterm"),
+        pytest.param(McpWorld.stop_gateway, 1, id="sigterm"),
         # In its last moment the kernel still takes connections for it.
-        pytest.param(House.kill_gateway, 2, id="kill -9"),
+        pytest.param(McpWorld.kill_gateway, 2, id="kill -9"),
     ],
 )
 def test_clients_go_on_when_the_gateway_is_restarted_and_no_call_is_executed_twice(
-    house: House, end: Callable[[House], None], lost: int
+    world: McpWorld, end: Callable[[McpWorld], None], lost: int
 ) -> None:
-    crowd = uvloop.run(play(house, lambda: end(house), GATEWAY_RESTARTS))
+    crowd = uvloop.run(play(world, lambda: end(world), GATEWAY_RESTARTS))
 
-    check_account(house, crowd)
+    check_account(world, crowd)
     assert crowd.failures == {}
     assert max(len(client.unanswered) for client in crowd.clients) <= lost * GATEWAY_RESTARTS
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("end", [House.replace_remote, House.kill_child])
+@pytest.mark.parametrize("end", [McpWorld.replace_remote, McpWorld.kill_child])
 def test_clients_go_on_when_a_server_is_restarted_and_no_call_is_executed_twice(
-    house: House, end: Callable[[House], None]
+    world: McpWorld, end: Callable[[McpWorld], None]
 ) -> None:
     """Its callers are told that it is not there until it is back, and those of the other server nothing."""
-    crowd = uvloop.run(play(house, lambda: end(house), SERVER_RESTARTS))
+    crowd = uvloop.run(play(world, lambda: end(world), SERVER_RESTARTS))
 
-    check_account(house, crowd)
+    check_account(world, crowd)
     assert set(crowd.failures) <= {"mcp_unavailable"}
     assert [client.unanswered for client in crowd.clients if client.unanswered] == []
 
 
-def test_ups_7_a_server_that_forgets_its_sessions_costs_no_client_a_call(house: House) -> None:
-    crowd = uvloop.run(play(house, house.remote.forget_sessions))
+def test_ups_7_a_server_that_forgets_its_sessions_costs_no_client_a_call(world: McpWorld) -> None:
+    crowd = uvloop.run(play(world, world.remote.forget_sessions))
 
-    check_account(house, crowd)
+    check_account(world, crowd)
     assert crowd.failures == {}
     assert [client.unanswered for client in crowd.clients if client.unanswered] == []

@@ -12,12 +12,12 @@ import pytest
 
 from tests.scenarios.soak import rounds
 from tests.surfaces.ambiguous_json import Json, Path, readings, spoiled
-from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, LegacyClient, Response, task
+from tests.surfaces.mcp.mcp_world import JSON_HEADERS, META, MODERN, LegacyClient, Response, task
 from tests.surfaces.mcp.test_endpoint_offers import FEATURES, OfferingServer
 from tests.surfaces.mcp.test_sse import SseClient, connected
-from tests.surfaces.openai.chat_house import ChatHouse, asking, open_chat_house, upstream
+from tests.surfaces.openai.chat_world import ChatWorld, asking, open_chat_world, upstream
 from tests.surfaces.rest_world import RestWorld, open_rest, stdio
-from tests.surfaces.wasm.task_house import TASK, PlayedGuest, TaskHouse
+from tests.surfaces.wasm.guest_world import TASK, GuestWorld, PlayedGuest
 from tests.upstream.memory_link import MemoryNet, definition, record
 from tests.upstream.scripted_model import Ask, Reply, ScriptedModel, calls, scripted_model, text
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
@@ -83,7 +83,7 @@ AMOUNT: Final = {"amount": 1, "to": {"amount": 1}}
 
 
 @dataclass
-class GrantingDesk:
+class GrantingApprovals:
     """Approves every call, and keeps what it was shown."""
 
     shown: list[Json] = field(default_factory=list)
@@ -93,9 +93,9 @@ class GrantingDesk:
         return ApprovalVerdict("granted", new_id)
 
     async def settle(
-        self, question: ApprovalRequest, said: ElicitedDecision, *, new_id: str
+        self, question: ApprovalRequest, reply: ElicitedDecision, *, new_id: str
     ) -> ApprovalVerdict:
-        del said
+        del reply
         return await self.ask(question, new_id=new_id)
 
 
@@ -114,14 +114,14 @@ def spies() -> MemoryNet:
 class Endpoints:
     """Every way to a tool, with the same two servers behind."""
 
-    chat: ChatHouse
+    chat: ChatWorld
     rest: RestWorld
     session: LegacyClient
     batches: LegacyClient
     """A session of the one revision that has them."""
     sse: SseClient
     model: ScriptedModel
-    desk: GrantingDesk
+    approval_service: GrantingApprovals
     chance: random.Random
     start_records: str = "{}"
     """The arguments that the model calls a tool with."""
@@ -136,15 +136,15 @@ class Endpoints:
         headers = {"mcp-protocol-version": MODERN, "mcp-method": method}
         if named := params.get("name") or params.get("uri"):
             headers["mcp-name"] = named
-        return await self.chat.house.request("POST", url, sent, JSON_HEADERS | headers)
+        return await self.chat.world.request("POST", url, sent, JSON_HEADERS | headers)
 
     async def in_session(self, method: str, params: Json) -> Response:
         sent = self.message(method, params)
-        return await self.chat.house.request("POST", "/api/mcp", sent, JSON_HEADERS | self.session.headers)
+        return await self.chat.world.request("POST", "/api/mcp", sent, JSON_HEADERS | self.session.headers)
 
     async def in_batch(self, method: str, params: Json) -> Response:
         sent = b"[%b,%b]" % (self.message(method, params), self.message(method, params))
-        return await self.chat.house.request("POST", "/api/mcp", sent, JSON_HEADERS | self.batches.headers)
+        return await self.chat.world.request("POST", "/api/mcp", sent, JSON_HEADERS | self.batches.headers)
 
     async def on_stream(self, method: str, params: Json) -> Response:
         answer = await self.sse.post(self.message(method, params))
@@ -168,7 +168,7 @@ class Endpoints:
             arguments = spoiled(AMOUNT, EVIL["arguments"], self.chance)
             guest.ask("mcp_call_tool", descriptor, name, arguments)
 
-        await TaskHouse(self.chat.house, self.chat.models, TASK).play(MCP_FUNCTIONS, story)
+        await GuestWorld(self.chat.world, self.chat.models, TASK).play(MCP_FUNCTIONS, story)
 
 
 def ways(to: Endpoints) -> list[Callable[[], Awaitable[Response | None]]]:
@@ -204,11 +204,11 @@ def ways(to: Endpoints) -> list[Callable[[], Awaitable[Response | None]]]:
 @asynccontextmanager
 async def open_endpoints(seed: int) -> AsyncIterator[Endpoints]:
     def script(ask: Ask) -> Reply:
-        is_told = ask.messages[-1]["role"] == "tool"
-        return text("done") if is_told else calls(("bank__pay", endpoints.start_records))
+        is_notified = ask.messages[-1]["role"] == "tool"
+        return text("done") if is_notified else calls(("bank__pay", endpoints.start_records))
 
     approval = ApprovalPolicy(default="always", in_place=False)
-    desk = GrantingDesk()
+    approval_service = GrantingApprovals()
     servers = (
         record("s", allowed_tools=ALLOWED),
         record("bank", allowed_tools=("pay",), approval_policy=approval),
@@ -216,10 +216,10 @@ async def open_endpoints(seed: int) -> AsyncIterator[Endpoints]:
     job = task(TASK, default_server_ids=["s", "bank"])
     async with (
         scripted_model(script) as model,
-        open_chat_house(
-            spies(), *servers, upstreams=(upstream(model.url),), tasks=(job,), approvals=desk
+        open_chat_world(
+            spies(), *servers, upstreams=(upstream(model.url),), tasks=(job,), approvals=approval_service
         ) as chat,
-        open_rest(spies(), approvals=desk) as rest,
+        open_rest(spies(), approvals=approval_service) as rest,
     ):
         await rest.seed(
             server=[
@@ -227,17 +227,19 @@ async def open_endpoints(seed: int) -> AsyncIterator[Endpoints]:
                 stdio("bank", allowed_tools=["pay"], approval_policy={"default": "always"}),
             ]
         )
-        await chat.house.gateway.wait_for_view(Caller(LOCAL_ADMIN))
-        session = await chat.house.session("/api/mcp")
-        batches = await chat.house.session("/api/mcp", protocolVersion="2025-03-26")
-        async with connected(chat.house, "/api/mcp") as sse:
+        await chat.world.gateway.wait_for_view(Caller(LOCAL_ADMIN))
+        session = await chat.world.session("/api/mcp")
+        batches = await chat.world.session("/api/mcp", protocolVersion="2025-03-26")
+        async with connected(chat.world, "/api/mcp") as sse:
             await sse.ask("initialize", {"protocolVersion": "2024-11-05", "capabilities": {}})
-            endpoints = Endpoints(chat, rest, session, batches, sse, model, desk, random.Random(seed))
+            endpoints = Endpoints(
+                chat, rest, session, batches, sse, model, approval_service, random.Random(seed)
+            )
             yield endpoints
 
 
 def strange(to: Endpoints) -> tuple[int, list[Any]]:
-    """How many requests the servers and the model got since the last time, and what nobody had granted."""
+    """How many requests the servers and the model got since the last time, and what no one had granted."""
     found: list[Any] = []
     nets = (to.chat.net, to.rest.net)
     seen = [one for net in nets for server in ("s", "bank") for one in net[server].calls]
@@ -246,8 +248,8 @@ def strange(to: Endpoints) -> tuple[int, list[Any]]:
             named = {"resources/read": [read.get("uri")], "completion/complete": read.get("ref", {}).values()}
             names = {*named.get(one.method, [read.get("name")])} - {"ref/prompt"}
             found += [(one.method, name) for name in names - GRANTED]
-            if read.get("name") == "pay" and read.get("arguments") != to.desk.shown[-1]:
-                found.append(("pay", read.get("arguments"), to.desk.shown[-1]))
+            if read.get("name") == "pay" and read.get("arguments") != to.approval_service.shown[-1]:
+                found.append(("pay", read.get("arguments"), to.approval_service.shown[-1]))
     for ask in to.model.requests:
         found += [("model", read["model"]) for read in readings(ask.raw) if read["model"] != "m"]
     count = len(seen) + len(to.model.requests)

@@ -1,4 +1,4 @@
-"""Budgets over time at every door: what is used up is told there with when to come back, and is on record."""
+"""Budgets over time at every door: what is used up is told there with when to come back, and is audited."""
 
 import json
 from typing import Any, Final
@@ -6,16 +6,16 @@ from typing import Any, Final
 import pytest
 
 from tests.registry.memory_store import MemoryQuotaLedger
-from tests.surfaces.mcp.house import DAY_MS, NOON_MS, House, key, open_house, task
+from tests.surfaces.mcp.mcp_world import DAY_MS, NOON_MS, McpWorld, key, open_mcp_world, task
 from tests.surfaces.mcp.test_endpoint_approvals import ONE as APPROVED_ONE
 from tests.surfaces.mcp.test_endpoint_approvals import with_approvals
 from tests.surfaces.mcp.test_endpoint_offers import docs, offering
-from tests.surfaces.openai.chat_house import ChatHouse, asking, error_in, open_chat_house, upstream
-from tests.surfaces.openai.responses_house import ALL
-from tests.surfaces.openai.responses_house import URL as RESPONSES
-from tests.surfaces.openai.responses_house import asking as asking_response
+from tests.surfaces.openai.chat_world import ChatWorld, asking, error_in, open_chat_world, upstream
+from tests.surfaces.openai.responses_world import ALL
+from tests.surfaces.openai.responses_world import URL as RESPONSES
+from tests.surfaces.openai.responses_world import asking as asking_response
 from tests.surfaces.rest_world import open_rest, stdio
-from tests.surfaces.wasm.task_house import PlayedGuest, open_task_house
+from tests.surfaces.wasm.guest_world import PlayedGuest, open_guest_world
 from tests.surfaces.wasm.test_mcp_calls import FUNCTIONS, status
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.responses_model import ResponsesScript, say
@@ -40,14 +40,14 @@ async def used(bank: MemoryQuotaLedger) -> dict[str, int]:
     return {f"{one.holder}: {one.budget}": one.used for one in await bank.usage()}
 
 
-def outcomes(house: House) -> list[tuple[str, str, str, str]]:
-    return [(one.outcome, one.code, one.layer, one.rule) for one in house.audited]
+def outcomes(world: McpWorld) -> list[tuple[str, str, str, str]]:
+    return [(one.outcome, one.code, one.layer, one.rule) for one in world.audited]
 
 
 async def test_a_minute_that_is_used_up_is_busy_with_when_to_come_back_at_both_eras() -> None:
-    async with open_house(MemoryNet(), keys=(ada(calls_per_minute=2),)) as house:
-        modern = [await house.modern("/api/mcp", "tools/call", ECHO, key=ADA) for _ in range(3)]
-        session = await house.session("/api/mcp", key=ADA)
+    async with open_mcp_world(MemoryNet(), keys=(ada(calls_per_minute=2),)) as world:
+        modern = [await world.modern("/api/mcp", "tools/call", ECHO, key=ADA) for _ in range(3)]
+        session = await world.session("/api/mcp", key=ADA)
         legacy = await session.call("one.echo")
 
         assert "isError" not in modern[1].json["result"]
@@ -60,36 +60,38 @@ async def test_a_minute_that_is_used_up_is_busy_with_when_to_come_back_at_both_e
                 "holder": {"kind": "key", "id": "ada"},
                 "retry_after_s": 60,
             }
-        assert len(house.net["one"].calls) == 2
-        assert outcomes(house)[2:] == [("denied", "mcp_busy", "key", "budgets: calls_per_minute = 2")] * 2
-        assert house.gateway.metrics.budget_refusals == {"calls_per_minute": 2}
+        assert len(world.net["one"].calls) == 2
+        assert outcomes(world)[2:] == [("denied", "mcp_busy", "key", "budgets: calls_per_minute = 2")] * 2
+        assert world.gateway.metrics.budget_refusals == {"calls_per_minute": 2}
 
 
 async def test_a_task_s_day_is_shared_by_all_who_call_under_it() -> None:
     night = task("night", default_server_ids=["one"], budgets={"calls_per_day": 3})
-    async with open_house(MemoryNet(), tasks=(night,), keys=(key("a", "tg_a"), key("b", "tg_b"))) as house:
-        bank = house.bank
+    async with open_mcp_world(
+        MemoryNet(), tasks=(night,), keys=(key("a", "tg_a"), key("b", "tg_b"))
+    ) as world:
+        bank = world.bank
         answers = [
-            await house.modern("/api/mcp/t/night", "tools/call", ECHO, key=secret)
+            await world.modern("/api/mcp/t/night", "tools/call", ECHO, key=secret)
             for secret in ("tg_a", "tg_b", "tg_a", "tg_b")
         ]
-        elsewhere = await house.modern("/api/mcp", "tools/call", ECHO, key="tg_a")
+        elsewhere = await world.modern("/api/mcp", "tools/call", ECHO, key="tg_a")
 
         detail = answers[3].json["result"]["_meta"]["toolgate/error"]
         assert (detail["code"], detail["data"]["retry_after_s"]) == ("budget_exceeded", DAY_MS // 2000)
         assert "isError" not in elsewhere.json["result"]
         assert await used(bank) == {"task `night`: calls_per_day": 3}
-        assert outcomes(house)[3] == ("denied", "budget_exceeded", "task", "mcp.budgets: calls_per_day = 3")
+        assert outcomes(world)[3] == ("denied", "budget_exceeded", "task", "mcp.budgets: calls_per_day = 3")
 
 
 async def test_a_call_that_waits_for_a_person_takes_nothing() -> None:
-    async with open_house(MemoryNet(), APPROVED_ONE, keys=(ada(calls_per_day=1),)) as house:
-        approvals = with_approvals(house)
-        waits = [await house.modern("/api/mcp", "tools/call", ECHO, key=ADA) for _ in range(3)]
+    async with open_mcp_world(MemoryNet(), APPROVED_ONE, keys=(ada(calls_per_day=1),)) as world:
+        approvals = with_approvals(world)
+        waits = [await world.modern("/api/mcp", "tools/call", ECHO, key=ADA) for _ in range(3)]
         (waiting,) = await approvals.list()
         await approvals.decide(waiting.approval_id, is_approved=True, by="key:bob", reason="")
-        passes = await house.modern("/api/mcp", "tools/call", ECHO, key=ADA)
-        used_up = await house.modern("/api/mcp", "tools/call", ECHO, key=ADA)
+        passes = await world.modern("/api/mcp", "tools/call", ECHO, key=ADA)
+        used_up = await world.modern("/api/mcp", "tools/call", ECHO, key=ADA)
 
         codes = [one.json["result"]["_meta"]["toolgate/error"]["code"] for one in (*waits, used_up)]
         assert codes == ["mcp_approval_required"] * 3 + ["budget_exceeded"]
@@ -97,11 +99,11 @@ async def test_a_call_that_waits_for_a_person_takes_nothing() -> None:
 
 
 async def test_results_count_as_tokens_and_a_day_s_tokens_end() -> None:
-    async with open_house(MemoryNet(), keys=(ada(tokens_per_day=10),)) as house:
-        bank = house.bank
+    async with open_mcp_world(MemoryNet(), keys=(ada(tokens_per_day=10),)) as world:
+        bank = world.bank
         long = {"name": "one.echo", "arguments": {"text": "word " * 50}}
-        first = await house.modern("/api/mcp", "tools/call", long, key=ADA)
-        refused = await house.modern("/api/mcp", "tools/call", ECHO, key=ADA)
+        first = await world.modern("/api/mcp", "tools/call", long, key=ADA)
+        refused = await world.modern("/api/mcp", "tools/call", ECHO, key=ADA)
 
         assert "isError" not in first.json["result"]
         detail = refused.json["result"]["_meta"]["toolgate/error"]
@@ -111,64 +113,64 @@ async def test_results_count_as_tokens_and_a_day_s_tokens_end() -> None:
 
 async def test_prompts_take_from_budgets_too_and_are_refused_by_an_error() -> None:
     net = MemoryNet(docs=offering("modern"))
-    async with open_house(net, docs(), keys=(ada(calls_per_day=1),)) as house:
-        await house.gateway.servers.settled(["docs"])
+    async with open_mcp_world(net, docs(), keys=(ada(calls_per_day=1),)) as world:
+        await world.gateway.servers.settled(["docs"])
         greet = {"name": "docs.greet"}
-        answers = [await house.modern("/api/mcp", "prompts/get", greet, key=ADA) for _ in range(2)]
+        answers = [await world.modern("/api/mcp", "prompts/get", greet, key=ADA) for _ in range(2)]
 
         assert "result" in answers[0].json
         assert answers[1].code == -31040
         assert answers[1].json["error"]["data"]["retry_after_s"] == DAY_MS // 2000
 
 
-async def test_where_nobody_can_be_asked_a_call_with_a_budget_is_not_made() -> None:
-    async with open_house(MemoryNet(), keys=(ada(calls_per_day=9),), has_quotas=False) as house:
-        refused = await house.modern("/api/mcp", "tools/call", ECHO, key=ADA)
+async def test_where_no_one_can_be_asked_a_call_with_a_budget_is_not_made() -> None:
+    async with open_mcp_world(MemoryNet(), keys=(ada(calls_per_day=9),), has_quotas=False) as world:
+        refused = await world.modern("/api/mcp", "tools/call", ECHO, key=ADA)
 
         assert refused.json["result"]["_meta"]["toolgate/error"]["code"] == "mcp_unavailable"
-        assert [one[:2] for one in outcomes(house)] == [("error", "mcp_unavailable")]
-        assert house.net["one"].calls == []
+        assert [one[:2] for one in outcomes(world)] == [("error", "mcp_unavailable")]
+        assert world.net["one"].calls == []
 
 
 async def test_rest_says_when_to_come_back_in_its_header_too() -> None:
-    async with open_rest(MemoryNet(), quotas=MemoryQuotaLedger(lambda: NOON_MS)) as house:
+    async with open_rest(MemoryNet(), quotas=MemoryQuotaLedger(lambda: NOON_MS)) as world:
         budgets = {"calls_per_minute": 2, "calls_per_day": 1}
-        await house.seed(
+        await world.seed(
             server=[stdio("one")],
             key=[{"key_id": "ada", "role": "agent", "sha256": hash_key(ADA), "budgets": budgets}],
         )
-        first = await house.ask("POST", "/api/v1/mcp/call", ECHO, key=ADA)
-        refused = await house.ask("POST", "/api/v1/mcp/call", ECHO, key=ADA)
+        first = await world.ask("POST", "/api/v1/mcp/call", ECHO, key=ADA)
+        refused = await world.ask("POST", "/api/v1/mcp/call", ECHO, key=ADA)
 
         assert (first.status_code, refused.status_code) == (200, 429)
         assert refused.headers["retry-after"] == str(DAY_MS // 2000)
         assert refused.json()["error"]["data"]["retry_after_s"] == DAY_MS // 2000
 
 
-async def test_a_model_is_told_of_a_budget_that_is_used_up_as_the_result_of_its_call() -> None:
+async def test_an_exhausted_budget_is_the_result_of_the_models_call() -> None:
     script = (calls(("mcp__one__echo", "{}", "a"), ("mcp__one__echo", "{}", "b")), text("done"))
     async with (
         scripted_model(*script) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(), upstreams=(upstream(model.url),), keys=(ada(calls_per_minute=1),)
-        ) as house,
+        ) as world,
     ):
-        answer = await house.post(asking(), authorization=BEARER)
+        answer = await world.post(asking(), authorization=BEARER)
 
         assert answer.status == 200
-        told = error_in(model.requests[1], "b")
-        assert (told["code"], told["retryable"]) == ("mcp_busy", True)
-        assert "try again in 60 s" in told["message"]
+        notified = error_in(model.requests[1], "b")
+        assert (notified["code"], notified["retryable"]) == ("mcp_busy", True)
+        assert "try again in 60 s" in notified["message"]
 
 
-async def ask_twice(house: ChatHouse, body: Any, url: str) -> tuple[dict[str, int], Any]:
+async def ask_twice(world: ChatWorld, body: Any, url: str) -> tuple[dict[str, int], Any]:
     """What the first took, and how the second was refused."""
-    bank = house.house.bank
-    first = await house.post(body, url=url, authorization=BEARER)
+    bank = world.world.bank
+    first = await world.post(body, url=url, authorization=BEARER)
     assert first.status == 200, first.body
-    second = await house.post(body, url=url, authorization=BEARER)
+    second = await world.post(body, url=url, authorization=BEARER)
     assert second.headers["retry-after"] == str(DAY_MS // 2000)
-    assert [(one.outcome, one.code) for one in house.house.audited] == [("denied", "budget_exceeded")]
+    assert [(one.outcome, one.code) for one in world.world.audited] == [("denied", "budget_exceeded")]
     return await used(bank), (second.status, second.json["error"]["code"])
 
 
@@ -180,11 +182,11 @@ async def test_what_a_model_says_it_took_counts_and_a_chat_without_tokens_left_i
     body = asking(stream=is_stream, stream_options={"include_usage": True}) if is_stream else asking()
     async with (
         scripted_model(text("done", usage=USAGE)) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(), upstreams=(upstream(model.url, mode=mode),), keys=(ada(tokens_per_day=1_000),)
-        ) as house,
+        ) as world,
     ):
-        taken, refused = await ask_twice(house, body, "/v1/chat/completions")
+        taken, refused = await ask_twice(world, body, "/v1/chat/completions")
 
         assert taken == {"key `ada`: tokens_per_day": 1_100}
         assert refused == (429, "budget_exceeded")
@@ -192,18 +194,18 @@ async def test_what_a_model_says_it_took_counts_and_a_chat_without_tokens_left_i
 
 
 @pytest.mark.parametrize("mode", ["inject", "passthrough"])
-async def test_nobody_gets_out_of_being_counted_by_not_asking_for_it(mode: str) -> None:
+async def test_requests_without_usage_are_counted_too(mode: str) -> None:
     """A model's server says what a stream took only where it is asked to. Who did not ask does not see it."""
     body = asking(stream=True, tool_choice="none")
     async with (
         scripted_model(text("done", usage=USAGE)) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(), upstreams=(upstream(model.url, mode=mode),), keys=(ada(tokens_per_day=1_000),)
-        ) as house,
+        ) as world,
     ):
-        bank = house.house.bank
-        answer = await house.post(body, authorization=BEARER)
-        await house.house.gateway.quotas.report()
+        bank = world.world.bank
+        answer = await world.post(body, authorization=BEARER)
+        await world.world.gateway.quotas.report()
 
         assert model.requests[0].body["stream_options"] == {"include_usage": True}
         assert await used(bank) == {"key `ada`: tokens_per_day": 1_100}
@@ -213,19 +215,19 @@ async def test_nobody_gets_out_of_being_counted_by_not_asking_for_it(mode: str) 
 
 
 @pytest.mark.parametrize("mode", ["inject", "passthrough"])
-async def test_nobody_gets_out_of_being_counted_by_leaving_before_the_end(mode: str) -> None:
-    said = hang(text("never", step=1, usage=USAGE), after=600)
+async def test_leaving_before_the_end_is_counted_too(mode: str) -> None:
+    reply = hang(text("never", step=1, usage=USAGE), after=600)
     async with (
-        scripted_model(said) as model,
-        open_chat_house(
+        scripted_model(reply) as model,
+        open_chat_world(
             MemoryNet(), upstreams=(upstream(model.url, mode=mode),), keys=(ada(tokens_per_day=1_000),)
-        ) as house,
+        ) as world,
     ):
-        bank = house.house.bank
-        stream = house.open(asking(stream=True), authorization=BEARER)
+        bank = world.world.bank
+        stream = world.open(asking(stream=True), authorization=BEARER)
         await stream.event()
         await stream.leave()
-        await house.house.gateway.quotas.report()
+        await world.world.gateway.quotas.report()
 
         (taken,) = (await used(bank)).values()
         assert 10 < taken < 200
@@ -237,11 +239,11 @@ async def test_responses_count_and_are_refused_alike(tools: tuple[Any, ...], is_
     body = asking_response("go", *tools, stream=is_stream) | {"tools": list(tools)}
     async with (
         scripted_model(ResponsesScript([say("done")], [say("more")])) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(), upstreams=(upstream(model.url),), keys=(ada(tokens_per_day=1),)
-        ) as house,
+        ) as world,
     ):
-        taken, refused = await ask_twice(house, body, RESPONSES)
+        taken, refused = await ask_twice(world, body, RESPONSES)
 
         assert taken == {"key `ada`: tokens_per_day": 15}
         assert refused == (429, "budget_exceeded")
@@ -255,10 +257,10 @@ async def test_a_guest_gets_a_number_and_the_reason() -> None:
         return code, status(guest, fd)
 
     job = task("job", default_server_ids=["one"], budgets={"calls_per_day": 1})
-    async with open_task_house(MemoryNet()) as house:
-        house.house.apply(tasks={"job": job})
-        code, told = await house.play(FUNCTIONS, ask)
+    async with open_guest_world(MemoryNet()) as world:
+        world.world.apply(tasks={"job": job})
+        code, notified = await world.play(FUNCTIONS, ask)
 
     assert code == EAGAIN
-    assert told["last_error"]["code"] == "budget_exceeded"
-    assert f"try again in {DAY_MS // 2000} s" in json.dumps(told)
+    assert notified["last_error"]["code"] == "budget_exceeded"
+    assert f"try again in {DAY_MS // 2000} s" in json.dumps(notified)

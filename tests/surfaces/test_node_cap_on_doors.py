@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.surfaces.mcp.house import open_house
-from tests.surfaces.openai.chat_house import asking, error_in, open_chat_house, upstream
+from tests.surfaces.mcp.mcp_world import open_mcp_world
+from tests.surfaces.openai.chat_world import asking, error_in, open_chat_world, upstream
 from tests.surfaces.rest_world import open_rest, stdio
-from tests.surfaces.wasm.task_house import PlayedGuest, open_task_house
+from tests.surfaces.wasm.guest_world import PlayedGuest, open_guest_world
 from tests.surfaces.wasm.test_mcp_calls import FUNCTIONS, status
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.scripted_model import calls, scripted_model, text
@@ -48,10 +48,10 @@ async def full(gateway: Gateway) -> AsyncIterator[NodeSlots]:
 
 
 async def test_both_revisions_of_mcp_return_a_retryable_error_and_the_audit_has_it() -> None:
-    async with open_house(MemoryNet(), max_calls=1) as house:
-        session = await house.session("/api/mcp")
-        async with full(house.gateway) as slots:
-            refused = [await house.modern("/api/mcp", "tools/call", ECHO), await session.call("one.echo")]
+    async with open_mcp_world(MemoryNet(), max_calls=1) as world:
+        session = await world.session("/api/mcp")
+        async with full(world.gateway) as slots:
+            refused = [await world.modern("/api/mcp", "tools/call", ECHO), await session.call("one.echo")]
             counted = slots.refused
         served = await session.call("one.echo")
 
@@ -62,17 +62,17 @@ async def test_both_revisions_of_mcp_return_a_retryable_error_and_the_audit_has_
             assert "`max_calls`" in detail["hint"]
         assert "isError" not in served.json["result"]
         assert counted == 2
-        assert [(one.outcome, one.code) for one in house.audited] == [("error", "node_busy")] * 2 + [
+        assert [(one.outcome, one.code) for one in world.audited] == [("error", "node_busy")] * 2 + [
             ("ok", "")
         ]
-        assert len(house.net["one"].calls) == 1
+        assert len(world.net["one"].calls) == 1
 
 
 async def test_rest_answers_503() -> None:
-    async with open_rest(MemoryNet()) as house:
-        await house.seed(server=[stdio("one")])
-        async with full(house.control.gateway):
-            refused = await house.ask("POST", "/api/v1/mcp/call", ECHO)
+    async with open_rest(MemoryNet()) as world:
+        await world.seed(server=[stdio("one")])
+        async with full(world.control.gateway):
+            refused = await world.ask("POST", "/api/v1/mcp/call", ECHO)
 
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "node_busy")
 
@@ -81,14 +81,14 @@ async def test_a_model_gets_it_as_the_result_of_its_call() -> None:
     script = (calls(("mcp__one__echo", "{}", "a")), text("done"))
     async with (
         scripted_model(*script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),), max_calls=1) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),), max_calls=1) as world,
     ):
-        async with full(house.house.gateway):
-            answer = await house.post(asking())
+        async with full(world.world.gateway):
+            answer = await world.post(asking())
 
         assert answer.status == 200
-        told = error_in(model.requests[1], "a")
-        assert (told["code"], told["retryable"]) == ("node_busy", True)
+        notified = error_in(model.requests[1], "a")
+        assert (notified["code"], notified["retryable"]) == ("node_busy", True)
 
 
 async def test_a_guest_gets_eagain_and_the_reason() -> None:
@@ -97,8 +97,8 @@ async def test_a_guest_gets_eagain_and_the_reason() -> None:
         code, _ = guest.ask("mcp_call_tool", fd, "echo", "{}")
         return code, status(guest, fd)
 
-    async with open_task_house(MemoryNet(), max_calls=1) as house:
-        async with full(house.house.gateway):
-            code, told = await house.play(FUNCTIONS, ask)
+    async with open_guest_world(MemoryNet(), max_calls=1) as world:
+        async with full(world.world.gateway):
+            code, notified = await world.play(FUNCTIONS, ask)
 
-        assert (code, told["last_error"]["code"]) == (EAGAIN, "node_busy")
+        assert (code, notified["last_error"]["code"]) == (EAGAIN, "node_busy")

@@ -130,7 +130,7 @@ def calls_of(names: Sequence[str]) -> set[str]:
 
 
 def test_patterns_are_matched_in_these_places_and_effects_decided_in_one() -> None:
-    """Each has the approved definition at hand, or says that there is none."""
+    """Each has the approved definition at hand, or says that it is missing."""
     matching = calls_of(("first_match", "match_effect", "matching", "matching_in", "may_hold", "matches_any"))
 
     assert matching == {

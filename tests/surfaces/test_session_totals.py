@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import House, open_house
+from tests.surfaces.mcp.mcp_world import McpWorld, open_mcp_world
 from tests.surfaces.mcp.test_stateful_requests import CAN, ONE, begin, elicit, net_of
-from tests.surfaces.openai.chat_house import asking, open_chat_house, upstream
+from tests.surfaces.openai.chat_world import asking, open_chat_world, upstream
 from tests.surfaces.test_node_cap_on_doors import full
 from tests.surfaces.wasm.chat_stage import chat_stage
 from tests.upstream.memory_link import MemoryNet
@@ -19,10 +19,10 @@ from toolgate.telemetry.metrics import Histogram
 pytestmark = pytest.mark.anyio
 
 
-def ended(house: House) -> list[dict[str, Any]]:
+def ended(world: McpWorld) -> list[dict[str, Any]]:
     """What the audit has of sessions that ended, without ids, time and duration."""
-    house.gateway.audit.flush()
-    events = [event for _, event in house.sink.events if isinstance(event, SessionEnded)]
+    world.gateway.audit.flush()
+    events = [event for _, event in world.sink.events if isinstance(event, SessionEnded)]
     names = ("door", "task_id", "ended_by", "tool_calls", "rounds", "limits")
     return [{name: getattr(one, name) for name in names if getattr(one, name)} for one in events]
 
@@ -34,20 +34,20 @@ def totals(spreads: dict[str, Histogram]) -> dict[str, tuple[int, float]]:
 
 @pytest.mark.requirement("002-049")
 async def test_a_session_s_calls_rounds_and_limit_hits_are_recorded_when_it_ends() -> None:
-    async with open_house(net_of(elicit), ONE, max_calls=1) as house:
-        session = await house.session("/api/mcp", capabilities=CAN)
+    async with open_mcp_world(net_of(elicit), ONE, max_calls=1) as world:
+        session = await world.session("/api/mcp", capabilities=CAN)
         call = begin(session)
         await session.reply((await call.event())["id"], result={"action": "decline"})
         await call.event()
-        async with full(house.gateway):
+        async with full(world.gateway):
             await session.call("one.act")
         await session.call("one.unknown")
-        before = ended(house)
+        before = ended(world)
         await session.delete()
 
-        metrics = house.gateway.metrics
+        metrics = world.gateway.metrics
         expected = {"door": "mcp", "ended_by": "deleted", "tool_calls": 3, "rounds": 1}
-        assert (before, ended(house)) == ([], [{**expected, "limits": {"node_busy": 1}}])
+        assert (before, ended(world)) == ([], [{**expected, "limits": {"node_busy": 1}}])
         assert (totals(metrics.session_calls), totals(metrics.session_rounds)) == (
             {"mcp": (1, 3)},
             {"mcp": (1, 1)},
@@ -59,24 +59,24 @@ async def test_a_session_s_calls_rounds_and_limit_hits_are_recorded_when_it_ends
 
 
 async def test_the_end_of_a_session_is_found_next_to_its_calls() -> None:
-    async with open_house(MemoryNet()) as house:
-        session = await house.session("/api/mcp")
+    async with open_mcp_world(MemoryNet()) as world:
+        session = await world.session("/api/mcp")
         await session.call("one.echo")
-        house.sessions.close()
-        house.gateway.audit.flush()
+        world.sessions.close()
+        world.gateway.audit.flush()
 
-        (call,) = house.audited
-        (end,) = [event for _, event in house.sink.events if isinstance(event, SessionEnded)]
+        (call,) = world.audited
+        (end,) = [event for _, event in world.sink.events if isinstance(event, SessionEnded)]
         assert (end.session, end.ended_by, end.principal) == (call.session, "shutdown", call.principal)
 
 
 async def test_requests_of_the_stateless_revision_have_no_session_to_end() -> None:
-    async with open_house(MemoryNet()) as house:
-        await house.modern("/api/mcp", "tools/call", {"name": "one.echo", "arguments": {}})
-        house.sessions.close()
+    async with open_mcp_world(MemoryNet()) as world:
+        await world.modern("/api/mcp", "tools/call", {"name": "one.echo", "arguments": {}})
+        world.sessions.close()
 
-        assert ended(house) == []
-        assert house.gateway.metrics.session_calls == {}
+        assert ended(world) == []
+        assert world.gateway.metrics.session_calls == {}
 
 
 @pytest.mark.requirement("002-049")
@@ -89,16 +89,16 @@ async def test_a_chat_s_totals_and_the_limit_that_ended_it_are_recorded() -> Non
     budgets = ChatBudgets(max_iterations=2)
     async with (
         scripted_model(*script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url, budgets=budgets),), max_calls=1) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url, budgets=budgets),), max_calls=1) as world,
     ):
-        async with full(house.house.gateway):
-            answer = await house.post(asking())
+        async with full(world.world.gateway):
+            answer = await world.post(asking())
 
-        metrics = house.house.gateway.metrics
+        metrics = world.world.gateway.metrics
         assert answer.status == 200
         limits = {"node_busy": 2, "round_limit": 1}
         expected = {"door": "chat", "ended_by": "round_limit", "tool_calls": 2, "rounds": 2, "limits": limits}
-        assert ended(house.house) == [expected]
+        assert ended(world.world) == [expected]
         assert metrics.limit_hits == {("chat", limit): many for limit, many in limits.items()}
         assert (totals(metrics.session_calls), totals(metrics.session_rounds)) == (
             {"chat": (1, 2)},
@@ -109,11 +109,11 @@ async def test_a_chat_s_totals_and_the_limit_that_ended_it_are_recorded() -> Non
 async def test_a_chat_that_fails_is_recorded_too() -> None:
     async with (
         scripted_model(calls(("mcp__one__echo", "{}", "a")), status(500)) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        await house.post(asking())
+        await world.post(asking())
 
-        (end,) = ended(house.house)
+        (end,) = ended(world.world)
         assert (end["tool_calls"], end["rounds"], end["ended_by"].startswith("model_")) == (1, 1, True)
 
 
@@ -121,7 +121,7 @@ async def test_each_send_of_a_guest_s_chat_is_one_under_its_task() -> None:
     async with chat_stage(calls(("mcp__one__echo", "{}", "a")), text("done")) as stage:
         await stage.play(lambda chat: chat.ask())
 
-        (end,) = ended(stage.house.house)
+        (end,) = ended(stage.world.world)
         expected = {"door": "hostcall", "ended_by": "answered", "tool_calls": 1, "rounds": 1}
         assert {name: end[name] for name in expected} == expected
         assert end["task_id"]

@@ -27,7 +27,7 @@ skills = st.lists(st.sampled_from(ENTRIES), max_size=5).map(
 
 
 async def scopes_of(skill: Skill) -> list[tuple[Any, ...]]:
-    """Of the URL and of the task, for somebody who may see all and for one who may not."""
+    """Of the URL and of the task, for someone who may see all and for one who may not."""
     net = MemoryNet(
         **{name: MemoryServer(tools=list(map(definition, tools))) for name, tools in OFFERED.items()}
     )
@@ -37,8 +37,8 @@ async def scopes_of(skill: Skill) -> list[tuple[Any, ...]]:
         "sha256": hash_key(NARROW),
         "ceiling": {"servers": ["git", "off"]},
     }
-    async with open_rest(net) as house:
-        await house.seed(
+    async with open_rest(net) as world:
+        await world.seed(
             server=[
                 stdio("git"),
                 stdio("notes", allowed_tools=["get*"]),
@@ -47,13 +47,13 @@ async def scopes_of(skill: Skill) -> list[tuple[Any, ...]]:
             ],
             key=[key],
         )
-        await house.post(TASKS, skill.task(), key=secret_of("publisher"))
-        await house.served()
+        await world.post(TASKS, skill.task(), key=secret_of("publisher"))
+        await world.served()
         return [
             (found["tools"], found["tokens"], found["prices"])
             for who in (secret_of("viewer"), NARROW)
             for query in (f"tools={skill.selection}", f"task={skill.skill_id}")
-            for found in [await house.get(f"{SCOPE}?{query}", key=who)]
+            for found in [await world.get(f"{SCOPE}?{query}", key=who)]
         ]
 
 

@@ -26,7 +26,7 @@ WASM = bytes(wat2wasm(IDLE))
 SHA256 = hashlib.sha256(WASM).hexdigest()
 
 
-class House:
+class McpWorld:
     """Modules somewhere else, a clock, and a directory for what is compiled of them."""
 
     def __init__(self, directory: Path) -> None:
@@ -60,105 +60,105 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path / "modules-cache")
+def world(tmp_path: Path) -> McpWorld:
+    return McpWorld(tmp_path / "modules-cache")
 
 
 @pytest.fixture(scope="module")
 def compiled_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory in which the module was compiled."""
-    house = House(tmp_path_factory.mktemp("compiled") / "modules-cache")
-    anyio.run(house.modules().open, SHA256)
-    return house.directory
+    world = McpWorld(tmp_path_factory.mktemp("compiled") / "modules-cache")
+    anyio.run(world.modules().open, SHA256)
+    return world.directory
 
 
 @pytest.fixture
-def lived_in(house: House, compiled_before: Path) -> House:
-    """A house of its own with such a directory."""
-    shutil.copytree(compiled_before, house.directory)
-    return house
+def lived_in(world: McpWorld, compiled_before: Path) -> McpWorld:
+    """A world of its own with such a directory."""
+    shutil.copytree(compiled_before, world.directory)
+    return world
 
 
-async def test_a_module_is_fetched_and_compiled_once_for_all_who_want_it_and_runs(house: House) -> None:
-    async with house.modules() as modules:
+async def test_a_module_is_fetched_and_compiled_once_for_all_who_want_it_and_runs(world: McpWorld) -> None:
+    async with world.modules() as modules:
         paths = await asyncio.gather(*[modules.open(SHA256) for _ in range(20)])
         async with Slots[None]([], max_guests=1) as slots:
             ending = await slots.run(GuestRun(job(paths[0], None)))
 
     assert ending.ended_by == "exit"
-    assert set(paths) == {house.files[0]}
-    assert house.fetched == [SHA256]
+    assert set(paths) == {world.files[0]}
+    assert world.fetched == [SHA256]
     assert paths[0].stat().st_mode & 0o777 == 0o600
-    assert {path.stat().st_mode & 0o777 for path in (house.directory, paths[0].parent)} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in (world.directory, paths[0].parent)} == {0o700}
 
 
-async def test_a_process_that_comes_later_finds_what_was_compiled(house: House) -> None:
-    path = await house.modules().open(SHA256)
+async def test_a_process_that_comes_later_finds_what_was_compiled(world: McpWorld) -> None:
+    path = await world.modules().open(SHA256)
 
-    assert await house.modules().open(SHA256) == path
-    assert house.fetched == [SHA256]
+    assert await world.modules().open(SHA256) == path
+    assert world.fetched == [SHA256]
 
 
-async def test_who_gives_up_leaves_the_work_to_be_found_done(house: House) -> None:
-    async with house.modules() as modules:
+async def test_who_gives_up_leaves_the_work_to_be_found_done(world: McpWorld) -> None:
+    async with world.modules() as modules:
         first = asyncio.create_task(modules.open(SHA256))
-        while not house.fetched:
+        while not world.fetched:
             await asyncio.sleep(0)
         first.cancel()
         await asyncio.wait([first])
         await modules.open(SHA256)
 
     assert first.cancelled()
-    assert house.fetched == [SHA256]
+    assert world.fetched == [SHA256]
 
 
-async def test_what_is_not_what_was_requested_is_not_compiled(house: House) -> None:
-    other = house.add(b"other")
-    house.content[other] = WASM
+async def test_what_is_not_what_was_requested_is_not_compiled(world: McpWorld) -> None:
+    other = world.add(b"other")
+    world.content[other] = WASM
 
     with pytest.raises(StorageFailed, match="another hash"):
-        await house.modules().open(other)
+        await world.modules().open(other)
 
-    assert house.files == []
+    assert world.files == []
 
 
-async def test_what_has_no_end_is_not_fetched_to_it(house: House) -> None:
-    other = house.add(bytes(MAX_MODULE_BYTES + 1))
+async def test_what_has_no_end_is_not_fetched_to_it(world: McpWorld) -> None:
+    other = world.add(bytes(MAX_MODULE_BYTES + 1))
 
     with pytest.raises(InvalidModule, match=f"more than {MAX_MODULE_BYTES} bytes"):
-        await house.modules().open(other)
+        await world.modules().open(other)
 
-    assert house.files == []
+    assert world.files == []
 
 
-async def test_what_cannot_be_fetched_is_tried_again_the_next_time(house: House) -> None:
-    modules = house.modules()
-    del house.content[SHA256]
+async def test_what_cannot_be_fetched_is_tried_again_the_next_time(world: McpWorld) -> None:
+    modules = world.modules()
+    del world.content[SHA256]
     with pytest.raises(NotFound):
         await modules.open(SHA256)
-    house.content[SHA256] = WASM
+    world.content[SHA256] = WASM
 
-    assert await modules.open(SHA256) == house.files[0]
+    assert await modules.open(SHA256) == world.files[0]
 
 
-async def test_a_module_that_cannot_be_compiled_is_not_tried_again_for_a_while(house: House) -> None:
-    bad = house.add(b"\0asm\1\0\0\0 no")
-    modules = house.modules()
+async def test_a_module_that_cannot_be_compiled_is_not_tried_again_for_a_while(world: McpWorld) -> None:
+    bad = world.add(b"\0asm\1\0\0\0 no")
+    modules = world.modules()
     for _ in range(3):
         with pytest.raises(InvalidModule):
             await modules.open(bad)
-    house.now_s += REFUSED_S
+    world.now_s += REFUSED_S
     with pytest.raises(InvalidModule):
         await modules.open(bad)
 
-    assert house.fetched == [bad, bad]
-    assert house.files == []
+    assert world.fetched == [bad, bad]
+    assert world.files == []
 
 
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "*", SHA256.upper(), SHA256 + ".x"])
-async def test_a_hash_is_a_hash(house: House, name: str) -> None:
+async def test_a_hash_is_a_hash(world: McpWorld, name: str) -> None:
     with pytest.raises(InvalidRecord):
-        await house.modules().open(name)
+        await world.modules().open(name)
 
 
 def with_other_code(path: Path) -> None:
@@ -246,7 +246,7 @@ PLACES = [
 
 @pytest.mark.parametrize("tamper", TAMPERINGS)
 async def test_compiled_code_that_others_may_have_written_is_never_loaded(
-    lived_in: House, tamper: Callable[[Path], None]
+    lived_in: McpWorld, tamper: Callable[[Path], None]
 ) -> None:
     """By one who has loaded it before neither."""
     modules = lived_in.modules()
@@ -265,7 +265,7 @@ async def test_compiled_code_that_others_may_have_written_is_never_loaded(
 
 @pytest.mark.parametrize("tamper", [*TAMPERINGS, *PLACES])
 async def test_compiled_code_that_others_may_have_written_is_no_start_for_a_new_process(
-    lived_in: House, tamper: Callable[[Path], None]
+    lived_in: McpWorld, tamper: Callable[[Path], None]
 ) -> None:
     path = await lived_in.modules().open(SHA256)
     good = path.read_bytes()
@@ -283,7 +283,7 @@ async def test_compiled_code_that_others_may_have_written_is_no_start_for_a_new_
     assert lived_in.fetched == [SHA256]
 
 
-async def test_code_that_was_planted_under_a_modules_name_is_removed(lived_in: House) -> None:
+async def test_code_that_was_planted_under_a_modules_name_is_removed(lived_in: McpWorld) -> None:
     path = await lived_in.modules().open(SHA256)
     planted = path.with_name(f"{SHA256}.{'0' * 64}")
     path.rename(planted)
@@ -294,7 +294,7 @@ async def test_code_that_was_planted_under_a_modules_name_is_removed(lived_in: H
     assert lived_in.files == [found]
 
 
-async def test_what_no_record_names_goes_after_a_while(lived_in: House) -> None:
+async def test_modules_that_no_record_names_are_removed_later(lived_in: McpWorld) -> None:
     modules = lived_in.modules()
     await modules.open(SHA256)
     lived_in.named = None
@@ -315,7 +315,7 @@ async def test_what_no_record_names_goes_after_a_while(lived_in: House) -> None:
     assert lived_in.files == []
 
 
-async def test_what_other_versions_compiled_and_what_a_crash_left_goes(lived_in: House) -> None:
+async def test_what_other_versions_compiled_and_what_a_crash_left_goes(lived_in: McpWorld) -> None:
     modules = lived_in.modules()
     path = await modules.open(SHA256)
     for left in (lived_in.directory / "wasmtime-1.0.0-0", path.parent / ".new-0-x"):
@@ -329,21 +329,21 @@ async def test_what_other_versions_compiled_and_what_a_crash_left_goes(lived_in:
 
 @pytest.mark.parametrize(("limit", "most"), [("MAX_FILES", 1), ("MAX_BYTES", 20_000)])
 async def test_the_ones_that_were_used_longest_ago_go_first(
-    house: House, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+    world: McpWorld, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     monkeypatch.setattr(module_cache, limit, most)
-    other = house.add(bytes(wat2wasm(IDLE.replace("1", "2"))))
-    house.named = {SHA256, other}
-    modules = house.modules()
+    other = world.add(bytes(wat2wasm(IDLE.replace("1", "2"))))
+    world.named = {SHA256, other}
+    modules = world.modules()
     first = await modules.open(SHA256)
-    house.now_s += 1
+    world.now_s += 1
     second = await modules.open(other)
     await modules.sweep()
-    are_kept_while_in_use = house.files == sorted([first, second])
-    house.now_s += IN_USE_S - 0.5
+    are_kept_while_in_use = world.files == sorted([first, second])
+    world.now_s += IN_USE_S - 0.5
     await modules.sweep()
 
     assert are_kept_while_in_use
-    assert house.files == [second]
+    assert world.files == [second]
     assert await modules.open(SHA256) == first
-    assert house.fetched == [SHA256, other, SHA256]
+    assert world.fetched == [SHA256, other, SHA256]

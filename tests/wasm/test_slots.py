@@ -267,10 +267,10 @@ async def test_was_11_a_guest_never_ends_by_what_ended_another(
 
 async def test_a_hundred_guests_run_at_once(tmp_path: Path) -> None:
     """Each waits until all are there."""
-    everybody = asyncio.Barrier(100)
+    everyone = asyncio.Barrier(100)
 
     async def meet() -> int:
-        return await everybody.wait()
+        return await everyone.wait()
 
     module = compiled(CALL, tmp_path)
     async with Slots([spear("call", "", "i", lambda guest: guest.wait(meet)), EXIT], max_guests=100) as slots:

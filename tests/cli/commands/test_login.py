@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import running
-from tests.upstream.oauth.authority import House, house_aside
+from tests.upstream.oauth.authority import OAuthWorld, world_aside
 from toolgate.cli.client.login_callback import open_callback
 from toolgate.cli.failure import CommandError, ExitCode
 
@@ -21,10 +21,10 @@ LOGIN = "/api/v1/mcp/servers/there/login"
 
 
 @pytest.fixture
-def servers() -> Iterator[House]:
+def servers() -> Iterator[OAuthWorld]:
     """The authorization server and the MCP server, on a loop of their own."""
-    with house_aside() as house:
-        yield house
+    with world_aside() as world:
+        yield world
 
 
 def visit(url: str) -> None:
@@ -33,12 +33,12 @@ def visit(url: str) -> None:
         assert answer.status == 200
 
 
-def browser(house: House) -> Callable[[str], bool]:
+def browser(world: OAuthWorld) -> Callable[[str], bool]:
     """A user who agrees."""
 
     def open_url(url: str) -> bool:
         redirect_uri = dict(parse_qsl(urlsplit(url).query))["redirect_uri"]
-        back = f"{redirect_uri}?{urlencode(house.authority.negotiate(url))}"
+        back = f"{redirect_uri}?{urlencode(world.authority.negotiate(url))}"
         threading.Thread(target=visit, args=(back,)).start()
         return True
 
@@ -46,7 +46,7 @@ def browser(house: House) -> Callable[[str], bool]:
 
 
 def test_agreeing_in_the_browser_logs_the_gateway_in(
-    run: Run, servers: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, servers: OAuthWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     oauth = {"grant": "authorization_code", "client_id": "gateway"}
     body = {

@@ -37,7 +37,7 @@ def keys_of(source: Source) -> SigningKeys:
     return SigningKeys(source, clock_s=asyncio.get_running_loop().time)
 
 
-async def test_keys_are_asked_for_again_and_again_but_not_at_the_same_time_as_everybody_else() -> None:
+async def test_keys_are_asked_for_again_and_again_but_not_at_the_same_time_as_everyone_else() -> None:
     source = Source()
     refreshing = asyncio.ensure_future(keys_of(source).keep_fresh())
     await pass_time(JWKS_TTL_S * 50)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.surfaces.mcp.house import House, open_house
+from tests.surfaces.mcp.mcp_world import McpWorld, open_mcp_world
 from tests.upstream.memory_link import MemoryNet, record
 from toolgate.chat.client_tools import ToolChoice
 from toolgate.chat.tool_calls import ToolCall
@@ -41,14 +41,14 @@ class ScriptedSession(ChatSession):
 
     def __init__(
         self,
-        house: House,
+        world: McpWorld,
         *turns: ModelTurn | Exception,
         own: Sequence[str] = (),
         left_s: float = 10.0,
     ) -> None:
-        house.apply(chat_upstreams={"main": UPSTREAM})
+        world.apply(chat_upstreams={"main": UPSTREAM})
         context = ChatContext(
-            gateway=house.gateway,
+            gateway=world.gateway,
             models=Models(Secrets({}, None), Egress(allow_private=True)),
             scope=SCOPE,
             trace=Trace("chat", request_id="r1"),
@@ -83,17 +83,17 @@ def calling(*names: str) -> ModelTurn:
 TEXT = ModelTurn((), has_text=True)
 
 
-async def run(house: House, session: ScriptedSession) -> ChatOutcome:
-    await house.gateway.wait_for_view(Caller(LOCAL_ADMIN))
+async def run(world: McpWorld, session: ScriptedSession) -> ChatOutcome:
+    await world.gateway.wait_for_view(Caller(LOCAL_ADMIN))
     return await session.run()
 
 
 async def test_it_prompts_and_runs_tools_until_the_model_answers() -> None:
-    async with open_house(MemoryNet()) as house:
-        session = ScriptedSession(house, calling("echo", "nope"), TEXT)
-        outcome = await run(house, session)
+    async with open_mcp_world(MemoryNet()) as world:
+        session = ScriptedSession(world, calling("echo", "nope"), TEXT)
+        outcome = await run(world, session)
 
-        assert [(one.tool, one.outcome, one.request_id) for one in house.audited] == [
+        assert [(one.tool, one.outcome, one.request_id) for one in world.audited] == [
             ("nope", "denied", "r1"),
             ("echo", "ok", "r1"),
         ]
@@ -103,9 +103,9 @@ async def test_it_prompts_and_runs_tools_until_the_model_answers() -> None:
 
 
 async def test_it_hands_over_calls_of_the_clients_own_functions_and_ends() -> None:
-    async with open_house(MemoryNet()) as house:
-        session = ScriptedSession(house, calling("echo", "own"), own=["own"])
-        outcome = await run(house, session)
+    async with open_mcp_world(MemoryNet()) as world:
+        session = ScriptedSession(world, calling("echo", "own"), own=["own"])
+        outcome = await run(world, session)
 
     assert (outcome.finish.reason, [one.name for one in outcome.handed]) == ("client_calls", ["own"])
     assert [name for name, _ in session.results] == ["echo0"]
@@ -113,34 +113,34 @@ async def test_it_hands_over_calls_of_the_clients_own_functions_and_ends() -> No
 
 @pytest.mark.parametrize("failure", [ModelUnavailable("gone"), ModelTimedOut("silent")])
 async def test_errors_of_prompting_are_raised_before_the_deadline(failure: Exception) -> None:
-    async with open_house(MemoryNet()) as house:
+    async with open_mcp_world(MemoryNet()) as world:
         with pytest.raises(type(failure)):
-            await run(house, ScriptedSession(house, failure))
+            await run(world, ScriptedSession(world, failure))
 
 
 async def test_a_model_is_not_prompted_after_the_deadline() -> None:
-    async with open_house(MemoryNet()) as house:
-        session = ScriptedSession(house, TEXT, left_s=-1.0)
-        outcome = await run(house, session)
+    async with open_mcp_world(MemoryNet()) as world:
+        session = ScriptedSession(world, TEXT, left_s=-1.0)
+        outcome = await run(world, session)
 
     assert (outcome.finish.reason, session.prompts) == ("time_limit", [])
     assert outcome.finish.closing
 
 
 async def test_a_caller_without_a_scope_has_no_tool() -> None:
-    async with open_house(MemoryNet(), record("one", allowed_tools=("*",))) as house:
-        session = ScriptedSession(house)
-        house.gateway.suspend(lambda: NotReady("not now"))
+    async with open_mcp_world(MemoryNet(), record("one", allowed_tools=("*",))) as world:
+        session = ScriptedSession(world)
+        world.gateway.suspend(lambda: NotReady("not now"))
         ((_, content),) = await session.run_tools([RUN])
 
-        assert not house.net.servers["one"].calls
+        assert not world.net.servers["one"].calls
     assert json.loads(content)["error"]["code"] == "not_ready"
 
 
 async def test_a_session_is_notified_when_a_call_starts_and_ends() -> None:
-    async with open_house(MemoryNet()) as house:
-        session = ScriptedSession(house)
-        await house.gateway.wait_for_view(Caller(LOCAL_ADMIN))
+    async with open_mcp_world(MemoryNet()) as world:
+        session = ScriptedSession(world)
+        await world.gateway.wait_for_view(Caller(LOCAL_ADMIN))
         await session.run_tools([RUN])
 
     assert [(one.event, one.call_id, one.tool, one.ok) for one in session.events] == [

@@ -76,7 +76,7 @@ class FlakyReports:
 
 
 @dataclass
-class House:
+class McpWorld:
     """A control, and what a test looks at of it."""
 
     servers: ReportedServers
@@ -112,19 +112,21 @@ def seen(server_id: str = "one", **fields: Any) -> ServerReport:
 
 
 @asynccontextmanager
-async def open_house(net: MemoryNet | None = None, reports: Reports | None = None) -> AsyncIterator[House]:
+async def open_mcp_world(
+    net: MemoryNet | None = None, reports: Reports | None = None
+) -> AsyncIterator[McpWorld]:
     """A control with the servers `one` and `two`."""
     flaky = FlakyReports(reports or MemoryStore(now_ms).reports)
     changed: list[str] = []
     openers: dict[Transport, Connector] = {} if net is None else {"stdio": net.open}
     async with ReportedServers(flaky, openers, on_change=changed.append, clock_ms=now_ms) as servers:
         servers.apply({"one": record("one"), "two": record("two")})
-        yield House(servers, flaky, changed)
+        yield McpWorld(servers, flaky, changed)
 
 
 async def test_an_unreported_server_is_pending() -> None:
-    async with open_house() as house:
-        servers: Servers = house.servers
+    async with open_mcp_world() as world:
+        servers: Servers = world.servers
         one, two = record("one"), record("two")
 
         assert servers.tools() == {"one": ServerTools(record=one), "two": ServerTools(record=two)}
@@ -133,11 +135,11 @@ async def test_an_unreported_server_is_pending() -> None:
 
 
 async def test_tools_are_the_definitions_a_node_has_sent_each_checked_again() -> None:
-    async with open_house() as house:
-        await house.report("n1", seen())
-        on_their_way = house.servers.tools()["one"].state
-        await house.define("one", "echo", "not a\nname", quarantined={"odd": "it has no schema"})
-        offer = house.servers.tools()["one"]
+    async with open_mcp_world() as world:
+        await world.report("n1", seen())
+        on_their_way = world.servers.tools()["one"].state
+        await world.define("one", "echo", "not a\nname", quarantined={"odd": "it has no schema"})
+        offer = world.servers.tools()["one"]
 
         assert on_their_way == "pending"
         assert (offer.state, offer.is_stale, sorted(offer.tools)) == ("ready", False, ["echo"])
@@ -145,124 +147,124 @@ async def test_tools_are_the_definitions_a_node_has_sent_each_checked_again() ->
             "not a\\nname": "its name is not 1 to 256 characters that can be seen",
             "odd": "it has no schema",
         }
-        assert house.changed == ["one"]
+        assert world.changed == ["one"]
 
 
 async def test_only_a_server_whose_tools_changed_is_announced_and_the_others_stay_the_same_object() -> None:
-    async with open_house() as house:
-        await house.report("n1", seen("one"), seen("two"))
-        await house.define("one", "a")
-        await house.define("two", "b")
-        before = house.servers.tools()["two"]
-        house.changed.clear()
-        await house.report("n1", seen("one", definitions="d2", calls=7), seen("two", calls=9))
-        await house.define("one", "a", "c", digest="d2")
+    async with open_mcp_world() as world:
+        await world.report("n1", seen("one"), seen("two"))
+        await world.define("one", "a")
+        await world.define("two", "b")
+        before = world.servers.tools()["two"]
+        world.changed.clear()
+        await world.report("n1", seen("one", definitions="d2", calls=7), seen("two", calls=9))
+        await world.define("one", "a", "c", digest="d2")
 
-        assert house.offers == {"one": ["a", "c"], "two": ["b"]}
-        assert house.changed == ["one"]
-        assert house.servers.tools()["two"] is before
+        assert world.offers == {"one": ["a", "c"], "two": ["b"]}
+        assert world.changed == ["one"]
+        assert world.servers.tools()["two"] is before
 
 
 async def test_definitions_are_not_read_again_for_every_report() -> None:
-    async with open_house() as house:
-        await house.report("n1", seen())
-        await house.define("one", "a")
-        reads = house.reports.reads
+    async with open_mcp_world() as world:
+        await world.report("n1", seen())
+        await world.define("one", "a")
+        reads = world.reports.reads
         for calls in range(5):
-            await house.report("n1", seen(calls=calls))
+            await world.report("n1", seen(calls=calls))
 
-        assert house.reports.reads == reads
+        assert world.reports.reads == reads
 
 
 async def test_of_many_servers_only_the_definitions_that_came_are_read() -> None:
     ids = [f"s{n:02}" for n in range(40)]
-    async with open_house() as house:
-        house.servers.apply({one: record(one) for one in ids})
-        await house.report("n1", *map(seen, ids))
+    async with open_mcp_world() as world:
+        world.servers.apply({one: record(one) for one in ids})
+        await world.report("n1", *map(seen, ids))
         for server_id in ids:
-            await house.define(server_id, "a")
-            await house.report("n1", *map(seen, ids))
+            await world.define(server_id, "a")
+            await world.report("n1", *map(seen, ids))
 
-        assert all(house.offers.values())
-        assert house.reports.rows <= 2 * len(ids)
+        assert all(world.offers.values())
+        assert world.reports.rows <= 2 * len(ids)
 
 
 async def test_definitions_that_come_late_are_shown_within_seconds() -> None:
-    async with open_house() as house:
+    async with open_mcp_world() as world:
         for _ in range(20):
-            await house.report("n1", seen())
+            await world.report("n1", seen())
             await pass_time(9)
-        await house.define("one", "a")
+        await world.define("one", "a")
         await pass_time(2)
 
-        assert house.offers["one"] == ["a"]
+        assert world.offers["one"] == ["a"]
 
 
 async def test_reports_that_take_long_to_read_are_followed_within_seconds_all_the_same() -> None:
-    async with open_house() as house:
-        house.reports.takes_s = 5.0
-        await house.report("n1", seen(state="connected"))
+    async with open_mcp_world() as world:
+        world.reports.takes_s = 5.0
+        await world.report("n1", seen(state="connected"))
         await pass_time(12)
-        await house.report("n1", seen(state="down"))
+        await world.report("n1", seen(state="down"))
         await pass_time(16)
 
-        assert house.servers.health()["one"].state == "down"
+        assert world.servers.health()["one"].state == "down"
 
 
 async def test_definitions_that_were_announced_and_never_come_are_looked_for_ever_more_seldom() -> None:
-    async with open_house() as house:
-        await house.define("one", "a")
-        house.reports.reads = 0
+    async with open_mcp_world() as world:
+        await world.define("one", "a")
+        world.reports.reads = 0
         for calls in range(60):
-            await house.report("n1", seen(definitions="too large to be sent", calls=calls))
-        seldom = house.reports.reads
-        await house.report("n1", seen(definitions="d3"))
-        await house.define("one", "b", digest="d3")
+            await world.report("n1", seen(definitions="too large to be sent", calls=calls))
+        seldom = world.reports.reads
+        await world.report("n1", seen(definitions="d3"))
+        await world.define("one", "b", digest="d3")
         await pass_time(2)
 
         assert 5 <= seldom <= 9
-        assert house.offers["one"] == ["b"]
+        assert world.offers["one"] == ["b"]
 
 
 async def test_an_unexpected_report_does_not_end_the_following(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with open_house() as house:
-        await house.define("one", "a")
-        house.reports.failure = RuntimeError("unexpected")
-        await house.report("n1", seen(state="ready"))
+    async with open_mcp_world() as world:
+        await world.define("one", "a")
+        world.reports.failure = RuntimeError("unexpected")
+        await world.report("n1", seen(state="ready"))
         await pass_time(10)
-        house.reports.failure = None
-        await house.report("n1", seen(state="degraded"))
+        world.reports.failure = None
+        await world.report("n1", seen(state="degraded"))
         await pass_time(10)
 
-        assert house.servers.health()["one"].state == "degraded"
+        assert world.servers.health()["one"].state == "degraded"
         assert "cannot process what nodes report" in caplog.text
 
 
 async def test_reports_that_pour_in_are_read_a_few_times_a_second() -> None:
-    async with open_house() as house:
-        await house.define("one", "a")
-        house.reports.reads = 0
+    async with open_mcp_world() as world:
+        await world.define("one", "a")
+        world.reports.reads = 0
         for _ in range(100):
-            await house.reports.save_report(
+            await world.reports.save_report(
                 NodeReport(node_id="n1", at_ms=now_ms(), servers=(seen(definitions="?"),))
             )
             await pass_time(0.01)
 
-        assert 1 <= house.reports.reads <= 3
+        assert 1 <= world.reports.reads <= 3
 
 
 async def test_health_is_the_worst_that_any_live_node_sees() -> None:
-    async with open_house() as house:
-        await house.define("one", "a", "b", quarantined={"odd": "bad"})
-        await house.report("n1", seen(state="connected", calls=3, restarts=1, since_ms=5))
-        await house.report(
+    async with open_mcp_world() as world:
+        await world.define("one", "a", "b", quarantined={"odd": "bad"})
+        await world.report("n1", seen(state="connected", calls=3, restarts=1, since_ms=5))
+        await world.report(
             "n2", seen(state="down", calls=4, restarts=2, since_ms=6, last_error="it exited with 1")
         )
-        await house.report("n3", seen(state="idle"))
+        await world.report("n3", seen(state="idle"))
 
-        assert house.servers.health()["one"] == ServerHealth(
+        assert world.servers.health()["one"] == ServerHealth(
             state="down",
             last_error="it exited with 1",
             since_ms=6,
@@ -284,75 +286,75 @@ async def test_health_is_the_worst_that_any_live_node_sees() -> None:
     ],
 )
 async def test_states_are_ordered(states: list[Any], expected: str) -> None:
-    async with open_house() as house:
+    async with open_mcp_world() as world:
         for number, state in enumerate(states):
-            await house.report(f"n{number}", seen(state=state))
+            await world.report(f"n{number}", seen(state=state))
 
-        assert house.servers.health()["one"].state == expected
+        assert world.servers.health()["one"].state == expected
 
 
 async def test_a_node_that_falls_silent_does_not_count_and_its_tools_become_stale() -> None:
-    async with open_house() as house:
-        await house.define("one", "a")
-        await house.report("n1", seen(state="down"))
+    async with open_mcp_world() as world:
+        await world.define("one", "a")
+        await world.report("n1", seen(state="down"))
         await pass_time(LOST_AFTER_MS / 1000)
-        await house.report("n2", seen(state="connected"))
-        others = house.servers.health()["one"].state
+        await world.report("n2", seen(state="connected"))
+        others = world.servers.health()["one"].state
         await pass_time(LOST_AFTER_MS / 1000 + 10)
-        offer = house.servers.tools()["one"]
+        offer = world.servers.tools()["one"]
 
         assert others == "connected"
-        assert house.servers.health()["one"] == ServerHealth(state="idle")
+        assert world.servers.health()["one"] == ServerHealth(state="idle")
         assert (offer.state, offer.is_stale, sorted(offer.tools)) == ("ready", True, ["a"])
         assert offer.detail == "no node has reported it lately"
 
 
 async def test_a_list_is_stale_only_where_it_is_for_all_nodes() -> None:
-    async with open_house() as house:
-        await house.define("one", "a")
-        await house.report("n1", seen(is_stale=True, state="degraded", last_error="no answer"))
-        alone = house.servers.tools()["one"]
-        await house.report("n2", seen())
-        together = house.servers.tools()["one"]
+    async with open_mcp_world() as world:
+        await world.define("one", "a")
+        await world.report("n1", seen(is_stale=True, state="degraded", last_error="no answer"))
+        alone = world.servers.tools()["one"]
+        await world.report("n2", seen())
+        together = world.servers.tools()["one"]
 
         assert (alone.is_stale, alone.detail) == (True, "no answer")
         assert (together.is_stale, together.detail) == (False, "")
 
 
 async def test_the_reason_for_a_missing_list_is_that_of_the_node() -> None:
-    async with open_house() as house:
+    async with open_mcp_world() as world:
         missing = seen(
             state="down", list_state="env_missing", definitions="", last_error="`TOKEN` is not set"
         )
-        await house.report("n1", missing)
-        offer = house.servers.tools()["one"]
+        await world.report("n1", missing)
+        offer = world.servers.tools()["one"]
 
         assert (offer.state, offer.detail) == ("env_missing", "`TOKEN` is not set")
 
 
 async def test_records_that_go_are_forgotten_and_a_disabled_one_is_shown_as_such() -> None:
-    async with open_house() as house:
-        await house.report("n1", seen("one"), seen("two"))
-        await house.define("one", "a")
-        house.changed.clear()
-        house.servers.apply({"one": record("one", enabled=False)})
+    async with open_mcp_world() as world:
+        await world.report("n1", seen("one"), seen("two"))
+        await world.define("one", "a")
+        world.changed.clear()
+        world.servers.apply({"one": record("one", enabled=False)})
 
-        assert house.offers == {"one": ["a"]}
-        assert house.servers.health() == {"one": ServerHealth(state="disabled")}
-        assert house.changed == []  # who applies knows
+        assert world.offers == {"one": ["a"]}
+        assert world.servers.health() == {"one": ServerHealth(state="disabled")}
+        assert world.changed == []  # who applies knows
 
 
 async def test_prompts_and_resources_are_known_as_a_node_has_sent_them() -> None:
-    async with open_house() as house:
-        await house.report("n1", seen())
-        await house.define(
+    async with open_mcp_world() as world:
+        await world.report("n1", seen())
+        await world.define(
             "one",
             "echo",
             prompts=(b'{"name":"greet"}', b"{}"),
             resources=(b'{"uri":"f:/1","name":"x"}',),
             templates=(b'{"uriTemplate":"f:/{x}","name":"x"}',),
         )
-        offer = house.servers.tools()["one"]
+        offer = world.servers.tools()["one"]
 
         assert (list(offer.prompts), list(offer.resources), list(offer.templates)) == (
             ["greet"],
@@ -366,62 +368,62 @@ async def test_what_was_reported_before_the_start_is_there_at_once() -> None:
     reports = MemoryStore(now_ms).reports
     await reports.save_definitions(Definitions(server_id="one", digest="d1", tools=(definition("a"),)))
     await reports.save_report(NodeReport(node_id="n1", at_ms=now_ms(), servers=(seen(),)))
-    async with open_house(reports=reports) as house:
-        assert house.offers == {"one": ["a"], "two": []}
-        assert house.servers.health()["one"].state == "connected"
+    async with open_mcp_world(reports=reports) as world:
+        assert world.offers == {"one": ["a"], "two": []}
+        assert world.servers.health()["one"].state == "connected"
 
 
 async def test_reports_that_cannot_be_read_leave_the_last_picture_and_are_read_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with open_house() as house:
-        await house.define("one", "a")
-        await house.report("n1", seen())
-        house.reports.failure = StorageFailed("the connection broke")
+    async with open_mcp_world() as world:
+        await world.define("one", "a")
+        await world.report("n1", seen())
+        world.reports.failure = StorageFailed("the connection broke")
         with caplog.at_level(logging.WARNING):
             for _ in range(5):
-                await house.report("n1", seen(state="down"))
-        meanwhile = house.servers.health()["one"].state
-        house.reports.failure = None
+                await world.report("n1", seen(state="down"))
+        meanwhile = world.servers.health()["one"].state
+        world.reports.failure = None
         await pass_time(10)
 
         assert meanwhile == "connected"
-        assert house.servers.health()["one"].state == "down"
+        assert world.servers.health()["one"].state == "down"
         assert len(caplog.records) == 1
 
 
 async def test_nothing_is_called_from_here_and_nothing_listed() -> None:
-    async with open_house() as house:
-        await house.servers.settled(["one", "two"])
+    async with open_mcp_world() as world:
+        await world.servers.settled(["one", "two"])
         with pytest.raises(ServerUnavailable, match="runs on nodes") as refused:
-            await house.servers.call("one", "tools/call", params("a"))
+            await world.servers.call("one", "tools/call", params("a"))
         with pytest.raises(InvalidRequest, match="runs on nodes"):
-            await house.servers.refresh("one")
+            await world.servers.refresh("one")
         with pytest.raises(NotFound):
-            await house.servers.refresh("unknown")
+            await world.servers.refresh("unknown")
 
         assert "/admin/api/nodes" in refused.value.hint
 
 
 async def test_a_trial_connects_from_here() -> None:
     net = MemoryNet(one=MemoryServer(tools=(definition("a"),)))
-    async with open_house(net) as house:
-        report = await house.servers.test(record("one"))
+    async with open_mcp_world(net) as world:
+        report = await world.servers.test(record("one"))
 
         assert (report.error, sorted(report.tools)) == ("", ["a"])
         assert net["one"].links == []
 
 
 async def test_callers_are_sent_to_a_node_that_lives() -> None:
-    async with open_house() as house:
-        before = house.servers.door_url()
+    async with open_mcp_world() as world:
+        before = world.servers.door_url()
         url = "https://tools.example"
-        await house.reports.save_report(NodeReport(node_id="n1", url=url, at_ms=now_ms()))
+        await world.reports.save_report(NodeReport(node_id="n1", url=url, at_ms=now_ms()))
         await pass_time(LOOKED_S)
-        during = house.servers.door_url()
+        during = world.servers.door_url()
         with pytest.raises(ServerUnavailable) as refused:
-            await house.servers.call("one", "tools/call", params("a"))
+            await world.servers.call("one", "tools/call", params("a"))
         await pass_time(LOST_AFTER_MS / 1000 + 10)
 
-        assert (before, during, house.servers.door_url()) == (None, url, None)
+        assert (before, during, world.servers.door_url()) == (None, url, None)
         assert f"such as `{url}`" in refused.value.hint

@@ -29,7 +29,7 @@ FOREIGN = "/elsewhere"
 
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
-    """A console as a build leaves it, and a file that is none of it next to."""
+    """A console as a build leaves it, with an unrelated file next to it."""
     folder = tmp_path / "built"
     (folder / "assets").mkdir(parents=True)
     (tmp_path / "secret.txt").write_text("secret")

@@ -101,7 +101,7 @@ def error_data(exc: grpc.aio.AioRpcError) -> Any:
 
 
 @asynccontextmanager
-async def open_house(*, address: str = "127.0.0.1:0", **options: Any) -> AsyncIterator[GrpcWorld]:
+async def open_grpc_world(*, address: str = "127.0.0.1:0", **options: Any) -> AsyncIterator[GrpcWorld]:
     """A world with a key for each role, that of nodes included, and nothing else in its registry."""
     async with open_rest(**options) as rest:
         if await rest.store.get("key", "node") is None:
@@ -123,7 +123,7 @@ def _response_type(rpc: Rpc) -> type[Message]:
 
 
 def batch_of(message: Any) -> ChangeBatch:
-    """A light event or a whole transaction as the batch it stands for, as far as it says."""
+    """A light event or a whole transaction as the batch it means, as far as it says."""
     if hasattr(message, "event"):
         event = message.event
         pairs = [(one, "put") for one in event.upserts] + [(one, "delete") for one in event.deletes]

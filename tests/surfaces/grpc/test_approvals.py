@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.message import Message
 
 from tests.contract.approval_samples import ASKED
-from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, refusal_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world, refusal_of
 from tests.surfaces.rest_world import secret_of
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
 from toolgate.proto import node_pb2
@@ -27,25 +27,25 @@ class Line:
     """A link to control, by a node's key."""
 
     def __init__(self, world: GrpcWorld) -> None:
-        self._house = world
+        self._world = world
 
     async def call(
         self, method: str, request: Message, response: type[A], *, timeout_s: float = CALL_TIMEOUT_S
     ) -> A:
-        found = await self._house.ask(f"{SERVICE}/{method}", request, key=secret_of("node"))
+        found = await self._world.ask(f"{SERVICE}/{method}", request, key=secret_of("node"))
         assert isinstance(found, response)
         return found
 
 
 async def test_a_node_asks_waits_and_uses_an_approval_through_control() -> None:
-    async with open_house() as world:
-        approvals, desk = world.rest.store.approvals, RemoteApprovals(Line(world))
-        first = await desk.ask(ASKED, new_id=NEW)
-        waiting = await desk.ask(ASKED, new_id="f" * 16)
+    async with open_grpc_world() as world:
+        approvals, approval_service = world.rest.store.approvals, RemoteApprovals(Line(world))
+        first = await approval_service.ask(ASKED, new_id=NEW)
+        waiting = await approval_service.ask(ASKED, new_id="f" * 16)
         kept = await approvals.get(NEW)
         await approvals.decide(NEW, is_approved=True, by="key:bob", reason="fine")
-        passes = await desk.ask(ASKED, new_id="e" * 16)
-        after = await desk.ask(replace(ASKED, round=1), new_id="d" * 16)
+        passes = await approval_service.ask(ASKED, new_id="e" * 16)
+        after = await approval_service.ask(replace(ASKED, round=1), new_id="d" * 16)
 
         assert kept is not None
         assert kept.question == ASKED
@@ -56,25 +56,25 @@ async def test_a_node_asks_waits_and_uses_an_approval_through_control() -> None:
 
 
 async def test_a_node_hears_of_a_denial() -> None:
-    async with open_house() as world:
-        desk = RemoteApprovals(Line(world))
-        await desk.ask(ASKED, new_id=NEW)
+    async with open_grpc_world() as world:
+        approval_service = RemoteApprovals(Line(world))
+        await approval_service.ask(ASKED, new_id=NEW)
         await world.rest.store.approvals.decide(NEW, is_approved=False, by="key:bob", reason="no")
-        denied = await desk.ask(ASKED, new_id="f" * 16)
+        denied = await approval_service.ask(ASKED, new_id="f" * 16)
 
         assert (denied.outcome, denied.reason) == ("denied", "no")
 
 
 async def test_what_was_stated_in_place_at_a_node_is_decided_at_control_and_used() -> None:
-    async with open_house() as world:
-        desk = RemoteApprovals(Line(world))
-        await desk.ask(ASKED, new_id=NEW)
-        strange = await desk.settle(
+    async with open_grpc_world() as world:
+        approval_service = RemoteApprovals(Line(world))
+        await approval_service.ask(ASKED, new_id=NEW)
+        strange = await approval_service.settle(
             replace(ASKED, principal="key:eve"), ElicitedDecision(NEW, True), new_id="e" * 16
         )
-        passes = await desk.settle(ASKED, ElicitedDecision(NEW, True), new_id="f" * 16)
-        replayed = await desk.settle(ASKED, ElicitedDecision(NEW, True), new_id="d" * 16)
-        declined = await desk.settle(ASKED, ElicitedDecision("d" * 16, False), new_id="c" * 16)
+        passes = await approval_service.settle(ASKED, ElicitedDecision(NEW, True), new_id="f" * 16)
+        replayed = await approval_service.settle(ASKED, ElicitedDecision(NEW, True), new_id="d" * 16)
+        declined = await approval_service.settle(ASKED, ElicitedDecision("d" * 16, False), new_id="c" * 16)
         used = await world.rest.store.approvals.get(NEW)
 
         assert (strange.outcome, strange.approval_id) == ("asked", "e" * 16)
@@ -86,7 +86,7 @@ async def test_what_was_stated_in_place_at_a_node_is_decided_at_control_and_used
 
 
 async def test_a_node_is_shown_where_people_reach_the_console() -> None:
-    async with open_house(console_url="https://control.example") as world:
+    async with open_grpc_world(console_url="https://control.example") as world:
         verdict = await RemoteApprovals(Line(world)).ask(ASKED, new_id=NEW)
 
         assert verdict.console_url == "https://control.example"
@@ -94,7 +94,7 @@ async def test_a_node_is_shown_where_people_reach_the_console() -> None:
 
 @pytest.mark.parametrize("approval_id", ["", "../..", "A" * 16, "a" * 65])
 async def test_an_id_that_is_none_decides_nothing(approval_id: str) -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await RemoteApprovals(Line(world)).settle(ASKED, ElicitedDecision(approval_id, True), new_id=NEW)
 
@@ -129,7 +129,7 @@ async def test_a_question_that_is_none_is_refused_and_not_kept(fields: dict[str,
         "definition": "d" * 64,
         "arguments": b"{}",
     }
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         request = node_pb2.AskApprovalRequest(**sent | fields)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await world.ask(ASK, request, key=secret_of("node"))
@@ -143,7 +143,9 @@ async def test_an_answer_that_a_node_does_not_know_lets_nothing_pass() -> None:
         async def call(self, _method: str, _request: Any, response: Any, *, timeout_s: float = 0) -> Any:
             return response(outcome="granted_by_committee", approval_id=NEW)
 
-    desk = RemoteApprovals(Newer())
+    approval_service = RemoteApprovals(Newer())
 
-    assert (await desk.ask(ASKED, new_id=NEW)).outcome == "waiting"
-    assert (await desk.settle(ASKED, ElicitedDecision(NEW, True), new_id=NEW)).outcome == "waiting"
+    assert (await approval_service.ask(ASKED, new_id=NEW)).outcome == "waiting"
+    assert (
+        await approval_service.settle(ASKED, ElicitedDecision(NEW, True), new_id=NEW)
+    ).outcome == "waiting"

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world
 from tests.surfaces.rest_world import secret_of
 from toolgate.errors import ControlUnavailable, Forbidden, NotFound, ToolgateError, Unauthenticated
 from toolgate.model.packages import PackageRef
@@ -47,7 +47,7 @@ async def refusal(
 
 
 async def test_an_archive_comes_in_pieces_and_is_the_one_that_was_published(tmp_path: Path) -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await publish(world.rest.control.artifacts, tmp_path)
         pieces = await read(world.address)
 
@@ -56,7 +56,7 @@ async def test_an_archive_comes_in_pieces_and_is_the_one_that_was_published(tmp_
 
 
 async def test_what_is_not_kept_under_that_name_and_hash_is_not_found(tmp_path: Path) -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await publish(world.rest.control.artifacts, tmp_path)
         found = [
             await refusal(world, "other"),
@@ -69,7 +69,7 @@ async def test_what_is_not_kept_under_that_name_and_hash_is_not_found(tmp_path: 
 
 async def test_a_name_that_leads_elsewhere_reaches_no_file(tmp_path: Path) -> None:
     """FIL-3"""
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await publish(world.rest.control.artifacts, tmp_path)
 
         assert await refusal(world, "..") is ControlUnavailable
@@ -79,7 +79,7 @@ async def test_a_name_that_leads_elsewhere_reaches_no_file(tmp_path: Path) -> No
 
 
 async def test_archives_are_for_nodes_alone(tmp_path: Path) -> None:
-    async with open_house(trusts_local=False) as world:
+    async with open_grpc_world(trusts_local=False) as world:
         await publish(world.rest.control.artifacts, tmp_path)
 
         assert await refusal(world, role="admin") is Forbidden

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, refusal_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world, refusal_of
 from tests.surfaces.rest_world import secret_of
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.index.index import open_sqlite_index
@@ -25,8 +25,11 @@ LOG: Final = "ab" * 16
 
 
 @asynccontextmanager
-async def house_with_index(directory: Path) -> AsyncIterator[GrpcWorld]:
-    async with open_sqlite_index(directory / "audit.db") as index, open_house(audit_index=index) as world:
+async def world_with_index(directory: Path) -> AsyncIterator[GrpcWorld]:
+    async with (
+        open_sqlite_index(directory / "audit.db") as index,
+        open_grpc_world(audit_index=index) as world,
+    ):
         yield world
 
 
@@ -46,7 +49,7 @@ async def seen(world: GrpcWorld) -> list[tuple[str, int]]:
 
 
 async def test_a_log_is_taken_in_pieces_each_event_once(tmp_path: Path) -> None:
-    async with house_with_index(tmp_path) as world:
+    async with world_with_index(tmp_path) as world:
         taken = [
             await send(world),
             await send(world, upto=2, events=[line(1), line(2)]),
@@ -61,7 +64,7 @@ async def test_a_log_is_taken_in_pieces_each_event_once(tmp_path: Path) -> None:
 
 
 async def test_a_node_writes_into_logs_under_its_own_key_only(tmp_path: Path) -> None:
-    async with house_with_index(tmp_path) as world:
+    async with world_with_index(tmp_path) as world:
         await send(world, node_id="other/west", upto=1, events=[line(1)])
         await send(world, node_id="", upto=1, events=[line(1)])
 
@@ -72,7 +75,7 @@ async def test_lines_that_are_no_events_of_the_piece_are_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = [line(9), b"\xff", b'{"seq":2,"type":"later"}', line(3), line(3), line(1)]
-    async with house_with_index(tmp_path) as world:
+    async with world_with_index(tmp_path) as world:
         taken = await send(world, upto=5, events=[line(1), *odd, line(4)])
 
         assert taken == 5
@@ -93,7 +96,7 @@ async def test_lines_that_are_no_events_of_the_piece_are_passed_over(
     ],
 )
 async def test_what_is_no_piece_of_a_log_is_refused(tmp_path: Path, fields: dict[str, Any]) -> None:
-    async with house_with_index(tmp_path) as world:
+    async with world_with_index(tmp_path) as world:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await send(world, **fields)
 

@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 from google.protobuf.message import Message
 
-from tests.surfaces.grpc.grpc_world import TABLE, GrpcWorld, open_house, server_message
+from tests.surfaces.grpc.grpc_world import TABLE, GrpcWorld, open_grpc_world, server_message
 from tests.surfaces.rest_world import stdio, task
 from toolgate.gateway.auth.identity import hash_key
 from toolgate.proto import mcp_registry_pb2 as sms
@@ -46,7 +46,7 @@ def test_the_table_has_every_rpc_that_writes_for_people() -> None:
 
 
 async def test_try_9_outside_of_its_bounds_a_key_writes_nothing_and_learns_nothing() -> None:
-    async with open_house(trusts_local=False) as world:
+    async with open_grpc_world(trusts_local=False) as world:
         ceiling = {"servers": ["mine"]}
         await world.rest.seed(
             server=[stdio("mine"), stdio("theirs")],
@@ -56,7 +56,7 @@ async def test_try_9_outside_of_its_bounds_a_key_writes_nothing_and_learns_nothi
             key=[{"key_id": "bound", "role": "admin", "sha256": hash_key(BOUND), "ceiling": ceiling}],
         )
         revision = world.store.revision
-        refused = {rpc: [await told(world, rpc, one) for one in ("theirs", "absent")] for rpc in WRITES}
+        refused = {rpc: [await notified(world, rpc, one) for one in ("theirs", "absent")] for rpc in WRITES}
 
         assert [rpc for rpc, (there, missing) in refused.items() if there != missing] == []
         assert {status for both in refused.values() for status, _ in both} == {
@@ -66,7 +66,7 @@ async def test_try_9_outside_of_its_bounds_a_key_writes_nothing_and_learns_nothi
         assert world.store.revision == revision
 
 
-async def told(world: GrpcWorld, rpc: str, record_id: str) -> tuple[str, str]:
+async def notified(world: GrpcWorld, rpc: str, record_id: str) -> tuple[str, str]:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await world.ask(rpc, WRITES[rpc](record_id), key=BOUND)
     return refused.value.code().name, str(refused.value.details()).replace(record_id, "@")

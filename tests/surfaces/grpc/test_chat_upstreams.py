@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.surfaces.grpc.grpc_world import DEADLINE_S, GrpcWorld, open_house
+from tests.surfaces.grpc.grpc_world import DEADLINE_S, GrpcWorld, open_grpc_world
 from tests.surfaces.rest_world import CHAT_UPSTREAMS, chat_upstream, secret_of
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.revisions import RecordWrite
@@ -36,7 +36,7 @@ async def following(world: GrpcWorld) -> AsyncIterator["asyncio.Queue[RegistrySt
 
 async def test_a_node_gets_a_chat_upstream_by_the_watch_and_drops_it_again() -> None:
     body = chat_upstream("local", headers={"api-key": "canary"})
-    async with open_house() as world, following(world) as states:
+    async with open_grpc_world() as world, following(world) as states:
         seen = [(await states.get()).chat_upstreams]
         await world.rest.put(f"{CHAT_UPSTREAMS}/local", body)
         seen.append((await states.get()).chat_upstreams)
@@ -50,7 +50,7 @@ async def test_a_node_gets_a_chat_upstream_by_the_watch_and_drops_it_again() -> 
 
 async def test_rep_6_what_a_newer_control_adds_to_a_chat_upstream_costs_an_older_node_nothing() -> None:
     newer = chat_upstream("local", colour="red", budgets={"max_dollars": 3})
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.store.write([RecordWrite(kind="chat_upstream", id="local", body=newer)], actor="newer")
         async with following(world) as states:
             listed = (await states.get()).chat_upstreams

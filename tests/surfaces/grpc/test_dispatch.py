@@ -16,7 +16,7 @@ from tests.surfaces.grpc.grpc_world import (
     GrpcWorld,
     credential,
     error_data,
-    open_house,
+    open_grpc_world,
     refusal_of,
     server_message,
 )
@@ -66,7 +66,7 @@ async def refused_answer(answer: Any) -> grpc.aio.AioRpcError:
 
 
 async def test_an_error_has_status_words_hint_and_code() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         record = server_message("git", budgets=sms.McpBudgets(max_concurrency=9_999))
         request = sms.UpsertMcpServerRequest(record=record)
         exc = await refused_answer(world.ask(UPSERT, request))
@@ -88,7 +88,7 @@ def test_an_error_never_outgrows_what_clients_take_as_metadata() -> None:
 
 
 async def test_a_request_past_the_limit_is_refused_and_one_at_it_is_not() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         path, admin = f"/{LIST}", credential(secret_of("admin"))
         # Past its five bytes of tag and length, field 15: unknown here, and passed over.
         at_limit = b"\x7a\xfb\xff\xff\x01" + bytes(MAX_REQUEST_BYTES - 5)
@@ -101,7 +101,7 @@ async def test_a_request_past_the_limit_is_refused_and_one_at_it_is_not() -> Non
 
 
 async def test_a_report_may_be_larger_than_other_requests_and_no_more_than_its_own_limit() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         node = secret_of("node")
         report = node_pb2.ReportRequest(definitions=[node_pb2.Definitions(tools=[bytes(5 * KIB * KIB)])])
         await world.ask("toolgate.v1.NodeService/Report", report, key=node)
@@ -112,7 +112,7 @@ async def test_a_report_may_be_larger_than_other_requests_and_no_more_than_its_o
 
 
 async def test_nothing_is_read_for_a_stranger() -> None:
-    async with open_house(trusts_local=False) as world:
+    async with open_grpc_world(trusts_local=False) as world:
         silent = world.channel.stream_unary(f"/{UPSERT}")()
         world.streams.append(silent)
         exc = await refused_answer(asyncio.wait_for(asyncio.shield(silent), DEADLINE_S))
@@ -121,7 +121,7 @@ async def test_nothing_is_read_for_a_stranger() -> None:
 
 
 async def test_a_call_without_a_request_is_refused() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         call = world.channel.stream_unary(f"/{LIST}")(iter(()))
         exc = await refused_answer(call)
 
@@ -129,7 +129,7 @@ async def test_a_call_without_a_request_is_refused() -> None:
 
 
 async def test_nothing_is_unpacked_so_nothing_small_becomes_huge() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         request = sms.UpsertMcpServerRequest(record=server_message("git", display_name="x" * 100_000))
         exc = await refused_answer(world.ask(UPSERT, request, compression=grpc.Compression.Gzip))
 
@@ -137,14 +137,14 @@ async def test_nothing_is_unpacked_so_nothing_small_becomes_huge() -> None:
 
 
 async def test_bytes_that_are_no_message_are_refused() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         exc = await refused_answer(world.channel.unary_unary(f"/{UPSERT}")(b"\xff\xff\xff"))
 
     assert refusal_of(exc) == ("INVALID_ARGUMENT", "parse_error")
 
 
 async def test_an_unknown_rpc_is_unimplemented_for_those_who_may_know() -> None:
-    async with open_house(trusts_local=False) as world:
+    async with open_grpc_world(trusts_local=False) as world:
         nothing = world.channel.unary_unary(f"/{SERVERS}/Nothing")
         known = await refused_answer(nothing(b"", metadata=credential(secret_of("agent"))))
         stranger = await refused_answer(nothing(b""))
@@ -154,7 +154,7 @@ async def test_an_unknown_rpc_is_unimplemented_for_those_who_may_know() -> None:
 
 
 async def test_what_no_one_foresaw_is_logged_once_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         object.__setattr__(world.rest.control, "store", BrokenStore())
         with caplog.at_level(logging.ERROR):
             unary = await refused_answer(world.ask(LIST, sms.ListMcpServersRequest()))
@@ -177,7 +177,7 @@ class BrokenStore:
 
 
 async def test_a_deadline_ends_the_call_on_both_sides() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         waiting = world.stream(WATCH, sms.WatchMcpServersRequest(), timeout_s=0.2)
         exc = await refused(waiting)
         async with asyncio.timeout(DEADLINE_S):
@@ -188,7 +188,7 @@ async def test_a_deadline_ends_the_call_on_both_sides() -> None:
 
 
 async def test_a_revoked_key_ends_its_streams_and_no_others() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         streams = {
             role: world.stream(WATCH, sms.WatchMcpServersRequest(), key=secret_of(role))
             for role in ("viewer", "publisher")
@@ -198,17 +198,17 @@ async def test_a_revoked_key_ends_its_streams_and_no_others() -> None:
         await world.store.write([RecordWrite(kind="key", id="viewer", body=None)], actor="test")
         exc = await refused(streams["viewer"])
         await world.upsert(server_message("git"))
-        heard = await streams["publisher"].read()
+        received = await streams["publisher"].read()
         streams["publisher"].cancel()
 
     assert refusal_of(exc) == ("UNAUTHENTICATED", "unauthenticated")
-    assert list(heard.event.upserts) == ["git"]
+    assert list(received.event.upserts) == ["git"]
 
 
 async def test_a_key_that_is_revoked_while_a_message_goes_out_ends_its_stream_like_any_other() -> None:
     """The library takes no status for a call in the middle of a message."""
     endings = set()
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         identities, state = world.rest.control.identities, parse_listing(await world.store.list())
         for _ in range(20):
             stream = world.stream(WATCH, sms.WatchMcpServersRequest(), key=secret_of("viewer"))
@@ -274,7 +274,10 @@ async def test_a_stream_may_be_ended_while_it_is_ending() -> None:
 
 async def test_a_revoked_key_ends_its_stream_even_where_the_reader_does_not_read() -> None:
     narrow = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 64 * KIB))
-    async with open_house() as world, grpc.aio.insecure_channel(world.address, options=narrow) as channel:
+    async with (
+        open_grpc_world() as world,
+        grpc.aio.insecure_channel(world.address, options=narrow) as channel,
+    ):
         watch, request = "toolgate.v1.NodeService/WatchRecords", node_pb2.WatchRecordsRequest()
         slow = GrpcWorld(world.rest, world.address, channel).stream(watch, request, key=secret_of("node"))
         await slow.read()
@@ -290,7 +293,7 @@ async def test_a_revoked_key_ends_its_stream_even_where_the_reader_does_not_read
 async def test_clients_that_hang_up_in_the_middle_leave_nothing_behind(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         since = world.store.revision
 
         async def watch() -> None:
@@ -313,7 +316,7 @@ async def test_clients_that_hang_up_in_the_middle_leave_nothing_behind(
 
 
 async def test_a_key_of_which_role_was_lowered_loses_its_streams() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         watch = "toolgate.v1.NodeService/WatchRecords"
         stream = world.stream(watch, node_pb2.WatchRecordsRequest(), key=secret_of("node"))
         await stream.read()
@@ -338,7 +341,7 @@ async def test_closing_tells_every_stream_to_look_elsewhere_and_does_not_wait_fo
 
 
 async def test_a_caller_holds_no_more_watches_than_it_may() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         viewer = secret_of("viewer")
         streams = [world.stream(WATCH, sms.WatchMcpServersRequest(), key=viewer) for _ in range(100)]
         for stream in streams:

@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 
 from tests.registry.memory_store import MemoryEndedSessions, MemoryStore
-from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, refusal_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world, refusal_of
 from tests.surfaces.rest_world import NOW_MS, secret_of
 from toolgate.model.reports import EndedSession
 from toolgate.proto import node_pb2
@@ -29,7 +29,7 @@ async def sync(world: GrpcWorld, *ended: node_pb2.EndedSession, after_ms: int = 
 
 
 async def test_try_10_what_one_node_tells_every_node_hears() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         nonces = [one.nonce for one in ENDED]
 
         assert await sync(world, *ENDED) == nonces
@@ -54,7 +54,7 @@ class CountedReads(MemoryEndedSessions):
 
 async def test_however_many_sessions_end_the_database_is_read_once_in_a_moment() -> None:
     """A read of all that are remembered takes 0.13 s, and clients end sessions all the time."""
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         store, kept = world.rest.store, CountedReads()
         assert isinstance(store, MemoryStore)
         store.ended_sessions = kept
@@ -73,7 +73,7 @@ async def test_however_many_sessions_end_the_database_is_read_once_in_a_moment()
     ],
 )
 async def test_what_is_no_session_is_refused(ended: list[node_pb2.EndedSession]) -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await sync(world, *ended)
 

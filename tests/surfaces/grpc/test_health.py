@@ -8,7 +8,7 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse, HealthListRequest
 from grpc_reflection.v1alpha import reflection_pb2
 
-from tests.surfaces.grpc.grpc_world import DEADLINE_S, open_house, refusal_of
+from tests.surfaces.grpc.grpc_world import DEADLINE_S, open_grpc_world, refusal_of
 from toolgate.errors import SessionLimit
 from toolgate.surfaces.grpc.rpc import RpcCall
 from toolgate.surfaces.grpc.standard_services import MAX_WATCHES, HealthService
@@ -26,7 +26,7 @@ SERVICES: Final = {
 
 
 async def test_every_service_is_healthy_and_so_is_the_whole_without_a_credential() -> None:
-    async with open_house(trusts_local=False) as world:
+    async with open_grpc_world(trusts_local=False) as world:
         listed = await world.ask("grpc.health.v1.Health/List", HealthListRequest())
         checked = [
             await world.ask("grpc.health.v1.Health/Check", HealthCheckRequest(service=name))
@@ -40,7 +40,7 @@ async def test_every_service_is_healthy_and_so_is_the_whole_without_a_credential
 
 async def test_a_service_that_is_not_there_is_not_found_and_a_watch_says_it_is_unknown() -> None:
     request = HealthCheckRequest(service="toolgate.v1.Nothing")
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await world.ask("grpc.health.v1.Health/Check", request)
         watched = await world.stream("grpc.health.v1.Health/Watch", request).read()
@@ -67,7 +67,7 @@ async def test_reflection_names_every_service_and_how_it_is_defined() -> None:
         reflection_pb2.ServerReflectionRequest(list_services=""),
         reflection_pb2.ServerReflectionRequest(file_containing_symbol="sms.McpRegistryService"),
     ]
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         call = world.channel.stream_stream(
             "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
             request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,

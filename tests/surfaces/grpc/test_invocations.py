@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.contract.invocation_samples import SUCCESS, claim_ids, found, invocation, line, make
 from tests.contract.stores import Clock, open_postgres
 from tests.registry.memory_store import MemoryInvocations, MemoryStore
-from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, refusal_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world, refusal_of
 from tests.surfaces.rest_world import secret_of
 from toolgate.errors import ControlUnavailable, InvalidRequest, Unauthenticated
 from toolgate.model.invocations import (
@@ -47,15 +47,15 @@ SERVICE: Final = "toolgate.v1.NodeService"
 
 
 @asynccontextmanager
-async def open_queue(*houses: GrpcWorld) -> AsyncIterator[RemoteInvocations]:
-    address = ControlAddress(targets=tuple(world.address for world in houses), key=secret_of("node"))
+async def open_queue(*worlds: GrpcWorld) -> AsyncIterator[RemoteInvocations]:
+    address = ControlAddress(targets=tuple(world.address for world in worlds), key=secret_of("node"))
     async with asyncio.timeout(DEADLINE_S), open_control_connection(address, jitter=lambda: 0.0) as link:
         yield RemoteInvocations(link)
 
 
 async def test_an_invocation_travels_whole_and_so_does_what_becomes_of_it() -> None:
     new = invocation("a", input=b"\x00\xff", retries=2, revision=2**40)
-    async with open_house() as world, open_queue(world) as queue:
+    async with open_grpc_world() as world, open_queue(world) as queue:
         await world.store.invocations.create(new)
         (claimed,) = await queue.claim("edge-1", limit=4)
         stored = await found(world.store.invocations, "a")
@@ -76,7 +76,7 @@ async def test_an_invocation_travels_whole_and_so_does_what_becomes_of_it() -> N
 
 
 async def test_a_node_that_waits_is_given_what_is_made_and_shown_what_is_cancelled() -> None:
-    async with open_house() as world, open_queue(world) as queue:
+    async with open_grpc_world() as world, open_queue(world) as queue:
         waiting = asyncio.ensure_future(queue.claim("edge-1", limit=1, wait_s=20))
         await asyncio.sleep(0)
         await make(world.store.invocations, "a")
@@ -89,7 +89,7 @@ async def test_a_node_that_waits_is_given_what_is_made_and_shown_what_is_cancell
 
 
 async def test_inputs_as_large_as_they_may_be_fit_into_the_answer() -> None:
-    async with open_house() as world, open_queue(world) as queue:
+    async with open_grpc_world() as world, open_queue(world) as queue:
         await make(world.store.invocations, *map(str, range(MAX_CLAIMED + 1)), input=b"x" * MAX_INPUT_BYTES)
         first = await queue.claim("edge-1", limit=100)
         second = await queue.claim("edge-1", limit=100)
@@ -100,7 +100,7 @@ async def test_inputs_as_large_as_they_may_be_fit_into_the_answer() -> None:
 async def test_output_and_a_log_as_large_as_they_may_be_are_received() -> None:
     ending = replace(SUCCESS, stdout=b"o" * MAX_OUTPUT_BYTES, stderr=b"e" * MAX_OUTPUT_BYTES)
     lines = [line(n, "x" * MAX_LINE_BYTES) for n in range(MAX_LOG_LINES)]
-    async with open_house() as world, open_queue(world) as queue:
+    async with open_grpc_world() as world, open_queue(world) as queue:
         await make(world.store.invocations, "a")
         await claim_ids(world.store.invocations)
         assert await queue.report("a", 1, lines=lines, ending=ending) == "go_on"
@@ -114,8 +114,8 @@ async def test_two_nodes_at_two_replicas_take_each_invocation_once(tmp_path: Pat
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         stores = [await enter(open_postgres(tmp_path, Clock())) for _ in range(2)]
-        houses = [await enter(open_house(store=store)) for store in stores]
-        queues = [await enter(open_queue(world)) for world in houses]
+        worlds = [await enter(open_grpc_world(store=store)) for store in stores]
+        queues = [await enter(open_queue(world)) for world in worlds]
         waiting = [
             asyncio.ensure_future(queue.claim(f"n{n}", limit=1, wait_s=20)) for n, queue in enumerate(queues)
         ]
@@ -154,7 +154,7 @@ async def test_a_node_that_waits_is_let_go_when_control_stops(monkeypatch: pytes
     monkeypatch.setattr("toolgate.surfaces.grpc.server.DRAIN_S", 3_600.0)
     store, invocations = MemoryStore(lambda: 0), BusyInvocations()
     store.invocations = invocations
-    async with asyncio.timeout(DEADLINE_S), open_house(store=store) as world, AsyncExitStack() as links:
+    async with asyncio.timeout(DEADLINE_S), open_grpc_world(store=store) as world, AsyncExitStack() as links:
         async with open_grpc_server(world.rest.control, "127.0.0.1:0") as bound:
             address = ControlAddress(targets=(bound,), key=secret_of("node"))
             link = await links.enter_async_context(open_control_connection(address))
@@ -168,7 +168,7 @@ async def test_a_node_that_waits_is_let_go_when_control_stops(monkeypatch: pytes
 async def test_a_revoked_key_waits_for_nothing() -> None:
     store, invocations = MemoryStore(lambda: 0), BusyInvocations()
     store.invocations = invocations
-    async with open_house(store=store) as world, open_queue(world) as queue:
+    async with open_grpc_world(store=store) as world, open_queue(world) as queue:
         waiting = asyncio.ensure_future(queue.claim("edge-1", limit=1, wait_s=30))
         await invocations.is_asked.wait()
         await store.write([RecordWrite(kind="key", id="node", body=None)], actor="test")
@@ -189,7 +189,7 @@ async def refused(world: GrpcWorld, **fields: Any) -> tuple[str, str]:
 
 async def test_a_report_that_makes_no_sense_changes_nothing() -> None:
     too_many = [node_pb2.LogLine(seq=n) for n in range(MAX_LOG_LINES + 1)]
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await make(world.store.invocations, "a")
         await claim_ids(world.store.invocations)
         before = await found(world.store.invocations, "a")
@@ -273,11 +273,11 @@ async def test_a_report_that_fails_is_for_a_caller_that_runs_it_to_repeat() -> N
 
 async def test_a_long_log_is_sent_in_parts_until_it_is_lost() -> None:
     lines = [line(n, "x" * MAX_LINE_BYTES) for n in range(300)]
-    heard, lost = Line(), Line(verdict="lost")
+    received, lost = Line(), Line(verdict="lost")
 
-    assert await RemoteInvocations(heard).report("a", 1, lines=lines, ending=SUCCESS) == "go_on"
-    assert [one.seq for part in heard.sent for one in part.lines] == list(range(300))
-    assert [part.HasField("ending") for part in heard.sent] == [False, False, True]
+    assert await RemoteInvocations(received).report("a", 1, lines=lines, ending=SUCCESS) == "go_on"
+    assert [one.seq for part in received.sent for one in part.lines] == list(range(300))
+    assert [part.HasField("ending") for part in received.sent] == [False, False, True]
     assert await RemoteInvocations(lost).report("a", 1, lines=lines) == "lost"
     assert len(lost.sent) == 1
 

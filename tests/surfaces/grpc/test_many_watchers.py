@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.scenarios.soak import rounds
-from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, server_message
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world, server_message
 from tests.surfaces.rest_world import secret_of
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +51,7 @@ def resident_kib() -> float:
 @pytest.mark.soak
 async def test_wat_8_idle_watchers_cost_little_and_all_hear_of_one_change() -> None:
     count = rounds(suite=500, soak=10_000)
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         async with watching(world, WARM):
             pass
         before = resident_kib()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.catalog.definition_samples import tool
 from tests.registry.memory_store import MemoryStore
-from tests.surfaces.grpc.grpc_world import GrpcWorld, batch_of, open_house, refusal_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, batch_of, open_grpc_world, refusal_of
 from tests.surfaces.rest_world import open_rest, secret_of, stdio, task
 from toolgate.audit.events import DefinitionChanged
 from toolgate.errors import Compacted, InvalidRequest, SessionLimit
@@ -55,7 +55,7 @@ async def report(world: GrpcWorld, **fields: Any) -> list[str]:
 async def test_a_node_gets_every_kind_as_it_is_stored() -> None:
     secret = {"secret_id": "session", "hex": "ab" * 32}
     git = stdio("git", stdio={"env": {"API_KEY": "canary"}}, enabled=False)
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.rest.seed(server=[git], task=[task("t")], profile=[{"profile_id": "p"}])
         await world.store.write(
             [
@@ -75,7 +75,7 @@ async def test_a_node_gets_every_kind_as_it_is_stored() -> None:
 
 
 async def test_a_large_listing_comes_in_parts_of_one_revision() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         writes = [
             RecordWrite(
                 kind="task", id=f"t{n}", body=task(f"t{n}") | {"config": {"note": f'"{"x" * 50_000}"'}}
@@ -94,7 +94,7 @@ async def test_a_large_listing_comes_in_parts_of_one_revision() -> None:
 
 
 async def test_a_transaction_of_many_records_comes_as_one_message() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         start = world.store.revision
         writes = [RecordWrite(kind="task", id=f"t{n}", body=task(f"t{n}")) for n in range(1_000)]
         await world.store.write(writes, actor="test")
@@ -122,7 +122,7 @@ async def test_a_transaction_too_large_for_a_message_is_followed_by_listing() ->
 
 
 async def test_a_report_is_kept_under_the_name_of_its_key() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.rest.seed(server=[stdio("git", enabled=False)])
         git = node_pb2.ServerReport(server_id="git", state="connected", list_state="ready", tools=3)
         await report(
@@ -161,7 +161,7 @@ async def test_ups_9_what_a_node_found_to_have_changed_is_recorded(
     behind: int, epoch: str | None, expected: dict[str, str]
 ) -> None:
     found = {"log": "1" * 64, "push": "short", "never approved": "1" * 64, "never": "1" * 64}
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         pin = {"server_id": "git", "tools": {"log": "0" * 64, "push": "0" * 64}}
         await world.rest.seed(server=[stdio("git", enabled=False)], pin=[pin])
         git = node_pb2.ServerReport(server_id="git", changed=found)
@@ -184,7 +184,7 @@ async def test_ups_9_what_a_node_found_to_have_changed_is_recorded(
 
 
 async def test_definitions_are_asked_for_once_and_found_by_a_caller_that_hears_of_the_report() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.rest.seed(server=[stdio("git", enabled=False), stdio("fs", enabled=False)])
         servers = [
             node_pb2.ServerReport(server_id="git", state="connected", definitions="d1"),
@@ -205,7 +205,7 @@ async def test_definitions_are_asked_for_once_and_found_by_a_caller_that_hears_o
 
 
 async def test_a_replica_that_did_not_take_the_definitions_in_finds_them_all_the_same() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.rest.seed(server=[stdio("git", enabled=False)])
         await world.store.reports.save_definitions(Definitions(server_id="git", digest="d1"))
         git = node_pb2.ServerReport(server_id="git", state="connected", definitions="d1")
@@ -238,7 +238,7 @@ async def test_of_many_servers_only_definitions_that_others_saved_are_read(
 ) -> None:
     ids = [f"s{n:02}" for n in range(20)]
     rows: list[str] = []
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.rest.seed(server=[stdio(one, enabled=False) for one in ids])
         reports = world.store.reports
         read = reports.list_definitions
@@ -263,7 +263,7 @@ async def test_of_many_servers_only_definitions_that_others_saved_are_read(
 
 
 async def test_what_is_stated_of_servers_that_are_not_registered_is_passed_over() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         ghost = node_pb2.ServerReport(server_id="ghost", state="connected", definitions="d1")
         definitions = node_pb2.Definitions(server_id="ghost", digest="d1", tools=[tool()])
 
@@ -274,7 +274,7 @@ async def test_what_is_stated_of_servers_that_are_not_registered_is_passed_over(
 
 async def test_a_report_of_more_servers_than_there_can_be_is_refused() -> None:
     servers = [node_pb2.ServerReport(server_id=f"s{n}") for n in range(MAX_SERVERS + 1)]
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await report(world, servers=servers)
 

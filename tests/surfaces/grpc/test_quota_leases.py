@@ -6,7 +6,7 @@ import grpc.aio
 import pytest
 from google.protobuf.message import Message
 
-from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, refusal_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world, refusal_of
 from tests.surfaces.rest_world import secret_of
 from toolgate.errors import ControlUnavailable
 from toolgate.model.quotas import MAX_LEASE_REQUESTS, MAX_TOKENS, LeaseRequest, QuotaHolder
@@ -24,12 +24,12 @@ class Line:
     """A link to control, by a node's key."""
 
     def __init__(self, world: GrpcWorld) -> None:
-        self._house = world
+        self._world = world
 
     async def call(
         self, method: str, request: Message, response: type[A], *, timeout_s: float = CALL_TIMEOUT_S
     ) -> A:
-        found = await self._house.ask(f"{SERVICE}/{method}", request, key=secret_of("node"))
+        found = await self._world.ask(f"{SERVICE}/{method}", request, key=secret_of("node"))
         assert isinstance(found, response)
         return found
 
@@ -42,7 +42,7 @@ class Mute:
 
 
 async def test_a_node_draws_returns_and_reports_through_control() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         bank, spending = RemoteQuotas(Line(world)), world.rest.store.spending
         calls, tokens = await bank.draw(
             [LeaseRequest(ADA, "calls_per_day", 100), LeaseRequest(ADA, "tokens_per_day", 5, spent=9)]
@@ -74,7 +74,7 @@ async def test_what_is_no_draw_is_refused_and_counts_nothing(wrong: dict[str, An
     """BUD-7"""
     right: dict[str, Any] = {"kind": "key", "id": "ada", "budget": "calls_per_day", "limit": 9}
     request = node_pb2.SpendRequest(draws=[node_pb2.Draw(**right), node_pb2.Draw(**{**right, **wrong})])
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await world.ask(SPEND, request, key=secret_of("node"))
 
@@ -84,7 +84,7 @@ async def test_what_is_no_draw_is_refused_and_counts_nothing(wrong: dict[str, An
 
 async def test_a_request_of_too_many_draws_is_refused() -> None:
     draw = node_pb2.Draw(kind="key", id="ada", budget="calls_per_day", limit=9)
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         request = node_pb2.SpendRequest(draws=[draw] * (MAX_LEASE_REQUESTS + 1))
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await world.ask(SPEND, request, key=secret_of("node"))

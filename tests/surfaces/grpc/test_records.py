@@ -6,7 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.surfaces.grpc.grpc_world import SERVERS, GrpcWorld, open_house, refusal_of, server_message
+from tests.surfaces.grpc.grpc_world import SERVERS, GrpcWorld, open_grpc_world, refusal_of, server_message
 from tests.surfaces.rest_world import http, secret_of, stdio, task
 from toolgate.gateway.auth.identity import hash_key
 from toolgate.govern.operator_policy import OperatorPolicy
@@ -36,7 +36,7 @@ async def body_of(world: GrpcWorld, server_id: str) -> Any:
 
 @pytest.mark.requirement("002-067")
 async def test_a_listing_has_one_revision_and_each_record_its_own() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.upsert(server_message("b"))
         await world.upsert(server_message("a"))
         listing = await world.ask(LIST, sms.ListMcpServersRequest())
@@ -50,7 +50,7 @@ async def test_a_listing_has_one_revision_and_each_record_its_own() -> None:
 
 
 async def test_an_unchanged_listing_may_come_without_bodies_and_only_if_asked_for_so() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         now = await world.upsert(server_message("git"))
         epoch = world.store.epoch
         asked = [
@@ -67,7 +67,7 @@ async def test_an_unchanged_listing_may_come_without_bodies_and_only_if_asked_fo
 
 
 async def test_sec_1_secrets_are_masked_for_everyone_but_a_node() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.rest.seed(
             server=[
                 stdio("git", stdio={"env": {"API_KEY": CANARY}, "args": ["--token", CANARY]}),
@@ -93,7 +93,7 @@ async def test_a_listed_record_that_is_changed_and_sent_back_loses_nothing() -> 
         idle_timeout_s=60,
         budgets={"max_concurrency": 3},
     )
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.rest.seed(server=[body])
         before = await body_of(world, "git")
         record = (await world.servers())["git"]
@@ -104,7 +104,7 @@ async def test_a_listed_record_that_is_changed_and_sent_back_loses_nothing() -> 
 
 
 async def test_rep_6_what_a_newer_version_stored_survives_a_change_by_this_one() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.rest.seed(server=[stdio("git", enabled=False) | {"of_the_future": {"x": 1}}])
         record = (await world.servers())["git"]
         record.display_name = "Git"
@@ -114,7 +114,7 @@ async def test_rep_6_what_a_newer_version_stored_survives_a_change_by_this_one()
 
 
 async def test_a_client_without_our_fields_leaves_what_they_hold() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         policy = {"default": "always", "in_place": False}
         await world.rest.seed(
             server=[stdio("git", tags=["code"], category="dev", enabled=False, approval_policy=policy)]
@@ -129,7 +129,7 @@ async def test_a_client_without_our_fields_leaves_what_they_hold() -> None:
 
 
 async def test_a_client_with_our_fields_replaces_them_all() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.rest.seed(server=[stdio("git", tags=["code"], category="dev", enabled=False)])
         await world.upsert(server_message("git", extras=sms.McpServerExtras(tags=["vcs"])))
 
@@ -167,14 +167,14 @@ async def test_a_client_with_our_fields_replaces_them_all() -> None:
         pytest.param(
             server_message("git", stdio=sms.McpStdioConfig(command="x", env={"API_KEY": "***"})),
             "stdio.env.API_KEY",
-            id="a mask that stands for nothing",
+            id="a mask without a secret",
         ),
     ],
 )
 async def test_a_wrong_record_is_refused_by_the_name_of_its_field(
     record: sms.McpServerRecord, field: str
 ) -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         before = world.store.revision
         with pytest.raises(grpc.aio.AioRpcError, match=f"`{field}`") as caught:
             await world.upsert(record)
@@ -184,7 +184,7 @@ async def test_a_wrong_record_is_refused_by_the_name_of_its_field(
 
 
 async def test_adm_12_a_stale_revision_aborts_and_changes_nothing() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         first = await world.upsert(server_message("git"), if_revision=0)
         again = refused(world.upsert(server_message("git"), if_revision=0))
         stale = refused(world.upsert(server_message("git", display_name="x"), if_revision=first - 1))
@@ -195,7 +195,7 @@ async def test_adm_12_a_stale_revision_aborts_and_changes_nothing() -> None:
 
 
 async def test_removing_what_is_not_there_is_not_found() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.upsert(server_message("git"))
         removed = await world.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git"))
         again = await refused(world.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git")))
@@ -205,7 +205,7 @@ async def test_removing_what_is_not_there_is_not_found() -> None:
 
 
 async def test_what_still_names_a_removed_server_is_shown() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.rest.seed(server=[stdio("git")], task=[task("review", default_server_ids=["git"])])
         removed = await world.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git"))
 
@@ -213,7 +213,7 @@ async def test_what_still_names_a_removed_server_is_shown() -> None:
 
 
 async def test_a_command_that_may_not_be_started_is_not_stored() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         object.__setattr__(world.rest.control, "operator_policy", OperatorPolicy(allowed_commands=("uvx",)))
 
         assert await refused(world.upsert(server_message("git"))) == ("INVALID_ARGUMENT", "invalid_record")
@@ -221,7 +221,7 @@ async def test_a_command_that_may_not_be_started_is_not_stored() -> None:
 
 
 async def test_where_changes_are_reviewed_they_name_their_plan() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         object.__setattr__(world.rest.control, "operator_policy", OperatorPolicy(requires_plan=True))
         record = server_message("git")
         unplanned = await refused(world.upsert(record))
@@ -253,7 +253,7 @@ async def test_tasks_profiles_and_pins_are_written_listed_and_removed_alike() ->
         ),
         "Pin": policy.Pin(server_id="a", tools={"read": "0" * 64}),
     }
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         for noun, message in written.items():
             service, field = f"toolgate.v1.{noun}Service", noun.lower()
             request = getattr(policy, f"Upsert{noun}Request")(**{field: message})
@@ -272,7 +272,7 @@ async def test_ups_9_a_client_that_knows_nothing_of_changed_tools_approves_of_no
     service, found = "toolgate.v1.PinService", {"read": "1" * 64}
     approved = policy.Pin(server_id="a", tools={"read": "0" * 64})
 
-    async with open_house() as world:
+    async with open_grpc_world() as world:
 
         async def upsert(pin: policy.Pin) -> dict[str, str]:
             await world.ask(f"{service}/UpsertPin", policy.UpsertPinRequest(pin=pin))
@@ -291,7 +291,7 @@ async def test_ups_9_a_client_that_knows_nothing_of_changed_tools_approves_of_no
 async def test_adm_8_no_one_grants_more_than_they_have() -> None:
     secret = "tg_bound" * 8
     bound = {"key_id": "bound", "role": "publisher", "ceiling": {"servers": ["git"]}}
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.rest.seed(key=[bound | {"sha256": hash_key(secret)}])
 
         def write(server_id: str) -> Any:
@@ -304,7 +304,7 @@ async def test_adm_8_no_one_grants_more_than_they_have() -> None:
 
 
 async def test_every_write_is_in_the_audit_log() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await world.upsert(server_message("git"), key=secret_of("admin"))
         await world.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git"), key=secret_of("admin"))
 

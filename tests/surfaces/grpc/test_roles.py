@@ -13,7 +13,7 @@ from tests.surfaces.grpc.grpc_world import (
     TABLE,
     GrpcWorld,
     credential,
-    open_house,
+    open_grpc_world,
     refusal_of,
     server_message,
 )
@@ -132,7 +132,7 @@ def test_adm_1_the_definitions_the_table_and_the_matrix_match() -> None:
 async def test_adm_1_every_rpc_answers_every_caller_as_the_matrix_says(rpc: str) -> None:
     found = []
     for caller in CALLERS:
-        async with open_house(trusts_local=False) as world:
+        async with open_grpc_world(trusts_local=False) as world:
             late = {"key_id": "late", "role": "admin", "sha256": hash_key(LATE), "expires_at_s": 1}
             await world.rest.seed(
                 server=[stdio("git")],
@@ -152,7 +152,7 @@ async def test_adm_7_a_wrong_credential_is_never_anonymous_not_even_where_nothin
     statuses = set()
     for path in paths:
         # A world of its own: a caller that keeps trying is received to wait.
-        async with open_house(trusts_local=True) as world:
+        async with open_grpc_world(trusts_local=True) as world:
             for credential_ in credentials:
                 call = world.channel.unary_stream(path)
                 statuses.add(await status_of(call(b"", metadata=(("authorization", credential_),))))
@@ -161,7 +161,7 @@ async def test_adm_7_a_wrong_credential_is_never_anonymous_not_even_where_nothin
 
 
 async def test_adm_7_two_credentials_are_one_wrong_one() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         both = (*credential(secret_of("viewer")), *credential(secret_of("admin")))
         call = world.channel.unary_stream("/sms.McpRegistryService/ListMcpServers")(b"", metadata=both)
 
@@ -169,7 +169,7 @@ async def test_adm_7_two_credentials_are_one_wrong_one() -> None:
 
 
 async def test_adm_9_nothing_but_the_credential_says_who_calls() -> None:
-    async with open_house(trusts_local=False) as world:
+    async with open_grpc_world(trusts_local=False) as world:
         claims = (("x-user", "admin"), ("x-api-key", secret_of("admin")), ("role", "admin"))
         call = world.channel.unary_stream("/sms.McpRegistryService/ListMcpServers")(b"", metadata=claims)
 
@@ -177,7 +177,7 @@ async def test_adm_9_nothing_but_the_credential_says_who_calls() -> None:
 
 
 async def test_adm_10_a_caller_that_keeps_trying_is_asked_to_wait_and_a_right_key_still_passes() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         tries = [await outcome(world, "sms.McpRegistryService/ListMcpServers", "tg_wrong") for _ in range(25)]
         right = await outcome(world, "sms.McpRegistryService/ListMcpServers", secret_of("viewer"))
 
@@ -187,22 +187,22 @@ async def test_adm_10_a_caller_that_keeps_trying_is_asked_to_wait_and_a_right_ke
 
 
 async def test_a_local_caller_without_a_credential_is_the_administrator_where_that_is_trusted() -> None:
-    async with open_house(trusts_local=True) as world:
+    async with open_grpc_world(trusts_local=True) as world:
         assert await outcome(world, "sms.McpRegistryService/UpsertMcpServer", None) == "OK"
         assert await outcome(world, "toolgate.v1.NodeService/ListRecords", None) == "PERMISSION_DENIED"
 
 
 async def test_trust_in_local_callers_ends_where_others_can_call_too() -> None:
-    async with open_house(trusts_local=True, address="0.0.0.0:0") as world:
+    async with open_grpc_world(trusts_local=True, address="0.0.0.0:0") as world:
         assert await outcome(world, "sms.McpRegistryService/ListMcpServers", None) == "UNAUTHENTICATED"
         assert await outcome(world, "sms.McpRegistryService/ListMcpServers", secret_of("viewer")) == "OK"
 
 
 async def test_adm_11_reflection_is_off_beyond_loopback() -> None:
     reflect = "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         near = await outcome(world, reflect, secret_of("admin"))
-    async with open_house(address="0.0.0.0:0") as world:
+    async with open_grpc_world(address="0.0.0.0:0") as world:
         far = await outcome(world, reflect, secret_of("admin"))
 
     assert (near, far) == ("OK", "UNIMPLEMENTED")

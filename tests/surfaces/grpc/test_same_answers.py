@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, refusal_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world, refusal_of
 from tests.surfaces.rest_world import RestWorld, secret_of
 from toolgate.errors.wires import WIRE
 from toolgate.model.revisions import Kind
@@ -264,8 +264,8 @@ def selection(body: Json) -> policy.Selection:
 async def test_adm_11_grpc_and_rest_give_the_same_answers(seed: int) -> None:
     asker, codes = Asker(seed), set()
     async with AsyncExitStack() as stack:
-        by_rest = await stack.enter_async_context(open_house(trusts_local=False))
-        by_grpc = await stack.enter_async_context(open_house(trusts_local=False))
+        by_rest = await stack.enter_async_context(open_grpc_world(trusts_local=False))
+        by_grpc = await stack.enter_async_context(open_grpc_world(trusts_local=False))
         for _ in range(REQUESTS):
             ask = asker.ask(by_rest.store.revision)
             stated = await ask_rest(by_rest.rest, ask)

@@ -10,7 +10,7 @@ import pytest
 from grpc_tools import protoc
 
 from tests.architecture.source_tree import ROOT
-from tests.surfaces.grpc.grpc_world import open_house
+from tests.surfaces.grpc.grpc_world import open_grpc_world
 from tests.surfaces.rest_world import secret_of, stdio, task
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +40,7 @@ async def test_rep_6_a_client_of_spears_lists_watches_upserts_and_deletes(tmp_pa
         enabled=False,
         sharing="per_session",
     )
-    async with open_house(trusts_local=False) as world:
+    async with open_grpc_world(trusts_local=False) as world:
         await world.rest.seed(server=[git, stdio("old", enabled=False)])
         saw = await run_client(world.address, tmp_path, "spear", "McpRegistryService")
         stored = {one.id: one.body for one in (await world.store.list("server")).records}
@@ -60,7 +60,7 @@ async def test_a_control_tool_of_spears_sets_the_mcp_policy_of_a_task(tmp_path: 
     sources = ROOT / "proto" / "sms"
     arguments = [f"-I{sources}", f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}", "task.proto"]
     assert protoc.main(["protoc", *arguments]) == 0
-    async with open_house(trusts_local=False) as world:
+    async with open_grpc_world(trusts_local=False) as world:
         await world.rest.seed(server=[stdio("fs", enabled=False)], task=[task("old"), task("other")])
         saw = await run_client(world.address, tmp_path, "task", "TaskService")
         stored = {one.id: one.body for one in (await world.store.list("task")).records}

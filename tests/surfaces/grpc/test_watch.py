@@ -11,7 +11,7 @@ import pytest
 
 from tests.contract.watch_guarantees import broken_guarantees, events
 from tests.registry.memory_store import MemoryStore
-from tests.surfaces.grpc.grpc_world import SERVERS, GrpcWorld, batch_of, open_house, refusal_of
+from tests.surfaces.grpc.grpc_world import SERVERS, GrpcWorld, batch_of, open_grpc_world, refusal_of
 from tests.surfaces.rest_world import secret_of, stdio, task
 from toolgate.errors import StorageUnavailable
 from toolgate.govern.watches import filter_batch
@@ -73,7 +73,7 @@ async def exhaust(call: Any) -> None:
 @pytest.mark.requirement("002-068")
 @WATCHES
 async def test_wat_6_a_watch_replays_then_bookmarks_then_goes_live(watch: Watch) -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         start = world.store.revision
         for name in ("a", "b"):
             await world.store.write([put("server", name)], actor="test")
@@ -93,7 +93,7 @@ async def test_wat_6_a_watch_replays_then_bookmarks_then_goes_live(watch: Watch)
 
 
 async def test_a_transaction_without_servers_is_not_sent_to_those_who_watch_servers() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         start = world.store.revision
         call = watch_lightly(world, start)
         await read(call, 1)
@@ -107,7 +107,7 @@ async def test_a_transaction_without_servers_is_not_sent_to_those_who_watch_serv
 
 @WATCHES
 async def test_wat_3_a_watch_from_before_the_compaction_says_to_list_again(watch: Watch) -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         for n in range(6):
             await world.store.write([put("server", "a", n)], actor="test")
         await world.store.compact(keep_revisions=2, keep_ms=0)
@@ -119,7 +119,7 @@ async def test_wat_3_a_watch_from_before_the_compaction_says_to_list_again(watch
 
 @pytest.mark.parametrize("watch", [watch_lightly, watch_fully])
 async def test_a_watch_of_another_epoch_says_to_list_again(watch: Any) -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         now = world.store.revision
 
         assert await refused(watch(world, now, "another")) == ("FAILED_PRECONDITION", "compacted")
@@ -128,7 +128,7 @@ async def test_a_watch_of_another_epoch_says_to_list_again(watch: Any) -> None:
 
 @WATCHES
 async def test_wat_4_a_watch_from_the_future_sees_nothing_older_and_no_early_bookmark(watch: Watch) -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         start = world.store.revision
         call = watch(world, start + 3)
         for n in range(5):
@@ -136,7 +136,7 @@ async def test_wat_4_a_watch_from_the_future_sees_nothing_older_and_no_early_boo
         seen = await read(call, 3)
         call.cancel()
 
-    # It may have begun before the writes or after them: the bookmark stands where the replay ended.
+    # It may have begun before the writes or after them: the bookmark is where the replay ended.
     assert [change.id for batch in seen for change in batch.changes] == ["a", "a"]
     assert [one.revision for one in events(seen)] == [start + 4, start + 5]
     assert min(one.revision for one in seen if not one.changes) >= start + 3
@@ -145,7 +145,10 @@ async def test_wat_4_a_watch_from_the_future_sees_nothing_older_and_no_early_boo
 async def test_wat_5_a_reader_that_does_not_read_is_cut_off_and_costs_the_others_nothing() -> None:
     # A window of fixed size: what the client takes in unread is no affair of the gateway's.
     narrow = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 64 * 1024))
-    async with open_house() as world, grpc.aio.insecure_channel(world.address, options=narrow) as channel:
+    async with (
+        open_grpc_world() as world,
+        grpc.aio.insecure_channel(world.address, options=narrow) as channel,
+    ):
         start = world.store.revision
         slow = watch_fully(GrpcWorld(world.rest, world.address, channel), start)
         fast = watch_fully(world, start)
@@ -219,7 +222,7 @@ def essence(batches: list[ChangeBatch]) -> list[Any]:
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_wat_1_wat_7_wat_9_every_watcher_gets_every_guarantee_and_the_same_sequence(seed: int) -> None:
     transactions, rng = 400, random.Random(seed)
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         start = world.store.revision
         committed = await traffic(world, rng, transactions=20)
         last = start + 20 + transactions

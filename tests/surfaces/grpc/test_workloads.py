@@ -9,7 +9,7 @@ from typing import Any, Final
 import grpc.aio
 import pytest
 
-from tests.surfaces.grpc.grpc_world import GrpcWorld, open_house, refusal_of
+from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world, refusal_of
 from tests.surfaces.rest_world import TASKS, secret_of
 from toolgate.errors import ControlUnavailable, Forbidden, NotFound, ToolgateError
 from toolgate.proto import policy_pb2 as policy
@@ -45,7 +45,7 @@ async def stored_workload(world: GrpcWorld) -> Any:
 
 
 async def test_a_module_comes_in_pieces_and_is_the_one_that_was_uploaded(tmp_path: Path) -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await keep(world, tmp_path)
         pieces = await read(world)
 
@@ -56,7 +56,7 @@ async def test_a_module_comes_in_pieces_and_is_the_one_that_was_uploaded(tmp_pat
 async def test_modules_are_for_nodes_alone_and_only_those_there_are(tmp_path: Path) -> None:
     """FIL-3"""
     refused = []
-    async with open_house(trusts_local=False) as world:
+    async with open_grpc_world(trusts_local=False) as world:
         await keep(world, tmp_path)
         for sha256, role in ((MODULE, "admin"), ("0" * 64, "node"), ("../packages", "node")):
             with pytest.raises(ToolgateError) as raised:
@@ -75,7 +75,7 @@ async def test_a_workload_is_written_shown_without_secrets_kept_and_removed(tmp_
         limits=policy.WorkloadLimits(max_calls=0, fuel=5_000_000),
         retries=2,
     )
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         await keep(world, tmp_path)
         await world.ask(UPSERT, policy.UpsertTaskRequest(task=policy.Task(task_id="job", workload=workload)))
         written = await stored_workload(world)
@@ -103,7 +103,7 @@ async def test_a_workload_is_written_shown_without_secrets_kept_and_removed(tmp_
 
 
 async def test_a_task_is_not_given_a_module_that_is_not_there() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         task = policy.Task(task_id="job", workload=policy.Workload(module=MODULE))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await world.ask(UPSERT, policy.UpsertTaskRequest(task=task))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import JSON_HEADERS, META, House, LegacyClient, open_house
+from tests.surfaces.mcp.mcp_world import JSON_HEADERS, META, LegacyClient, McpWorld, open_mcp_world
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.errors import OutputTooLarge
 from toolgate.surfaces.mcp.batches import MAX_BATCH, MAX_RESPONSE_BYTES
@@ -20,9 +20,9 @@ def world(**handlers: Any) -> MemoryNet:
     return MemoryNet(one=MemoryServer(tools=tools, on_call=handlers))
 
 
-async def session_of(house: House, version: str) -> LegacyClient:
+async def session_of(opened: McpWorld, version: str) -> LegacyClient:
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
-    client = LegacyClient(house, "/api/mcp", {})
+    client = LegacyClient(opened, "/api/mcp", {})
     answer = await client.send("initialize", params)
     client.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
     return client
@@ -37,8 +37,8 @@ def call(request_id: Any, name: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def test_a_batch_is_answered_as_one_array_with_a_response_for_each_request() -> None:
-    async with open_house(world()) as house:
-        client = await session_of(house, "2025-03-26")
+    async with open_mcp_world(world()) as opened:
+        client = await session_of(opened, "2025-03-26")
         notification = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         mixed = [
             notification,
@@ -62,7 +62,7 @@ async def test_a_batch_is_answered_as_one_array_with_a_response_for_each_request
             -32600,
             None,
         ]
-        assert [one.params["arguments"] for one in house.net["one"].calls] == [{"n": 2}]
+        assert [one.params["arguments"] for one in opened.net["one"].calls] == [{"n": 2}]
         assert (silent.status, silent.body) == (202, b"")
 
 
@@ -74,8 +74,8 @@ async def test_requests_of_a_batch_run_at_once_and_each_can_be_taken_back() -> N
         await (release if members["arguments"].get("stays") else asyncio.Event()).wait()
         return RpcResponse(result=text_result("met"))
 
-    async with open_house(world(meet=meet)) as house, asyncio.timeout(60):
-        client = await session_of(house, "2025-03-26")
+    async with open_mcp_world(world(meet=meet)) as opened, asyncio.timeout(60):
+        client = await session_of(opened, "2025-03-26")
         stream = client.open([call(1, "one.meet", stays=True), call(2, "one.meet")])
         await both.wait()
         await client.notify("notifications/cancelled", {"requestId": 2})
@@ -87,13 +87,13 @@ async def test_requests_of_a_batch_run_at_once_and_each_can_be_taken_back() -> N
 
 async def test_what_a_server_says_meanwhile_comes_before_the_array() -> None:
     async def work(_members: dict[str, Any]) -> RpcResponse:
-        client = house.net["one"].calls[-1].client
+        client = opened.net["one"].calls[-1].client
         assert client is not None
         client.notify("notifications/progress", b'{"progressToken":"t","progress":1}')
         return RpcResponse(result=text_result("done"))
 
-    async with open_house(world(work=work)) as house:
-        client = await session_of(house, "2025-03-26")
+    async with open_mcp_world(world(work=work)) as opened:
+        client = await session_of(opened, "2025-03-26")
         answer = await client.open([request(1, "ping"), call(2, "one.work")]).whole()
 
         events = [
@@ -105,13 +105,13 @@ async def test_what_a_server_says_meanwhile_comes_before_the_array() -> None:
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
 async def test_a_batch_in_a_session_of_another_revision_is_refused_whole(version: str) -> None:
-    async with open_house(world()) as house:
-        client = await session_of(house, version)
+    async with open_mcp_world(world()) as opened:
+        client = await session_of(opened, version)
         answer = await client.open([call(1, "one.echo")]).whole()
 
         assert (answer.status, answer.code) == (400, -32600)
         assert "2025-03-26" in answer.json["error"]["message"]
-        assert house.net["one"].calls == []
+        assert opened.net["one"].calls == []
 
 
 @pytest.mark.parametrize(
@@ -126,40 +126,43 @@ async def test_a_batch_in_a_session_of_another_revision_is_refused_whole(version
     ],
 )
 async def test_a_batch_that_is_not_one_is_refused_whole(parts: bytes, code: int) -> None:
-    async with open_house(world()) as house:
-        client = await session_of(house, "2025-03-26")
-        answer = await house.request("POST", "/api/mcp", parts, JSON_HEADERS | client.headers)
+    async with open_mcp_world(world()) as opened:
+        client = await session_of(opened, "2025-03-26")
+        answer = await opened.request("POST", "/api/mcp", parts, JSON_HEADERS | client.headers)
 
         assert (answer.status, answer.code) == (400, code)
 
 
 async def test_a_batch_without_a_session_is_refused_whole() -> None:
-    async with open_house(world()) as house:
+    async with open_mcp_world(world()) as opened:
         modern = call(1, "one.echo") | {"params": {"name": "one.echo", "_meta": META}}
         answers = [
-            await house.post("/api/mcp", [request(1, "initialize", protocolVersion="2025-03-26")]),
-            await house.post("/api/mcp", [modern]),
+            await opened.post("/api/mcp", [request(1, "initialize", protocolVersion="2025-03-26")]),
+            await opened.post("/api/mcp", [modern]),
         ]
 
         assert [(one.status, one.code) for one in answers] == [(400, -32600)] * 2
-        assert house.net["one"].calls == []
+        assert opened.net["one"].calls == []
 
 
 async def test_a_policy_decides_on_each_message_of_a_batch() -> None:
-    async with open_house(world(other=None), record("one", allowed_tools=("echo",))) as house:
-        client = await session_of(house, "2025-03-26")
+    async with open_mcp_world(world(other=None), record("one", allowed_tools=("echo",))) as opened:
+        client = await session_of(opened, "2025-03-26")
         answer = await client.open([call(1, "one.other"), call(2, "one.echo")]).whole()
 
         assert [one.get("error", {}).get("code") for one in answer.json] == [-32602, None]
-        assert [(one.tool, one.outcome) for one in house.audited] == [("one.other", "denied"), ("echo", "ok")]
+        assert [(one.tool, one.outcome) for one in opened.audited] == [
+            ("one.other", "denied"),
+            ("echo", "ok"),
+        ]
 
 
 async def test_the_responses_to_a_batch_are_held_up_to_a_bound() -> None:
     async def large(_members: dict[str, Any]) -> RpcResponse:
         return RpcResponse(result=text_result("x" * 1_000_000))
 
-    async with open_house(world(large=large)) as house:
-        client = await session_of(house, "2025-03-26")
+    async with open_mcp_world(world(large=large)) as opened:
+        client = await session_of(opened, "2025-03-26")
         answer = await client.open([*(call(n, "one.large") for n in range(20)), request(20, "ping")]).whole()
 
         assert len(answer.body) <= MAX_RESPONSE_BYTES + 64 * 1024

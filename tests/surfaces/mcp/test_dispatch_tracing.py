@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, open_house
+from tests.surfaces.mcp.mcp_world import JSON_HEADERS, META, MODERN, McpWorld, open_mcp_world
 from tests.surfaces.mcp.test_endpoint_approvals import BY_OTHERS, with_approvals
 from tests.surfaces.mcp.test_stateful_requests import CAN, FORM, ONE, begin, net_of
 from tests.telemetry.traced import open_traced
@@ -18,18 +18,18 @@ CARRIED = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "x=1"}
 OWN = {"traceparent": "anything", "tracestate": 7, "baggage": "user=ada", "mine": {"b": [1, 2.5], "a": "é"}}
 
 
-async def call(house: House, meta: Any) -> Any:
+async def call(world: McpWorld, meta: Any) -> Any:
     params = {"name": "one.echo", "arguments": {"n": 1}, "_meta": {**META, **meta}}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "one.echo"}
-    return (await house.request("POST", "/mcp", json.dumps(body).encode(), JSON_HEADERS | headers)).json
+    return (await world.request("POST", "/mcp", json.dumps(body).encode(), JSON_HEADERS | headers)).json
 
 
 async def test_while_nothing_is_traced_the_meta_of_a_call_is_its_callers_own() -> None:
-    async with open_house(MemoryNet()) as house:
-        await call(house, OWN)
-        [seen] = house.net["one"].calls
-        [recorded] = house.audited
+    async with open_mcp_world(MemoryNet()) as world:
+        await call(world, OWN)
+        [seen] = world.net["one"].calls
+        [recorded] = world.audited
 
         assert {name: seen.meta[name] for name in OWN} == OWN
         assert not {"traceparent", "tracestate"} & seen.headers.keys()
@@ -37,10 +37,10 @@ async def test_while_nothing_is_traced_the_meta_of_a_call_is_its_callers_own() -
 
 
 async def test_while_traced_only_the_trace_in_the_meta_of_a_call_is_ours() -> None:
-    async with open_traced() as traced, open_house(MemoryNet(), tracing=traced.tracing) as house:
-        await call(house, {**OWN, **CARRIED})
-        [seen] = house.net["one"].calls
-        [recorded] = house.audited
+    async with open_traced() as traced, open_mcp_world(MemoryNet(), tracing=traced.tracing) as world:
+        await call(world, {**OWN, **CARRIED})
+        [seen] = world.net["one"].calls
+        [recorded] = world.audited
     server, client = sorted(traced.spans, key=lambda span: span.kind, reverse=True)
 
     ours = {"traceparent": f"00-{'a' * 32}-{client.span_id}-01", "tracestate": "x=1"}
@@ -56,8 +56,8 @@ async def test_what_a_server_asks_in_between_keeps_the_trace_it_names() -> None:
         reply = await client.ask("elicitation/create", json.dumps({**FORM, "_meta": theirs}).encode())
         return RpcResponse(result=text_result((reply.result or b"").decode()))
 
-    async with open_traced() as traced, open_house(net_of(elicit), ONE, tracing=traced.tracing) as house:
-        session = await house.session("/api/mcp", capabilities=CAN)
+    async with open_traced() as traced, open_mcp_world(net_of(elicit), ONE, tracing=traced.tracing) as world:
+        session = await world.session("/api/mcp", capabilities=CAN)
         under_way = begin(session)
         asked = await under_way.event()
         await session.reply(asked["id"], result={"action": "accept", "content": {}})
@@ -70,10 +70,10 @@ async def test_what_a_server_asks_in_between_keeps_the_trace_it_names() -> None:
 async def test_waiting_for_an_approval_is_a_step_of_its_own_and_a_denial_a_failure() -> None:
     async with (
         open_traced() as traced,
-        open_house(MemoryNet(), BY_OTHERS, tracing=traced.tracing) as house,
+        open_mcp_world(MemoryNet(), BY_OTHERS, tracing=traced.tracing) as world,
     ):
-        with_approvals(house)
-        await call(house, CARRIED)
+        with_approvals(world)
+        await call(world, CARRIED)
     approval, server = traced.spans
 
     assert (approval.name, approval.parent_id, server.name) == (
@@ -85,8 +85,8 @@ async def test_waiting_for_an_approval_is_a_step_of_its_own_and_a_denial_a_failu
 
 
 async def test_what_is_no_request_is_no_span() -> None:
-    async with open_traced() as traced, open_house(MemoryNet(), tracing=traced.tracing) as house:
-        session = await house.session("/api/mcp")
+    async with open_traced() as traced, open_mcp_world(MemoryNet(), tracing=traced.tracing) as world:
+        session = await world.session("/api/mcp")
         await session.notify("notifications/initialized")
         await session.send("nonsense/of-a-method")
 

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from tests.surfaces.mcp.house import (
+from tests.surfaces.mcp.mcp_world import (
     JSON_HEADERS,
     META,
     MODERN,
-    House,
     LegacyClient,
+    McpWorld,
     Stream,
     key,
-    open_house,
+    open_mcp_world,
     task,
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
@@ -34,15 +34,15 @@ GIT = record("git", allowed_tools=("*",))
 NOTES = record("notes", allowed_tools=("*",))
 
 
-async def modern_tools(house: House, url: str) -> list[str]:
-    answer = await house.modern(url, "tools/list")
+async def modern_tools(served: McpWorld, url: str) -> list[str]:
+    answer = await served.modern(url, "tools/list")
     return [tool["name"] for tool in answer.json["result"]["tools"]]
 
 
 @pytest.mark.requirement("004-06", "004-09", "004-10")
 async def test_all_revisions_see_the_same_scope_on_every_path() -> None:
     review = task("review", default_server_ids=["git"], tool_denylist=["push"])
-    async with open_house(world(), GIT, NOTES, tasks=(review,)) as house:
+    async with open_mcp_world(world(), GIT, NOTES, tasks=(review,)) as served:
         expected = {
             "/api/mcp": ["git.log", "git.push", "git.status", "notes.add", "notes.status"],
             "/mcp": ["git.log", "git.push", "git.status", "notes.add", "notes.status"],
@@ -57,60 +57,60 @@ async def test_all_revisions_see_the_same_scope_on_every_path() -> None:
         }
 
         for url, tools in expected.items():
-            assert await modern_tools(house, url) == tools, url
-            assert await (await house.session(url)).tools() == tools, url
+            assert await modern_tools(served, url) == tools, url
+            assert await (await served.session(url)).tools() == tools, url
 
 
 async def test_a_call_reaches_the_tool_under_its_own_name_with_its_bytes() -> None:
-    async with open_house(world(), GIT, NOTES) as house:
-        modern = await house.modern("/api/mcp", "tools/call", {"name": "git.log", "arguments": {"n": 1}})
-        legacy = await (await house.session("/api/mcp")).call("notes.add", text="é")
+    async with open_mcp_world(world(), GIT, NOTES) as served:
+        modern = await served.modern("/api/mcp", "tools/call", {"name": "git.log", "arguments": {"n": 1}})
+        legacy = await (await served.session("/api/mcp")).call("notes.add", text="é")
 
         assert json.loads(modern.json["result"]["content"][0]["text"]) == {"n": 1}
         assert modern.json["result"]["resultType"] == "complete"
         assert json.loads(legacy.json["result"]["content"][0]["text"]) == {"text": "é"}
         assert "resultType" not in legacy.json["result"]
-        assert [call.params["name"] for call in house.net["git"].calls] == ["log"]
-        assert [call.params["name"] for call in house.net["notes"].calls] == ["add"]
+        assert [call.params["name"] for call in served.net["git"].calls] == ["log"]
+        assert [call.params["name"] for call in served.net["notes"].calls] == ["add"]
 
 
 @pytest.mark.requirement("004-25")
 async def test_sco_1_a_call_outside_the_scope_is_byte_for_byte_like_a_tool_that_does_not_exist() -> None:
     review = task("review", default_server_ids=["git"], tool_denylist=["push"])
-    async with open_house(world(), GIT, NOTES, tasks=(review,)) as house:
-        session = await house.session("/api/mcp/t/review")
+    async with open_mcp_world(world(), GIT, NOTES, tasks=(review,)) as served:
+        session = await served.session("/api/mcp/t/review")
         hidden, absent = [], []
         for name in ("git.push", "notes.add"):
             hidden.append(await session.call(name))
-            hidden.append(await house.modern("/api/mcp/t/review", "tools/call", {"name": name}))
-        house.net["git"].tools = [definition("status")]
-        house.apply(servers={"git": GIT})
+            hidden.append(await served.modern("/api/mcp/t/review", "tools/call", {"name": name}))
+        served.net["git"].tools = [definition("status")]
+        served.apply(servers={"git": GIT})
         for name in ("git.push", "notes.add"):
             absent.append(await session.call(name))
-            absent.append(await house.modern("/api/mcp/t/review", "tools/call", {"name": name}))
+            absent.append(await served.modern("/api/mcp/t/review", "tools/call", {"name": name}))
 
         assert [(one.status, one.body) for one in hidden] == [(one.status, one.body) for one in absent]
         assert {one.code for one in hidden} == {-32602}
-        assert house.net["git"].calls == house.net["notes"].calls == []
-        assert {one.outcome for one in house.audited} == {"denied"}
+        assert served.net["git"].calls == served.net["notes"].calls == []
+        assert {one.outcome for one in served.audited} == {"denied"}
 
 
 @pytest.mark.parametrize(
     "name", ["GIT.log", "git.Log", "git.log ", "git.log\n", "git.log\u200b", " git.log", "log"]
 )
 async def test_sco_5_a_name_that_is_almost_right_is_unknown(name: str) -> None:
-    async with open_house(world(), GIT) as house:
-        answer = await (await house.session("/api/mcp")).call(name)
+    async with open_mcp_world(world(), GIT) as served:
+        answer = await (await served.session("/api/mcp")).call(name)
 
         assert answer.code == -32602
-        assert house.net["git"].calls == []
+        assert served.net["git"].calls == []
 
 
 @pytest.mark.parametrize("tools", ["*", "**", "[a-z]*", "{a,b}", ".*", "!x"])
 async def test_sco_8_no_pattern_reaches_past_the_task(tools: str) -> None:
     review = task("review", default_server_ids=["git"], tool_allowlist=["status", "log"])
-    async with open_house(world(), GIT, NOTES, tasks=(review,)) as house:
-        answer = await house.modern(f"/api/mcp/t/review?tools={tools}", "tools/list")
+    async with open_mcp_world(world(), GIT, NOTES, tasks=(review,)) as served:
+        answer = await served.modern(f"/api/mcp/t/review?tools={tools}", "tools/list")
 
         found = {tool["name"] for tool in answer.json.get("result", {"tools": []})["tools"]}
         assert found <= {"git.status", "git.log"}
@@ -119,8 +119,8 @@ async def test_sco_8_no_pattern_reaches_past_the_task(tools: str) -> None:
 
 @pytest.mark.requirement("004-25")
 async def test_sco_12_a_session_keeps_the_scope_it_was_opened_with() -> None:
-    async with open_house(world(), GIT, NOTES) as house:
-        session = await house.session("/api/mcp?tools=git.log")
+    async with open_mcp_world(world(), GIT, NOTES) as served:
+        session = await served.session("/api/mcp?tools=git.log")
         session.url = "/api/mcp"
 
         assert await session.tools() == ["git.log"]
@@ -129,9 +129,9 @@ async def test_sco_12_a_session_keeps_the_scope_it_was_opened_with() -> None:
 
 @pytest.mark.requirement("004-07")
 async def test_initialize_may_carry_tools_which_narrow_the_url() -> None:
-    async with open_house(world(), GIT, NOTES) as house:
-        alone = await house.session("/api/mcp", tools=["git.log", "notes.add"])
-        both = await house.session("/api/mcp?tools=git.log,git.push", tools=["git.log", "notes.add"])
+    async with open_mcp_world(world(), GIT, NOTES) as served:
+        alone = await served.session("/api/mcp", tools=["git.log", "notes.add"])
+        both = await served.session("/api/mcp?tools=git.log,git.push", tools=["git.log", "notes.add"])
 
         assert await alone.tools() == ["git.log", "notes.add"]
         assert await both.tools() == ["git.log"]
@@ -139,14 +139,14 @@ async def test_initialize_may_carry_tools_which_narrow_the_url() -> None:
 
 async def test_a_server_outside_the_task_is_refused_whole_and_on_record() -> None:
     review = task("review", default_server_ids=["git"])
-    async with open_house(world(), GIT, NOTES, tasks=(review,)) as house:
+    async with open_mcp_world(world(), GIT, NOTES, tasks=(review,)) as served:
         url = "/api/mcp/t/review?servers=git,notes"
-        listed = await house.modern(url, "tools/list")
-        called = await house.modern(url, "tools/call", {"name": "notes.add"})
+        listed = await served.modern(url, "tools/list")
+        called = await served.modern(url, "tools/call", {"name": "notes.add"})
         denied = (403, "mcp_policy_denied")
 
         assert [(one.status, one.json["error"]["data"]["code"]) for one in (listed, called)] == [denied] * 2
-        assert [(one.door, one.outcome, one.code) for one in house.audited] == [
+        assert [(one.door, one.outcome, one.code) for one in served.audited] == [
             ("mcp", "denied", "mcp_policy_denied")
         ] * 2
 
@@ -154,10 +154,10 @@ async def test_a_server_outside_the_task_is_refused_whole_and_on_record() -> Non
 @pytest.mark.requirement("000-42")
 async def test_a_session_of_a_task_that_requires_servers_is_refused_without_one() -> None:
     config = {"default_server_ids": ["ghost"], "require_servers": True}
-    async with open_house(world(), GIT, tasks=(task("review", **config),)) as house:
+    async with open_mcp_world(world(), GIT, tasks=(task("review", **config),)) as served:
         server_info = {"protocolVersion": "2025-11-25", "capabilities": {}}
-        opened = await LegacyClient(house, "/api/mcp/t/review", {}).send("initialize", server_info)
-        listed = await house.modern("/api/mcp/t/review", "tools/list")
+        opened = await LegacyClient(served, "/api/mcp/t/review", {}).send("initialize", server_info)
+        listed = await served.modern("/api/mcp/t/review", "tools/list")
 
     why = "task `review` requires at least one MCP server, and none is left: `ghost` (unknown_server)"
     assert [(one.status, one.json["error"]["message"]) for one in (opened, listed)] == [(403, why)] * 2
@@ -170,9 +170,9 @@ async def test_try_12_a_list_that_is_refused_for_its_size_says_so_in_a_json_rpc_
         "the scope has 5 tools, 2 more than `max_tools` 3: narrow it with `?tools=`, `?servers=`, "
         "a task or a profile, or search it with `?mode=find`"
     )
-    async with open_house(world(), GIT, NOTES, limits=limits) as house:
-        answers = [await house.modern("/api/mcp", method) for method in ("tools/list", "server/discover")]
-        session = await house.session("/api/mcp")
+    async with open_mcp_world(world(), GIT, NOTES, limits=limits) as served:
+        answers = [await served.modern("/api/mcp", method) for method in ("tools/list", "server/discover")]
+        session = await served.session("/api/mcp")
         listed = await session.send("tools/list")
         called = await session.call("git.log")
         prompts = await session.send("prompts/list")
@@ -183,35 +183,35 @@ async def test_try_12_a_list_that_is_refused_for_its_size_says_so_in_a_json_rpc_
         assert answers[1].json["result"]["instructions"] == message
         assert "isError" not in called.json["result"]
         assert prompts.json["result"]["prompts"] == []
-        assert await modern_tools(house, "/api/mcp?servers=notes") == ["notes.add", "notes.status"]
+        assert await modern_tools(served, "/api/mcp?servers=notes") == ["notes.add", "notes.status"]
 
 
 async def test_an_unknown_task_and_one_of_another_key_answer_alike() -> None:
     tasks = (task("mine", default_server_ids=["git"]), task("theirs", default_server_ids=["git"]))
     ada = key("ada", ADA, ceiling={"tasks": ("mine",)})
-    async with open_house(world(), GIT, tasks=tasks, keys=(ada,)) as house:
-        theirs = await house.modern("/api/mcp/t/theirs", "tools/list", key=ADA)
-        absent = await house.modern("/api/mcp/t/absent", "tools/list", key=ADA)
+    async with open_mcp_world(world(), GIT, tasks=tasks, keys=(ada,)) as served:
+        theirs = await served.modern("/api/mcp/t/theirs", "tools/list", key=ADA)
+        absent = await served.modern("/api/mcp/t/absent", "tools/list", key=ADA)
 
         assert theirs.body.replace(b"theirs", b"absent") == absent.body
         assert theirs.status == absent.status == 404
-        assert (await house.modern("/api/mcp/t/mine", "tools/list", key=ADA)).status == 200
+        assert (await served.modern("/api/mcp/t/mine", "tools/list", key=ADA)).status == 200
 
 
 async def test_a_key_sees_no_more_than_its_ceiling() -> None:
     ada = key("ada", ADA, ceiling={"servers": ("git",), "deny": ("push",)})
-    async with open_house(world(), GIT, NOTES, keys=(ada,)) as house:
-        answer = await house.modern("/api/mcp", "tools/list", key=ADA)
+    async with open_mcp_world(world(), GIT, NOTES, keys=(ada,)) as served:
+        answer = await served.modern("/api/mcp", "tools/list", key=ADA)
 
         assert [tool["name"] for tool in answer.json["result"]["tools"]] == ["git.log", "git.status"]
 
 
 async def test_sco_13_and_15_a_session_is_of_its_principal_only() -> None:
-    async with open_house(world(), GIT, keys=(key("ada", ADA), key("bob", BOB))) as house:
-        ada = await house.session("/api/mcp", key=ADA)
+    async with open_mcp_world(world(), GIT, keys=(key("ada", ADA), key("bob", BOB))) as served:
+        ada = await served.session("/api/mcp", key=ADA)
         stream = ada.stream()
         assert await stream.status == 200
-        bob = await house.session("/api/mcp", key=BOB)
+        bob = await served.session("/api/mcp", key=BOB)
         bob.headers["mcp-session-id"] = ada.headers["mcp-session-id"]
 
         answers = [await bob.send("tools/list"), await bob.delete()]
@@ -221,61 +221,61 @@ async def test_sco_13_and_15_a_session_is_of_its_principal_only() -> None:
         assert [one.status for one in answers] == [404, 404]
         assert await foreign.status == 404
         denied = ("key:bob", "denied", "unknown_session")
-        assert [(one.principal, one.outcome, one.code) for one in house.audited] == [denied] * 3
+        assert [(one.principal, one.outcome, one.code) for one in served.audited] == [denied] * 3
         assert await ada.tools() == ["git.log", "git.push", "git.status"]
-        house.net["git"].announce_tools(definition("status"))
+        served.net["git"].announce_tools(definition("status"))
         assert (await stream.event())["method"] == "notifications/tools/list_changed"
         await stream.leave()
 
 
 async def test_adm_7_a_wrong_key_is_401_in_both_eras() -> None:
-    async with open_house(world(), GIT) as house:
-        modern = await house.modern("/api/mcp", "tools/list", key="wrong")
-        legacy = await house.post("/api/mcp", b"{}", authorization="Bearer wrong")
+    async with open_mcp_world(world(), GIT) as served:
+        modern = await served.modern("/api/mcp", "tools/list", key="wrong")
+        legacy = await served.post("/api/mcp", b"{}", authorization="Bearer wrong")
 
         assert [modern.status, legacy.status] == [401, 401]
         assert modern.headers["www-authenticate"] == 'Bearer realm="toolgate", error="invalid_token"'
 
 
 async def test_a_revoked_key_ends_its_sessions_with_the_next_request() -> None:
-    async with open_house(world(), GIT, keys=(key("ada", ADA),)) as house:
-        session = await house.session("/api/mcp", key=ADA)
-        house.apply(keys={})
+    async with open_mcp_world(world(), GIT, keys=(key("ada", ADA),)) as served:
+        session = await served.session("/api/mcp", key=ADA)
+        served.apply(keys={})
 
         assert (await session.send("tools/list")).status == 401
 
 
 @pytest.mark.requirement("002-077")
 async def test_sco_21_a_revoked_tool_is_not_callable_on_an_open_session() -> None:
-    async with open_house(world(), GIT) as house:
-        session = await house.session("/api/mcp")
+    async with open_mcp_world(world(), GIT) as served:
+        session = await served.session("/api/mcp")
         assert (await session.call("git.push")).status == 200
-        house.apply(servers={"git": record("git", allowed_tools=("log",))})
+        served.apply(servers={"git": record("git", allowed_tools=("log",))})
 
         assert await session.tools() == ["git.log"]
         assert (await session.call("git.push")).code == -32602
 
 
 async def test_the_list_comes_in_pages_in_a_fixed_order() -> None:
-    async with open_house(world(), GIT, NOTES, page_size=2) as house:
+    async with open_mcp_world(world(), GIT, NOTES, page_size=2) as served:
         names: list[list[str]] = []
         cursor: str | None = None
         while True:
             params = {} if cursor is None else {"cursor": cursor}
-            result = (await house.modern("/api/mcp", "tools/list", params)).json["result"]
+            result = (await served.modern("/api/mcp", "tools/list", params)).json["result"]
             names.append([tool["name"] for tool in result["tools"]])
             if (cursor := result.get("nextCursor")) is None:
                 break
 
         assert names == [["git.log", "git.push"], ["git.status", "notes.add"], ["notes.status"]]
-        assert (await house.modern("/api/mcp", "tools/list", {"cursor": "!"})).code == -32602
+        assert (await served.modern("/api/mcp", "tools/list", {"cursor": "!"})).code == -32602
 
 
 async def test_sco_24_no_page_shows_what_was_denied_between_pages() -> None:
-    async with open_house(world(), GIT, NOTES, page_size=2) as house:
-        first = (await house.modern("/api/mcp", "tools/list")).json["result"]
-        house.apply(servers={"git": GIT, "notes": record("notes", allowed_tools=("status",))})
-        second = (await house.modern("/api/mcp", "tools/list", {"cursor": first["nextCursor"]})).json[
+    async with open_mcp_world(world(), GIT, NOTES, page_size=2) as served:
+        first = (await served.modern("/api/mcp", "tools/list")).json["result"]
+        served.apply(servers={"git": GIT, "notes": record("notes", allowed_tools=("status",))})
+        second = (await served.modern("/api/mcp", "tools/list", {"cursor": first["nextCursor"]})).json[
             "result"
         ]
 
@@ -283,8 +283,8 @@ async def test_sco_24_no_page_shows_what_was_denied_between_pages() -> None:
 
 
 async def test_sco_23_a_modern_list_is_private_and_says_how_long_it_lasts() -> None:
-    async with open_house(world(), GIT) as house:
-        result = (await house.modern("/api/mcp", "tools/list")).json["result"]
+    async with open_mcp_world(world(), GIT) as served:
+        result = (await served.modern("/api/mcp", "tools/list")).json["result"]
 
         assert (result["cacheScope"], result["resultType"]) == ("private", "complete")
         assert result["ttlMs"] > 0
@@ -292,11 +292,11 @@ async def test_sco_23_a_modern_list_is_private_and_says_how_long_it_lasts() -> N
 
 
 async def test_discover_and_initialize_say_who_answers_and_in_which_versions() -> None:
-    async with open_house(world(), GIT) as house:
-        await modern_tools(house, "/api/mcp")  # from here on nothing is still to be listed
-        found = (await house.modern("/api/mcp", "server/discover")).json["result"]
-        session = await house.session("/api/mcp")
-        newer = await house.post(
+    async with open_mcp_world(world(), GIT) as served:
+        await modern_tools(served, "/api/mcp")  # from here on nothing is still to be listed
+        found = (await served.modern("/api/mcp", "server/discover")).json["result"]
+        session = await served.session("/api/mcp")
+        newer = await served.post(
             "/api/mcp",
             {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2099-01-01"}},
         )
@@ -310,35 +310,35 @@ async def test_discover_and_initialize_say_who_answers_and_in_which_versions() -
 
 
 async def test_the_handshake_is_no_method_of_the_stateless_era() -> None:
-    async with open_house(world(), GIT) as house:
-        answer = await house.modern("/api/mcp", "initialize", {"protocolVersion": MODERN})
+    async with open_mcp_world(world(), GIT) as served:
+        answer = await served.modern("/api/mcp", "initialize", {"protocolVersion": MODERN})
 
         assert (answer.status, answer.code) == (404, -32601)
         assert "mcp-session-id" not in answer.headers
 
 
 async def test_an_empty_scope_says_so() -> None:
-    async with open_house(world(), record("git")) as house:
-        await house.modern("/api/mcp", "tools/list")  # from here on nothing is still to be listed
-        session = await house.session("/api/mcp")
+    async with open_mcp_world(world(), record("git")) as served:
+        await served.modern("/api/mcp", "tools/list")  # from here on nothing is still to be listed
+        session = await served.session("/api/mcp")
 
         listed = (await session.send("tools/list")).json["result"]
         assert listed["tools"] == []
         assert listed["_meta"]["toolgate/warnings"] == [session.initialized["instructions"]]
-        assert b"toolgate_empty_scopes_total 1.0" in house.gateway.metrics.render()
+        assert b"toolgate_empty_scopes_total 1.0" in served.gateway.metrics.render()
 
 
 async def test_fuz_10_ping_and_unknown_methods_and_notifications() -> None:
-    async with open_house(world(), GIT) as house:
-        session = await house.session("/api/mcp")
+    async with open_mcp_world(world(), GIT) as served:
+        session = await served.session("/api/mcp")
 
         assert (await session.send("ping")).json["result"] == {}
-        legacy, modern = await session.send("no/such"), await house.modern("/api/mcp", "no/such")
+        legacy, modern = await session.send("no/such"), await served.modern("/api/mcp", "no/such")
         assert [(legacy.status, legacy.code), (modern.status, modern.code)] == [(200, -32601), (404, -32601)]
         assert (await session.notify("notifications/no_such")).status == 202
         assert (await session.notify("notifications/initialized")).status == 202
         posted = {"jsonrpc": "2.0", "method": "notifications/x", "params": {"_meta": META}}
-        assert (await house.post("/api/mcp", posted, mcp_protocol_version=MODERN)).status == 202
+        assert (await served.post("/api/mcp", posted, mcp_protocol_version=MODERN)).status == 202
 
 
 MODERN_CALL = {
@@ -367,15 +367,15 @@ GOOD = {"mcp_protocol_version": MODERN, "mcp_method": "tools/call", "mcp_name": 
 async def test_headers_and_body_of_a_modern_request_agree(
     headers: dict[str, str | None], code: int | None
 ) -> None:
-    async with open_house(world(), GIT) as house:
+    async with open_mcp_world(world(), GIT) as served:
         sent = {name: value for name, value in (GOOD | headers).items() if value is not None}
         # Once plain, once after the same envelope was seen to be good.
         for _ in range(2):
-            answer = await house.post("/api/mcp", MODERN_CALL, **sent)
+            answer = await served.post("/api/mcp", MODERN_CALL, **sent)
 
             assert answer.json.get("error", {}).get("code") == code
             assert answer.status == (200 if code is None else 400)
-            await house.post("/api/mcp", MODERN_CALL, **GOOD)
+            await served.post("/api/mcp", MODERN_CALL, **GOOD)
 
 
 @pytest.mark.parametrize(
@@ -392,19 +392,19 @@ async def test_headers_and_body_of_a_modern_request_agree(
     ],
 )
 async def test_a_modern_request_carries_its_envelope(meta: dict[str, object], code: int) -> None:
-    async with open_house(world(), GIT) as house:
+    async with open_mcp_world(world(), GIT) as served:
         message = MODERN_CALL | {"params": {"name": "git.log", "_meta": meta}}
-        answer = await house.post("/api/mcp", message, **GOOD)
+        answer = await served.post("/api/mcp", message, **GOOD)
 
         assert (answer.status, answer.code) == (400, code)
-        assert house.net["git"].calls == []
+        assert served.net["git"].calls == []
 
 
 async def test_fuz_16_an_unknown_version_gets_the_supported_list() -> None:
-    async with open_house(world(), GIT) as house:
+    async with open_mcp_world(world(), GIT) as served:
         meta = {**META, "io.modelcontextprotocol/protocolVersion": "2099-01-01"}
         message = MODERN_CALL | {"params": {"name": "git.log", "_meta": meta}}
-        answer = await house.post("/api/mcp", message, **GOOD | {"mcp_protocol_version": "2099-01-01"})
+        answer = await served.post("/api/mcp", message, **GOOD | {"mcp_protocol_version": "2099-01-01"})
 
         assert (answer.status, answer.code) == (400, -32022)
         assert answer.json["error"]["data"]["requested"] == "2099-01-01"
@@ -412,9 +412,9 @@ async def test_fuz_16_an_unknown_version_gets_the_supported_list() -> None:
 
 
 async def test_a_stateless_body_is_stateless_even_with_a_session_id() -> None:
-    async with open_house(world(), GIT) as house:
-        session = await house.session("/api/mcp?tools=")
-        answer = await house.post(
+    async with open_mcp_world(world(), GIT) as served:
+        session = await served.session("/api/mcp?tools=")
+        answer = await served.post(
             "/api/mcp", MODERN_CALL, **GOOD, mcp_session_id=session.headers["mcp-session-id"]
         )
 
@@ -439,8 +439,8 @@ async def test_a_stateless_body_is_stateless_even_with_a_session_id() -> None:
     ],
 )
 async def test_what_does_not_belong_here_is_turned_away(headers: dict[str, str], status: int) -> None:
-    async with open_house(world(), GIT) as house:
-        answer = await house.request("POST", "/api/mcp", b"{}", JSON_HEADERS | headers)
+    async with open_mcp_world(world(), GIT) as served:
+        answer = await served.request("POST", "/api/mcp", b"{}", JSON_HEADERS | headers)
 
         assert answer.status == status
 
@@ -458,29 +458,29 @@ async def test_what_does_not_belong_here_is_turned_away(headers: dict[str, str],
 async def test_other_methods_say_what_is_served(
     method: str, url: str, status: int, allowed: str | None
 ) -> None:
-    async with open_house(world(), GIT) as house:
-        answer = await house.request(method, url, b"", JSON_HEADERS | {"accept": "*/*"})
+    async with open_mcp_world(world(), GIT) as served:
+        answer = await served.request(method, url, b"", JSON_HEADERS | {"accept": "*/*"})
 
         assert (answer.status, answer.headers.get("allow")) == (status, allowed)
         assert answer.json["error"]["data"]["hint"]
 
 
 async def test_a_duplicate_routing_header_is_rejected() -> None:
-    async with open_house(world(), GIT) as house:
+    async with open_mcp_world(world(), GIT) as served:
         headers = {name.encode(): value.encode() for name, value in JSON_HEADERS.items()}
         request = HttpRequest("POST", "/api/mcp", b"", headers=headers, body=b"{}")
         request.repeated = frozenset({b"mcp-method"})
         stream = Stream()
-        await house.guard(request, stream)
+        await served.guard(request, stream)
 
         assert (await stream.status, json.loads(stream.chunks.get_nowait())["error"]["code"]) == (400, -32020)
 
 
 async def test_legacy_requests_need_a_session_in_one_of_its_versions() -> None:
-    async with open_house(world(), GIT) as house:
-        session = await house.session("/api/mcp")
+    async with open_mcp_world(world(), GIT) as served:
+        session = await served.session("/api/mcp")
         listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-        missing = await house.post("/api/mcp", listing)
+        missing = await served.post("/api/mcp", listing)
         session.headers["mcp-protocol-version"] = "1999-01-01"
         other = await session.send("tools/list")
 
@@ -488,8 +488,8 @@ async def test_legacy_requests_need_a_session_in_one_of_its_versions() -> None:
 
 
 async def test_a_deleted_session_is_gone() -> None:
-    async with open_house(world(), GIT) as house:
-        session = await house.session("/api/mcp")
+    async with open_mcp_world(world(), GIT) as served:
+        session = await served.session("/api/mcp")
 
         assert (await session.delete()).status == 200
         assert (await session.send("tools/list")).status == 404

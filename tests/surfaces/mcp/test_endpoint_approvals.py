@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from tests.registry.memory_store import MemoryApprovals
-from tests.surfaces.mcp.house import House, Response, key, open_house, task
+from tests.surfaces.mcp.mcp_world import McpWorld, Response, key, open_mcp_world, task
 from tests.surfaces.mcp.test_input_required import ACCEPT, CALL, again, call, legacy_net, modern_net
 from tests.upstream.memory_link import MemoryNet, definition, record
 from toolgate.errors import ControlUnavailable
@@ -30,15 +30,15 @@ KEYS: Final = (key("ada", ADA), key("eve", EVE))
 SENT: Final = {"name": "one.echo", "arguments": {"path": "/tmp/x"}}
 
 
-def with_approvals(house: House) -> MemoryApprovals:
-    """Approvals in memory that the house asks about."""
-    return house.approvals
+def with_approvals(world: McpWorld) -> MemoryApprovals:
+    """Approvals in memory that the world asks about."""
+    return world.approvals
 
 
 @asynccontextmanager
-async def governed(net: MemoryNet | None = None) -> AsyncIterator[tuple[House, MemoryApprovals]]:
-    async with open_house(net or MemoryNet(), ONE, keys=KEYS) as house:
-        yield house, with_approvals(house)
+async def governed(net: MemoryNet | None = None) -> AsyncIterator[tuple[McpWorld, MemoryApprovals]]:
+    async with open_mcp_world(net or MemoryNet(), ONE, keys=KEYS) as world:
+        yield world, with_approvals(world)
 
 
 def detail(answer: Response) -> Any:
@@ -58,39 +58,39 @@ async def agree(approvals: MemoryApprovals, approval_id: str, *, is_approved: bo
 
 @pytest.mark.requirement("002-044")
 async def test_a_modern_client_waits_for_a_person_and_then_calls_once() -> None:
-    async with governed() as (house, approvals):
-        first = await house.modern("/mcp", "tools/call", SENT, key=ADA)
+    async with governed() as (world, approvals):
+        first = await world.modern("/mcp", "tools/call", SENT, key=ADA)
         notified = detail(first)
         await agree(approvals, notified["data"]["approval_id"])
-        strange = await house.modern("/mcp", "tools/call", SENT, key=EVE)
-        changed = await house.modern("/mcp", "tools/call", {**SENT, "arguments": {"path": "/"}}, key=ADA)
-        passes = await house.modern("/mcp", "tools/call", SENT, key=ADA)
-        replayed = await house.modern("/mcp", "tools/call", SENT, key=ADA)
+        strange = await world.modern("/mcp", "tools/call", SENT, key=EVE)
+        changed = await world.modern("/mcp", "tools/call", {**SENT, "arguments": {"path": "/"}}, key=ADA)
+        passes = await world.modern("/mcp", "tools/call", SENT, key=ADA)
+        replayed = await world.modern("/mcp", "tools/call", SENT, key=ADA)
         used = await approvals.get(notified["data"]["approval_id"])
 
         assert (notified["code"], notified["retryable"]) == ("mcp_approval_required", False)
         assert sorted(notified["data"]) == ["approval_id", "expires_at_ms", "url"]
         assert notified["data"]["approval_id"] in first.json["result"]["content"][0]["text"]
         assert [passed(one) for one in (strange, changed, passes, replayed)] == [False, False, True, False]
-        assert len(house.net["one"].calls) == 1
+        assert len(world.net["one"].calls) == 1
         assert used is not None
         assert (used.state, used.question.principal, used.question.door) == ("used", "key:ada", "mcp")
-        assert [(one.outcome, one.code) for one in house.audited] == [
+        assert [(one.outcome, one.code) for one in world.audited] == [
             ("denied", "mcp_approval_required"),
             ("denied", "mcp_approval_required"),
             ("denied", "mcp_approval_required"),
             ("ok", ""),
             ("denied", "mcp_approval_required"),
         ]
-        assert {(one.outcome, one.layer, one.rule) for one in house.audited} == {
+        assert {(one.outcome, one.layer, one.rule) for one in world.audited} == {
             ("denied", "platform", "approval_policy default: always"),
             ("ok", "platform", "allowed_tools `*`"),
         }
 
 
 async def test_a_session_waits_for_a_person_and_hears_of_a_denial_once() -> None:
-    async with governed() as (house, approvals):
-        session = await house.session("/mcp", key=ADA)
+    async with governed() as (world, approvals):
+        session = await world.session("/mcp", key=ADA)
         listed = await session.tools()
         notified = detail(await session.call("one.echo", n=1))
         await agree(approvals, notified["data"]["approval_id"], is_approved=False)
@@ -104,29 +104,29 @@ async def test_a_session_waits_for_a_person_and_hears_of_a_denial_once() -> None
         assert renewed["code"] == "mcp_approval_required"
         assert renewed["data"]["approval_id"] != notified["data"]["approval_id"]
         assert passed(last_call)
-        assert len(house.net["one"].calls) == 1
+        assert len(world.net["one"].calls) == 1
 
 
 async def test_a_hundred_retries_at_once_make_one_call() -> None:
-    async with governed() as (house, approvals):
-        notified = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
+    async with governed() as (world, approvals):
+        notified = detail(await world.modern("/mcp", "tools/call", SENT, key=ADA))
         await agree(approvals, notified["data"]["approval_id"])
         answers = await asyncio.gather(
-            *(house.modern("/mcp", "tools/call", SENT, key=ADA) for _ in range(100))
+            *(world.modern("/mcp", "tools/call", SENT, key=ADA) for _ in range(100))
         )
 
         assert Counter(map(passed, answers)) == {True: 1, False: 99}
-        assert len(house.net["one"].calls) == 1
+        assert len(world.net["one"].calls) == 1
         assert len({detail(one)["data"]["approval_id"] for one in answers if not passed(one)}) == 1
 
 
 async def test_a_tool_that_is_found_waits_as_well() -> None:
     through = {"name": "call_tool", "arguments": {"name": "one.echo", "arguments": {"n": 1}}}
-    async with governed() as (house, approvals):
-        notified = detail(await house.modern("/mcp/find", "tools/call", through, key=ADA))
+    async with governed() as (world, approvals):
+        notified = detail(await world.modern("/mcp/find", "tools/call", through, key=ADA))
         await agree(approvals, notified["data"]["approval_id"])
-        passes = await house.modern("/mcp/find", "tools/call", through, key=ADA)
-        direct = await house.modern(
+        passes = await world.modern("/mcp/find", "tools/call", through, key=ADA)
+        direct = await world.modern(
             "/mcp", "tools/call", {"name": "one.echo", "arguments": {"n": 1}}, key=ADA
         )
 
@@ -134,29 +134,29 @@ async def test_a_tool_that_is_found_waits_as_well() -> None:
 
 
 async def test_only_tools_that_need_it_wait_and_a_change_of_policy_counts_at_once() -> None:
-    async with open_house(MemoryNet(), record("one", allowed_tools=("*",)), keys=KEYS) as house:
-        with_approvals(house)
-        before = await house.modern("/mcp", "tools/call", SENT, key=ADA)
-        house.apply(servers={"one": ONE})
-        after = await house.modern("/mcp", "tools/call", SENT, key=ADA)
-        house.apply(
+    async with open_mcp_world(MemoryNet(), record("one", allowed_tools=("*",)), keys=KEYS) as world:
+        with_approvals(world)
+        before = await world.modern("/mcp", "tools/call", SENT, key=ADA)
+        world.apply(servers={"one": ONE})
+        after = await world.modern("/mcp", "tools/call", SENT, key=ADA)
+        world.apply(
             servers={"one": record("one", allowed_tools=("*",))},
             tasks={"strict": task("strict", default_server_ids=["one"], approval_policy="always")},
         )
-        in_task = await house.modern("/mcp/t/strict", "tools/call", SENT, key=ADA)
+        in_task = await world.modern("/mcp/t/strict", "tools/call", SENT, key=ADA)
 
         assert [passed(one) for one in (before, after, in_task)] == [True, False, False]
 
 
 async def test_an_approval_is_of_one_definition() -> None:
     net = MemoryNet()
-    async with governed(net) as (house, approvals):
-        notified = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
+    async with governed(net) as (world, approvals):
+        notified = detail(await world.modern("/mcp", "tools/call", SENT, key=ADA))
         await agree(approvals, notified["data"]["approval_id"])
         net["one"].tools = (definition("echo", description="now with another meaning"),)
-        await house.gateway.servers.refresh("one")
+        await world.gateway.servers.refresh("one")
         await asyncio.sleep(0)
-        after = await house.modern("/mcp", "tools/call", SENT, key=ADA)
+        after = await world.modern("/mcp", "tools/call", SENT, key=ADA)
 
         assert not passed(after)
 
@@ -166,11 +166,11 @@ async def test_where_control_does_not_answer_nothing_passes() -> None:
         async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
             raise ControlUnavailable("no line")
 
-    async with open_house(MemoryNet(), ONE, keys=KEYS, approvals=Gone(lambda: 0)) as house:
-        notified = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS, approvals=Gone(lambda: 0)) as world:
+        notified = detail(await world.modern("/mcp", "tools/call", SENT, key=ADA))
 
         assert (notified["code"], notified["retryable"]) == ("mcp_unavailable", True)
-        assert house.net["one"].calls == []
+        assert world.net["one"].calls == []
 
 
 async def test_who_goes_away_while_its_approval_is_asked_for_is_on_record() -> None:
@@ -183,36 +183,36 @@ async def test_who_goes_away_while_its_approval_is_asked_for_is_on_record() -> N
             await asyncio.Event().wait()
             return await super().ask(question, new_id=new_id)
 
-    async with open_house(MemoryNet(), ONE, keys=KEYS, approvals=Slow(lambda: 0)) as house:
-        calling = asyncio.create_task(house.modern("/mcp", "tools/call", SENT, key=ADA))
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS, approvals=Slow(lambda: 0)) as world:
+        calling = asyncio.create_task(world.modern("/mcp", "tools/call", SENT, key=ADA))
         async with asyncio.timeout(60):
             await asked.wait()
             calling.cancel()
             await asyncio.wait([calling])
 
-        assert house.net["one"].calls == []
-        assert [(one.outcome, one.code) for one in house.audited] == [("cancelled", "cancelled")]
+        assert world.net["one"].calls == []
+        assert [(one.outcome, one.code) for one in world.audited] == [("cancelled", "cancelled")]
 
 
 async def test_a_call_whose_modern_server_asks_goes_on_under_its_approval_and_no_round_twice() -> None:
-    async with open_house(modern_net(), BY_OTHERS, keys=KEYS) as house:
-        approvals = with_approvals(house)
-        notified = detail(await call(house, CALL, secret=ADA))
+    async with open_mcp_world(modern_net(), BY_OTHERS, keys=KEYS) as world:
+        approvals = with_approvals(world)
+        notified = detail(await call(world, CALL, secret=ADA))
         await agree(approvals, notified["data"]["approval_id"])
-        first = await call(house, CALL, secret=ADA)
-        last_round = await call(house, again(CALL, first), secret=ADA)
-        replayed = await call(house, again(CALL, first), secret=ADA)
+        first = await call(world, CALL, secret=ADA)
+        last_round = await call(world, again(CALL, first), secret=ADA)
+        replayed = await call(world, again(CALL, first), secret=ADA)
 
         assert first.json["result"]["resultType"] == "input_required"
         assert json.loads(text_of(last_round))["responses"] == {"who": ACCEPT}
         assert detail(replayed)["code"] == "mcp_approval_required"
-        assert len(house.net["one"].calls) == 2
+        assert len(world.net["one"].calls) == 2
 
 
 async def test_a_session_whose_modern_server_asks_goes_on_under_its_approval() -> None:
-    async with open_house(modern_net(), BY_OTHERS, keys=KEYS) as house:
-        approvals = with_approvals(house)
-        session = await house.session("/mcp", key=ADA, capabilities={"elicitation": {}})
+    async with open_mcp_world(modern_net(), BY_OTHERS, keys=KEYS) as world:
+        approvals = with_approvals(world)
+        session = await world.session("/mcp", key=ADA, capabilities={"elicitation": {}})
         notified = detail(await session.send("tools/call", CALL))
         await agree(approvals, notified["data"]["approval_id"])
         stream = session.begin("tools/call", CALL, request_id="mine")
@@ -226,15 +226,15 @@ async def test_a_session_whose_modern_server_asks_goes_on_under_its_approval() -
 
 
 async def test_a_parked_call_goes_on_without_another_word() -> None:
-    async with open_house(legacy_net(), BY_OTHERS, keys=KEYS) as house:
-        approvals = with_approvals(house)
-        notified = detail(await call(house, CALL, secret=ADA))
+    async with open_mcp_world(legacy_net(), BY_OTHERS, keys=KEYS) as world:
+        approvals = with_approvals(world)
+        notified = detail(await call(world, CALL, secret=ADA))
         await agree(approvals, notified["data"]["approval_id"])
-        first = await call(house, CALL, secret=ADA)
-        last_round = await call(house, again(CALL, first), secret=ADA)
+        first = await call(world, CALL, secret=ADA)
+        last_round = await call(world, again(CALL, first), secret=ADA)
 
         assert json.loads(text_of(last_round)) == ACCEPT
-        assert len(house.net["one"].calls) == 1
+        assert len(world.net["one"].calls) == 1
 
 
 def text_of(answer: Response) -> str:

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Response, Stream, key, open_house
+from tests.surfaces.mcp.mcp_world import (
+    JSON_HEADERS,
+    META,
+    MODERN,
+    McpWorld,
+    Response,
+    Stream,
+    key,
+    open_mcp_world,
+)
 from tests.surfaces.mcp.test_endpoint import ADA, BOB, GIT, world
 from toolgate.gateway.auth.failed_attempts import MAX_ATTEMPTS
 from toolgate.gateway.auth.issuer import ResourceMetadata
@@ -40,19 +49,19 @@ DISCOVERY = ResourceMetadata("https://issuer.example")
 async def test_adm_9_and_sco_19_nothing_but_the_credential_says_who_calls(
     url: str, headers: dict[str, str], meta: dict[str, Any]
 ) -> None:
-    async with open_house(world(), GIT, keys=KEYS, trusts_local=False) as house:
+    async with open_mcp_world(world(), GIT, keys=KEYS, trusts_local=False) as opened:
         message = LISTING | {"params": {"_meta": META | meta}, "principal": "key:ada"}
-        answer = await house.post(url, message, **MODERN_HEADERS, **headers)
+        answer = await opened.post(url, message, **MODERN_HEADERS, **headers)
 
         assert (answer.status, answer.headers["www-authenticate"]) == (401, 'Bearer realm="toolgate"')
 
 
 async def test_adm_7_a_wrong_key_is_rejected_by_every_method_even_where_none_is_needed() -> None:
-    async with open_house(world(), GIT, trusts_local=True) as house:
-        session = await house.session("/api/mcp")
+    async with open_mcp_world(world(), GIT, trusts_local=True) as opened:
+        session = await opened.session("/api/mcp")
         wrong = JSON_HEADERS | session.headers | {"authorization": "Bearer wrong"}
         answers = [
-            await house.request(method, url, b"{}", wrong)
+            await opened.request(method, url, b"{}", wrong)
             for method in ("POST", "GET", "DELETE", "PUT")
             for url in ("/api/mcp", "/mcp", "/api/mcp/s/git", "/api/mcp/t/none", "/api/mcp/no/such")
         ]
@@ -62,14 +71,14 @@ async def test_adm_7_a_wrong_key_is_rejected_by_every_method_even_where_none_is_
 
 
 async def test_a_nodes_key_calls_no_tools() -> None:
-    async with open_house(world(), GIT, keys=KEYS) as house:
-        answer = await house.modern("/api/mcp", "tools/list", key=BOB)
+    async with open_mcp_world(world(), GIT, keys=KEYS) as opened:
+        answer = await opened.modern("/api/mcp", "tools/list", key=BOB)
 
         assert (answer.status, answer.json["error"]["data"]["code"]) == (403, "forbidden")
         assert answer.headers["www-authenticate"] == 'Bearer realm="toolgate", error="insufficient_scope"'
 
 
-async def ask_from(house: House, peer: str, credential: str) -> Response:
+async def ask_from(opened: McpWorld, peer: str, credential: str) -> Response:
     """One request over a connection from `peer`."""
     headers = JSON_HEADERS | {"authorization": f"Bearer {credential}", "x-forwarded-for": "203.0.113.9"}
     named = {name.encode(): value.encode() for name, value in headers.items()}
@@ -77,21 +86,21 @@ async def ask_from(house: House, peer: str, credential: str) -> Response:
         "POST", "/api/mcp", b"", headers=named, body=json.dumps(LISTING).encode(), peer=peer
     )
     stream = Stream()
-    stream.task = asyncio.ensure_future(house.guard(request, stream))
+    stream.task = asyncio.ensure_future(opened.guard(request, stream))
     return await stream.whole()
 
 
 async def test_adm_10_wrong_keys_that_keep_coming_have_to_wait_and_right_ones_do_not() -> None:
-    async with open_house(world(), GIT, keys=KEYS) as house:
+    async with open_mcp_world(world(), GIT, keys=KEYS) as opened:
         answers = [
-            await ask_from(house, "192.0.2.1", f"wrong-{number}") for number in range(MAX_ATTEMPTS + 2)
+            await ask_from(opened, "192.0.2.1", f"wrong-{number}") for number in range(MAX_ATTEMPTS + 2)
         ]
 
         assert [answer.status for answer in answers] == [401] * MAX_ATTEMPTS + [429] * 2
         assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
         assert answers[-1].json["error"]["data"]["code"] == "too_many_attempts"
-        assert (await ask_from(house, "192.0.2.1", ADA)).status != 429
-        assert (await ask_from(house, "192.0.2.2", "wrong")).status == 401
+        assert (await ask_from(opened, "192.0.2.1", ADA)).status != 429
+        assert (await ask_from(opened, "192.0.2.2", "wrong")).status == 401
 
 
 @pytest.mark.parametrize(
@@ -122,8 +131,8 @@ async def test_adm_10_wrong_keys_that_keep_coming_have_to_wait_and_right_ones_do
 async def test_a_refusal_says_where_tokens_come_from(
     secret: str | None, url: str, status: int, challenge: str
 ) -> None:
-    async with open_house(world(), GIT, keys=KEYS, trusts_local=False, discovery=DISCOVERY) as house:
-        answer = await house.modern(url, "tools/list", key=secret)
+    async with open_mcp_world(world(), GIT, keys=KEYS, trusts_local=False, discovery=DISCOVERY) as opened:
+        answer = await opened.modern(url, "tools/list", key=secret)
 
         expected = challenge.format("/.well-known/oauth-protected-resource")
         assert (answer.status, answer.headers["www-authenticate"]) == (
@@ -147,8 +156,8 @@ def test_behind_a_proxy_the_public_url_counts() -> None:
 
 
 async def test_a_policy_that_refuses_is_no_matter_of_credentials() -> None:
-    async with open_house(world(), GIT, keys=KEYS, discovery=DISCOVERY) as house:
-        answer = await house.modern("/api/mcp/t/none", "tools/list", key=ADA)
+    async with open_mcp_world(world(), GIT, keys=KEYS, discovery=DISCOVERY) as opened:
+        answer = await opened.modern("/api/mcp/t/none", "tools/list", key=ADA)
 
         assert answer.status == 404
         assert "www-authenticate" not in answer.headers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.surfaces.mcp.house import House, key, open_house, task
+from tests.surfaces.mcp.mcp_world import McpWorld, key, open_mcp_world, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from toolgate.audit.log import writer as log_module
 from toolgate.surfaces.http.messages import Headers
@@ -18,9 +18,9 @@ def world() -> MemoryNet:
     return MemoryNet(git=MemoryServer(tools=[definition(name) for name in ("log", "push", "wipe")]))
 
 
-def denials(house: House) -> list[tuple[str, str, str]]:
+def denials(opened: McpWorld) -> list[tuple[str, str, str]]:
     """Tool, layer and rule of each."""
-    return [(one.tool, one.layer, one.rule) for one in house.audited if one.outcome == "denied"]
+    return [(one.tool, one.layer, one.rule) for one in opened.audited if one.outcome == "denied"]
 
 
 @pytest.mark.requirement("000-43")
@@ -40,53 +40,53 @@ def denials(house: House) -> list[tuple[str, str, str]]:
 async def test_sco_21_a_denial_names_the_layer_that_made_it(
     url: str, secret: str | None, name: str, layer: str
 ) -> None:
-    async with open_house(world(), GIT, tasks=(REVIEW,), keys=(BOUND,)) as house:
-        session = await house.session(url, key=secret)
+    async with open_mcp_world(world(), GIT, tasks=(REVIEW,), keys=(BOUND,)) as opened:
+        session = await opened.session(url, key=secret)
         await session.call(name)
-        await house.modern(url, "tools/call", {"name": name}, key=secret)
+        await opened.modern(url, "tools/call", {"name": name}, key=secret)
 
-        assert [(tool, found) for tool, found, _ in denials(house)] == [(name, layer)] * 2
+        assert [(tool, found) for tool, found, _ in denials(opened)] == [(name, layer)] * 2
 
 
 async def test_sco_21_a_revoked_tool_is_denied_by_the_record_of_the_new_revision() -> None:
-    async with open_house(world(), GIT) as house:
-        session = await house.session("/mcp")
+    async with open_mcp_world(world(), GIT) as opened:
+        session = await opened.session("/mcp")
         await session.call("git.push")
-        house.apply(servers={"git": record("git", allowed_tools=("log",))})
+        opened.apply(servers={"git": record("git", allowed_tools=("log",))})
         await session.call("git.push")
 
-        [denied] = [one for one in house.audited if one.outcome == "denied"]
-        assert (denied.layer, denied.revision) == ("platform", house.state.revision)
+        [denied] = [one for one in opened.audited if one.outcome == "denied"]
+        assert (denied.layer, denied.revision) == ("platform", opened.state.revision)
         assert "allowed_tools" in denied.rule
 
 
 async def test_a_denial_whose_task_is_gone_by_then_is_audited_without_a_reason() -> None:
-    async with open_house(world(), GIT, tasks=(REVIEW,)) as house:
-        call = house.open_modern("/mcp/t/review", "tools/call", {"name": "git.push"})
+    async with open_mcp_world(world(), GIT, tasks=(REVIEW,)) as opened:
+        call = opened.open_modern("/mcp/t/review", "tools/call", {"name": "git.push"})
         send = call.send
 
         def send_and_remove(status: int, body: bytes, headers: Headers = ()) -> None:
             send(status, body, headers)
-            house.apply(tasks={})
+            opened.apply(tasks={})
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(call, "send", send_and_remove)
             await call.whole()
 
-        assert denials(house) == [("git.push", "", "")]
+        assert denials(opened) == [("git.push", "", "")]
 
 
 async def test_a_call_for_whose_record_there_is_no_room_is_counted_and_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with open_house(world(), GIT) as house:
-        await house.modern("/mcp", "tools/list")
+    async with open_mcp_world(world(), GIT) as opened:
+        await opened.modern("/mcp", "tools/list")
         with monkeypatch.context() as patch:
             patch.setattr(log_module, "MAX_BEGIN_BYTES", -1)
-            refused = await house.modern("/mcp", "tools/call", {"name": "git.log"})
-        await house.modern("/mcp", "tools/call", {"name": "git.log"})
+            refused = await opened.modern("/mcp", "tools/call", {"name": "git.log"})
+        await opened.modern("/mcp", "tools/call", {"name": "git.log"})
 
         assert refused.json["result"]["_meta"]["toolgate/error"]["code"] == "mcp_unavailable"
-        assert len(house.net["git"].calls) == 1
-        counted = house.gateway.metrics.calls["git", "log"]
+        assert len(opened.net["git"].calls) == 1
+        counted = opened.gateway.metrics.calls["git", "log"]
         assert (counted.calls, counted.errors) == (2, {"mcp_unavailable": 1})

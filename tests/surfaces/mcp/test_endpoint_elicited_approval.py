@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from tests.registry.memory_store import MemoryApprovals
-from tests.surfaces.mcp.house import House, LegacyClient, Response, key, open_house, task
+from tests.surfaces.mcp.mcp_world import LegacyClient, McpWorld, Response, key, open_mcp_world, task
 from tests.surfaces.mcp.test_endpoint_approvals import (
     ADA,
     BY_OTHERS,
@@ -33,10 +33,10 @@ CAN: Final[dict[str, Any]] = {"elicitation": {}}
 SENT: Final = {"name": "one.echo", "arguments": {"path": "/tmp/x", "password": "hunter2", "to": "a\u202eb"}}
 
 
-def steps(house: House) -> list[tuple[str, str, str]]:
+def steps(world: McpWorld) -> list[tuple[str, str, str]]:
     """What the audit says of approvals."""
-    house.gateway.audit.flush()
-    events = [event for _, event in house.sink.events]
+    world.gateway.audit.flush()
+    events = [event for _, event in world.sink.events]
     return [(one.state, one.decided_by, one.reason) for one in events if isinstance(one, ApprovalRecorded)]
 
 
@@ -57,16 +57,16 @@ async def asked_in(session: LegacyClient, answer: Any) -> Any:
 
 
 async def test_a_session_is_asked_on_its_stream_and_goes_on() -> None:
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        approvals = with_approvals(house)
-        session = await house.session("/mcp", key=ADA, capabilities=CAN)
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        approvals = with_approvals(world)
+        session = await world.session("/mcp", key=ADA, capabilities=CAN)
         ended = await asked_in(session, {"result": ACCEPT})
         (used,) = await approvals.list()
 
         assert json.loads(ended["result"]["content"][0]["text"]) == SENT["arguments"]
         assert (used.state, used.decided_by) == ("used", "key:ada")
-        assert [(one.outcome, one.code) for one in house.audited] == [("ok", "")]
-        assert steps(house) == [
+        assert [(one.outcome, one.code) for one in world.audited] == [("ok", "")]
+        assert steps(world) == [
             ("asked", "", ""),
             ("approved", "key:ada", "agreed to in place"),
             ("used", "", ""),
@@ -76,8 +76,8 @@ async def test_a_session_is_asked_on_its_stream_and_goes_on() -> None:
 async def test_a_stateless_client_is_asked_by_its_answer_and_goes_on_at_another_node() -> None:
     approvals = MemoryApprovals(lambda: 0)
     async with (
-        open_house(MemoryNet(), ONE, keys=KEYS, approvals=approvals) as here,
-        open_house(MemoryNet(), ONE, keys=KEYS, approvals=approvals) as there,
+        open_mcp_world(MemoryNet(), ONE, keys=KEYS, approvals=approvals) as here,
+        open_mcp_world(MemoryNet(), ONE, keys=KEYS, approvals=approvals) as there,
     ):
         first = await call(here, SENT, secret=ADA)
         waiting = await approvals.list(state="pending")
@@ -95,9 +95,9 @@ async def test_a_stateless_client_is_asked_by_its_answer_and_goes_on_at_another_
 
 
 async def test_a_person_sees_what_others_would_and_nothing_hidden() -> None:
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        approvals = with_approvals(house)
-        asked = question_in(await call(house, SENT, secret=ADA))["params"]
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        approvals = with_approvals(world)
+        asked = question_in(await call(world, SENT, secret=ADA))["params"]
         (waiting,) = await approvals.list()
 
         assert asked["requestedSchema"] == {"type": "object", "properties": {}}
@@ -111,10 +111,10 @@ async def test_a_person_sees_what_others_would_and_nothing_hidden() -> None:
 
 @pytest.mark.parametrize("can", [{}, {"elicitation": {"url": {}}}, {"sampling": {}}], ids=json.dumps)
 async def test_a_client_without_elicitation_gets_the_pending_approval_as_an_error(can: Any) -> None:
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        with_approvals(house)
-        modern = detail(await call(house, SENT, can, secret=ADA))
-        session = await house.session("/mcp", key=ADA, capabilities=can)
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        with_approvals(world)
+        modern = detail(await call(world, SENT, can, secret=ADA))
+        session = await world.session("/mcp", key=ADA, capabilities=can)
         legacy = detail(await session.send("tools/call", SENT))
 
         assert modern["code"] == "mcp_approval_required"
@@ -122,20 +122,20 @@ async def test_a_client_without_elicitation_gets_the_pending_approval_as_an_erro
 
 
 async def test_a_declined_approval_is_elicited_again_by_the_next_call_only() -> None:
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        approvals = with_approvals(house)
-        first = await call(house, SENT, secret=ADA)
-        denied = detail(await call(house, again(SENT, first, DECLINE), secret=ADA))
-        session = await house.session("/mcp", key=ADA, capabilities=CAN)
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        approvals = with_approvals(world)
+        first = await call(world, SENT, secret=ADA)
+        denied = detail(await call(world, again(SENT, first, DECLINE), secret=ADA))
+        session = await world.session("/mcp", key=ADA, capabilities=CAN)
         in_session = await asked_in(session, {"result": DECLINE})
 
         assert denied["code"] == "mcp_approval_denied"
         assert denied["data"]["reason"] == "declined in place"
         assert in_session["result"]["_meta"]["toolgate/error"]["code"] == "mcp_approval_denied"
         assert [one.state for one in await approvals.list()] == ["denied", "denied"]
-        assert house.net["one"].calls == []
-        assert [one.code for one in house.audited][1:] == ["mcp_approval_denied", "mcp_approval_denied"]
-        assert steps(house)[1] == ("denied", "key:ada", "declined in place")
+        assert world.net["one"].calls == []
+        assert [one.code for one in world.audited][1:] == ["mcp_approval_denied", "mcp_approval_denied"]
+        assert steps(world)[1] == ("denied", "key:ada", "declined in place")
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,11 @@ async def test_a_declined_approval_is_elicited_again_by_the_next_call_only() -> 
     ids=["closed", "no such action", "no action", "nothing"],
 )
 async def test_what_says_neither_leaves_it_to_others(response: Any) -> None:
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        approvals = with_approvals(house)
-        first = await call(house, SENT, secret=ADA)
-        notified = detail(await call(house, again(SENT, first, response), secret=ADA))
-        session = await house.session("/mcp", key=ADA, capabilities=CAN)
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        approvals = with_approvals(world)
+        first = await call(world, SENT, secret=ADA)
+        notified = detail(await call(world, again(SENT, first, response), secret=ADA))
+        session = await world.session("/mcp", key=ADA, capabilities=CAN)
         in_session = await asked_in(session, {"result": response})
         refused = await asked_in(session, {"error": {"code": -32601, "message": "no"}})
         (waiting,) = await approvals.list()
@@ -168,9 +168,9 @@ async def test_an_elicitation_without_a_response_in_time_ends_with_a_hint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("toolgate.gateway.call.elicitation.APPROVAL_TIMEOUT_S", 0.05)
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        with_approvals(house)
-        session = await house.session("/mcp", key=ADA, capabilities=CAN)
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        with_approvals(world)
+        session = await world.session("/mcp", key=ADA, capabilities=CAN)
         stream = session.begin("tools/call", SENT)
         asked, taken_back, ended = [await stream.event() for _ in range(3)]
 
@@ -179,62 +179,62 @@ async def test_an_elicitation_without_a_response_in_time_ends_with_a_hint(
             {"requestId": asked["id"]},
         )
         assert ended["result"]["_meta"]["toolgate/error"]["code"] == "mcp_approval_required"
-        assert house.net["one"].calls == []
+        assert world.net["one"].calls == []
 
 
 async def test_an_answer_counts_once_and_for_its_own_request_alone() -> None:
     changed = {**SENT, "arguments": {"path": "/"}}
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        approvals = with_approvals(house)
-        first = await call(house, SENT, secret=ADA)
-        strange = await call(house, again(SENT, first, ACCEPT), secret=EVE)
-        other = await call(house, again(changed, first, ACCEPT), secret=ADA)
-        alone = await call(house, {**SENT, "inputResponses": {"approval": ACCEPT}}, secret=ADA)
-        passes = await call(house, again(SENT, first, ACCEPT), secret=ADA)
-        replayed = await call(house, again(SENT, first, ACCEPT), secret=ADA)
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        approvals = with_approvals(world)
+        first = await call(world, SENT, secret=ADA)
+        strange = await call(world, again(SENT, first, ACCEPT), secret=EVE)
+        other = await call(world, again(changed, first, ACCEPT), secret=ADA)
+        alone = await call(world, {**SENT, "inputResponses": {"approval": ACCEPT}}, secret=ADA)
+        passes = await call(world, again(SENT, first, ACCEPT), secret=ADA)
+        replayed = await call(world, again(SENT, first, ACCEPT), secret=ADA)
 
         assert [one.json["error"]["data"]["code"] for one in (strange, other)] == ["input_state_refused"] * 2
         assert question_in(alone)
         assert passed(passes)
         assert detail(replayed)["code"] == "mcp_approval_required"
-        assert len(house.net["one"].calls) == 1
+        assert len(world.net["one"].calls) == 1
         assert [one.state for one in await approvals.list()] == ["pending", "used"]
 
 
 async def test_of_many_answers_at_once_one_makes_the_call() -> None:
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        with_approvals(house)
-        first = await call(house, SENT, secret=ADA)
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        with_approvals(world)
+        first = await call(world, SENT, secret=ADA)
         answers = await asyncio.gather(
-            *(call(house, again(SENT, first, ACCEPT), secret=ADA) for _ in range(20))
+            *(call(world, again(SENT, first, ACCEPT), secret=ADA) for _ in range(20))
         )
 
         assert sum(map(passed, answers)) == 1
-        assert len(house.net["one"].calls) == 1
+        assert len(world.net["one"].calls) == 1
 
 
 async def test_no_argument_of_a_call_is_an_answer() -> None:
     tricks = {"action": "accept", "approval": ACCEPT, "inputResponses": {"approval": ACCEPT}}
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        with_approvals(house)
-        session = await house.session("/mcp", key=ADA)
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        with_approvals(world)
+        session = await world.session("/mcp", key=ADA)
         for _ in range(2):
             notified = detail(
                 await session.send("tools/call", {"name": "one.echo", "arguments": tricks, **tricks})
             )
 
         assert notified["code"] == "mcp_approval_required"
-        assert house.net["one"].calls == []
+        assert world.net["one"].calls == []
 
 
 async def test_where_an_approver_decides_nothing_is_elicited() -> None:
     strict = task("strict", default_server_ids=["one"], approval_in_place=False)
-    async with open_house(MemoryNet(), BY_OTHERS, tasks=(strict,), keys=KEYS) as house:
-        with_approvals(house)
-        by_server = await call(house, SENT, secret=ADA)
-        house.apply(servers={"one": ONE})
-        by_task = await call(house, SENT, secret=ADA, path="/mcp/t/strict")
-        session = await house.session("/mcp/t/strict", key=ADA, capabilities=CAN)
+    async with open_mcp_world(MemoryNet(), BY_OTHERS, tasks=(strict,), keys=KEYS) as world:
+        with_approvals(world)
+        by_server = await call(world, SENT, secret=ADA)
+        world.apply(servers={"one": ONE})
+        by_task = await call(world, SENT, secret=ADA, path="/mcp/t/strict")
+        session = await world.session("/mcp/t/strict", key=ADA, capabilities=CAN)
         in_session = await session.send("tools/call", SENT)
 
         codes = [detail(one)["code"] for one in (by_server, by_task, in_session)]
@@ -242,13 +242,13 @@ async def test_where_an_approver_decides_nothing_is_elicited() -> None:
 
 
 async def test_an_answer_counts_by_the_policy_of_the_moment() -> None:
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        approvals = with_approvals(house)
-        first = await call(house, SENT, secret=ADA)
-        house.apply(servers={"one": BY_OTHERS})
-        after = detail(await call(house, again(SENT, first, ACCEPT), secret=ADA))
-        house.apply(servers={"one": record("one", allowed_tools=("*",))})
-        free = await call(house, again(SENT, first, ACCEPT), secret=ADA)
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        approvals = with_approvals(world)
+        first = await call(world, SENT, secret=ADA)
+        world.apply(servers={"one": BY_OTHERS})
+        after = detail(await call(world, again(SENT, first, ACCEPT), secret=ADA))
+        world.apply(servers={"one": record("one", allowed_tools=("*",))})
+        free = await call(world, again(SENT, first, ACCEPT), secret=ADA)
 
         assert after["code"] == "mcp_approval_required"
         assert [one.state for one in await approvals.list()] == ["pending"]
@@ -256,87 +256,87 @@ async def test_an_answer_counts_by_the_policy_of_the_moment() -> None:
 
 
 async def test_who_was_asked_in_place_may_be_answered_for_by_others() -> None:
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        approvals = with_approvals(house)
-        first = await call(house, SENT, secret=ADA)
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        approvals = with_approvals(world)
+        first = await call(world, SENT, secret=ADA)
         (waiting,) = await approvals.list()
         await agree(approvals, waiting.approval_id)
-        withdrawn = detail(await call(house, again(SENT, first, DECLINE), secret=ADA))
+        withdrawn = detail(await call(world, again(SENT, first, DECLINE), secret=ADA))
 
         assert withdrawn["code"] == "mcp_approval_denied"
-        assert house.net["one"].calls == []
+        assert world.net["one"].calls == []
 
 
 async def test_a_server_that_asks_itself_does_so_after_the_person_agreed() -> None:
     theirs = {"action": "accept", "content": {"name": "Ada"}}
-    async with open_house(modern_net(), ONE, keys=KEYS) as house:
-        with_approvals(house)
-        first = await call(house, CALL, secret=ADA)
-        second = await call(house, again(CALL, first, ACCEPT), secret=ADA)
-        last = await call(house, again(CALL, second, theirs), secret=ADA)
+    async with open_mcp_world(modern_net(), ONE, keys=KEYS) as world:
+        with_approvals(world)
+        first = await call(world, CALL, secret=ADA)
+        second = await call(world, again(CALL, first, ACCEPT), secret=ADA)
+        last = await call(world, again(CALL, second, theirs), secret=ADA)
 
         assert question_in(first)
         assert list(second.json["result"]["inputRequests"]) == ["who"]
         assert json.loads(last.json["result"]["content"][0]["text"])["responses"] == {"who": theirs}
-        assert len(house.net["one"].calls) == 2
-    async with open_house(legacy_net(), ONE, keys=KEYS) as house:
-        with_approvals(house)
-        first = await call(house, CALL, secret=ADA)
-        second = await call(house, again(CALL, first, ACCEPT), secret=ADA)
-        last = await call(house, again(CALL, second, theirs), secret=ADA)
+        assert len(world.net["one"].calls) == 2
+    async with open_mcp_world(legacy_net(), ONE, keys=KEYS) as world:
+        with_approvals(world)
+        first = await call(world, CALL, secret=ADA)
+        second = await call(world, again(CALL, first, ACCEPT), secret=ADA)
+        last = await call(world, again(CALL, second, theirs), secret=ADA)
 
         assert json.loads(last.json["result"]["content"][0]["text"]) == theirs
-        assert len(house.net["one"].calls) == 1
+        assert len(world.net["one"].calls) == 1
 
 
 async def test_a_tool_that_is_found_is_asked_about_as_well() -> None:
     through = {"name": "call_tool", "arguments": {"name": "one.echo", "arguments": {"n": 1}}}
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        with_approvals(house)
-        first = await call(house, through, secret=ADA, path="/mcp/find")
-        last = await call(house, again(through, first, ACCEPT), secret=ADA, path="/mcp/find")
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        with_approvals(world)
+        first = await call(world, through, secret=ADA, path="/mcp/find")
+        last = await call(world, again(through, first, ACCEPT), secret=ADA, path="/mcp/find")
 
         assert '"n": 1' in question_in(first)["params"]["message"]
         assert passed(last)
 
 
 async def test_who_goes_away_while_it_is_asked_leaves_the_question_to_others() -> None:
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        approvals: MemoryApprovals = with_approvals(house)
-        session = await house.session("/mcp", key=ADA, capabilities=CAN)
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        approvals: MemoryApprovals = with_approvals(world)
+        session = await world.session("/mcp", key=ADA, capabilities=CAN)
         stream = session.begin("tools/call", SENT)
         await stream.event()
         await stream.leave()
 
         assert [one.state for one in await approvals.list()] == ["pending"]
-        assert [(one.outcome, one.code) for one in house.audited] == [("cancelled", "cancelled")]
+        assert [(one.outcome, one.code) for one in world.audited] == [("cancelled", "cancelled")]
 
 
 async def test_a_question_that_waits_is_asked_about_at_every_client_and_is_one() -> None:
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        approvals = with_approvals(house)
-        answers = [await begin(house, SENT, secret=ADA).whole() for _ in range(2)]
-        passes = await call(house, again(SENT, answers[1], ACCEPT), secret=ADA)
-        late = await call(house, again(SENT, answers[0], ACCEPT), secret=ADA)
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        approvals = with_approvals(world)
+        answers = [await begin(world, SENT, secret=ADA).whole() for _ in range(2)]
+        passes = await call(world, again(SENT, answers[1], ACCEPT), secret=ADA)
+        late = await call(world, again(SENT, answers[0], ACCEPT), secret=ADA)
 
         assert passed(passes)
         assert detail(late)["code"] == "mcp_approval_required"
         assert [one.state for one in await approvals.list()] == ["pending", "used"]
 
 
-async def change_definition(house: House) -> None:
-    house.net["one"].tools = (definition("echo", description="now with another meaning"),)
-    await house.gateway.servers.refresh("one")
+async def change_definition(world: McpWorld) -> None:
+    world.net["one"].tools = (definition("echo", description="now with another meaning"),)
+    await world.gateway.servers.refresh("one")
     await asyncio.sleep(0)
 
 
-async def take_tool_away(house: House) -> None:
+async def take_tool_away(world: McpWorld) -> None:
     less = record("one", allowed_tools=("other",), approval_policy=ONE.approval_policy)
-    house.apply(servers={"one": less})
+    world.apply(servers={"one": less})
 
 
-async def narrow_key(house: House) -> None:
-    house.apply(keys={"ada": key("ada", ADA, ceiling={"deny": ("echo",)})})
+async def narrow_key(world: McpWorld) -> None:
+    world.apply(keys={"ada": key("ada", ADA, ceiling={"deny": ("echo",)})})
 
 
 @pytest.mark.parametrize(
@@ -348,19 +348,19 @@ async def narrow_key(house: House) -> None:
     ],
 )
 async def test_what_changed_while_a_person_was_asked_counts(
-    change: Callable[[House], Awaitable[None]], expected: str
+    change: Callable[[McpWorld], Awaitable[None]], expected: str
 ) -> None:
     """A session is asked while its call runs: by the time it answers, the call may be none any more."""
-    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
-        approvals = with_approvals(house)
-        session = await house.session("/mcp", key=ADA, capabilities=CAN)
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+        approvals = with_approvals(world)
+        session = await world.session("/mcp", key=ADA, capabilities=CAN)
         stream = session.begin("tools/call", SENT)
         asked = await stream.event()
-        await change(house)
+        await change(world)
         await session.reply(asked["id"], result=ACCEPT)
         ended = await stream.event()
         notified = ended["error"]["data"] if "error" in ended else ended["result"]["_meta"]["toolgate/error"]
 
         assert notified["code"] == expected
-        assert house.net["one"].calls == []
+        assert world.net["one"].calls == []
         assert [one.state for one in await approvals.list()] == ["pending"]

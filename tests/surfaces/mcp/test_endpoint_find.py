@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import House, LegacyClient, Response, key, open_house, task
+from tests.surfaces.mcp.mcp_world import LegacyClient, McpWorld, Response, key, open_mcp_world, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.audit.events import CallRecorded
 from toolgate.policy.scope import ScopeLimits
@@ -36,20 +36,20 @@ def world() -> MemoryNet:
 
 
 async def use(
-    house: House, tool: str, url: str = "/mcp/find", secret: str | None = None, **arguments: Any
+    opened: McpWorld, tool: str, url: str = "/mcp/find", secret: str | None = None, **arguments: Any
 ) -> Any:
     """The result of a find tool, for a modern client."""
-    answer = await house.modern(url, "tools/call", {"name": tool, "arguments": arguments}, key=secret)
+    answer = await opened.modern(url, "tools/call", {"name": tool, "arguments": arguments}, key=secret)
     return answer.json["result"]
 
 
-async def names_found(house: House, query: str, **options: Any) -> list[str]:
-    found = await use(house, "search_tools", query=query, **options)
+async def names_found(opened: McpWorld, query: str, **options: Any) -> list[str]:
+    found = await use(opened, "search_tools", query=query, **options)
     return [tool["name"] for tool in found["structuredContent"]["tools"]]
 
 
-async def listed(house: House, url: str, **who: Any) -> list[str]:
-    answer = await house.modern(url, "tools/list", **who)
+async def listed(opened: McpWorld, url: str, **who: Any) -> list[str]:
+    answer = await opened.modern(url, "tools/list", **who)
     return [tool["name"] for tool in answer.json["result"]["tools"]]
 
 
@@ -66,33 +66,33 @@ async def listed(house: House, url: str, **who: Any) -> list[str]:
     ],
 )
 async def test_three_tools_stand_for_all_on_every_path(url: str) -> None:
-    async with open_house(world(), GIT, MAIL, tasks=(REVIEW,)) as house:
-        session = await house.session(url)
+    async with open_mcp_world(world(), GIT, MAIL, tasks=(REVIEW,)) as opened:
+        session = await opened.session(url)
 
-        assert await listed(house, url) == await session.tools() == OWN
+        assert await listed(opened, url) == await session.tools() == OWN
 
 
 @pytest.mark.parametrize("url", ["/mcp?mode=all", "/mcp?mode=", "/mcp/find?mode=list", "/mcp?mode=FIND"])
 async def test_a_mode_that_is_none_is_refused(url: str) -> None:
-    async with open_house(world(), GIT) as house:
-        answer = await house.modern(url, "tools/list")
+    async with open_mcp_world(world(), GIT) as opened:
+        answer = await opened.modern(url, "tools/list")
 
         assert answer.status == 400
 
 
 async def test_a_tool_is_found_described_and_called() -> None:
-    async with open_house(world(), GIT, MAIL) as house:
-        found = await use(house, "search_tools", query="history of commits")
+    async with open_mcp_world(world(), GIT, MAIL) as opened:
+        found = await use(opened, "search_tools", query="history of commits")
         name = found["structuredContent"]["tools"][0]["name"]
-        described = await use(house, "describe_tool", name=name)
-        called = await use(house, "call_tool", name=name, arguments={"n": 1})
+        described = await use(opened, "describe_tool", name=name)
+        called = await use(opened, "call_tool", name=name, arguments={"n": 1})
 
         assert found["structuredContent"]["tools"][0] == {
             "name": "git.log",
             "description": "Show the history of commits",
             "server": "git",
             "readOnly": True,
-            "tokens": house.gateway.snapshot.servers["git"].tools["log"].tokens,
+            "tokens": opened.gateway.snapshot.servers["git"].tools["log"].tokens,
         }
         assert found["structuredContent"]["total"] == 3
         assert "git.log: Show the history of commits" in found["content"][0]["text"]
@@ -104,8 +104,8 @@ async def test_a_tool_is_found_described_and_called() -> None:
 
 async def test_a_session_keeps_its_mode_also_on_a_node_that_sees_it_first() -> None:
     """SCO-12: what a session was opened for holds whatever its later URLs say."""
-    async with open_house(world(), GIT) as house, open_house(world(), GIT) as other:
-        session = await house.session("/mcp/find")
+    async with open_mcp_world(world(), GIT) as opened, open_mcp_world(world(), GIT) as other:
+        session = await opened.session("/mcp/find")
         session.url = "/mcp"
         elsewhere = LegacyClient(other, "/mcp", session.headers)
 
@@ -113,10 +113,10 @@ async def test_a_session_keeps_its_mode_also_on_a_node_that_sees_it_first() -> N
 
 
 async def test_names_are_bare_where_there_is_one_server() -> None:
-    async with open_house(world(), GIT) as house:
+    async with open_mcp_world(world(), GIT) as opened:
         url = "/mcp/s/git?mode=find"
-        found = await use(house, "search_tools", url, query="history")
-        called = await use(house, "call_tool", url, name="log", arguments={})
+        found = await use(opened, "search_tools", url, query="history")
+        called = await use(opened, "call_tool", url, name="log", arguments={})
 
         assert [tool["name"] for tool in found["structuredContent"]["tools"]] == ["log"]
         assert "isError" not in called
@@ -133,27 +133,27 @@ async def test_names_are_bare_where_there_is_one_server() -> None:
     ],
 )
 async def test_a_search_is_narrowed_by(options: dict[str, Any], expected: list[str]) -> None:
-    async with open_house(world(), GIT, MAIL) as house:
-        assert await names_found(house, "send commits to a remote", **options) == expected
+    async with open_mcp_world(world(), GIT, MAIL) as opened:
+        assert await names_found(opened, "send commits to a remote", **options) == expected
 
 
 async def test_a_search_for_what_only_reads_finds_nothing_else() -> None:
-    async with open_house(world(), GIT, MAIL) as house:
-        assert await names_found(house, "send", read_only=True) == ["git.log"]
+    async with open_mcp_world(world(), GIT, MAIL) as opened:
+        assert await names_found(opened, "send", read_only=True) == ["git.log"]
 
 
 @pytest.mark.parametrize("query", ["", "  ", "!?…", "zzqx"])
 async def test_a_query_that_says_nothing_lists_by_name(query: str) -> None:
-    async with open_house(world(), GIT, MAIL) as house:
-        found = (await use(house, "search_tools", query=query, limit=2))["structuredContent"]
+    async with open_mcp_world(world(), GIT, MAIL) as opened:
+        found = (await use(opened, "search_tools", query=query, limit=2))["structuredContent"]
 
         assert [tool["name"] for tool in found["tools"]] == ["git.log", "git.push"]
         assert (found["total"], "2 of 3" in found["note"]) == (3, True)
 
 
 async def test_an_empty_search_says_so() -> None:
-    async with open_house(world(), GIT) as house:
-        found = await use(house, "search_tools", query="log", server="no one")
+    async with open_mcp_world(world(), GIT) as opened:
+        found = await use(opened, "search_tools", query="log", server="no one")
 
         assert found["structuredContent"] == {
             "tools": [],
@@ -176,18 +176,18 @@ async def test_an_empty_search_says_so() -> None:
 async def test_sco_1_what_is_denied_answers_and_is_recorded_like_a_direct_call(
     tool: str, url: str, secret: str | None, name: str
 ) -> None:
-    async with open_house(world(), GIT, MAIL, tasks=(REVIEW,), keys=(BOUND,)) as house:
-        denied = await use(house, tool, url, secret, name=name)
-        missing = await use(house, tool, url, secret, name="x" * len(name))
-        await house.modern(
+    async with open_mcp_world(world(), GIT, MAIL, tasks=(REVIEW,), keys=(BOUND,)) as opened:
+        denied = await use(opened, tool, url, secret, name=name)
+        missing = await use(opened, tool, url, secret, name="x" * len(name))
+        await opened.modern(
             url.replace("/find", "").replace("mode=find", ""), "tools/call", {"name": name}, key=secret
         )
 
         assert (denied["isError"], denied["_meta"]["toolgate/error"]["code"]) == (True, "unknown_tool")
         assert json.dumps(denied).replace(name, "x" * len(name)) == json.dumps(missing)
-        through, _, direct = house.audited
+        through, _, direct = opened.audited
         assert without_time(through) == without_time(direct)
-        assert house.net["git"].calls == []
+        assert opened.net["git"].calls == []
 
 
 def without_time(recorded: CallRecorded) -> dict[str, Any]:
@@ -196,49 +196,49 @@ def without_time(recorded: CallRecorded) -> dict[str, Any]:
 
 
 async def test_a_call_is_recorded_and_counted_as_if_it_were_direct() -> None:
-    async with open_house(world(), GIT) as house:
-        await house.modern("/mcp", "tools/call", {"name": "git.log", "arguments": {"n": 1}})
-        await use(house, "call_tool", name="git.log", arguments={"n": 1})
+    async with open_mcp_world(world(), GIT) as opened:
+        await opened.modern("/mcp", "tools/call", {"name": "git.log", "arguments": {"n": 1}})
+        await use(opened, "call_tool", name="git.log", arguments={"n": 1})
 
-        direct, through = house.audited
+        direct, through = opened.audited
         assert without_time(through) == {**without_time(direct), "argument_bytes": through.argument_bytes}
-        assert house.gateway.metrics.calls["git", "log"].calls == 2
-        assert ("", "call_tool") not in house.gateway.metrics.calls
+        assert opened.gateway.metrics.calls["git", "log"].calls == 2
+        assert ("", "call_tool") not in opened.gateway.metrics.calls
 
 
 async def test_searches_are_recorded_under_their_own_name() -> None:
-    async with open_house(world(), GIT) as house:
-        await use(house, "search_tools", query="log with --password hush")
-        await use(house, "describe_tool", name="git.log", arguments={"of": "its server's rules"})
-        await use(house, "search_tools", limit=0)
+    async with open_mcp_world(world(), GIT) as opened:
+        await use(opened, "search_tools", query="log with --password hush")
+        await use(opened, "describe_tool", name="git.log", arguments={"of": "its server's rules"})
+        await use(opened, "search_tools", limit=0)
 
-        recorded = [(one.tool, one.server_id, one.outcome, bytes(one.arguments)) for one in house.audited]
+        recorded = [(one.tool, one.server_id, one.outcome, bytes(one.arguments)) for one in opened.audited]
         assert recorded == [
             ("search_tools", "", "ok", b'{"query":"log with --password ***"}'),
             ("describe_tool", "", "ok", b'{"name":"git.log"}'),
             ("search_tools", "", "tool_error", b""),
         ]
-        assert house.gateway.metrics.calls["", "search_tools"].calls == 2
+        assert opened.gateway.metrics.calls["", "search_tools"].calls == 2
 
 
 async def test_what_is_found_is_callable_by_its_own_name_and_nothing_else_is() -> None:
     """SCO-2, for a client that knows a tool from a time when it was listed."""
-    async with open_house(world(), GIT) as house:
-        session = await house.session("/mcp/find?tools=git.log")
-        direct = await house.modern("/mcp/find", "tools/call", {"name": "git.log", "arguments": {}})
-        missing = await house.modern("/mcp/find", "tools/call", {"name": "git.lag", "arguments": {}})
-        own_at_list = await house.modern("/mcp", "tools/call", {"name": "search_tools", "arguments": {}})
+    async with open_mcp_world(world(), GIT) as opened:
+        session = await opened.session("/mcp/find?tools=git.log")
+        direct = await opened.modern("/mcp/find", "tools/call", {"name": "git.log", "arguments": {}})
+        missing = await opened.modern("/mcp/find", "tools/call", {"name": "git.lag", "arguments": {}})
+        own_at_list = await opened.modern("/mcp", "tools/call", {"name": "search_tools", "arguments": {}})
 
         assert "isError" not in direct.json["result"]
         assert "isError" not in (await session.call("git.log")).json["result"]
         assert missing.code == own_at_list.code == (await session.call("git.push")).code == -32602
-        assert [one.params["name"] for one in house.net["git"].calls] == ["log"] * 2
+        assert [one.params["name"] for one in opened.net["git"].calls] == ["log"] * 2
 
 
 async def test_a_find_tool_goes_before_a_tool_of_the_same_name() -> None:
     net = MemoryNet(odd=MemoryServer(tools=[definition("search_tools"), definition("other")]))
-    async with open_house(net, record("odd", allowed_tools=("*",))) as house:
-        session = await house.session("/mcp/s/odd?mode=find")
+    async with open_mcp_world(net, record("odd", allowed_tools=("*",))) as opened:
+        session = await opened.session("/mcp/s/odd?mode=find")
         found = await session.send("tools/call", {"name": "search_tools", "arguments": {"query": ""}})
         await session.send("tools/call", called("search_tools"))
         await session.call("other")
@@ -248,27 +248,27 @@ async def test_a_find_tool_goes_before_a_tool_of_the_same_name() -> None:
 
 
 async def test_a_list_of_find_tools_is_the_same_bytes_whatever_happens() -> None:
-    async with open_house(world(), GIT) as house:
-        before = await find_lists(house)
-        await use(house, "search_tools", query="log")
-        house.apply(servers={"mail": MAIL})
-        pending = await find_lists(house)
-        await house.gateway.servers.settled(["mail"])
-        house.apply(servers={}, keys={"bound": BOUND})
+    async with open_mcp_world(world(), GIT) as opened:
+        before = await find_lists(opened)
+        await use(opened, "search_tools", query="log")
+        opened.apply(servers={"mail": MAIL})
+        pending = await find_lists(opened)
+        await opened.gateway.servers.settled(["mail"])
+        opened.apply(servers={}, keys={"bound": BOUND})
 
-        assert before == pending == await find_lists(house) == await find_lists(house, "secret-of-bound")
+        assert before == pending == await find_lists(opened) == await find_lists(opened, "secret-of-bound")
 
 
-async def find_lists(house: House, secret: str | None = None) -> list[bytes]:
-    session = await house.session("/mcp/find", key=secret)
-    modern = await house.modern("/mcp/find", "tools/list", key=secret)
+async def find_lists(opened: McpWorld, secret: str | None = None) -> list[bytes]:
+    session = await opened.session("/mcp/find", key=secret)
+    modern = await opened.modern("/mcp/find", "tools/list", key=secret)
     return [modern.body, (await session.send("tools/list")).body]
 
 
 async def test_a_find_endpoint_says_what_to_do_and_announces_no_change() -> None:
-    async with open_house(world(), GIT) as house:
-        session = await house.session("/mcp/find")
-        discovered = (await house.modern("/mcp/find", "server/discover")).json["result"]
+    async with open_mcp_world(world(), GIT) as opened:
+        session = await opened.session("/mcp/find")
+        discovered = (await opened.modern("/mcp/find", "server/discover")).json["result"]
 
         for outcome_before in (session.initialized, discovered):
             assert outcome_before["capabilities"]["tools"] == {"listChanged": False}
@@ -290,39 +290,39 @@ async def test_a_find_endpoint_says_what_to_do_and_announces_no_change() -> None
     ],
 )
 async def test_arguments_that_do_not_fit_are_a_result_that_says_so(tool: str, arguments: Any) -> None:
-    async with open_house(world(), GIT) as house:
-        result = await use(house, tool, **arguments)
+    async with open_mcp_world(world(), GIT) as opened:
+        result = await use(opened, tool, **arguments)
 
         assert (result["isError"], result["_meta"]["toolgate/error"]["code"]) == (
             True,
             "mcp_invalid_arguments",
         )
-        assert house.net["git"].calls == []
+        assert opened.net["git"].calls == []
 
 
 async def test_arguments_and_meta_reach_the_server_as_they_were_written() -> None:
     """Numbers keep their spelling: what is only carried is cut out, and never written again."""
     seen: list[bytes] = []
 
-    async with open_house(world(), GIT) as house:
-        call = house.gateway.servers.call
+    async with open_mcp_world(world(), GIT) as opened:
+        call = opened.gateway.servers.call
 
         async def watched(server_id: str, method: str, params: Any, /, **rest: Any) -> Any:
             seen.append(bytes(params["arguments"]))
             return await call(server_id, method, params, **rest)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(house.gateway.servers, "call", watched)
-            session = await house.session("/mcp/find")
+            patch.setattr(opened.gateway.servers, "call", watched)
+            session = await opened.session("/mcp/find")
             body = (
                 b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"call_tool","arguments":'
                 b'{"name":"git.log","arguments":{"n" : 1.00, "x":"\\u00e9"}},"_meta":{"vendor/key":"kept"}}}'
             )
             headers = {name.replace("-", "_"): value for name, value in session.headers.items()}
-            await house.post("/mcp/find", body, **headers)
+            await opened.post("/mcp/find", body, **headers)
 
         assert seen == [b'{"n" : 1.00, "x":"\\u00e9"}']
-        [arrived] = house.net["git"].calls
+        [arrived] = opened.net["git"].calls
         assert (arrived.params["name"], arrived.meta["vendor/key"]) == ("log", "kept")
 
 
@@ -330,12 +330,12 @@ async def test_structured_content_and_errors_of_a_tool_pass() -> None:
     async def log(_members: Any) -> RpcResponse:
         return RpcResponse(result=b'{"content":[],"structuredContent":{"a":1},"isError":true,"vendor":2}')
 
-    async with open_house(world(), GIT) as house:
-        house.net["git"].on_call = {"log": log}
-        result = await use(house, "call_tool", name="git.log")
+    async with open_mcp_world(world(), GIT) as opened:
+        opened.net["git"].on_call = {"log": log}
+        result = await use(opened, "call_tool", name="git.log")
 
         assert (result["structuredContent"], result["isError"], result["vendor"]) == ({"a": 1}, True, 2)
-        assert house.audited[-1].outcome == "tool_error"
+        assert opened.audited[-1].outcome == "tool_error"
 
 
 async def test_the_servers_own_budgets_hold() -> None:
@@ -345,26 +345,26 @@ async def test_the_servers_own_budgets_hold() -> None:
     async def log(_members: Any) -> RpcResponse:
         return RpcResponse(result=text_result("x" * 5_000))
 
-    async with open_house(world(), hasty) as house:
-        house.net["git"].on_call = {"log": log}
-        result = await use(house, "call_tool", name="git.log")
+    async with open_mcp_world(world(), hasty) as opened:
+        opened.net["git"].on_call = {"log": log}
+        result = await use(opened, "call_tool", name="git.log")
 
         assert len(json.dumps(result)) < 2_000
-        assert house.net["git"].calls[-1].timeout_s == pytest.approx(30, abs=1)
+        assert opened.net["git"].calls[-1].timeout_s == pytest.approx(30, abs=1)
 
 
 async def test_a_call_is_cancelled_with_its_client() -> None:
     """BUD-8"""
-    async with open_house(world(), GIT) as house:
-        await use(house, "search_tools", query="log")
+    async with open_mcp_world(world(), GIT) as opened:
+        await use(opened, "search_tools", query="log")
         began, hang = hanging()
-        house.net["git"].on_call = {"log": hang}
-        stream = house.open_modern("/mcp/find", "tools/call", called("git.log"))
+        opened.net["git"].on_call = {"log": hang}
+        stream = opened.open_modern("/mcp/find", "tools/call", called("git.log"))
         await began.wait()
         await stream.leave()
 
-        assert house.net["git"].stopped_by == ["log"]
-        assert house.audited[-1].outcome == "cancelled"
+        assert opened.net["git"].stopped_by == ["log"]
+        assert opened.audited[-1].outcome == "cancelled"
 
 
 def hanging() -> tuple[Any, Any]:
@@ -383,18 +383,18 @@ def called(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def test_try_12_a_session_whose_scope_grows_too_large_searches_it_and_calls_go_on() -> None:
-    async with open_house(world(), GIT, limits=ScopeLimits(max_tools=2)) as house:
-        session = await house.session("/mcp")
+    async with open_mcp_world(world(), GIT, limits=ScopeLimits(max_tools=2)) as opened:
+        session = await opened.session("/mcp")
         stream = session.stream()
         await stream.status
         small = await session.tools()
-        house.apply(servers={"git": GIT, "mail": MAIL})
+        opened.apply(servers={"git": GIT, "mail": MAIL})
         changed = await stream.event()
         large = await session.tools()
         found = await session.send("tools/call", called("mail.send"))
         known = await session.call("git.log")
-        late = await house.modern("/mcp", "server/discover")
-        asked = await house.modern("/mcp/find", "server/discover")
+        late = await opened.modern("/mcp", "server/discover")
+        asked = await opened.modern("/mcp/find", "server/discover")
 
         assert (small, large) == (["git.log", "git.push"], OWN)
         assert changed["method"] == "notifications/tools/list_changed"
@@ -405,14 +405,14 @@ async def test_try_12_a_session_whose_scope_grows_too_large_searches_it_and_call
 
 
 async def test_a_refused_scope_goes_on_with_calls_in_sessions_opened_before() -> None:
-    async with open_house(world(), GIT, limits=ScopeLimits(max_tools=2, on_too_many="refuse")) as house:
-        session = await house.session("/mcp")
+    async with open_mcp_world(world(), GIT, limits=ScopeLimits(max_tools=2, on_too_many="refuse")) as opened:
+        session = await opened.session("/mcp")
         before = await session.tools()
-        house.apply(servers={"git": GIT, "mail": MAIL})
-        await house.gateway.servers.settled(["mail"])
+        opened.apply(servers={"git": GIT, "mail": MAIL})
+        await opened.gateway.servers.settled(["mail"])
         refused = await session.send("tools/list")
         calls = [await session.call("git.log") for _ in range(2)]
-        stateless = await house.modern("/mcp", "tools/call", {"name": "mail.send", "arguments": {}})
+        stateless = await opened.modern("/mcp", "tools/call", {"name": "mail.send", "arguments": {}})
 
         assert before == ["git.log", "git.push"]
         assert refused.json["error"]["data"]["code"] == "too_many_tools"
@@ -420,28 +420,30 @@ async def test_a_refused_scope_goes_on_with_calls_in_sessions_opened_before() ->
 
 
 async def test_a_find_endpoint_has_no_limit_and_a_list_still_has() -> None:
-    async with open_house(world(), GIT, MAIL, limits=ScopeLimits(max_tools=1, on_too_many="refuse")) as house:
-        session = await house.session("/mcp/find")
-        refused = await house.modern("/mcp", "tools/list")
+    async with open_mcp_world(
+        world(), GIT, MAIL, limits=ScopeLimits(max_tools=1, on_too_many="refuse")
+    ) as opened:
+        session = await opened.session("/mcp/find")
+        refused = await opened.modern("/mcp", "tools/list")
 
         assert await session.tools() == OWN
         assert refused.json["error"]["data"]["code"] == "too_many_tools"
 
 
 async def test_a_scope_of_nothing_is_found_to_be_empty() -> None:
-    async with open_house(world(), GIT) as house:
-        found = await use(house, "search_tools", "/mcp/find?tools=", query="log")
+    async with open_mcp_world(world(), GIT) as opened:
+        found = await use(opened, "search_tools", "/mcp/find?tools=", query="log")
 
         assert found["structuredContent"]["tools"] == []
-        assert await listed(house, "/mcp/find?tools=") == OWN
+        assert await listed(opened, "/mcp/find?tools=") == OWN
 
 
 async def test_prompts_are_as_always() -> None:
     net = world()
     net["git"].capabilities = {"tools": {}, "prompts": {}}
     net["git"].prompts = [b'{"name":"review"}']
-    async with open_house(net, record("git", allowed_tools=("*", "prompt:*"))) as house:
-        answer = await house.modern("/mcp/find", "prompts/list")
+    async with open_mcp_world(net, record("git", allowed_tools=("*", "prompt:*"))) as opened:
+        answer = await opened.modern("/mcp/find", "prompts/list")
 
         assert [prompt["name"] for prompt in answer.json["result"]["prompts"]] == ["git.review"]
 
@@ -452,13 +454,13 @@ def price(answer: Response) -> Any:
 
 async def test_a_list_says_what_it_costs_and_what_all_would_cost_those_who_may_know() -> None:
     agent = key("agent", "secret-of-agent")
-    async with open_house(world(), GIT, MAIL, keys=(agent,)) as house:
+    async with open_mcp_world(world(), GIT, MAIL, keys=(agent,)) as opened:
         url = "/mcp?tools=git.log"
-        await house.modern("/mcp", "tools/list")
-        for_admin = price(await house.modern(url, "tools/list"))
-        for_agent = price(await house.modern(url, "tools/list", key="secret-of-agent"))
-        found = price(await house.modern("/mcp/find", "tools/list"))
-        offers = house.gateway.snapshot.servers
+        await opened.modern("/mcp", "tools/list")
+        for_admin = price(await opened.modern(url, "tools/list"))
+        for_agent = price(await opened.modern(url, "tools/list", key="secret-of-agent"))
+        found = price(await opened.modern("/mcp/find", "tools/list"))
+        offers = opened.gateway.snapshot.servers
         tokens = {name: tool.tokens for offer in offers.values() for name, tool in offer.tools.items()}
 
         assert for_agent == {"tools": 1, "tokens": tokens["log"]}
@@ -470,14 +472,14 @@ async def test_who_listens_at_a_find_endpoint_hears_of_other_lists_and_never_of_
     net = world()
     net["mail"].capabilities = {"tools": {}, "prompts": {}}
     net["mail"].prompts = [b'{"name":"greet"}']
-    async with open_house(net, GIT) as house:
-        session = await house.session("/mcp/find")
+    async with open_mcp_world(net, GIT) as opened:
+        session = await opened.session("/mcp/find")
         stream = session.stream()
         await stream.status
-        house.apply(servers={"git": GIT, "mail": record("mail", allowed_tools=("*", "prompt:*"))})
+        opened.apply(servers={"git": GIT, "mail": record("mail", allowed_tools=("*", "prompt:*"))})
         received = await stream.event()
-        await house.gateway.servers.settled(["mail"])
-        found = await use(house, "search_tools", query="letter")
+        await opened.gateway.servers.settled(["mail"])
+        found = await use(opened, "search_tools", query="letter")
 
         assert received["method"] == "notifications/prompts/list_changed"
         assert found["structuredContent"]["tools"][0]["name"] == "mail.send"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.surfaces.mcp.house import open_house
+from tests.surfaces.mcp.mcp_world import open_mcp_world
 from tests.surfaces.mcp.test_endpoint_find import GIT, OWN, called, world
 from tests.surfaces.mcp.test_input_required import ACCEPT, CALL, again, call, legacy_net, modern_net
 from tests.surfaces.mcp.test_sse import INITIALIZE, connected, settled
@@ -27,11 +27,11 @@ def asks_through(params: Json) -> Json:
 @pytest.mark.parametrize("net", [legacy_net, modern_net], ids=["a legacy server", "a modern server"])
 async def test_a_modern_client_is_asked_by_its_answer_through_call_tool(net: Callable[[], MemoryNet]) -> None:
     through = asks_through(CALL)
-    async with open_house(net(), record(allowed_tools=("*",))) as house:
-        first = await call(house, through, path="/mcp/find")
+    async with open_mcp_world(net(), record(allowed_tools=("*",))) as opened:
+        first = await call(opened, through, path="/mcp/find")
         other = {**again(through, first), "arguments": {"name": "one.ask", "arguments": {"a": 2}}}
-        misused = await call(house, other, path="/mcp/find")
-        last = await call(house, again(through, first), path="/mcp/find")
+        misused = await call(opened, other, path="/mcp/find")
+        last = await call(opened, again(through, first), path="/mcp/find")
 
         assert first.json["result"]["resultType"] == "input_required"
         assert "Ada" in last.json["result"]["content"][0]["text"]
@@ -40,18 +40,18 @@ async def test_a_modern_client_is_asked_by_its_answer_through_call_tool(net: Cal
 
 async def test_a_state_is_no_good_for_a_search() -> None:
     through = asks_through(CALL)
-    async with open_house(modern_net(), record(allowed_tools=("*",))) as house:
-        first = await call(house, through, path="/mcp/find")
+    async with open_mcp_world(modern_net(), record(allowed_tools=("*",))) as opened:
+        first = await call(opened, through, path="/mcp/find")
         search = {**again(through, first), "name": "search_tools", "arguments": {"query": "x"}}
-        misused = await call(house, search, path="/mcp/find")
+        misused = await call(opened, search, path="/mcp/find")
 
         assert misused.json["error"]["data"]["code"] == "input_state_refused"
 
 
 @pytest.mark.parametrize("net", [legacy_net, modern_net], ids=["a legacy server", "a modern server"])
 async def test_the_client_of_a_session_is_asked_through_call_tool(net: Callable[[], MemoryNet]) -> None:
-    async with open_house(net(), record(allowed_tools=("*",))) as house:
-        session = await house.session("/mcp/find", capabilities={"elicitation": {}})
+    async with open_mcp_world(net(), record(allowed_tools=("*",))) as opened:
+        session = await opened.session("/mcp/find", capabilities={"elicitation": {}})
         stream = session.begin("tools/call", asks_through(CALL), request_id="mine")
         asked = await stream.event()
         await session.reply(asked["id"], result=ACCEPT)
@@ -63,14 +63,14 @@ async def test_the_client_of_a_session_is_asked_through_call_tool(net: Callable[
 
 async def test_progress_of_a_tool_reaches_the_client_of_its_call_tool() -> None:
     async def act(_members: Json) -> RpcResponse:
-        client = house.net["git"].calls[-1].client
+        client = opened.net["git"].calls[-1].client
         assert client is not None
         client.notify("notifications/progress", b'{"progressToken":"mine","progress":1}')
         return RpcResponse(result=text_result("done"))
 
-    async with open_house(world(), GIT) as house:
-        house.net["git"].on_call = {"log": act}
-        session = await house.session("/mcp/find")
+    async with open_mcp_world(world(), GIT) as opened:
+        opened.net["git"].on_call = {"log": act}
+        session = await opened.session("/mcp/find")
         stream = session.begin("tools/call", called("git.log"))
         notified = await stream.event()
         ended = await stream.event()
@@ -80,7 +80,7 @@ async def test_progress_of_a_tool_reaches_the_client_of_its_call_tool() -> None:
 
 
 async def test_the_2024_transport_has_the_find_tools_too() -> None:
-    async with settled(world(), GIT) as house, connected(house, "/mcp/find") as client:
+    async with settled(world(), GIT) as opened, connected(opened, "/mcp/find") as client:
         await client.ask("initialize", INITIALIZE)
         tools = (await client.ask("tools/list"))["result"]["tools"]
         result = (await client.ask("tools/call", called("git.log", n=1)))["result"]

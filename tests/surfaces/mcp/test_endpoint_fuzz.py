@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scenarios.soak import rounds
-from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, LegacyClient, open_house
+from tests.surfaces.mcp.mcp_world import JSON_HEADERS, META, MODERN, LegacyClient, McpWorld, open_mcp_world
 from tests.upstream.memory_link import MemoryNet
 
 MESSAGES: Final = 50
@@ -132,19 +132,19 @@ def test_fuz_18_every_message_of_either_era_is_answered_at_once_and_never_with_a
 
 
 async def send_all(url: str, sent: list[dict[str, Any]]) -> None:
-    async with open_house(MemoryNet()) as house:
-        client = await house.session(url)
+    async with open_mcp_world(MemoryNet()) as world:
+        client = await world.session(url)
         for message in sent:
-            await send(house, client, message)
+            await send(world, client, message)
 
         # It still works.
-        assert await client.tools() == await (await house.session(url)).tools() != []
+        assert await client.tools() == await (await world.session(url)).tools() != []
 
 
-async def send(house: House, client: LegacyClient, message: dict[str, Any]) -> None:
+async def send(world: McpWorld, client: LegacyClient, message: dict[str, Any]) -> None:
     more = message["headers"] if message["is_modern"] else client.headers
     async with asyncio.timeout(HANGS_S):
-        answer = await house.request("POST", client.url, message["body"], JSON_HEADERS | more)
+        answer = await world.request("POST", client.url, message["body"], JSON_HEADERS | more)
 
     assert answer.status < 500, (answer.body, message)
     assert answer.status == 202 or answer.json["jsonrpc"] == "2.0", (answer.body, message)

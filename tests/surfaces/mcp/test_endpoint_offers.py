@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.surfaces.mcp.house import House, LegacyClient, Response, open_house
+from tests.surfaces.mcp.mcp_world import LegacyClient, McpWorld, Response, open_mcp_world
 from tests.surfaces.mcp.test_sse import settled
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record
 from toolgate.audit.events import CallStarted
@@ -69,11 +69,11 @@ def world(era: Revision = "legacy") -> MemoryNet:
 
 
 async def ask(
-    house: House, era: Revision, method: str, params: Any = None, url: str = "/api/mcp"
+    opened: McpWorld, era: Revision, method: str, params: Any = None, url: str = "/api/mcp"
 ) -> Response:
     if era == "modern":
-        return await house.modern(url, method, params)
-    return await (await house.session(url)).send(method, params)
+        return await opened.modern(url, method, params)
+    return await (await opened.session(url)).send(method, params)
 
 
 ERAS = pytest.mark.parametrize(
@@ -86,24 +86,24 @@ ERAS = pytest.mark.parametrize(
 async def test_lists_and_what_is_got_by_them_are_the_same_in_all_four_cells(
     client: Revision, server: Revision
 ) -> None:
-    async with open_house(world(server), docs(), PLAIN) as house:
+    async with open_mcp_world(world(server), docs(), PLAIN) as opened:
         listed = {}
         for method, member in {
             "prompts/list": "prompts",
             "resources/list": "resources",
             "resources/templates/list": "resourceTemplates",
         }.items():
-            result = (await ask(house, client, method)).json["result"]
+            result = (await ask(opened, client, method)).json["result"]
             listed[method] = [
                 one.get("uri") or one.get("uriTemplate") or one["name"] for one in result[member]
             ]
             assert result.get("resultType") == ("complete" if client == "modern" else None)
-        prompt = (await ask(house, client, "prompts/get", {"name": "docs.greet"})).json["result"]
-        read = (await ask(house, client, "resources/read", {"uri": "docs://a"})).json["result"]
-        page = (await ask(house, client, "resources/read", {"uri": "docs://page-7"})).json["result"]
+        prompt = (await ask(opened, client, "prompts/get", {"name": "docs.greet"})).json["result"]
+        read = (await ask(opened, client, "resources/read", {"uri": "docs://a"})).json["result"]
+        page = (await ask(opened, client, "resources/read", {"uri": "docs://page-7"})).json["result"]
         reference = {"type": "ref/prompt", "name": "docs.greet"}
         argument = {"name": "n_token", "value": "v"}
-        completed = await ask(house, client, "completion/complete", {"ref": reference, "argument": argument})
+        completed = await ask(opened, client, "completion/complete", {"ref": reference, "argument": argument})
 
         assert listed == {
             "prompts/list": ["docs.greet"],
@@ -114,13 +114,13 @@ async def test_lists_and_what_is_got_by_them_are_the_same_in_all_four_cells(
         assert [one["contents"][0]["uri"] for one in (read, page)] == ["docs://a", "docs://page-7"]
         assert ("ttlMs" in read) == (client == "modern")
         assert completed.json["result"]["completion"]["values"] == ["{'type': 'ref/prompt', 'name': 'greet'}"]
-        assert [(one.tool, one.outcome) for one in house.audited] == [
+        assert [(one.tool, one.outcome) for one in opened.audited] == [
             ("prompt:greet", "ok"),
             ("resource:docs://a", "ok"),
             ("resource:docs://page-7", "ok"),
             ("prompt:greet", "ok"),
         ]
-        assert bytes(house.audited[-1].arguments) == b'{"name":"n_token","value":"***"}'
+        assert bytes(opened.audited[-1].arguments) == b'{"name":"n_token","value":"***"}'
 
 
 async def test_sec_1_a_secret_in_a_uri_is_not_in_the_audit() -> None:
@@ -128,25 +128,25 @@ async def test_sec_1_a_secret_in_a_uri_is_not_in_the_audit() -> None:
     uris = [f"docs://ada:canary@host/{'x' * many}?token=canary" for many in (1, 160)]
     uris += [f"none://{'x' * 180}:canary{'x' * 30}@host/", "docs://host/?sick_note=canary"]
     hides = RedactionRules(hide=("*_note",))
-    async with open_house(world(), docs(redaction=hides), PLAIN) as house:
+    async with open_mcp_world(world(), docs(redaction=hides), PLAIN) as opened:
         for uri in uris:
-            await ask(house, "modern", "resources/read", {"uri": uri})
+            await ask(opened, "modern", "resources/read", {"uri": uri})
         await asyncio.sleep(0)
 
-        assert [one.outcome for one in house.audited] == ["ok", "ok", "ok", "ok"]
-        assert not [one.tool for one in house.audited if "canary" in one.tool]
-        await ask(house, "modern", "resources/read", {"uri": uris[0]}, "/api/mcp?servers=plain")
+        assert [one.outcome for one in opened.audited] == ["ok", "ok", "ok", "ok"]
+        assert not [one.tool for one in opened.audited if "canary" in one.tool]
+        await ask(opened, "modern", "resources/read", {"uri": uris[0]}, "/api/mcp?servers=plain")
         await asyncio.sleep(0)
-        assert [(one.tool, one.outcome) for one in house.audited[4:]] == [
+        assert [(one.tool, one.outcome) for one in opened.audited[4:]] == [
             ("resource:docs://***@host/x?token=***", "denied")
         ]
 
 
 @pytest.mark.parametrize(("client", "code"), [("legacy", -32002), ("modern", -32602)])
 async def test_an_unknown_resource_fails_with_the_error_of_each_revision(client: Revision, code: int) -> None:
-    async with open_house(world(), docs(), PLAIN) as house:
-        of_server = await ask(house, client, "resources/read", {"uri": "docs://none"})
-        of_gateway = await ask(house, client, "resources/read", {"uri": "x" * 5_000})
+    async with open_mcp_world(world(), docs(), PLAIN) as opened:
+        of_server = await ask(opened, client, "resources/read", {"uri": "docs://none"})
+        of_gateway = await ask(opened, client, "resources/read", {"uri": "x" * 5_000})
 
         assert (of_server.code, of_gateway.code) == (code, code)
         assert of_server.json["error"]["message"] == of_gateway.json["error"]["message"]
@@ -168,42 +168,42 @@ async def test_sco_22_prompts_and_resources_of_a_hidden_server_are_unknown(clien
             ("resources/unsubscribe", {"uri": "docs://a"}),
         ]
     async with (
-        settled(world(), docs(), PLAIN) as house,
+        settled(world(), docs(), PLAIN) as opened,
         settled(MemoryNet(), PLAIN) as without,
     ):
         url = "/api/mcp?servers=plain"
         for method, params in requests:
-            hidden = await ask(house, client, method, params, url)
+            hidden = await ask(opened, client, method, params, url)
             absent = await ask(without, client, method, params, url)
             assert (hidden.status, hidden.body) == (absent.status, absent.body), method
             assert hidden.code in {-32602, -32002}
         for method in ("prompts/list", "resources/list", "resources/templates/list"):
-            assert b"docs" not in (await ask(house, client, method, None, url)).body
-        assert house.net["docs"].calls == []
-        assert [one.outcome for one in house.audited] == ["denied"] * len(requests)
+            assert b"docs" not in (await ask(opened, client, method, None, url)).body
+        assert opened.net["docs"].calls == []
+        assert [one.outcome for one in opened.audited] == ["denied"] * len(requests)
 
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
 async def test_what_servers_can_do_is_announced_where_the_caller_can_have_it(client: Revision) -> None:
-    async def announced(house: House, url: str = "/api/mcp") -> Any:
+    async def announced(opened: McpWorld, url: str = "/api/mcp") -> Any:
         if client == "modern":
-            return (await house.modern(url, "server/discover")).json["result"]["capabilities"]
-        return (await house.session(url)).initialized["capabilities"]
+            return (await opened.modern(url, "server/discover")).json["result"]["capabilities"]
+        return (await opened.session(url)).initialized["capabilities"]
 
-    async with settled(world(), docs(), PLAIN) as house:
-        assert await announced(house) == FEATURES
-        assert (await announced(house, "/api/mcp?servers=plain")).keys() == {"tools"}
-    async with settled(world(), docs(allowed_tools=("*",)), PLAIN) as house:
-        assert (await announced(house)).keys() == FEATURES.keys() - {"prompts", "resources"}
-    async with open_house(world(), docs(), PLAIN) as house:
-        assert await announced(house) == FEATURES  # no one knows yet: rather too much than too little
+    async with settled(world(), docs(), PLAIN) as opened:
+        assert await announced(opened) == FEATURES
+        assert (await announced(opened, "/api/mcp?servers=plain")).keys() == {"tools"}
+    async with settled(world(), docs(allowed_tools=("*",)), PLAIN) as opened:
+        assert (await announced(opened)).keys() == FEATURES.keys() - {"prompts", "resources"}
+    async with open_mcp_world(world(), docs(), PLAIN) as opened:
+        assert await announced(opened) == FEATURES  # no one knows yet: rather too much than too little
 
 
 async def test_what_is_announced_before_servers_are_known_is_not_kept() -> None:
-    async with open_house(world(), docs(), PLAIN) as house:
-        early = (await house.modern("/api/mcp", "server/discover")).json["result"]
-        await house.modern("/api/mcp", "tools/list")
-        late = (await house.modern("/api/mcp", "server/discover")).json["result"]
+    async with open_mcp_world(world(), docs(), PLAIN) as opened:
+        early = (await opened.modern("/api/mcp", "server/discover")).json["result"]
+        await opened.modern("/api/mcp", "tools/list")
+        late = (await opened.modern("/api/mcp", "server/discover")).json["result"]
 
         assert (early["ttlMs"], late["ttlMs"]) == (0, 300_000)
 
@@ -211,14 +211,14 @@ async def test_what_is_announced_before_servers_are_known_is_not_kept() -> None:
 # Resources that clients want to hear of
 
 
-async def subscribed(house: House, uri: str, *, capabilities: Any = None) -> LegacyClient:
-    session = await house.session("/api/mcp", capabilities=capabilities or {})
+async def subscribed(opened: McpWorld, uri: str, *, capabilities: Any = None) -> LegacyClient:
+    session = await opened.session("/api/mcp", capabilities=capabilities or {})
     assert (await session.send("resources/subscribe", {"uri": uri})).json["result"] == {}
     return session
 
 
-def update(house: House, uri: str) -> None:
-    house.net["docs"].notify("notifications/resources/updated", msgspec.json.encode({"uri": uri}))
+def update(opened: McpWorld, uri: str) -> None:
+    opened.net["docs"].notify("notifications/resources/updated", msgspec.json.encode({"uri": uri}))
 
 
 @pytest.mark.parametrize("known_as", ["docs://a", "toolgate://s/docs/docs%3A%2F%2Fa"])
@@ -226,27 +226,27 @@ def update(house: House, uri: str) -> None:
 async def test_an_update_reaches_each_subscriber_under_the_uri_it_subscribed_to(
     client: Revision, known_as: str
 ) -> None:
-    async with settled(world(), docs(), PLAIN) as house:
+    async with settled(world(), docs(), PLAIN) as opened:
         if client == "legacy":
-            session = await subscribed(house, known_as)
-            other = (await subscribed(house, "docs://b")).stream()
+            session = await subscribed(opened, known_as)
+            other = (await subscribed(opened, "docs://b")).stream()
             stream = session.stream()
         else:
             wanted = {"notifications": {"resourceSubscriptions": [known_as, "docs://a/no?such"]}}
-            stream = house.open_modern("/api/mcp", "subscriptions/listen", wanted)
+            stream = opened.open_modern("/api/mcp", "subscriptions/listen", wanted)
             acknowledged = (await stream.event())["params"]["notifications"]
             assert acknowledged["resourceSubscriptions"][0] == known_as
             wanted = {"notifications": {"resourceSubscriptions": ["docs://b"]}}
-            other = house.open_modern("/api/mcp", "subscriptions/listen", wanted)
+            other = opened.open_modern("/api/mcp", "subscriptions/listen", wanted)
             await other.event()
         assert (await stream.status, await other.status) == (200, 200)
-        update(house, "docs://a")
+        update(opened, "docs://a")
         notified_before = await stream.event()
-        update(house, "docs://b")
+        update(opened, "docs://b")
         notified_other = await other.event()
 
         expected = ["a", "b"] if client == "legacy" else ["a", "a/no?such", "b"]
-        assert sorted((one.tool, one.outcome) for one in house.audited) == [
+        assert sorted((one.tool, one.outcome) for one in opened.audited) == [
             (f"resource:docs://{name}", "ok") for name in expected
         ]
         assert (notified_before["method"], notified_before["params"]["uri"]) == (
@@ -254,51 +254,51 @@ async def test_an_update_reaches_each_subscriber_under_the_uri_it_subscribed_to(
             known_as,
         )
         assert notified_other["params"]["uri"] == "docs://b"
-        assert {"docs://a", "docs://b"} <= house.net["docs"].watched[-1]
+        assert {"docs://a", "docs://b"} <= opened.net["docs"].watched[-1]
         for one in (stream, other):
             await one.leave()
         if client == "modern":
-            assert len(house.gateway.subscriptions.watches) == 0
+            assert len(opened.gateway.subscriptions.watches) == 0
 
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
 async def test_a_subscription_is_acknowledged_once_the_server_has_it(
     client: Revision,
 ) -> None:
-    async with settled(world(), docs(), PLAIN) as house:
-        house.net["docs"].notified = notified_before = asyncio.get_running_loop().create_future()
+    async with settled(world(), docs(), PLAIN) as opened:
+        opened.net["docs"].notified = notified_before = asyncio.get_running_loop().create_future()
         if client == "legacy":
-            answer = (await house.session("/api/mcp")).begin("resources/subscribe", {"uri": "docs://a"})
+            answer = (await opened.session("/api/mcp")).begin("resources/subscribe", {"uri": "docs://a"})
         else:
             wanted = {"notifications": {"resourceSubscriptions": ["docs://a"]}}
-            answer = house.open_modern("/api/mcp", "subscriptions/listen", wanted)
-        while not house.net["docs"].watched:
+            answer = opened.open_modern("/api/mcp", "subscriptions/listen", wanted)
+        while not opened.net["docs"].watched:
             await asyncio.sleep(0)
         for _ in range(5):
             await asyncio.sleep(0)
 
         assert not answer.status.done()
-        house.gateway.audit.flush()
-        (begun,) = [event for _, event in house.sink.events]
+        opened.gateway.audit.flush()
+        (begun,) = [event for _, event in opened.sink.events]
         assert isinstance(begun, CallStarted)  # and the end is audited when the server knows
         notified_before.set_result(None)
         assert await answer.status == 200
-        (ended,) = house.audited
+        (ended,) = opened.audited
         assert (begun.tool, begun.server_id) == (ended.tool, ended.server_id) == ("resource:docs://a", "docs")
         assert (ended.start, ended.door, ended.principal, ended.layer) == (1, "mcp", "local", begun.layer)
         await answer.leave()
 
 
 async def test_updates_wait_for_a_stream_and_end_with_the_subscription() -> None:
-    async with settled(world(), docs(), PLAIN) as house:
-        session = await subscribed(house, "docs://a")
+    async with settled(world(), docs(), PLAIN) as opened:
+        session = await subscribed(opened, "docs://a")
         await session.send("resources/subscribe", {"uri": "docs://b"})
-        update(house, "docs://a")
+        update(opened, "docs://a")
         stream = session.stream()
         notified_before = await stream.event()
         assert (await session.send("resources/unsubscribe", {"uri": "docs://a"})).json["result"] == {}
-        update(house, "docs://a")
-        update(house, "docs://b")
+        update(opened, "docs://a")
+        update(opened, "docs://b")
 
         assert (notified_before["params"]["uri"], (await stream.event())["params"]["uri"]) == (
             "docs://a",
@@ -306,21 +306,21 @@ async def test_updates_wait_for_a_stream_and_end_with_the_subscription() -> None
         )
         await stream.leave()
         await session.delete()
-        assert len(house.gateway.subscriptions.watches) == 0
-        assert [(one.tool, one.outcome) for one in house.audited] == [
+        assert len(opened.gateway.subscriptions.watches) == 0
+        assert [(one.tool, one.outcome) for one in opened.audited] == [
             (f"resource:docs://{name}", "ok") for name in "aba"
         ]
 
 
 async def test_sco_21_updates_of_a_revoked_resource_are_not_sent() -> None:
-    async with settled(world(), docs(), PLAIN) as house:
-        session = await subscribed(house, "docs://a")
+    async with settled(world(), docs(), PLAIN) as opened:
+        session = await subscribed(opened, "docs://a")
         await session.send("resources/subscribe", {"uri": "docs://b"})
         stream = session.stream()
         assert await stream.status == 200
-        house.apply(servers={"docs": docs(allowed_tools=("*", "resource:docs://b")), "plain": PLAIN})
-        update(house, "docs://a")
-        update(house, "docs://b")
+        opened.apply(servers={"docs": docs(allowed_tools=("*", "resource:docs://b")), "plain": PLAIN})
+        update(opened, "docs://a")
+        update(opened, "docs://b")
         notified_before = [await stream.event() for _ in range(3)]
 
         assert [one["method"].removeprefix("notifications/") for one in notified_before[:2]] == [
@@ -330,7 +330,7 @@ async def test_sco_21_updates_of_a_revoked_resource_are_not_sent() -> None:
         assert notified_before[2]["params"] == {"uri": "docs://b"}
         assert (await session.send("resources/unsubscribe", {"uri": "docs://a"})).json["result"] == {}
         assert (await session.send("resources/unsubscribe", {"uri": "docs://a"})).code == -32002
-        assert [one.outcome for one in house.audited if one.tool == "resource:docs://a"] == [
+        assert [one.outcome for one in opened.audited if one.tool == "resource:docs://a"] == [
             "ok",
             "ok",
             "denied",
@@ -339,8 +339,8 @@ async def test_sco_21_updates_of_a_revoked_resource_are_not_sent() -> None:
 
 
 async def test_subscribing_needs_a_uri_and_completing_an_argument_that_is_an_object() -> None:
-    async with settled(world(), docs(), PLAIN) as house:
-        session = await house.session("/api/mcp")
+    async with settled(world(), docs(), PLAIN) as opened:
+        session = await opened.session("/api/mcp")
 
         assert (await session.send("resources/subscribe", {})).code == -32602
         assert (await session.send("resources/unsubscribe", {"uri": 1})).code == -32602
@@ -359,19 +359,19 @@ async def test_subscribing_needs_a_uri_and_completing_an_argument_that_is_an_obj
     ],
 )
 async def test_an_invalid_subscription_is_rejected(params: Any) -> None:
-    async with settled(world(), docs(), PLAIN) as house:
-        assert (await house.modern("/api/mcp", "subscriptions/listen", params)).code == -32602
-        assert len(house.gateway.subscriptions.watches) == 0
+    async with settled(world(), docs(), PLAIN) as opened:
+        assert (await opened.modern("/api/mcp", "subscriptions/listen", params)).code == -32602
+        assert len(opened.gateway.subscriptions.watches) == 0
 
 
 async def test_who_listens_hears_nothing_of_resources_it_cannot_see() -> None:
-    async with settled(world(), docs(), PLAIN) as house:
+    async with settled(world(), docs(), PLAIN) as opened:
         wanted = {"notifications": {"resourceSubscriptions": ["docs://a"]}}
-        stream = house.open_modern("/api/mcp?servers=plain", "subscriptions/listen", wanted)
+        stream = opened.open_modern("/api/mcp?servers=plain", "subscriptions/listen", wanted)
 
         assert (await stream.event())["params"]["notifications"] == {}
-        assert len(house.gateway.subscriptions.watches) == 0
-        assert [(one.tool, one.outcome, one.code) for one in house.audited] == [
+        assert len(opened.gateway.subscriptions.watches) == 0
+        assert [(one.tool, one.outcome, one.code) for one in opened.audited] == [
             ("resource:docs://a", "denied", "unknown_resource")
         ]
         await stream.leave()
@@ -380,14 +380,14 @@ async def test_who_listens_hears_nothing_of_resources_it_cannot_see() -> None:
 async def test_of_many_resources_that_a_client_cannot_see_each_is_put_on_record_in_a_turn_of_its_own() -> (
     None
 ):
-    async with settled(world(), docs(), PLAIN) as house:
+    async with settled(world(), docs(), PLAIN) as opened:
         wanted = {"notifications": {"resourceSubscriptions": [f"docs://{n}" for n in range(300)]}}
-        stream = house.open_modern("/api/mcp?servers=plain", "subscriptions/listen", wanted)
+        stream = opened.open_modern("/api/mcp?servers=plain", "subscriptions/listen", wanted)
         on_record = [0]
         async with asyncio.timeout(30):
             while on_record[-1] < 300:
                 await asyncio.sleep(0)
-                on_record.append(house.gateway.audit.last_sequence)
+                on_record.append(opened.gateway.audit.last_sequence)
 
         assert max(after - before for before, after in pairwise(on_record)) == 1
         assert (await stream.event())["params"]["notifications"] == {}
@@ -395,15 +395,15 @@ async def test_of_many_resources_that_a_client_cannot_see_each_is_put_on_record_
 
 
 async def test_others_have_their_turn_while_many_subscriptions_are_put_on_record() -> None:
-    async with settled(world(), docs(), PLAIN) as house:
+    async with settled(world(), docs(), PLAIN) as opened:
         long = "%25%2541" * 180  # takes long to search for secrets
         wanted = {"notifications": {"resourceSubscriptions": [f"docs://{n}{long}" for n in range(200)]}}
-        stream = house.open_modern("/api/mcp", "subscriptions/listen", wanted)
+        stream = opened.open_modern("/api/mcp", "subscriptions/listen", wanted)
         on_record = [0]
         async with asyncio.timeout(60):
             while on_record[-1] < 200:
                 await asyncio.sleep(0)
-                on_record.append(house.gateway.audit.last_sequence)
+                on_record.append(opened.gateway.audit.last_sequence)
 
         begun = [min(one, 200) for one in on_record]
         assert max(after - before for before, after in pairwise(begun)) < 100
@@ -412,15 +412,15 @@ async def test_others_have_their_turn_while_many_subscriptions_are_put_on_record
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
 async def test_each_changed_list_has_its_own_notification(client: Revision) -> None:
-    async with settled(world(), docs(), PLAIN) as house:
+    async with settled(world(), docs(), PLAIN) as opened:
         if client == "legacy":
-            stream = (await house.session("/api/mcp")).stream()
+            stream = (await opened.session("/api/mcp")).stream()
         else:
             wanted = {"promptsListChanged": True, "resourcesListChanged": True}
-            stream = house.open_modern("/api/mcp", "subscriptions/listen", {"notifications": wanted})
+            stream = opened.open_modern("/api/mcp", "subscriptions/listen", {"notifications": wanted})
             assert (await stream.event())["params"]["notifications"] == wanted
         assert await stream.status == 200
-        server = house.net["docs"]
+        server = opened.net["docs"]
         server.prompts = [b'{"name":"part"}']
         server.notify("notifications/prompts/list_changed")
         first = await stream.event()
@@ -452,10 +452,10 @@ async def test_sco_9_others_have_their_turn_while_many_resources_are_looked_for(
             turns += 1
             await asyncio.sleep(0)
 
-    async with open_house(net, docs()) as house:
-        await house.modern("/api/mcp", "resources/list")
+    async with open_mcp_world(net, docs()) as opened:
+        await opened.modern("/api/mcp", "resources/list")
         other = asyncio.ensure_future(take_turns())
-        stream = house.open_modern(
+        stream = opened.open_modern(
             "/api/mcp", "subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}}
         )
         acknowledged = await stream.event()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.surfaces.mcp.house import JSON_HEADERS, key, open_house
+from tests.surfaces.mcp.mcp_world import JSON_HEADERS, key, open_mcp_world
 from tests.upstream.memory_link import MemoryNet
 from toolgate.surfaces.http.guard import MAX_HEADERS_BYTES
 
@@ -17,9 +17,9 @@ BODY = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersio
 
 @pytest.mark.parametrize("url", ["/api/mcp", "/api/mcp/s/one", "/api/mcp/t/nothing", "/elsewhere"])
 async def test_a_preflight_of_an_allowed_page_is_granted_on_every_path_without_cookies(url: str) -> None:
-    async with open_house(MemoryNet(), origins=(REMOTE,), trusts_local=False) as house:
+    async with open_mcp_world(MemoryNet(), origins=(REMOTE,), trusts_local=False) as world:
         headers = PREFLIGHT | {"origin": REMOTE, "access-control-request-headers": HEADERS}
-        answer = await house.request("OPTIONS", url, headers=headers)
+        answer = await world.request("OPTIONS", url, headers=headers)
 
         assert (answer.status, answer.body) == (204, b"")
         assert answer.headers["access-control-allow-origin"] == REMOTE
@@ -32,13 +32,13 @@ async def test_a_preflight_of_an_allowed_page_is_granted_on_every_path_without_c
 
 @pytest.mark.parametrize("wanted", ["", "a b", "x" * (MAX_HEADERS_BYTES + 1)])
 async def test_a_preflight_grants_no_headers_that_cannot_be_names(wanted: str) -> None:
-    async with open_house(MemoryNet(), origins=(REMOTE,)) as house:
+    async with open_mcp_world(MemoryNet(), origins=(REMOTE,)) as world:
         headers = PREFLIGHT | {
             "origin": REMOTE,
             "access-control-request-headers": wanted,
             "access-control-request-private-network": "true",
         }
-        answer = await house.request("OPTIONS", "/api/mcp", headers=headers)
+        answer = await world.request("OPTIONS", "/api/mcp", headers=headers)
 
         assert answer.status == 204
         assert "access-control-allow-headers" not in answer.headers
@@ -56,8 +56,8 @@ async def test_a_preflight_grants_no_headers_that_cannot_be_names(wanted: str) -
     ],
 )
 async def test_a_page_that_is_not_allowed_learns_which_setting_allows_it(origin: str, method: str) -> None:
-    async with open_house(MemoryNet(), origins=(REMOTE, LOCAL)) as house:
-        answer = await house.request(method, "/api/mcp", BODY, JSON_HEADERS | PREFLIGHT | {"origin": origin})
+    async with open_mcp_world(MemoryNet(), origins=(REMOTE, LOCAL)) as world:
+        answer = await world.request(method, "/api/mcp", BODY, JSON_HEADERS | PREFLIGHT | {"origin": origin})
 
         assert (answer.status, answer.json["error"]["code"]) == (403, "foreign_origin")
         assert answer.json["error"]["hint"].endswith(f"add `{origin}` to `allowed_origins`")
@@ -78,9 +78,9 @@ async def test_a_page_that_is_not_allowed_learns_which_setting_allows_it(origin:
 async def test_the_trust_in_loopback_is_not_for_pages_elsewhere(
     origin: str, credential: str | None, status: int
 ) -> None:
-    async with open_house(MemoryNet(), origins=(REMOTE, LOCAL), keys=(key("page", SECRET),)) as house:
+    async with open_mcp_world(MemoryNet(), origins=(REMOTE, LOCAL), keys=(key("page", SECRET),)) as world:
         sent = {} if credential is None else {"authorization": credential}
-        answer = await house.request("POST", "/api/mcp", BODY, JSON_HEADERS | sent | {"origin": origin})
+        answer = await world.request("POST", "/api/mcp", BODY, JSON_HEADERS | sent | {"origin": origin})
 
         assert answer.status == status
         assert answer.headers["access-control-allow-origin"] == origin
@@ -90,8 +90,8 @@ async def test_the_trust_in_loopback_is_not_for_pages_elsewhere(
 
 
 async def test_a_page_gets_no_further_by_the_name_of_another_host() -> None:
-    async with open_house(MemoryNet(), origins=(LOCAL,)) as house:
+    async with open_mcp_world(MemoryNet(), origins=(LOCAL,)) as world:
         headers = JSON_HEADERS | {"origin": LOCAL, "host": "evil.example"}
-        answer = await house.request("POST", "/api/mcp", BODY, headers)
+        answer = await world.request("POST", "/api/mcp", BODY, headers)
 
         assert (answer.status, answer.json["error"]["code"]) == (403, "foreign_origin")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import House, key, open_house
+from tests.surfaces.mcp.mcp_world import McpWorld, key, open_mcp_world
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.model.servers import ApprovalPolicy, ServerRecord
 from toolgate.upstream.connection.contract import RpcResponse
@@ -42,25 +42,29 @@ class Stage:
 
 
 async def call_while_waiting(
-    house: House, stage: Stage, change: Callable[[], None], method: str = "tools/call", name: str = "one.echo"
+    world: McpWorld,
+    stage: Stage,
+    change: Callable[[], None],
+    method: str = "tools/call",
+    name: str = "one.echo",
 ) -> tuple[Any, list[str]]:
     """What a call gets that waits while `change` happens; and the tools that the server was called with."""
-    session = await house.session("/api/mcp", key=SECRET)
+    session = await world.session("/api/mcp", key=SECRET)
     await session.tools()
     holding = asyncio.ensure_future(session.call("one.hold"))
     await stage.is_taken.wait()
     waiting = asyncio.ensure_future(session.send(method, {"name": name}))
-    while house.gateway.servers.load().queued["one"] < 1:
+    while world.gateway.servers.load().queued["one"] < 1:
         await asyncio.sleep(0)
     change()
     stage.let_go.set()
     await holding
-    return (await waiting).json, [seen.params["name"] for seen in house.net["one"].calls]
+    return (await waiting).json, [seen.params["name"] for seen in world.net["one"].calls]
 
 
-def with_server(house: House, **fields: Any) -> Callable[[], None]:
+def with_server(world: McpWorld, **fields: Any) -> Callable[[], None]:
     changed: ServerRecord = replace(ONE, **fields)
-    return lambda: house.apply(servers={"one": changed})
+    return lambda: world.apply(servers={"one": changed})
 
 
 @pytest.mark.parametrize(
@@ -71,26 +75,26 @@ async def test_a_queued_request_that_policy_denies_by_now_is_not_sent(
     method: str, name: str, left: tuple[str, ...]
 ) -> None:
     stage = Stage()
-    async with open_house(stage.net, ONE, keys=(key("ada", SECRET),)) as house:
-        change = with_server(house, allowed_tools=left)
-        body, sent = await call_while_waiting(house, stage, change, method, name)
+    async with open_mcp_world(stage.net, ONE, keys=(key("ada", SECRET),)) as world:
+        change = with_server(world, allowed_tools=left)
+        body, sent = await call_while_waiting(world, stage, change, method, name)
 
         assert (body["error"]["code"], sent) == (-32602, ["hold"])
 
 
 async def test_a_queued_call_of_a_key_that_is_gone_is_not_sent() -> None:
     stage = Stage()
-    async with open_house(stage.net, ONE, keys=(key("ada", SECRET),)) as house:
-        body, sent = await call_while_waiting(house, stage, lambda: house.apply(keys={}))
+    async with open_mcp_world(stage.net, ONE, keys=(key("ada", SECRET),)) as world:
+        body, sent = await call_while_waiting(world, stage, lambda: world.apply(keys={}))
 
         assert ("result" in body, sent) == (False, ["hold"])
 
 
 async def test_a_queued_call_that_needs_approval_by_now_is_not_sent() -> None:
     stage = Stage()
-    async with open_house(stage.net, ONE, keys=(key("ada", SECRET),)) as house:
-        change = with_server(house, approval_policy=ApprovalPolicy(default="always"))
-        body, sent = await call_while_waiting(house, stage, change)
+    async with open_mcp_world(stage.net, ONE, keys=(key("ada", SECRET),)) as world:
+        change = with_server(world, approval_policy=ApprovalPolicy(default="always"))
+        body, sent = await call_while_waiting(world, stage, change)
 
         assert "mcp_unavailable: the tool or its policy changed while" in body["result"]["content"][0]["text"]
         assert sent == ["hold"]
@@ -99,8 +103,8 @@ async def test_a_queued_call_that_needs_approval_by_now_is_not_sent() -> None:
 @pytest.mark.parametrize(("method", "name"), [("tools/call", "one.echo"), ("prompts/get", "one.greet")])
 async def test_a_queued_request_that_is_still_allowed_is_sent(method: str, name: str) -> None:
     stage = Stage()
-    async with open_house(stage.net, ONE, keys=(key("ada", SECRET),)) as house:
-        change = with_server(house, display_name="Another name")
-        body, sent = await call_while_waiting(house, stage, change, method, name)
+    async with open_mcp_world(stage.net, ONE, keys=(key("ada", SECRET),)) as world:
+        change = with_server(world, display_name="Another name")
+        body, sent = await call_while_waiting(world, stage, change, method, name)
 
         assert ("result" in body, len(sent)) == (True, 2)

@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 import pytest
 
 import toolgate
-from tests.surfaces.mcp.house import House, Response, Stream, open_house, task
+from tests.surfaces.mcp.mcp_world import McpWorld, Response, Stream, open_mcp_world, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 
 pytestmark = pytest.mark.anyio
@@ -24,12 +24,12 @@ DENIED, ABSENT = "git.push", "git.pull"
 
 
 @asynccontextmanager
-async def open_review() -> AsyncIterator[House]:
+async def open_review() -> AsyncIterator[McpWorld]:
     """A task that may see one of two tools."""
     net = MemoryNet(git=MemoryServer(tools=[definition("log"), definition("push")]))
     review = task("review", default_server_ids=["git"], tool_denylist=["push"])
-    async with open_house(net, record("git", allowed_tools=("*",)), tasks=(review,)) as house:
-        yield house
+    async with open_mcp_world(net, record("git", allowed_tools=("*",)), tasks=(review,)) as world:
+        yield world
 
 
 async def work_of(act: Callable[[], Awaitable[Response]]) -> list[CodeType]:
@@ -52,13 +52,13 @@ async def work_of(act: Callable[[], Awaitable[Response]]) -> list[CodeType]:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_sco_20_a_denied_tool_and_one_that_does_not_exist_take_the_same_work(era: str) -> None:
-    async with open_review() as house:
-        session = await house.session("/api/mcp/t/review")
+    async with open_review() as world:
+        session = await world.session("/api/mcp/t/review")
 
         def call(name: str) -> Awaitable[Response]:
             if era == "legacy":
                 return session.call(name)
-            return house.modern("/api/mcp/t/review", "tools/call", {"name": name})
+            return world.modern("/api/mcp/t/review", "tools/call", {"name": name})
 
         for name in (DENIED, ABSENT):  # by now whatever is made once is made
             await call(name)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.surfaces.mcp.house import House, open_house, task
+from tests.surfaces.mcp.mcp_world import McpWorld, open_mcp_world, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.app import observability
 from toolgate.audit.events import TokensCounted
@@ -25,26 +25,26 @@ def world() -> MemoryNet:
     return MemoryNet(git=MemoryServer(tools=tools, on_call={"log": log}))
 
 
-def notified(house: House, *, at_ms: int) -> list[TokensCounted]:
-    house.gateway.tokens.audit_changes(at_ms=at_ms, registered=house.gateway.snapshot.tasks)
-    house.gateway.audit.flush()
-    return [one for _, one in house.sink.events if isinstance(one, TokensCounted) and one.at_ms == at_ms]
+def notified(opened: McpWorld, *, at_ms: int) -> list[TokensCounted]:
+    opened.gateway.tokens.audit_changes(at_ms=at_ms, registered=opened.gateway.snapshot.tasks)
+    opened.gateway.audit.flush()
+    return [one for _, one in opened.sink.events if isinstance(one, TokensCounted) and one.at_ms == at_ms]
 
 
 async def test_lists_and_results_are_counted_by_task_and_reported_once() -> None:
-    async with open_house(world(), GIT, tasks=(REVIEW,)) as house:
+    async with open_mcp_world(world(), GIT, tasks=(REVIEW,)) as opened:
         for _ in range(2):
-            await house.modern("/mcp/t/review", "tools/list")
-        tools = house.gateway.snapshot.servers["git"].tools
+            await opened.modern("/mcp/t/review", "tools/list")
+        tools = opened.gateway.snapshot.servers["git"].tools
         price, full = tools["log"].tokens, sum(tool.tokens for tool in tools.values())
-        await house.modern("/mcp/t/review", "tools/call", {"name": "git.log", "arguments": {}})
-        await house.modern("/mcp/t/review", "tools/call", {"name": "git.push", "arguments": {}})
-        await (await house.session("/mcp")).tools()
-        await house.modern("/mcp/find", "tools/list")
-        first, again = notified(house, at_ms=1), notified(house, at_ms=2)
-        await house.modern("/mcp/t/review", "tools/list")
-        later = notified(house, at_ms=3)
-        recorded = [(one.tool, one.result_tokens) for one in house.audited]
+        await opened.modern("/mcp/t/review", "tools/call", {"name": "git.log", "arguments": {}})
+        await opened.modern("/mcp/t/review", "tools/call", {"name": "git.push", "arguments": {}})
+        await (await opened.session("/mcp")).tools()
+        await opened.modern("/mcp/find", "tools/list")
+        first, again = notified(opened, at_ms=1), notified(opened, at_ms=2)
+        await opened.modern("/mcp/t/review", "tools/list")
+        later = notified(opened, at_ms=3)
+        recorded = [(one.tool, one.result_tokens) for one in opened.audited]
 
     assert first == [
         TokensCounted(1, "review", 2, 2 * price, 2 * full, 1, 10),
@@ -56,37 +56,37 @@ async def test_lists_and_results_are_counted_by_task_and_reported_once() -> None
 
 
 async def test_the_pages_of_a_list_are_one_list() -> None:
-    async with open_house(world(), GIT, page_size=1) as house:
-        answer = await house.modern("/mcp", "tools/list")
-        await house.modern("/mcp", "tools/list", {"cursor": answer.json["result"]["nextCursor"]})
+    async with open_mcp_world(world(), GIT, page_size=1) as opened:
+        answer = await opened.modern("/mcp", "tools/list")
+        await opened.modern("/mcp", "tools/list", {"cursor": answer.json["result"]["nextCursor"]})
 
-        assert [one.lists for one in notified(house, at_ms=1)] == [1]
+        assert [one.lists for one in notified(opened, at_ms=1)] == [1]
 
 
 async def test_a_deleted_task_is_dropped_once_its_tokens_are_reported() -> None:
-    async with open_house(world(), GIT, tasks=(REVIEW,)) as house:
-        await house.modern("/mcp/t/review", "tools/list")
-        house.apply(tasks={})
+    async with open_mcp_world(world(), GIT, tasks=(REVIEW,)) as opened:
+        await opened.modern("/mcp/t/review", "tools/list")
+        opened.apply(tasks={})
 
-        assert [one.task_id for one in notified(house, at_ms=1)] == ["review"]
-        assert notified(house, at_ms=2) == []
-        assert house.gateway.tokens.read_by_task("lists")() == {}
+        assert [one.task_id for one in notified(opened, at_ms=1)] == ["review"]
+        assert notified(opened, at_ms=2) == []
+        assert opened.gateway.tokens.read_by_task("lists")() == {}
 
 
 async def test_counts_are_metrics_and_are_reported_periodically_and_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(observability, "AUDIT_TOKENS_EVERY_S", 0.01)
-    async with open_house(world(), GIT, tasks=(REVIEW,)) as house:
-        async with observability.open_token_audit(house.gateway):
-            await house.modern("/mcp/t/review", "tools/list")
+    async with open_mcp_world(world(), GIT, tasks=(REVIEW,)) as opened:
+        async with observability.open_token_audit(opened.gateway):
+            await opened.modern("/mcp/t/review", "tools/list")
             async with asyncio.timeout(60):
-                while not (first := _lists(house)):
+                while not (first := _lists(opened)):
                     await asyncio.sleep(0.01)
-            shown = house.gateway.metrics.render().decode()
-            await house.modern("/mcp/t/review", "tools/list")
-            await house.modern("/mcp/t/review", "tools/list")
-        everything = _lists(house)
+            shown = opened.gateway.metrics.render().decode()
+            await opened.modern("/mcp/t/review", "tools/list")
+            await opened.modern("/mcp/t/review", "tools/list")
+        everything = _lists(opened)
 
     assert (first, sum(everything)) == ([1], 3)
     assert 'toolgate_definition_tokens_total{task_id="review"}' in shown
@@ -94,6 +94,6 @@ async def test_counts_are_metrics_and_are_reported_periodically_and_at_the_end(
     assert 'toolgate_result_tokens_total{task_id="review"} 0' in shown
 
 
-def _lists(house: House) -> list[int]:
-    house.gateway.audit.flush()
-    return [one.lists for _, one in house.sink.events if isinstance(one, TokensCounted)]
+def _lists(opened: McpWorld) -> list[int]:
+    opened.gateway.audit.flush()
+    return [one.lists for _, one in opened.sink.events if isinstance(one, TokensCounted)]

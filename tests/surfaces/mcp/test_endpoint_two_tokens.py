@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Stream, open_house
+from tests.surfaces.mcp.mcp_world import JSON_HEADERS, META, MODERN, McpWorld, Stream, open_mcp_world
 from tests.surfaces.mcp.test_endpoint_approvals import ALWAYS, with_approvals
 from tests.surfaces.mcp.test_endpoint_offers import FEATURES, OfferingServer
 from tests.surfaces.mcp.test_input_required import again, begin, call, legacy_net, modern_net
@@ -45,10 +45,10 @@ class Issuer:
 
 
 @asynccontextmanager
-async def issued(net: MemoryNet, **fields: Any) -> AsyncIterator[House]:
+async def issued(net: MemoryNet, **fields: Any) -> AsyncIterator[McpWorld]:
     one = record("one", **({"allowed_tools": EVERYTHING} | fields))
-    async with open_house(net, one, verifier=Issuer(), trusts_local=False) as house:
-        yield house
+    async with open_mcp_world(net, one, verifier=Issuer(), trusts_local=False) as world:
+        yield world
 
 
 def slow_to_start() -> tuple[MemoryNet, asyncio.Event]:
@@ -75,10 +75,10 @@ def is_unknown(answer: Any) -> bool:
 
 
 async def test_try_2_on_a_shared_stream_of_2024() -> None:
-    async with issued(MemoryNet(one=MemoryServer(tools=TOOLS))) as house:
-        async with connected(house, "/api/mcp", WIDE) as wide:
+    async with issued(MemoryNet(one=MemoryServer(tools=TOOLS))) as world:
+        async with connected(world, "/api/mcp", WIDE) as wide:
             await wide.ask("initialize", {"protocolVersion": "2024-11-05", "capabilities": {}})
-            narrow = SseClient(house, wide.stream, wide.endpoint, NARROW)
+            narrow = SseClient(world, wide.stream, wide.endpoint, NARROW)
             for number in range(50):
                 posts = [(narrow, 2 * number, SECRET), (wide, 2 * number + 1, SECRET)]
                 await asyncio.gather(
@@ -88,15 +88,15 @@ async def test_try_2_on_a_shared_stream_of_2024() -> None:
 
         assert [id_ for id_ in range(0, 100, 2) if not is_unknown(answers[id_])] == []
         assert [id_ for id_ in range(1, 100, 2) if "result" not in answers[id_]] == []
-        assert len(house.net["one"].calls) == 50
+        assert len(world.net["one"].calls) == 50
 
 
 @pytest.mark.parametrize("order", [(NARROW, WIDE), (WIDE, NARROW)])
 @pytest.mark.parametrize("can", [{}, {"elicitation": {}}])
 async def test_try_2_of_stateless_requests_that_wait_for_a_server(order: tuple[str, str], can: Any) -> None:
     net, started = slow_to_start()
-    async with issued(net) as house:
-        begun = {secret: [begin(house, SECRET, can, secret=secret) for _ in range(10)] for secret in order}
+    async with issued(net) as world:
+        begun = {secret: [begin(world, SECRET, can, secret=secret) for _ in range(10)] for secret in order}
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         started.set()
@@ -110,8 +110,8 @@ async def test_try_2_of_stateless_requests_that_wait_for_a_server(order: tuple[s
 @pytest.mark.parametrize("method", ["tools/call", "tools/list"])
 async def test_try_2_of_requests_in_a_shared_session_that_wait_for_a_server(method: str) -> None:
     net, started = slow_to_start()
-    async with issued(net) as house:
-        session = await house.session("/api/mcp", key=WIDE)
+    async with issued(net) as world:
+        session = await world.session("/api/mcp", key=WIDE)
         begun = {
             secret: session.begin(method, SECRET, authorization=f"Bearer {secret}")
             for secret in (NARROW, WIDE)
@@ -132,27 +132,27 @@ async def test_try_2_of_requests_in_a_shared_session_that_wait_for_a_server(meth
 
 async def test_try_2_what_waits_for_input_goes_on_for_its_own_credential_only() -> None:
     for net in (legacy_net(), modern_net()):
-        async with open_house(
+        async with open_mcp_world(
             net, record(allowed_tools=("*",)), verifier=Issuer(), trusts_local=False
-        ) as house:
+        ) as world:
             sent = {"name": "one.ask", "arguments": {}}
-            first = await call(house, sent, secret=WIDE)
-            stolen = await call(house, again(sent, first), secret=NARROW)
-            last = await call(house, again(sent, first), secret=WIDE)
+            first = await call(world, sent, secret=WIDE)
+            stolen = await call(world, again(sent, first), secret=NARROW)
+            last = await call(world, again(sent, first), secret=WIDE)
 
             assert "error" in stolen.json
             assert last.json["result"]["resultType"] == "complete"
 
 
 async def test_try_2_an_approval_in_place_is_given_by_the_credential_that_was_asked() -> None:
-    async with issued(MemoryNet(one=MemoryServer(tools=TOOLS)), approval_policy=ALWAYS) as house:
-        with_approvals(house)
-        session = await house.session("/api/mcp", key=WIDE, capabilities={"elicitation": {}})
+    async with issued(MemoryNet(one=MemoryServer(tools=TOOLS)), approval_policy=ALWAYS) as world:
+        with_approvals(world)
+        session = await world.session("/api/mcp", key=WIDE, capabilities={"elicitation": {}})
         stream = session.begin("tools/call", SECRET, request_id="mine")
         asked = await stream.event()
         agreed = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {}}}
         foreign = await session.open(agreed, authorization=f"Bearer {NARROW}").whole()
-        calls = len(house.net["one"].calls)
+        calls = len(world.net["one"].calls)
         own = await session.open(agreed).whole()
         answer = await stream.event()
 
@@ -163,11 +163,11 @@ async def test_try_2_an_approval_in_place_is_given_by_the_credential_that_was_as
 async def test_try_2_a_listener_hears_of_what_its_own_credential_may_see() -> None:
     resources = [b'{"uri":"docs://a","name":"a"}', b'{"uri":"docs://b","name":"b"}']
     server = OfferingServer(capabilities=FEATURES, tools=TOOLS, resources=resources)
-    async with issued(MemoryNet(one=server)) as house:
-        await house.modern("/api/mcp", "tools/list", key=WIDE)
-        await house.modern("/api/mcp", "tools/list", key=NARROW)
+    async with issued(MemoryNet(one=server)) as world:
+        await world.modern("/api/mcp", "tools/list", key=WIDE)
+        await world.modern("/api/mcp", "tools/list", key=NARROW)
         wanted = {"resourceSubscriptions": ["docs://a", "docs://b"], "toolsListChanged": True}
-        streams = {secret: listen(house, wanted, secret) for secret in (NARROW, WIDE)}
+        streams = {secret: listen(world, wanted, secret) for secret in (NARROW, WIDE)}
         received = {secret: (await one.event())["params"]["notifications"] for secret, one in streams.items()}
         server.announce_tools(definition("echo"), definition("secret", description="another"))
         notified = await streams[WIDE].event()
@@ -184,8 +184,8 @@ async def test_try_2_a_listener_hears_of_what_its_own_credential_may_see() -> No
         assert more == 0  # of `secret` it was told nothing
 
 
-def listen(house: House, wanted: Any, secret: str) -> Stream:
+def listen(world: McpWorld, wanted: Any, secret: str) -> Stream:
     method = "subscriptions/listen"
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"notifications": wanted, "_meta": META}}
     headers = {"mcp-protocol-version": MODERN, "mcp-method": method, "authorization": f"Bearer {secret}"}
-    return house.open("POST", "/api/mcp", json.dumps(body).encode(), JSON_HEADERS | headers)
+    return world.open("POST", "/api/mcp", json.dumps(body).encode(), JSON_HEADERS | headers)

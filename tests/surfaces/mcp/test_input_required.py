@@ -8,7 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Response, Stream, key, open_house
+from tests.surfaces.mcp.mcp_world import (
+    JSON_HEADERS,
+    META,
+    MODERN,
+    McpWorld,
+    Response,
+    Stream,
+    key,
+    open_mcp_world,
+)
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record
 from toolgate.gateway.call.elicitation import MAX_INPUTS
 from toolgate.upstream.connection.contract import RpcResponse
@@ -22,7 +31,7 @@ CALL = {"name": "one.ask", "arguments": {"a": 1, "b": 2}}
 
 
 def begin(
-    house: House, params: Json, can: Json | None = None, *, secret: str | None = None, path: str = "/mcp"
+    world: McpWorld, params: Json, can: Json | None = None, *, secret: str | None = None, path: str = "/mcp"
 ) -> Stream:
     """Send a `tools/call` of a client that can do `can`."""
     can = {"elicitation": {}} if can is None else can
@@ -35,11 +44,11 @@ def begin(
     }
     if secret is not None:
         headers["authorization"] = f"Bearer {secret}"
-    return house.open("POST", path, json.dumps(body).encode(), headers)
+    return world.open("POST", path, json.dumps(body).encode(), headers)
 
 
-async def call(house: House, params: Json, can: Json | None = None, **who: str) -> Response:
-    return await begin(house, params, can, **who).whole()
+async def call(world: McpWorld, params: Json, can: Json | None = None, **who: str) -> Response:
+    return await begin(world, params, can, **who).whole()
 
 
 def again(params: Json, answer: Response, response: Any = ACCEPT) -> Json:
@@ -99,9 +108,9 @@ SERVER = record(allowed_tools=("*",))
 
 
 async def test_a_request_of_a_session_based_server_is_the_result_of_a_stateless_client() -> None:
-    async with open_house(legacy_net(), SERVER) as house:
-        first = await call(house, CALL)
-        last = await call(house, again(CALL, first))
+    async with open_mcp_world(legacy_net(), SERVER) as world:
+        first = await call(world, CALL)
+        last = await call(world, again(CALL, first))
 
         result = first.json["result"]
         (asked,) = result["inputRequests"].values()
@@ -110,23 +119,23 @@ async def test_a_request_of_a_session_based_server_is_the_result_of_a_stateless_
             {"method": "elicitation/create", "params": ELICIT},
         )
         assert (last.json["result"]["resultType"], json.loads(text(last))) == ("complete", ACCEPT)
-        assert len(house.net["one"].calls) == 1
+        assert len(world.net["one"].calls) == 1
 
 
 async def test_a_server_may_ask_one_thing_after_the_other() -> None:
-    async with open_house(legacy_net(questions=3), SERVER) as house:
-        answer = await call(house, CALL)
+    async with open_mcp_world(legacy_net(questions=3), SERVER) as world:
+        answer = await call(world, CALL)
         for number in range(3):
-            answer = await call(house, again(CALL, answer, {"action": "accept", "content": {"n": number}}))
+            answer = await call(world, again(CALL, answer, {"action": "accept", "content": {"n": number}}))
 
         notified = [json.loads(one)["content"]["n"] for one in text(answer).split("|")]
         assert notified == [0, 1, 2]
 
 
 async def test_the_state_of_a_stateless_server_travels_sealed() -> None:
-    async with open_house(modern_net(), SERVER) as house:
-        first = await call(house, CALL)
-        last = await call(house, again(CALL, first))
+    async with open_mcp_world(modern_net(), SERVER) as world:
+        first = await call(world, CALL)
+        last = await call(world, again(CALL, first))
 
         assert first.json["result"]["requestState"] != "theirs"
         assert json.loads(text(last)) == {"state": "theirs", "responses": {"who": ACCEPT}}
@@ -142,11 +151,11 @@ def insatiable_net() -> MemoryNet:
 
 @pytest.mark.parametrize("net", [partial(legacy_net, questions=11), insatiable_net], ids=["legacy", "modern"])
 async def test_ups_13_a_server_that_asks_for_ever_gets_an_error_after_ten_rounds(net: Any) -> None:
-    async with open_house(net(), SERVER) as house:
-        answer = await call(house, CALL)
+    async with open_mcp_world(net(), SERVER) as world:
+        answer = await call(world, CALL)
         for _ in range(10):
             assert answer.json["result"]["resultType"] == "input_required"
-            answer = await call(house, again(CALL, answer))
+            answer = await call(world, again(CALL, answer))
 
         assert answer.json["result"]["isError"]
         assert "more than 10 times" in text(answer)
@@ -162,43 +171,43 @@ async def test_ups_13_a_server_that_asks_for_ever_gets_an_error_after_ten_rounds
     ],
 )
 async def test_a_state_holds_for_the_request_it_was_given_for(net: Any, change: Json) -> None:
-    async with open_house(net(), SERVER) as house:
-        first = await call(house, CALL)
-        refused = await call(house, {**again(CALL, first), **change})
+    async with open_mcp_world(net(), SERVER) as world:
+        first = await call(world, CALL)
+        refused = await call(world, {**again(CALL, first), **change})
 
         assert (refused.status, refused.code) == (400, -32602)
-        assert len(house.net["one"].calls) == 1
+        assert len(world.net["one"].calls) == 1
 
 
 @pytest.mark.parametrize("net", [legacy_net, modern_net], ids=["legacy", "modern"])
 async def test_a_state_is_good_for_its_own_credential_only(net: Any) -> None:
     """A principal that got hold of another's state can do nothing with it."""
     keys = (key("ada", "tg_ada"), key("eve", "tg_eve"))
-    async with open_house(net(), SERVER, keys=keys, trusts_local=False) as house:
-        first = await call(house, CALL, secret="tg_ada")
-        stolen = await call(house, again(CALL, first), secret="tg_eve")
-        own = await call(house, again(CALL, first), secret="tg_ada")
+    async with open_mcp_world(net(), SERVER, keys=keys, trusts_local=False) as world:
+        first = await call(world, CALL, secret="tg_ada")
+        stolen = await call(world, again(CALL, first), secret="tg_eve")
+        own = await call(world, again(CALL, first), secret="tg_ada")
 
         assert (stolen.status, stolen.json["error"]["data"]["code"]) == (400, "input_state_refused")
         assert own.json["result"]["resultType"] == "complete"
 
 
 async def test_a_parked_call_is_answered_once() -> None:
-    async with open_house(legacy_net(), SERVER) as house:
-        first = await call(house, CALL)
-        await call(house, again(CALL, first))
-        twice = await call(house, again(CALL, first))
+    async with open_mcp_world(legacy_net(), SERVER) as world:
+        first = await call(world, CALL)
+        await call(world, again(CALL, first))
+        twice = await call(world, again(CALL, first))
 
         assert twice.json["error"]["data"]["code"] == "input_state_refused"
-        assert len(house.net["one"].calls) == 1
+        assert len(world.net["one"].calls) == 1
 
 
 @pytest.mark.parametrize("net", [legacy_net, modern_net], ids=["legacy", "modern"])
 @pytest.mark.parametrize("can", [{}, {"roots": {}}], ids=["nothing", "something else"])
 async def test_a_client_that_cannot_respond_learns_which_capability_it_lacks(net: Any, can: Json) -> None:
     """Also where a modern server asks although it was notified."""
-    async with open_house(net(), SERVER) as house:
-        refused = await call(house, CALL, can)
+    async with open_mcp_world(net(), SERVER) as world:
+        refused = await call(world, CALL, can)
 
         assert (refused.status, refused.code) == (400, -32021)
         assert refused.json["error"]["data"]["requiredCapabilities"] == {"elicitation": {}}
@@ -213,8 +222,8 @@ async def test_a_client_that_leaves_while_its_call_runs_ends_it() -> None:
         raise AssertionError
 
     net["one"].on_call = {"ask": hang}
-    async with open_house(net, SERVER) as house:
-        stream = begin(house, CALL)
+    async with open_mcp_world(net, SERVER) as world:
+        stream = begin(world, CALL)
         await asyncio.wait_for(begun.wait(), 60)
         await stream.leave()
         for _ in range(10):
@@ -235,34 +244,34 @@ async def test_a_required_url_visit_is_an_input_request() -> None:
         return RpcResponse(error=msgspec.json.encode(error))
 
     net["one"].on_call = {"ask": want}
-    async with open_house(net, SERVER) as house:
-        plain = await call(house, CALL, {"elicitation": {"form": {}}})
-        first = await call(house, CALL, {"elicitation": {"url": {}}})
+    async with open_mcp_world(net, SERVER) as world:
+        plain = await call(world, CALL, {"elicitation": {"form": {}}})
+        first = await call(world, CALL, {"elicitation": {"url": {}}})
         visited[0] = True
-        last = await call(house, again(CALL, first, {"action": "accept"}), {"elicitation": {"url": {}}})
+        last = await call(world, again(CALL, first, {"action": "accept"}), {"elicitation": {"url": {}}})
 
         assert plain.code == -32021
         (asked,) = first.json["result"]["inputRequests"].values()
         assert asked == {"method": "elicitation/create", "params": page}
         assert text(last) == "done"
-        assert "inputResponses" not in house.net["one"].calls[-1].params
+        assert "inputResponses" not in world.net["one"].calls[-1].params
 
 
 async def test_closing_the_door_ends_parked_calls() -> None:
-    async with open_house(legacy_net(), SERVER) as house:
-        await call(house, CALL)
-        house.door.close()
+    async with open_mcp_world(legacy_net(), SERVER) as world:
+        await call(world, CALL)
+        world.door.close()
         for _ in range(10):
             await asyncio.sleep(0)
 
-        assert house.net["one"].stopped_by == ["ask"]
+        assert world.net["one"].stopped_by == ["ask"]
 
 
 @pytest.mark.parametrize("responses", [[], {"x": 1}, "text"])
 async def test_answers_that_are_none_are_refused(responses: Any) -> None:
-    async with open_house(legacy_net(), SERVER) as house:
-        first = await call(house, CALL)
-        refused = await call(house, {**again(CALL, first), "inputResponses": responses})
+    async with open_mcp_world(legacy_net(), SERVER) as world:
+        first = await call(world, CALL)
+        refused = await call(world, {**again(CALL, first), "inputResponses": responses})
 
         assert (refused.status, refused.code) == (400, -32602)
 
@@ -270,26 +279,26 @@ async def test_answers_that_are_none_are_refused(responses: Any) -> None:
 @pytest.mark.parametrize("net", [legacy_net, modern_net], ids=["legacy", "modern"])
 async def test_what_is_denied_between_two_rounds_is_unknown_in_the_second(net: Any) -> None:
     """SCO-21"""
-    async with open_house(net(), SERVER) as house:
-        first = await call(house, CALL)
-        house.apply(servers={"one": record(allowed_tools=("other",))})
-        second = await call(house, again(CALL, first))
-        never = await call(house, {**CALL, "name": "one.never"})
+    async with open_mcp_world(net(), SERVER) as world:
+        first = await call(world, CALL)
+        world.apply(servers={"one": record(allowed_tools=("other",))})
+        second = await call(world, again(CALL, first))
+        never = await call(world, {**CALL, "name": "one.never"})
 
         assert second.json["error"]["code"] == never.json["error"]["code"] == -32602
         assert second.json["error"]["message"] == "Unknown tool: one.ask"
-        assert [(event.tool, event.outcome) for event in house.audited][-2] == ("one.ask", "denied")
-        assert len(house.net["one"].calls) == 1
+        assert [(event.tool, event.outcome) for event in world.audited][-2] == ("one.ask", "denied")
+        assert len(world.net["one"].calls) == 1
 
 
 async def test_the_state_of_one_server_is_not_given_to_another() -> None:
     servers = modern_net().servers
     net = MemoryNet(one=servers["one"], two=modern_net()["one"])
     bare = {**CALL, "name": "ask"}
-    async with open_house(net, SERVER, record("two", allowed_tools=("*",))) as house:
-        first = await call(house, bare, path="/mcp/s/one")
-        refused = await call(house, again(bare, first), path="/mcp/s/two")
-        served = await call(house, again(bare, first), path="/mcp/s/one")
+    async with open_mcp_world(net, SERVER, record("two", allowed_tools=("*",))) as world:
+        first = await call(world, bare, path="/mcp/s/one")
+        refused = await call(world, again(bare, first), path="/mcp/s/two")
+        served = await call(world, again(bare, first), path="/mcp/s/one")
 
         assert refused.code == -32602
         assert json.loads(text(served))["state"] == "theirs"
@@ -305,8 +314,8 @@ async def test_invalid_url_elicitations_are_passed_on_as_errors(pages: Any) -> N
         return RpcResponse(error=msgspec.json.encode(error))
 
     net["one"].on_call = {"ask": want}
-    async with open_house(net, SERVER) as house:
-        answer = await call(house, CALL, {"elicitation": {"url": {}}})
+    async with open_mcp_world(net, SERVER) as world:
+        answer = await call(world, CALL, {"elicitation": {"url": {}}})
 
         assert answer.code == -32042
 
@@ -319,7 +328,7 @@ async def test_ups_13_a_question_that_no_client_could_read_is_not_put() -> None:
         return RpcResponse(result=msgspec.json.encode(result))
 
     net["one"].on_call = {"ask": want}
-    async with open_house(net, SERVER) as house:
-        answer = await call(house, CALL)
+    async with open_mcp_world(net, SERVER) as world:
+        answer = await call(world, CALL)
 
         assert "in a way that cannot be read" in text(answer)

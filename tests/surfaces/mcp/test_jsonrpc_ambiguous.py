@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Response, open_house
+from tests.surfaces.mcp.mcp_world import JSON_HEADERS, META, MODERN, McpWorld, Response, open_mcp_world
 from tests.surfaces.mcp.test_endpoint_approvals import ONE, SENT, detail, with_approvals
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 
@@ -15,9 +15,9 @@ CALL = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"one.echo
 FLAGS = {"type": "object", "properties": {"-a": {}, "-A": {}}}
 
 
-async def send(house: House, body: str) -> Response:
-    session = await house.session("/api/mcp")
-    return await house.request("POST", "/api/mcp", body.encode(), JSON_HEADERS | session.headers)
+async def send(world: McpWorld, body: str) -> Response:
+    session = await world.session("/api/mcp")
+    return await world.request("POST", "/api/mcp", body.encode(), JSON_HEADERS | session.headers)
 
 
 @pytest.mark.parametrize(
@@ -34,27 +34,27 @@ async def send(house: House, body: str) -> Response:
     ],
 )
 async def test_try_1_a_member_that_looks_like_one_that_matters_is_refused_under_its_id(more: str) -> None:
-    async with open_house(MemoryNet()) as house:
-        answer = await send(house, CALL % (more, ""))
+    async with open_mcp_world(MemoryNet()) as world:
+        answer = await send(world, CALL % (more, ""))
 
         assert (answer.code, answer.json["id"]) == (-32602, 7)
-        assert (house.net["one"].calls, house.audited) == ([], [])
+        assert (world.net["one"].calls, world.audited) == ([], [])
 
 
 @pytest.mark.parametrize(
     "more", [',"Method":"x"', ',"PARAMS":{}', ',"i\\u0064":8', ',"id\\u0000":8', ',"ıd":8']
 )
 async def test_try_1_the_envelope_has_each_of_its_members_once(more: str) -> None:
-    async with open_house(MemoryNet()) as house:
-        answer = await send(house, CALL % ("", more))
+    async with open_mcp_world(MemoryNet()) as world:
+        answer = await send(world, CALL % ("", more))
 
-        assert (answer.status, answer.code, house.net["one"].calls) == (400, -32600, [])
+        assert (answer.status, answer.code, world.net["one"].calls) == (400, -32600, [])
 
 
 async def test_try_1_an_answer_of_a_client_says_one_thing() -> None:
-    async with open_house(MemoryNet()) as house:
+    async with open_mcp_world(MemoryNet()) as world:
         bodies = ('{"action":"accept","Action":"decline"}', '{"action":"accept","action":"decline"}')
-        sent = [await send(house, f'{{"jsonrpc":"2.0","id":"x","result":{one}}}') for one in bodies]
+        sent = [await send(world, f'{{"jsonrpc":"2.0","id":"x","result":{one}}}') for one in bodies]
 
         assert [one.code for one in sent] == [-32600, -32600]
 
@@ -74,12 +74,12 @@ async def test_try_1_arguments_are_the_tools_own_and_each_is_one(
     arguments: dict[str, Any], is_sent: bool
 ) -> None:
     net = MemoryNet(one=MemoryServer(tools=[definition("echo", inputSchema=FLAGS)]))
-    async with open_house(net) as house:
-        answer = await house.modern("/api/mcp", "tools/call", {"name": "one.echo", "arguments": arguments})
+    async with open_mcp_world(net) as world:
+        answer = await world.modern("/api/mcp", "tools/call", {"name": "one.echo", "arguments": arguments})
 
         assert [one.params["arguments"] for one in net["one"].calls] == [arguments] * is_sent
         assert (answer.status == 200) == is_sent or answer.json["error"]["code"] == -32602
-        assert len(house.audited) == 1
+        assert len(world.audited) == 1
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ async def test_try_1_arguments_are_the_tools_own_and_each_is_one(
 async def test_try_1_no_approval_is_requested_for_an_ambiguous_call(
     arguments: dict[str, Any],
 ) -> None:
-    async with open_house(MemoryNet(), ONE) as house:
-        approvals = with_approvals(house)
-        plain = await house.modern("/mcp", "tools/call", SENT)
-        answer = await house.modern("/mcp", "tools/call", {**SENT, "arguments": arguments})
+    async with open_mcp_world(MemoryNet(), ONE) as world:
+        approvals = with_approvals(world)
+        plain = await world.modern("/mcp", "tools/call", SENT)
+        answer = await world.modern("/mcp", "tools/call", {**SENT, "arguments": arguments})
         asked = await approvals.list(state=None, limit=10)
 
         assert detail(plain)["code"] == "mcp_approval_required"
@@ -100,19 +100,19 @@ async def test_try_1_no_approval_is_requested_for_an_ambiguous_call(
 
 
 async def test_try_1_what_is_hidden_by_its_name_is_hidden_in_any_spelling() -> None:
-    async with open_house(MemoryNet(), record("one", allowed_tools=("*",))) as house:
+    async with open_mcp_world(MemoryNet(), record("one", allowed_tools=("*",))) as world:
         arguments = {"pass\u200bword": "hunter2", "ｔｏｋｅｎ": "hunter2"}
-        await house.modern("/mcp", "tools/call", {"name": "one.echo", "arguments": arguments})
+        await world.modern("/mcp", "tools/call", {"name": "one.echo", "arguments": arguments})
 
-        (audited,) = house.audited
+        (audited,) = world.audited
         assert b"hunter2" not in bytes(audited.arguments)
 
 
 async def test_the_header_that_names_a_tool_says_what_the_body_says() -> None:
-    async with open_house(MemoryNet()) as house:
+    async with open_mcp_world(MemoryNet()) as world:
         params = {"name": "one.echo", "arguments": {}, "_meta": META}
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "ONE.echo"}
-        answer = await house.request("POST", "/mcp", body.encode(), JSON_HEADERS | headers)
+        answer = await world.request("POST", "/mcp", body.encode(), JSON_HEADERS | headers)
 
-        assert (answer.status, house.net["one"].calls) == (400, [])
+        assert (answer.status, world.net["one"].calls) == (400, [])

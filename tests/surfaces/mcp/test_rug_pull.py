@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from tests.eventually import eventually_async
-from tests.surfaces.mcp.house import House, open_house
+from tests.surfaces.mcp.mcp_world import McpWorld, open_mcp_world
 from tests.surfaces.mcp.test_endpoint_pins import CHANGES, tools_of
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, text_result
 from toolgate.errors import UnknownTool
@@ -35,8 +35,8 @@ NEVER: Final = definition("never")
 
 CALLER: Final = Caller(Principal(id="agent", role="agent"), None)
 
-Alternate = Callable[[House, tuple[bytes, ...]], Awaitable[None]]
-Call = Callable[[House, str], Awaitable[None]]
+Alternate = Callable[[McpWorld, tuple[bytes, ...]], Awaitable[None]]
+Call = Callable[[McpWorld, str], Awaitable[None]]
 
 
 class Spy:
@@ -52,38 +52,38 @@ class Spy:
         return RpcResponse(result=text_result("done"))
 
 
-async def by_answers(house: House, tools: tuple[bytes, ...]) -> None:
+async def by_answers(world: McpWorld, tools: tuple[bytes, ...]) -> None:
     """The server answers `tools` to the next list that the gateway asks for."""
-    house.net["one"].tools = tools
-    await house.gateway.servers.refresh("one")
+    world.net["one"].tools = tools
+    await world.gateway.servers.refresh("one")
 
 
-async def by_notice(house: House, tools: tuple[bytes, ...]) -> None:
+async def by_notice(world: McpWorld, tools: tuple[bytes, ...]) -> None:
     """The server says that its list has changed, and it is read."""
-    serial = house.gateway.snapshot.serial
-    house.net["one"].announce_tools(*tools)
+    serial = world.gateway.snapshot.serial
+    world.net["one"].announce_tools(*tools)
     async with asyncio.timeout(60):
-        await house.gateway.wait_for_swap(serial)
+        await world.gateway.wait_for_swap(serial)
 
 
-def approve(house: House) -> None:
+def approve(world: McpWorld) -> None:
     """Someone approves of what is listed, but of `never`; what was found before is in the record by then."""
-    gateway = house.gateway
+    gateway = world.gateway
     tools = gateway.snapshot.servers["one"].tools
     digests = {name: tool.digest for name, tool in tools.items() if name != "never"}
-    house.apply(pins=gateway.drift.pins)
-    house.apply(pins={"one": Pin(server_id="one", tools=digests)})
+    world.apply(pins=gateway.drift.pins)
+    world.apply(pins={"one": Pin(server_id="one", tools=digests)})
 
 
-async def through_the_door(house: House, name: str) -> None:
-    await house.modern("/api/mcp", "tools/call", {"name": name})
+async def through_the_door(world: McpWorld, name: str) -> None:
+    await world.modern("/api/mcp", "tools/call", {"name": name})
 
 
-async def through_the_gateway(house: House, name: str) -> None:
+async def through_the_gateway(world: McpWorld, name: str) -> None:
     """What every door does, without the reading and writing."""
-    view = house.gateway.view(CALLER)
+    view = world.gateway.view(CALLER)
     with suppress(UnknownTool):
-        await house.gateway.call(view, name, {}, trace=Trace("mcp"))
+        await world.gateway.call(view, name, {}, trace=Trace("mcp"))
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ async def test_ups_9_no_call_of_a_tool_arrives_once_it_was_seen_to_differ(
     server = MemoryServer(tools=(*PLAIN, NEVER), on_call={"read": spy.on_call, "never": spy.on_call})
     # Some calls before each list, while it is read, and after it.
     turns = asyncio.Semaphore(0)
-    async with open_house(MemoryNet(one=server), list_gap_s=0.0) as house:
+    async with open_mcp_world(MemoryNet(one=server), list_gap_s=0.0) as world:
 
         async def call_again_and_again(name: str) -> None:
             while True:
                 await turns.acquire()
-                await call(house, name)
+                await call(world, name)
 
-        await by_answers(house, (*PLAIN, NEVER))
-        approve(house)
+        await by_answers(world, (*PLAIN, NEVER))
+        approve(world)
         async with asyncio.TaskGroup() as tasks:
             callers = [
                 tasks.create_task(call_again_and_again(f"one.{name}")) for name in ("read", "never", "read")
@@ -116,11 +116,11 @@ async def test_ups_9_no_call_of_a_tool_arrives_once_it_was_seen_to_differ(
             for alternation in range(times):
                 for _ in range(4):
                     turns.release()
-                await alternate(house, (*(PLAIN if alternation % 2 else next(others)), NEVER))
+                await alternate(world, (*(PLAIN if alternation % 2 else next(others)), NEVER))
                 spy.is_pulled = True
                 if alternation % APPROVED_EVERY == APPROVED_EVERY - 1:
                     spy.is_pulled, before = False, spy.arrived["read"]
-                    approve(house)
+                    approve(world)
                     for _ in callers:
                         turns.release()
                     await eventually_async(lambda: spy.arrived["read"] > before)  # noqa: B023 (at once)
@@ -128,4 +128,4 @@ async def test_ups_9_no_call_of_a_tool_arrives_once_it_was_seen_to_differ(
                 caller.cancel()
 
         assert set(spy.arrived) == {"read"}
-        assert house.gateway.snapshot.pins["one"].changed.keys() == {"read"}
+        assert world.gateway.snapshot.pins["one"].changed.keys() == {"read"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.surfaces.mcp.house import open_house, task
+from tests.surfaces.mcp.mcp_world import open_mcp_world, task
 from tests.upstream.memory_link import MemoryNet
 from toolgate.errors import InvalidParams, NotFound, SessionLimit, UnknownSession
 from toolgate.gateway.scope.caller import Caller
@@ -255,11 +255,11 @@ def test_rep_1_a_session_signed_with_a_key_that_was_replaced_is_unknown(clock: C
 @pytest.mark.anyio
 async def test_a_node_that_is_behind_catches_up_before_it_serves_a_session() -> None:
     """A session may come to a node before the change that made its task does."""
-    async with open_house(MemoryNet()) as ahead, open_house(MemoryNet()) as behind:
+    async with open_mcp_world(MemoryNet()) as ahead, open_mcp_world(MemoryNet()) as behind:
         behind.sessions.use_key(ahead.sessions.signer.key)
         ahead.apply(tasks={"new": task("new", default_server_ids=["one"])})
         client = await ahead.session("/mcp/t/new")
-        elsewhere = replace(client, house=behind)
+        elsewhere = replace(client, world=behind)
         listing = asyncio.ensure_future(elsewhere.tools())
         for _ in range(20):
             await asyncio.sleep(0)

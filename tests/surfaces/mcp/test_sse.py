@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import (
+from tests.surfaces.mcp.mcp_world import (
     JSON_HEADERS,
     META,
     MODERN,
-    House,
+    McpWorld,
     Response,
     Stream,
     key,
-    open_house,
+    open_mcp_world,
     task,
 )
 from tests.surfaces.mcp.test_endpoint import ADA, BOB, GIT, NOTES, world
@@ -35,11 +35,11 @@ INITIALIZE = {"protocolVersion": "2024-11-05", "capabilities": {}}
 
 
 @asynccontextmanager
-async def settled(*arguments: Any, **options: Any) -> AsyncIterator[House]:
-    """A house whose servers have all said what they have: no list changes by itself any more."""
-    async with open_house(*arguments, **options) as house:
-        await house.gateway.wait_for_view(Caller(LOCAL_ADMIN))
-        yield house
+async def settled(*arguments: Any, **options: Any) -> AsyncIterator[McpWorld]:
+    """A world whose servers have all said what they have: no list changes by itself any more."""
+    async with open_mcp_world(*arguments, **options) as opened:
+        await opened.gateway.wait_for_view(Caller(LOCAL_ADMIN))
+        yield opened
 
 
 def credential(secret: str | None) -> dict[str, str]:
@@ -50,7 +50,7 @@ def credential(secret: str | None) -> dict[str, str]:
 class SseClient:
     """A client whose stream is open."""
 
-    house: House
+    opened: McpWorld
     stream: Stream
     endpoint: str
     secret: str | None = None
@@ -59,7 +59,7 @@ class SseClient:
         """POST to the stream; the status is all there is to see."""
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
         sent = JSON_HEADERS | credential(self.secret) | headers
-        return await self.house.request("POST", self.endpoint, body, sent)
+        return await self.opened.request("POST", self.endpoint, body, sent)
 
     async def send(self, method: str, params: Any = None, *, request_id: Any = 1) -> None:
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
@@ -75,18 +75,18 @@ class SseClient:
         return [tool["name"] for tool in (await self.ask("tools/list"))["result"]["tools"]]
 
 
-def open_stream(house: House, url: str, secret: str | None = None, **headers: str) -> Stream:
-    return house.open("GET", url, b"", GET | credential(secret) | headers)
+def open_stream(opened: McpWorld, url: str, secret: str | None = None, **headers: str) -> Stream:
+    return opened.open("GET", url, b"", GET | credential(secret) | headers)
 
 
 @asynccontextmanager
-async def connected(house: House, url: str, secret: str | None = None) -> AsyncIterator[SseClient]:
-    stream = open_stream(house, url, secret)
+async def connected(opened: McpWorld, url: str, secret: str | None = None) -> AsyncIterator[SseClient]:
+    stream = open_stream(opened, url, secret)
     async with asyncio.timeout(60):
         assert await stream.status == 200
         event, data, *_ = (await stream.chunks.get()).decode().split("\n")
     assert event == "event: endpoint"
-    yield SseClient(house, stream, data.removeprefix("data: "), secret)
+    yield SseClient(opened, stream, data.removeprefix("data: "), secret)
     await stream.leave()
 
 
@@ -110,8 +110,8 @@ async def refused(stream: Stream) -> tuple[int, str]:
 async def test_sco_12_a_stream_keeps_what_its_url_asks_for(url: str, endpoint: str, tools: list[str]) -> None:
     review = task("review", default_server_ids=["git"], tool_denylist=["push"])
     async with (
-        settled(world(), GIT, NOTES, tasks=(review,)) as house,
-        connected(house, url) as client,
+        settled(world(), GIT, NOTES, tasks=(review,)) as opened,
+        connected(opened, url) as client,
     ):
         server_info = await client.ask("initialize", INITIALIZE)
 
@@ -125,7 +125,7 @@ async def test_sco_12_a_stream_keeps_what_its_url_asks_for(url: str, endpoint: s
 
 @pytest.mark.requirement("004-11")
 async def test_calls_are_answered_on_the_stream_each_under_its_own_id() -> None:
-    async with settled(world(), GIT, NOTES) as house, connected(house, "/api/mcp") as client:
+    async with settled(world(), GIT, NOTES) as opened, connected(opened, "/api/mcp") as client:
         await client.tools()
         for request_id in (1, "1", 2):
             arguments = {"text": f"{request_id!r}\n"}
@@ -146,14 +146,14 @@ async def test_an_answer_with_line_ends_between_its_tokens_is_one_event() -> Non
 
     net = world()
     net["notes"].on_call = {"add": spread}
-    async with settled(net, NOTES) as house, connected(house, "/api/mcp") as client:
+    async with settled(net, NOTES) as opened, connected(opened, "/api/mcp") as client:
         answer = await client.ask("tools/call", {"name": "notes.add"})
 
         assert answer["result"]["note"] == "a\nb"
 
 
 async def test_initialize_narrows_the_stream_and_never_past_its_url() -> None:
-    async with settled(world(), GIT, NOTES) as house, connected(house, "/api/mcp?servers=git") as client:
+    async with settled(world(), GIT, NOTES) as opened, connected(opened, "/api/mcp?servers=git") as client:
         await client.ask("initialize", INITIALIZE | {"tools": ["git.log", "notes.add"]})
         narrow = await client.tools()
         await client.ask("initialize", INITIALIZE)
@@ -165,14 +165,14 @@ async def test_initialize_narrows_the_stream_and_never_past_its_url() -> None:
     ("asked", "version"), [("2025-11-25", "2025-11-25"), ("2025-03-26", "2025-03-26"), ("1999", "2025-11-25")]
 )
 async def test_every_revision_with_a_handshake_is_agreed_on(asked: str, version: str) -> None:
-    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+    async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
         server_info = await client.ask("initialize", {"protocolVersion": asked})
 
         assert server_info["result"]["protocolVersion"] == version
 
 
 async def test_the_stateless_revision_is_refused_so_that_a_client_goes_on_with_the_handshake() -> None:
-    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+    async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
         probed = await client.ask("server/discover", {"_meta": META})
         listed = await client.ask("tools/list", {"_meta": META})
 
@@ -182,7 +182,7 @@ async def test_the_stateless_revision_is_refused_so_that_a_client_goes_on_with_t
 
 
 async def test_unknown_methods_bad_params_and_pings_are_answered_on_the_stream() -> None:
-    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+    async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
         assert (await client.ask("no/such"))["error"]["code"] == -32601
         assert (await client.ask("initialize"))["error"]["code"] == -32602
         assert (await client.ask("tools/call", {"name": 5}))["error"]["code"] == -32602
@@ -209,7 +209,7 @@ async def test_unknown_methods_bad_params_and_pings_are_answered_on_the_stream()
 async def test_what_does_not_belong_on_a_stream_is_refused_by_the_post(
     body: bytes, headers: dict[str, str], status: int
 ) -> None:
-    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+    async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
         answer = await client.post(body, **headers)
 
         assert answer.status == status
@@ -222,18 +222,18 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 async def test_sco_13_and_15_a_stream_is_of_its_principal_only() -> None:
     async with (
-        settled(world(), GIT, keys=(key("ada", ADA), key("bob", BOB))) as house,
-        connected(house, "/api/mcp", ADA) as ada,
-        connected(house, "/api/mcp", BOB) as bob,
+        settled(world(), GIT, keys=(key("ada", ADA), key("bob", BOB))) as opened,
+        connected(opened, "/api/mcp", ADA) as ada,
+        connected(opened, "/api/mcp", BOB) as bob,
     ):
         own, bob.endpoint = bob.endpoint, ada.endpoint
         answer = await bob.post(PING)
         session = ada.endpoint.partition("sessionId=")[2]
         headers = JSON_HEADERS | credential(BOB) | {"mcp-session-id": session}
-        others = [await house.request(method, "/api/mcp", b"", headers) for method in ("DELETE", "GET")]
+        others = [await opened.request(method, "/api/mcp", b"", headers) for method in ("DELETE", "GET")]
 
         assert [one.status for one in (answer, *others)] == [404, 404, 404]
-        assert [(one.principal, one.code) for one in house.audited] == [("key:bob", "unknown_session")] * 3
+        assert [(one.principal, one.code) for one in opened.audited] == [("key:bob", "unknown_session")] * 3
         assert ada.stream.chunks.empty()
         assert (await ada.ask("ping"))["result"] == {}
         bob.endpoint = own
@@ -251,7 +251,7 @@ async def test_sco_13_and_15_a_stream_is_of_its_principal_only() -> None:
     ],
 )
 async def test_a_post_names_an_open_stream_and_nothing_else(change: Any, status: int) -> None:
-    async with settled(world(), GIT) as house, connected(house, "/api/mcp?tools=git.log") as client:
+    async with settled(world(), GIT) as opened, connected(opened, "/api/mcp?tools=git.log") as client:
         client.endpoint = change(client.endpoint)
         answer = await client.post(PING)
 
@@ -260,7 +260,7 @@ async def test_a_post_names_an_open_stream_and_nothing_else(change: Any, status:
 
 
 async def test_a_session_in_the_query_and_in_a_header_is_ambiguous() -> None:
-    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+    async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
         answer = await client.post(PING, **{"mcp-session-id": client.endpoint.partition("=")[2]})
 
         assert answer.status == 400
@@ -268,8 +268,8 @@ async def test_a_session_in_the_query_and_in_a_header_is_ambiguous() -> None:
 
 async def test_a_stream_that_is_elsewhere_or_over_is_named_as_the_reason() -> None:
     """As on another node, which knows the session by its signature and has no stream of it."""
-    async with settled(world(), GIT) as house, settled(world(), GIT) as other:
-        async with connected(house, "/api/mcp") as client:
+    async with settled(world(), GIT) as opened, settled(world(), GIT) as other:
+        async with connected(opened, "/api/mcp") as client:
             elsewhere = await SseClient(other, client.stream, client.endpoint).post(PING)
         over = await client.post(PING)
 
@@ -279,9 +279,9 @@ async def test_a_stream_that_is_elsewhere_or_over_is_named_as_the_reason() -> No
 
 
 async def test_a_session_of_streamable_http_takes_no_messages_by_query() -> None:
-    async with settled(world(), GIT) as house:
-        session = await house.session("/api/mcp")
-        answer = await house.post(f"/api/mcp?sessionId={session.headers['mcp-session-id']}", PING)
+    async with settled(world(), GIT) as opened:
+        session = await opened.session("/api/mcp")
+        answer = await opened.post(f"/api/mcp?sessionId={session.headers['mcp-session-id']}", PING)
 
         assert answer.status == 404
 
@@ -298,11 +298,11 @@ async def test_a_session_of_streamable_http_takes_no_messages_by_query() -> None
     ],
 )
 async def test_only_a_get_of_the_2024_transport_opens_one(headers: dict[str, str], status: int) -> None:
-    async with settled(world(), GIT) as house:
-        answer = await open_stream(house, "/api/mcp", **headers).whole()
+    async with settled(world(), GIT) as opened:
+        answer = await open_stream(opened, "/api/mcp", **headers).whole()
 
         assert answer.status == status
-        assert len(house.gateway.subscriptions) == 0
+        assert len(opened.gateway.subscriptions) == 0
 
 
 @pytest.mark.parametrize(
@@ -316,34 +316,34 @@ async def test_only_a_get_of_the_2024_transport_opens_one(headers: dict[str, str
 )
 async def test_a_url_that_is_refused_opens_no_stream(url: str, expected: tuple[int, str]) -> None:
     review = task("review", default_server_ids=["git"])
-    async with settled(world(), GIT, NOTES, tasks=(review,)) as house:
-        assert await refused(open_stream(house, url)) == expected
-        assert len(house.gateway.subscriptions) == 0
+    async with settled(world(), GIT, NOTES, tasks=(review,)) as opened:
+        assert await refused(open_stream(opened, url)) == expected
+        assert len(opened.gateway.subscriptions) == 0
 
 
 async def test_lod_9_a_stream_too_many_is_refused() -> None:
-    async with settled(world(), GIT, max_streams=1) as house, connected(house, "/api/mcp"):
-        assert await refused(open_stream(house, "/api/mcp")) == (503, "session_limit")
+    async with settled(world(), GIT, max_streams=1) as opened, connected(opened, "/api/mcp"):
+        assert await refused(open_stream(opened, "/api/mcp")) == (503, "session_limit")
 
 
 async def test_a_stream_tells_when_its_list_changes_and_keeps_quiet_otherwise() -> None:
     async with (
-        settled(world(), GIT, NOTES) as house,
-        connected(house, "/api/mcp?servers=git") as git,
-        connected(house, "/api/mcp?servers=notes") as notes,
+        settled(world(), GIT, NOTES) as opened,
+        connected(opened, "/api/mcp?servers=git") as git,
+        connected(opened, "/api/mcp?servers=notes") as notes,
     ):
         await git.tools()
         await notes.tools()
-        house.net["git"].announce_tools(definition("status"))
+        opened.net["git"].announce_tools(definition("status"))
 
         assert (await git.stream.event())["method"] == "notifications/tools/list_changed"
         assert notes.stream.chunks.empty()
 
 
 async def test_sco_21_a_revoked_tool_is_not_callable_on_an_open_stream() -> None:
-    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+    async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
         await client.tools()
-        house.apply(servers={"git": record("git", allowed_tools=("log",))})
+        opened.apply(servers={"git": record("git", allowed_tools=("log",))})
         await client.send("tools/call", {"name": "git.push", "arguments": {}})
         answer = await client.stream.event()
         if answer.get("method") == "notifications/tools/list_changed":
@@ -365,10 +365,10 @@ class Gate:
 
 
 @asynccontextmanager
-async def calling(house: House, gate: Gate, secret: str | None = None) -> AsyncIterator[SseClient]:
+async def calling(opened: McpWorld, gate: Gate, secret: str | None = None) -> AsyncIterator[SseClient]:
     """A client whose call is under way."""
-    house.net["git"].on_call = {"log": gate}
-    async with asyncio.timeout(60), connected(house, "/api/mcp", secret) as client:
+    opened.net["git"].on_call = {"log": gate}
+    async with asyncio.timeout(60), connected(opened, "/api/mcp", secret) as client:
         await client.send("tools/call", {"name": "git.log"}, request_id=7)
         await gate.reached.wait()
         yield client
@@ -376,7 +376,7 @@ async def calling(house: House, gate: Gate, secret: str | None = None) -> AsyncI
 
 async def test_a_call_is_taken_back_by_a_notification_and_gets_no_answer() -> None:
     gate = Gate()
-    async with settled(world(), GIT) as house, calling(house, gate) as client:
+    async with settled(world(), GIT) as opened, calling(opened, gate) as client:
         cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
         assert (await client.post(cancelled)).status == 202
 
@@ -384,23 +384,23 @@ async def test_a_call_is_taken_back_by_a_notification_and_gets_no_answer() -> No
             assert (await client.ask("ping"))["result"] == {}
         assert client.stream.chunks.empty()
         assert not client.stream.task.done()
-        assert house.net["git"].stopped_by == ["log"]
+        assert opened.net["git"].stopped_by == ["log"]
 
 
 async def test_a_client_that_leaves_takes_its_calls_back_and_leaves_nothing() -> None:
     gate = Gate()
-    async with settled(world(), GIT) as house, calling(house, gate) as client:
+    async with settled(world(), GIT) as opened, calling(opened, gate) as client:
         await client.stream.leave()
 
-        assert house.net["git"].stopped_by == ["log"]
-        assert len(house.gateway.subscriptions) == 0
+        assert opened.net["git"].stopped_by == ["log"]
+        assert len(opened.gateway.subscriptions) == 0
         assert (await client.post(PING)).status == 404
 
 
 async def test_shu_3_a_closing_door_answers_what_is_under_way_and_takes_no_more() -> None:
     gate = Gate()
-    async with settled(world(), GIT) as house, calling(house, gate) as client:
-        house.door.close()
+    async with settled(world(), GIT) as opened, calling(opened, gate) as client:
+        opened.door.close()
         await asyncio.sleep(0)
         late = await client.post(PING)
         gate.may_answer.set()
@@ -413,11 +413,11 @@ async def test_shu_3_a_closing_door_answers_what_is_under_way_and_takes_no_more(
 async def test_a_stream_ends_with_its_key_and_another_s_goes_on() -> None:
     ada, bob = key("ada", ADA), key("bob", BOB)
     async with (
-        settled(world(), GIT, keys=(ada, bob)) as house,
-        connected(house, "/api/mcp", ADA) as adas,
-        connected(house, "/api/mcp", BOB) as bobs,
+        settled(world(), GIT, keys=(ada, bob)) as opened,
+        connected(opened, "/api/mcp", ADA) as adas,
+        connected(opened, "/api/mcp", BOB) as bobs,
     ):
-        house.apply(keys={"bob": bob})
+        opened.apply(keys={"bob": bob})
         async with asyncio.timeout(60):
             await adas.stream.task
 
@@ -426,8 +426,8 @@ async def test_a_stream_ends_with_its_key_and_another_s_goes_on() -> None:
 
 
 async def test_a_stream_outlives_a_change_of_the_key_that_sessions_are_signed_with() -> None:
-    async with settled(world(), GIT) as house, connected(house, "/api/mcp?tools=git.log") as client:
-        house.sessions.use_key(b"n" * 32)
+    async with settled(world(), GIT) as opened, connected(opened, "/api/mcp?tools=git.log") as client:
+        opened.sessions.use_key(b"n" * 32)
 
         assert await client.tools() == ["git.log"]
 
@@ -435,8 +435,8 @@ async def test_a_stream_outlives_a_change_of_the_key_that_sessions_are_signed_wi
 async def test_a_stream_takes_so_many_requests_at_once() -> None:
     gate = Gate()
     async with (
-        settled(world(), GIT, session_limits=SessionLimits(max_unanswered=1)) as house,
-        calling(house, gate) as client,
+        settled(world(), GIT, session_limits=SessionLimits(max_unanswered=1)) as opened,
+        calling(opened, gate) as client,
     ):
         full = await client.post(PING)
         assert (await client.post({"jsonrpc": "2.0", "method": "notifications/x"})).status == 202
@@ -453,7 +453,7 @@ async def test_a_bug_in_one_request_is_its_own_answer(
     def fail(*_: object) -> None:
         raise RuntimeError("on purpose")
 
-    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+    async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
         with monkeypatch.context() as broken:
             broken.setattr(sse, "_check_stateful", fail)
             answer = await client.ask("ping")

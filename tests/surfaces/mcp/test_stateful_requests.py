@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.surfaces.mcp.house import House, LegacyClient, open_house
+from tests.surfaces.mcp.mcp_world import LegacyClient, McpWorld, open_mcp_world
 from tests.surfaces.mcp.test_sse import INITIALIZE, connected, settled
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.surfaces.mcp.session import SessionLimits
@@ -51,8 +51,8 @@ def outcome_before(message: Any) -> Any:
 
 
 async def test_a_server_asks_the_client_of_a_call_and_gets_its_answer() -> None:
-    async with open_house(net_of(elicit), ONE) as house:
-        session = await house.session("/api/mcp", capabilities=CAN)
+    async with open_mcp_world(net_of(elicit), ONE) as world:
+        session = await world.session("/api/mcp", capabilities=CAN)
         call = begin(session)
         asked = await call.event()
         answered = await session.reply(asked["id"], result={"action": "accept", "content": {"n": 3}})
@@ -65,8 +65,8 @@ async def test_a_server_asks_the_client_of_a_call_and_gets_its_answer() -> None:
 
 
 async def test_a_stream_on_which_the_client_is_asked_is_kept_alive() -> None:
-    async with open_house(net_of(elicit), ONE, session_limits=SessionLimits(keepalive_s=0.001)) as house:
-        session = await house.session("/api/mcp", capabilities=CAN)
+    async with open_mcp_world(net_of(elicit), ONE, session_limits=SessionLimits(keepalive_s=0.001)) as world:
+        session = await world.session("/api/mcp", capabilities=CAN)
         call = begin(session)
         asked = await call.event()
         async with asyncio.timeout(60):
@@ -77,8 +77,8 @@ async def test_a_stream_on_which_the_client_is_asked_is_kept_alive() -> None:
 
 
 async def test_an_error_of_the_client_goes_to_the_server_as_it_came() -> None:
-    async with open_house(net_of(elicit), ONE) as house:
-        session = await house.session("/api/mcp", capabilities=CAN)
+    async with open_mcp_world(net_of(elicit), ONE) as world:
+        session = await world.session("/api/mcp", capabilities=CAN)
         call = begin(session)
         error = {"code": -1, "message": "user rejected", "data": {"why": "é"}}
         await session.reply((await call.event())["id"], error=error)
@@ -87,7 +87,7 @@ async def test_an_error_of_the_client_goes_to_the_server_as_it_came() -> None:
 
 
 async def test_the_transport_of_2024_asks_on_its_one_stream() -> None:
-    async with settled(net_of(elicit), ONE) as house, connected(house, "/api/mcp") as client:
+    async with settled(net_of(elicit), ONE) as world, connected(world, "/api/mcp") as client:
         await client.ask("initialize", INITIALIZE | {"capabilities": CAN})
         asked = await client.ask("tools/call", {"name": "one.act"})
         answer = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}
@@ -125,8 +125,8 @@ async def test_a_client_is_asked_only_what_it_can_answer(
         reply = await client.ask(method, json.dumps(params).encode())
         return RpcResponse(result=text_result((reply.result or reply.error or b"").decode()))
 
-    async with open_house(net_of(ask), ONE) as house:
-        session = await house.session("/api/mcp", capabilities=capabilities)
+    async with open_mcp_world(net_of(ask), ONE) as world:
+        session = await world.session("/api/mcp", capabilities=capabilities)
         call = begin(session)
         if is_asked:
             await session.reply((await call.event())["id"], result={"ok": True})
@@ -142,17 +142,17 @@ async def test_a_client_without_event_streams_gets_no_notifications_and_no_reque
         assert (client.capabilities, client.log_level) == (b"{}", "")
         return await elicit(client)
 
-    async with open_house(net_of(tell_and_ask), ONE) as house:
-        session = await house.session("/api/mcp", capabilities=CAN)
+    async with open_mcp_world(net_of(tell_and_ask), ONE) as world:
+        session = await world.session("/api/mcp", capabilities=CAN)
         answer = await begin(session, accept="application/json").whole()
 
         assert outcome_before(answer.json)["code"] == -32601
 
 
 async def test_fuz_9_what_answers_nothing_that_was_asked_has_no_effect() -> None:
-    async with open_house(net_of(elicit), ONE) as house:
-        asked_one = await house.session("/api/mcp", capabilities=CAN)
-        other = await house.session("/api/mcp", capabilities=CAN)
+    async with open_mcp_world(net_of(elicit), ONE) as world:
+        asked_one = await world.session("/api/mcp", capabilities=CAN)
+        other = await world.session("/api/mcp", capabilities=CAN)
         call = begin(asked_one)
         ask_id = (await call.event())["id"]
 
@@ -160,7 +160,7 @@ async def test_fuz_9_what_answers_nothing_that_was_asked_has_no_effect() -> None
         assert (await asked_one.reply("mine", result={})).status == 400
         assert (await other.reply(ask_id, result={})).status == 202
         assert (await asked_one.reply(ask_id[:-1], result={})).status == 202
-        assert (await house.post("/api/mcp", {"jsonrpc": "2.0", "id": ask_id, "result": {}})).status == 400
+        assert (await world.post("/api/mcp", {"jsonrpc": "2.0", "id": ask_id, "result": {}})).status == 400
         assert not call.task.done()
         await asked_one.reply(ask_id, result={"it": "is"})
         assert outcome_before(await call.event()) == {"it": "is"}
@@ -176,8 +176,8 @@ async def test_a_question_that_is_given_up_is_taken_back() -> None:
             return RpcResponse(result=text_result("{}"))
         raise AssertionError
 
-    async with open_house(net_of(give_up), ONE) as house:
-        session = await house.session("/api/mcp", capabilities=CAN)
+    async with open_mcp_world(net_of(give_up), ONE) as world:
+        session = await world.session("/api/mcp", capabilities=CAN)
         call = begin(session)
         asked, taken_back = await call.event(), await call.event()
 
@@ -188,8 +188,8 @@ async def test_a_question_that_is_given_up_is_taken_back() -> None:
 
 @pytest.mark.parametrize("way", ["cancelled", "left", "ended"])
 async def test_a_question_ends_with_its_request(way: str) -> None:
-    async with open_house(net_of(elicit), ONE) as house:
-        session = await house.session("/api/mcp", capabilities=CAN)
+    async with open_mcp_world(net_of(elicit), ONE) as world:
+        session = await world.session("/api/mcp", capabilities=CAN)
         call = begin(session)
         ask_id = (await call.event())["id"]
         if way == "cancelled":
@@ -201,13 +201,15 @@ async def test_a_question_ends_with_its_request(way: str) -> None:
         async with asyncio.timeout(60):
             await asyncio.gather(call.task, return_exceptions=True)
 
-        assert house.net["one"].stopped_by == ["act"]
+        assert world.net["one"].stopped_by == ["act"]
         assert (await session.reply(ask_id, result={})).status == (404 if way == "ended" else 202)
 
 
 async def test_a_client_that_has_too_much_to_answer_is_asked_no_more() -> None:
-    async with open_house(net_of(elicit), ONE, session_limits=SessionLimits(max_client_requests=1)) as house:
-        session = await house.session("/api/mcp", capabilities=CAN)
+    async with open_mcp_world(
+        net_of(elicit), ONE, session_limits=SessionLimits(max_client_requests=1)
+    ) as world:
+        session = await world.session("/api/mcp", capabilities=CAN)
         first = begin(session)
         ask_id = (await first.event())["id"]
         second = await session.send("tools/call", {"name": "one.act"}, request_id=2)
@@ -218,8 +220,8 @@ async def test_a_client_that_has_too_much_to_answer_is_asked_no_more() -> None:
 
 
 async def test_a_client_that_reads_nothing_is_not_waited_for() -> None:
-    async with open_house(net_of(elicit), ONE) as house:
-        session = await house.session("/api/mcp", capabilities=CAN)
+    async with open_mcp_world(net_of(elicit), ONE) as world:
+        session = await world.session("/api/mcp", capabilities=CAN)
         call = begin(session)
         call.say = lambda _message: False
 
@@ -238,8 +240,8 @@ async def test_progress_comes_ahead_of_the_answer() -> None:
             client.notify("notifications/progress", b'{"progressToken":"t","progress":%d}' % done)
         return RpcResponse(result=text_result("{}"))
 
-    async with open_house(net_of(work), ONE) as house:
-        call = begin(await house.session("/api/mcp"))
+    async with open_mcp_world(net_of(work), ONE) as world:
+        call = begin(await world.session("/api/mcp"))
         received = [await call.event() for _ in range(3)]
 
         assert [one.get("method") for one in received] == ["notifications/progress"] * 2 + [None]
@@ -263,8 +265,8 @@ async def test_log_messages_come_from_the_level_that_the_session_set(
             client.notify("notifications/message", msgspec.json.encode({"level": one, "data": "x"}))
         return RpcResponse(result=text_result("{}"))
 
-    async with open_house(net_of(talk), ONE) as house:
-        session = await house.session("/api/mcp")
+    async with open_mcp_world(net_of(talk), ONE) as world:
+        session = await world.session("/api/mcp")
         if level:
             assert (await session.send("logging/setLevel", {"level": level})).json["result"] == {}
         call = begin(session)
@@ -272,13 +274,13 @@ async def test_log_messages_come_from_the_level_that_the_session_set(
 
         assert levels == received
         assert (await call.event())["id"] == "mine"
-        assert [one.client and one.client.log_level for one in house.net["one"].calls] == [level or "info"]
+        assert [one.client and one.client.log_level for one in world.net["one"].calls] == [level or "info"]
 
 
 @pytest.mark.parametrize("level", ["loud", "INFO", "", None, 5])
 async def test_a_level_that_is_none_is_refused(level: Any) -> None:
-    async with open_house(net_of(elicit), ONE) as house:
-        session = await house.session("/api/mcp")
+    async with open_mcp_world(net_of(elicit), ONE) as world:
+        session = await world.session("/api/mcp")
 
         assert (await session.send("logging/setLevel", {"level": level})).code == -32602
 
@@ -304,26 +306,26 @@ def asking_net(rounds: int) -> MemoryNet:
     return net
 
 
-async def answer_all(house: House, session: LegacyClient, call: Any) -> Any:
+async def answer_all(world: McpWorld, session: LegacyClient, call: Any) -> Any:
     """Answer whatever is asked until the call ends; how it ended."""
     while True:
         message = await call.event()
         if "method" not in message:
             return message
-        await session.reply(message["id"], result={"answers": message["method"], "round": calls(house)})
+        await session.reply(message["id"], result={"answers": message["method"], "round": calls(world)})
 
 
-def calls(house: House) -> int:
-    return len(house.net["one"].calls)
+def calls(world: McpWorld) -> int:
+    return len(world.net["one"].calls)
 
 
 async def test_a_legacy_client_is_taken_through_the_questions_of_a_modern_server() -> None:
-    async with open_house(asking_net(2), ONE) as house:
-        session = await house.session("/api/mcp", capabilities=CAN)
+    async with open_mcp_world(asking_net(2), ONE) as world:
+        session = await world.session("/api/mcp", capabilities=CAN)
         call = session.begin("tools/call", {"name": "one.act", "arguments": {"n": 1}}, request_id="mine")
-        ended = await answer_all(house, session, call)
+        ended = await answer_all(world, session, call)
 
-        seen = [one.params for one in house.net["one"].calls]
+        seen = [one.params for one in world.net["one"].calls]
         assert outcome_before(ended) == {}
         assert [(one["name"], one["arguments"]) for one in seen] == [("act", {"n": 1})] * 3
         assert [one.get("requestState") for one in seen] == [None, "state-1", "state-2"]
@@ -337,34 +339,34 @@ async def test_a_legacy_client_is_taken_through_the_questions_of_a_modern_server
                 for number in (1, 2)
             ),
         ]
-        assert [one.outcome for one in house.audited] == ["ok"] * 3
+        assert [one.outcome for one in world.audited] == ["ok"] * 3
 
 
 async def test_ups_13_a_server_that_asks_for_ever_gets_an_error_after_ten_rounds() -> None:
-    async with open_house(asking_net(1_000), ONE) as house:
-        session = await house.session("/api/mcp", capabilities=CAN)
-        ended = await answer_all(house, session, begin(session))
+    async with open_mcp_world(asking_net(1_000), ONE) as world:
+        session = await world.session("/api/mcp", capabilities=CAN)
+        ended = await answer_all(world, session, begin(session))
 
         assert ended["result"]["isError"] is True
         assert "more than 10 times" in ended["result"]["content"][0]["text"]
-        assert calls(house) == 11
+        assert calls(world) == 11
 
 
 async def test_a_client_that_cannot_answer_gets_a_failed_call() -> None:
-    async with open_house(asking_net(1), ONE) as house:
-        session = await house.session("/api/mcp")
+    async with open_mcp_world(asking_net(1), ONE) as world:
+        session = await world.session("/api/mcp")
         result = (await session.call("one.act")).json["result"]
 
         assert result["content"][0]["text"].startswith("mcp_input_not_given: ")
-        assert calls(house) == 1
+        assert calls(world) == 1
 
 
 async def test_a_legacy_client_cannot_put_words_into_a_modern_servers_mouth() -> None:
     """`requestState` is sealed for the caller it was made for; the handshake era has no seal to check."""
-    async with open_house(asking_net(0), ONE) as house:
-        session = await house.session("/api/mcp", capabilities=CAN)
+    async with open_mcp_world(asking_net(0), ONE) as world:
+        session = await world.session("/api/mcp", capabilities=CAN)
         await session.send(
             "tools/call", {"name": "one.act", "requestState": "stolen", "inputResponses": {"form": {}}}
         )
 
-        assert house.net["one"].calls[0].params.keys() == {"name"}
+        assert world.net["one"].calls[0].params.keys() == {"name"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import House, Stream, key, open_house
+from tests.surfaces.mcp.mcp_world import McpWorld, Stream, key, open_mcp_world
 from tests.surfaces.mcp.test_endpoint import ADA, BOB, GIT, NOTES, modern_tools, world
 from tests.upstream.memory_link import definition
 from toolgate.upstream.connection.contract import RpcResponse
@@ -15,38 +15,38 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("changed", ["session", "listen"])
 async def test_only_clients_whose_list_changed_are_notified(changed: str) -> None:
-    async with open_house(world(), GIT, NOTES) as house:
+    async with open_mcp_world(world(), GIT, NOTES) as served:
         streams = []
         for url in ("/api/mcp?servers=git", "/api/mcp?servers=notes"):
             if changed == "session":
-                session = await house.session(url)
+                session = await served.session(url)
                 await session.tools()
                 streams.append(session.stream())
             else:
-                await modern_tools(house, url)
+                await modern_tools(served, url)
                 wanted = {"notifications": {"toolsListChanged": True}}
-                streams.append(house.open_modern(url, "subscriptions/listen", wanted))
+                streams.append(served.open_modern(url, "subscriptions/listen", wanted))
                 assert (await streams[-1].event())["method"] == "notifications/subscriptions/acknowledged"
             assert await streams[-1].status == 200
         git, notes = streams
         while not notes.chunks.empty():
             notes.chunks.get_nowait()
-        house.net["git"].announce_tools(definition("status"))
+        served.net["git"].announce_tools(definition("status"))
 
         assert (await git.event())["method"] == "notifications/tools/list_changed"
         assert notes.chunks.empty()
         for stream in streams:
             await stream.leave()
-        assert len(house.gateway.subscriptions) == 0
+        assert len(served.gateway.subscriptions) == 0
 
 
 async def test_shu_3_a_closing_door_ends_streams_with_their_last_word() -> None:
-    async with open_house(world(), GIT) as house:
-        listen = house.open_modern(
+    async with open_mcp_world(world(), GIT) as served:
+        listen = served.open_modern(
             "/api/mcp", "subscriptions/listen", {"notifications": {"toolsListChanged": True}}
         )
         acknowledged = await listen.event()
-        house.door.close()
+        served.door.close()
 
         ended = await listen.event()
         assert acknowledged["params"]["notifications"] == {"toolsListChanged": True}
@@ -55,13 +55,13 @@ async def test_shu_3_a_closing_door_ends_streams_with_their_last_word() -> None:
         await listen.task
 
 
-async def opened(house: House, era: str, secret: str) -> Stream:
+async def opened(served: McpWorld, era: str, secret: str) -> Stream:
     """A stream that has begun."""
     if era == "legacy":
-        stream = (await house.session("/api/mcp", key=secret)).stream()
+        stream = (await served.session("/api/mcp", key=secret)).stream()
     else:
         wanted = {"notifications": {"toolsListChanged": True}}
-        stream = house.open_modern("/api/mcp", "subscriptions/listen", wanted, key=secret)
+        stream = served.open_modern("/api/mcp", "subscriptions/listen", wanted, key=secret)
         assert (await stream.event())["method"] == "notifications/subscriptions/acknowledged"
     assert await stream.status == 200
     return stream
@@ -91,13 +91,13 @@ LAST_WORDS = {"legacy": [], "modern": ['data: {"jsonrpc":"2.0","id":1,"result":'
 )
 async def test_a_stream_ends_with_the_key_it_was_opened_with(era: str, changes: dict[str, Any]) -> None:
     ada, bob = key("ada", ADA), key("bob", BOB)
-    async with open_house(world(), GIT, keys=(ada, bob)) as house:
-        adas, bobs = await opened(house, era, ADA), await opened(house, era, BOB)
-        house.apply(keys={"bob": bob, **changes})
+    async with open_mcp_world(world(), GIT, keys=(ada, bob)) as served:
+        adas, bobs = await opened(served, era, ADA), await opened(served, era, BOB)
+        served.apply(keys={"bob": bob, **changes})
 
         assert await last_words(adas) == LAST_WORDS[era]
         assert not bobs.task.done()
-        assert len(house.gateway.subscriptions) == 1
+        assert len(served.gateway.subscriptions) == 1
         await bobs.leave()
 
 
@@ -111,11 +111,11 @@ async def test_a_call_in_flight_outlives_its_key_and_the_next_one_does_not() -> 
 
     net = world()
     net["git"].on_call = {"log": answer_later}
-    async with open_house(net, GIT, keys=(key("ada", ADA),)) as house, asyncio.timeout(60):
-        session = await house.session("/api/mcp", key=ADA)
+    async with open_mcp_world(net, GIT, keys=(key("ada", ADA),)) as served, asyncio.timeout(60):
+        session = await served.session("/api/mcp", key=ADA)
         call = asyncio.ensure_future(session.call("git.log"))
         await reached.wait()
-        house.apply(keys={})
+        served.apply(keys={})
         refused = await session.call("git.log")
         may_answer.set()
 
@@ -125,8 +125,8 @@ async def test_a_call_in_flight_outlives_its_key_and_the_next_one_does_not() -> 
 
 async def test_a_session_has_one_stream_and_a_newer_one_takes_over() -> None:
     """The older may be broken without the node having noticed."""
-    async with open_house(world(), GIT) as house:
-        session = await house.session("/api/mcp")
+    async with open_mcp_world(world(), GIT) as served:
+        session = await served.session("/api/mcp")
         await session.tools()
         older = session.stream()
         assert await older.status == 200
@@ -135,17 +135,17 @@ async def test_a_session_has_one_stream_and_a_newer_one_takes_over() -> None:
 
         assert await newer.status == 200
         await older.whole()
-        house.net["git"].announce_tools(definition("status"))
+        served.net["git"].announce_tools(definition("status"))
         assert (await newer.event())["method"] == "notifications/tools/list_changed"
-        assert len(house.gateway.subscriptions) == 1
+        assert len(served.gateway.subscriptions) == 1
         await newer.leave()
 
 
 async def test_lod_9_one_stream_too_many_is_refused() -> None:
-    async with open_house(world(), GIT, max_streams=1) as house:
-        first = (await house.session("/api/mcp")).stream()
+    async with open_mcp_world(world(), GIT, max_streams=1) as served:
+        first = (await served.session("/api/mcp")).stream()
         assert await first.status == 200
-        second = (await house.session("/api/mcp")).stream()
+        second = (await served.session("/api/mcp")).stream()
 
         assert await second.status == 503
         await first.leave()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import eventually_async
-from tests.surfaces.mcp.house import House, LegacyClient, Stream, open_house
+from tests.surfaces.mcp.mcp_world import LegacyClient, McpWorld, Stream, open_mcp_world
 from tests.surfaces.mcp.test_endpoint import GIT, NOTES, world
 from tests.surfaces.mcp.test_sse import settled
 from tests.upstream.memory_link import definition, record
@@ -30,46 +30,46 @@ async def opened(session: LegacyClient, **headers: str) -> Stream:
     return stream
 
 
-async def quiet(house: House, stream: Stream) -> bool:
+async def quiet(served: McpWorld, stream: Stream) -> bool:
     """Whether nothing is said on a stream but what changes from now on."""
     for _ in range(50):  # turns of the loop: any caller that has something to say says it
         await asyncio.sleep(0)
     if not stream.chunks.empty():
         return False
-    house.net["git"].announce_tools(definition("marked"))
+    served.net["git"].announce_tools(definition("marked"))
     await stream.event()
     return stream.chunks.empty()
 
 
-def carried_over(session: LegacyClient, house: House) -> LegacyClient:
+def carried_over(session: LegacyClient, served: McpWorld) -> LegacyClient:
     """The same client, at another node or after a restart."""
-    return LegacyClient(house, session.url, session.headers)
+    return LegacyClient(served, session.url, session.headers)
 
 
 async def test_a_stream_that_missed_nothing_gets_nothing() -> None:
-    async with settled(world(), GIT) as house:
-        session = await house.session("/api/mcp")
+    async with settled(world(), GIT) as served:
+        session = await served.session("/api/mcp")
         first = await opened(session)
         await first.leave()
         second = await opened(session, **{"last-event-id": first.last_event_id})
 
-        assert await quiet(house, second)
+        assert await quiet(served, second)
         await second.leave()
 
 
 async def test_a_resumed_stream_gets_at_once_what_it_missed() -> None:
-    async with settled(world(), GIT, NOTES) as house:
-        session = await house.session("/api/mcp")
+    async with settled(world(), GIT, NOTES) as served:
+        session = await served.session("/api/mcp")
         first = await opened(session)
         await first.leave()
-        house.apply(servers={"git": GIT})
+        served.apply(servers={"git": GIT})
         second = await opened(session, **{"last-event-id": first.last_event_id})
 
         assert (await second.event())["method"] == TOOLS_CHANGED
         assert second.last_event_id not in {"", first.last_event_id}
         await second.leave()
         third = await opened(session, **{"last-event-id": second.last_event_id})
-        assert await quiet(house, third)
+        assert await quiet(served, third)
         await third.leave()
 
 
@@ -77,8 +77,8 @@ async def test_a_resumed_stream_gets_at_once_what_it_missed() -> None:
 async def test_rep_1_another_node_tells_what_was_missed_also_before_it_knows_its_servers(
     tools: list[str],
 ) -> None:
-    async with settled(world(), GIT) as house:
-        session = await house.session("/api/mcp")
+    async with settled(world(), GIT) as served:
+        session = await served.session("/api/mcp")
         first = await opened(session)
         await first.leave()
     may_start = asyncio.Event()
@@ -89,7 +89,7 @@ async def test_rep_1_another_node_tells_what_was_missed_also_before_it_knows_its
     net = world()
     net["git"].tools = [definition(name) for name in tools]
     net["git"].on_start = start
-    async with open_house(net, GIT) as restarted:
+    async with open_mcp_world(net, GIT) as restarted:
         again = carried_over(session, restarted)
         second = await opened(again, **{"last-event-id": first.last_event_id})
         assert second.chunks.empty()
@@ -104,8 +104,8 @@ async def test_rep_1_another_node_tells_what_was_missed_also_before_it_knows_its
 
 @pytest.mark.parametrize("event_id", ["", "5", "é", "A" * 32 + "=", "A" * 33, "x" * 5_000, "-" * 32])
 async def test_an_id_that_is_none_of_ours_means_that_nothing_was_seen(event_id: str) -> None:
-    async with settled(world(), GIT) as house:
-        stream = await opened(await house.session("/api/mcp"), **{"last-event-id": event_id})
+    async with settled(world(), GIT) as served:
+        stream = await opened(await served.session("/api/mcp"), **{"last-event-id": event_id})
         notified = {(await stream.event())["method"] for _ in range(3)}
 
         assert notified == {
@@ -118,8 +118,8 @@ async def test_an_id_that_is_none_of_ours_means_that_nothing_was_seen(event_id: 
 async def test_only_clients_that_know_of_it_get_an_event_that_says_nothing(
     version: str, is_primed: bool
 ) -> None:
-    async with settled(world(), GIT) as house:
-        stream = await opened(await house.session("/api/mcp", protocolVersion=version))
+    async with settled(world(), GIT) as served:
+        stream = await opened(await served.session("/api/mcp", protocolVersion=version))
 
         assert bool(stream.last_event_id) == is_primed
         await stream.leave()
@@ -127,10 +127,10 @@ async def test_only_clients_that_know_of_it_get_an_event_that_says_nothing(
 
 async def test_a_session_that_ends_ends_its_stream_and_what_servers_keep_for_it() -> None:
     own = record("own", allowed_tools=("*",), sharing="per_session")
-    async with settled(world(), GIT, own) as house:
-        links = house.net["own"].links
+    async with settled(world(), GIT, own) as served:
+        links = served.net["own"].links
         shared = len(links)
-        session = await house.session("/api/mcp")
+        session = await served.session("/api/mcp")
         stream = await opened(session)
         await session.call("own.echo")
         assert len(links) == shared + 1
@@ -138,7 +138,7 @@ async def test_a_session_that_ends_ends_its_stream_and_what_servers_keep_for_it(
         await stream.whole()
         await eventually_async(lambda: len(links) == shared)
 
-        assert len(house.gateway.subscriptions) == 0
+        assert len(served.gateway.subscriptions) == 0
 
 
 def test_an_id_holds_the_picture_it_was_made_of() -> None:

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import key, task
-from tests.surfaces.openai.chat_house import (
+from tests.surfaces.mcp.mcp_world import key, task
+from tests.surfaces.openai.chat_world import (
     asking,
     error_in,
-    open_chat_house,
+    open_chat_world,
     results,
     stage,
     upstream,
@@ -34,19 +34,19 @@ async def test_a_tool_outside_of_the_scope_is_denied_audited_and_like_one_that_d
     )
     async with (
         scripted_model(batch, text("done"), strict=True) as model,
-        open_chat_house(
+        open_chat_world(
             net,
             record("one", allowed_tools=("*",)),
             tasks=(task("ops", default_server_ids=["one"], tool_denylist=["delete"]),),
             upstreams=(upstream(model.url),),
-        ) as house,
+        ) as world,
     ):
-        await house.post(asking(toolgate={"mcp": {}}), url="/t/ops/v1/chat/completions")
+        await world.post(asking(toolgate={"mcp": {}}), url="/t/ops/v1/chat/completions")
 
-        assert not house.net.servers["one"].calls
+        assert not world.net.servers["one"].calls
         audited = [
             (one.tool, one.outcome, one.code, one.layer, one.rule[:16], one.task_id)
-            for one in house.house.audited
+            for one in world.world.audited
         ]
     assert model.requests[0].tool_names == [ECHO]
     assert audited == [
@@ -62,26 +62,26 @@ async def test_a_tool_outside_of_the_scope_is_denied_audited_and_like_one_that_d
 async def test_chats_do_not_list_the_tools_of_a_server_again() -> None:
     async with (
         scripted_model(calls((ECHO, "{}")), text("done"), calls((ECHO, "{}")), text("done")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
         for _ in range(2):
-            await house.chat()
+            await world.chat()
 
-        assert house.net.servers["one"].lists == ["tools/list"]
+        assert world.net.servers["one"].lists == ["tools/list"]
     assert [ask.tool_names for ask in model.requests] == [[ECHO]] * 4
 
 
 async def test_nothing_of_the_gateway_goes_to_the_models_server() -> None:
     async with (
         scripted_model(calls((ECHO, "{}")), text("done"), strict=True) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(),
             record("one", allowed_tools=("*",)),
             keys=(key("agent", SECRET),),
             tasks=(task("ops", default_server_ids=["one"]),),
             upstreams=(upstream(model.url),),
             trusts_local=False,
-        ) as house,
+        ) as world,
     ):
         body = asking(
             model="main/gpt-x",
@@ -89,7 +89,7 @@ async def test_nothing_of_the_gateway_goes_to_the_models_server() -> None:
             metadata={"mcp.server_ids": '["one"]', "toolgate.progress": "true", "mine": "1"},
             unknown={"kept": [1.0, 2]},
         )
-        answer = await house.post(body, authorization=f"Bearer {SECRET}", x_toolgate_task="ops")
+        answer = await world.post(body, authorization=f"Bearer {SECRET}", x_toolgate_task="ops")
 
     assert answer.status == 200
     for ask in model.requests:
@@ -107,16 +107,16 @@ async def test_nothing_of_the_gateway_goes_to_the_models_server() -> None:
 async def test_an_empty_scope_continues_without_tools_and_says_so() -> None:
     async with (
         scripted_model(text("hello"), strict=True) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(),
             record("one", allowed_tools=("*",)),
             tasks=(task("ops", default_server_ids=["one"], tool_allowlist=[]),),
             upstreams=(upstream(model.url),),
-        ) as house,
+        ) as world,
     ):
-        answer = await house.post(asking(toolgate={"mcp": {}}), url="/t/ops/v1/chat/completions")
+        answer = await world.post(asking(toolgate={"mcp": {}}), url="/t/ops/v1/chat/completions")
 
-        assert house.house.gateway.metrics.empty_scopes == 1
+        assert world.world.gateway.metrics.empty_scopes == 1
     assert answer.json["choices"][0]["message"]["content"] == "hello"
     assert answer.json["toolgate"]["warnings"]
     assert "tools" not in model.requests[0].body
@@ -130,25 +130,25 @@ async def test_too_many_tools_are_refused_or_found() -> None:
             text("done"),
             strict=True,
         ) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(), upstreams=(upstream(model.url),), limits=ScopeLimits(max_tools=0)
-        ) as house,
+        ) as world,
     ):
-        await house.chat()
+        await world.chat()
 
-        assert [one.params["arguments"] for one in house.net.servers["one"].calls] == [{"n": 1}]
+        assert [one.params["arguments"] for one in world.net.servers["one"].calls] == [{"n": 1}]
     assert model.requests[0].tool_names == ["call_tool", "describe_tool", "search_tools"]
     assert "one.echo" in results(model.requests[1])["a"]
 
     async with (
         scripted_model(text("never")) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(),
             upstreams=(upstream(model.url),),
             limits=ScopeLimits(max_tools=0, on_too_many="refuse"),
-        ) as house,
+        ) as world,
     ):
-        refused = await house.post(asking())
+        refused = await world.post(asking())
 
     assert (refused.status, refused.json["error"]["code"]) == (422, "too_many_tools")
     assert not model.requests
@@ -158,17 +158,17 @@ async def test_the_rights_of_the_moment_decide_on_every_call() -> None:
     """A tool that was offered, and is taken from the caller while the model thinks, is not run."""
     async with (
         scripted_model(calls((ECHO, "{}", "a")), calls((ECHO, '{"n": 2}', "b")), text("done")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
 
         async def close_down(_params: Any) -> RpcResponse:
-            house.house.apply(servers={"one": record("one", allowed_tools=())})
+            world.world.apply(servers={"one": record("one", allowed_tools=())})
             return RpcResponse(result=text_result("last"))
 
-        house.net.servers["one"].on_call = {"echo": close_down}
-        await house.chat()
+        world.net.servers["one"].on_call = {"echo": close_down}
+        await world.chat()
 
-        assert house.called == ["one.echo ok", ".one.echo denied"]
+        assert world.called == ["one.echo ok", ".one.echo denied"]
     assert error_in(model.requests[2], "b")["code"] == "unknown_tool"
 
 
@@ -176,16 +176,16 @@ async def test_the_rights_of_the_moment_decide_on_every_call() -> None:
 async def test_an_upstream_that_is_switched_off_meanwhile_is_asked_no_more(is_removed: bool) -> None:
     async with (
         scripted_model(calls((ECHO, "{}", "a")), text("done")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
         left = {} if is_removed else {"main": upstream(model.url, enabled=False)}
 
         async def switch_off(_params: Any) -> RpcResponse:
-            house.house.apply(chat_upstreams=left)
+            world.world.apply(chat_upstreams=left)
             return RpcResponse(result=text_result("last"))
 
-        house.net.servers["one"].on_call = {"echo": switch_off}
-        answer = await house.post(asking())
+        world.net.servers["one"].on_call = {"echo": switch_off}
+        answer = await world.post(asking())
 
     assert (answer.status, answer.json["error"]["code"]) == (502, "model_unavailable")
     assert len(model.requests) == 1
@@ -203,11 +203,11 @@ async def test_the_callers_own_wins_over_a_tool_of_its_name_and_that_is_reported
     """CHT-8"""
     async with (
         scripted_model(calls((ECHO, "{}", "a"), ("mcp.one.echo", "{}", "b")), strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.chat(tools=[own])
+        answer = await world.chat(tools=[own])
 
-        assert not house.net.servers["one"].calls
+        assert not world.net.servers["one"].calls
     assert model.requests[0].body["tools"] == [own]
     assert [one["function"]["name"] for one in answer["choices"][0]["message"]["tool_calls"]] == [ECHO]
     assert answer["toolgate"] == {"shadowed": [ECHO]}
@@ -218,15 +218,15 @@ async def test_decisions_are_explained_to_those_who_ask_as_far_as_they_may_know(
     net.servers["one"].tools = (definition("echo"), definition("delete"))
     async with (
         scripted_model(text("a"), text("b")) as model,
-        open_chat_house(
+        open_chat_world(
             net,
             record("one", allowed_tools=("echo",)),
             keys=(key("agent", SECRET),),
             upstreams=(upstream(model.url),),
-        ) as house,
+        ) as world,
     ):
-        everything = await house.chat(toolgate={"explain": True})
-        agent = (await house.post(asking(toolgate={"explain": True}), authorization=f"Bearer {SECRET}")).json
+        everything = await world.chat(toolgate={"explain": True})
+        agent = (await world.post(asking(toolgate={"explain": True}), authorization=f"Bearer {SECRET}")).json
 
     received = everything["toolgate"]["explain"]
     assert [(one["tool"], one["allowed"]) for one in received["decisions"]] == [
@@ -241,12 +241,12 @@ async def test_decisions_are_explained_to_those_who_ask_as_far_as_they_may_know(
 async def test_what_happens_is_counted() -> None:
     async with (
         scripted_model(calls((ECHO, "{}")), text("done"), status(400)) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        await house.chat()
-        await house.post(asking())
+        await world.chat()
+        await world.post(asking())
 
-        metrics = house.house.gateway.metrics.render().decode()
+        metrics = world.world.gateway.metrics.render().decode()
     assert 'mcp_injection_total{server_id="one",status="success"} 2.0' in metrics
     assert 'toolgate_chat_total{outcome="answered",upstream="main"} 1.0' in metrics
     assert 'toolgate_chat_total{outcome="model_refused",upstream="main"} 1.0' in metrics

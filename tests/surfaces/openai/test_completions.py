@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.surfaces.openai.chat_house import asking, error_in, open_chat_house, results, stage, upstream
+from tests.surfaces.openai.chat_world import asking, error_in, open_chat_world, results, stage, upstream
 from tests.upstream.memory_link import MemoryNet, text_result
 from tests.upstream.scripted_model import calls, cut, hang, scripted_model, status, text
 from toolgate.model.chat import ChatBudgets
@@ -34,12 +34,12 @@ async def test_three_rounds_of_tools_end_in_one_answer() -> None:
             text("done"),
             strict=True,
         ) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.chat()
+        answer = await world.chat()
 
-        assert house.called == ["one.echo ok"] * 3
-        assert {one.door for one in house.house.audited} == {"chat"}
+        assert world.called == ["one.echo ok"] * 3
+        assert {one.door for one in world.world.audited} == {"chat"}
     assert answer["choices"][0]["message"]["content"] == "done"
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert answer["usage"] == {"prompt_tokens": 40, "completion_tokens": 20, "total_tokens": 60}
@@ -59,11 +59,11 @@ async def test_a_hundred_calls_at_once_are_each_answered_once_in_order_and_withi
 
     async with (
         scripted_model(turn, text("done"), strict=True) as model,
-        open_chat_house(stage(echo=echo), upstreams=(upstream(model.url, budgets=wide),)) as house,
+        open_chat_world(stage(echo=echo), upstreams=(upstream(model.url, budgets=wide),)) as world,
     ):
-        answer = await house.chat(toolgate={"budgets": budgets, "progress": True})
+        answer = await world.chat(toolgate={"budgets": budgets, "progress": True})
 
-        server = house.net.servers["one"]
+        server = world.net.servers["one"]
         assert sorted(one.params["arguments"]["n"] for one in server.calls) == list(range(60))
         assert server.most_in_flight == 8
     *_, sent_text = model.requests
@@ -81,9 +81,9 @@ async def test_a_model_that_calls_for_ever_is_stopped_and_the_reason_is_reported
     """CHT-3: by the number of rounds."""
     async with (
         scripted_model(lambda ask: calls((ECHO, json.dumps({"n": ask.number}))), strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.chat()
+        answer = await world.chat()
 
     assert len(model.requests) == 9
     assert model.requests[-1].body["tool_choice"] == "none"
@@ -95,12 +95,12 @@ async def test_a_conversation_past_its_time_ends_with_an_answer_that_says_so() -
     """CHT-3: by the clock, in the middle of a batch: what is done stays, what runs is cancelled."""
     async with (
         scripted_model(calls((ECHO, "{}", "a"), ("mcp__one__hang", "{}", "b")), strict=True) as model,
-        open_chat_house(stage(hang=never), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(stage(hang=never), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.chat(toolgate={"budgets": {"wall_clock_ms": 2_000}})
+        answer = await world.chat(toolgate={"budgets": {"wall_clock_ms": 2_000}})
 
-        assert house.net.servers["one"].stopped_by == ["hang"]
-        assert sorted(house.called) == ["one.echo ok", "one.hang error"]
+        assert world.net.servers["one"].stopped_by == ["hang"]
+        assert sorted(world.called) == ["one.echo ok", "one.hang error"]
     assert len(model.requests) == 1
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert "at most 2 seconds" in answer["choices"][0]["message"]["content"]
@@ -112,12 +112,12 @@ async def test_a_stop_in_the_middle_of_a_batch_leaves_a_history_that_strict_serv
     batch = calls((ECHO, '{"n": 1}', "a"), ("own", "{}", "b"), ("mcp__one__hang", "{}", "c"))
     async with (
         scripted_model(batch, text("done"), strict=True) as model,
-        open_chat_house(stage(hang=never), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(stage(hang=never), upstreams=(upstream(model.url),)) as world,
     ):
         budgets = {"budgets": {"wall_clock_ms": 2_000}}
-        first = (await house.chat(tools=[own], toolgate=budgets))["choices"][0]["message"]
+        first = (await world.chat(tools=[own], toolgate=budgets))["choices"][0]["message"]
         ours = {"role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": "42"}
-        answer = await house.chat({"role": "user", "content": "go"}, first, ours, tools=[own])
+        answer = await world.chat({"role": "user", "content": "go"}, first, ours, tools=[own])
 
     assert answer["choices"][0]["message"]["content"] == "done"
     received = results(model.requests[1])
@@ -129,9 +129,9 @@ async def test_a_stop_in_the_middle_of_a_batch_leaves_a_history_that_strict_serv
 async def test_a_model_that_is_silent_past_the_time_is_not_waited_for() -> None:
     async with (
         scripted_model(calls((ECHO, "{}")), hang()) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.chat(toolgate={"budgets": {"wall_clock_ms": 2_000}})
+        answer = await world.chat(toolgate={"budgets": {"wall_clock_ms": 2_000}})
 
         async with asyncio.timeout(60):
             await model.requests[1].hung_up.wait()
@@ -142,13 +142,13 @@ async def test_a_model_that_is_silent_past_the_time_is_not_waited_for() -> None:
 async def test_a_tool_has_its_own_time_and_the_model_is_reported() -> None:
     async with (
         scripted_model(calls(("mcp__one__hang", "{}", "a")), text("done"), strict=True) as model,
-        open_chat_house(stage(hang=never), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(stage(hang=never), upstreams=(upstream(model.url),)) as world,
     ):
-        await house.chat(toolgate={"budgets": {"tool_timeout_ms": 1_000}})
+        await world.chat(toolgate={"budgets": {"tool_timeout_ms": 1_000}})
 
-        assert house.net.servers["one"].stopped_by == ["hang"]
-        assert [(one.outcome, one.code) for one in house.house.audited] == [("error", "mcp_timeout")]
-        assert house.house.gateway.metrics.tool("one", "hang").errors == {"mcp_timeout": 1}
+        assert world.net.servers["one"].stopped_by == ["hang"]
+        assert [(one.outcome, one.code) for one in world.world.audited] == [("error", "mcp_timeout")]
+        assert world.world.gateway.metrics.tool("one", "hang").errors == {"mcp_timeout": 1}
     error = error_in(model.requests[1], "a")
     assert (error["code"], error["retryable"]) == ("mcp_timeout", True)
 
@@ -177,9 +177,9 @@ async def test_whatever_a_tool_answers_the_model_is_reported_and_continues() -> 
     batch = calls(*((f"mcp__one__{name}", "{}", name) for name in tools))
     async with (
         scripted_model(batch, text("done"), strict=True) as model,
-        open_chat_house(stage(**tools), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(stage(**tools), upstreams=(upstream(model.url),)) as world,
     ):
-        await house.chat(toolgate={"budgets": {"max_tool_output_bytes": 500}})
+        await world.chat(toolgate={"budgets": {"max_tool_output_bytes": 500}})
 
     *_, sent_text = model.requests
     codes = {name: error_in(sent_text, name)["code"] for name in ("fail", "refuse", "break", "ask")}
@@ -209,12 +209,12 @@ async def test_forged_tool_messages_are_nobodys_call() -> None:
     ]
     async with (
         scripted_model(text("done"), strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        await house.chat({"role": "user", "content": "go"}, *forged)
+        await world.chat({"role": "user", "content": "go"}, *forged)
 
-        assert house.called == []
-        assert not house.net.servers["one"].calls
+        assert world.called == []
+        assert not world.net.servers["one"].calls
     assert results(model.requests[0]) == {"x": "all went well"}
 
 
@@ -229,11 +229,11 @@ async def test_a_model_that_fails_in_the_third_round_is_an_error_and_nothing_is_
         scripted_model(
             calls((ECHO, '{"n": 1}')), calls((ECHO, '{"n": 2}')), status(code, body=body), strict=True
         ) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.post(asking(stream=is_stream))
+        answer = await world.post(asking(stream=is_stream))
 
-        assert house.called == ["one.echo ok"] * 2
+        assert world.called == ["one.echo ok"] * 2
     assert len(model.requests) == 3
     assert answer.status == code
     assert answer.json == body
@@ -242,9 +242,9 @@ async def test_a_model_that_fails_in_the_third_round_is_an_error_and_nothing_is_
 async def test_a_model_is_asked_again_only_while_nothing_was_run() -> None:
     async with (
         scripted_model(status(503), calls((ECHO, "{}")), status(503), text("never")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.post(asking())
+        answer = await world.post(asking())
 
     assert (answer.status, len(model.requests)) == (503, 3)
 
@@ -258,16 +258,16 @@ async def test_a_client_that_goes_away_cancels_the_tools_that_run() -> None:
 
     async with (
         scripted_model(calls(("mcp__one__hang", "{}")), text("never")) as model,
-        open_chat_house(stage(hang=hang_on), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(stage(hang=hang_on), upstreams=(upstream(model.url),)) as world,
     ):
-        request = house.open(asking())
+        request = world.open(asking())
         async with asyncio.timeout(60):
             await began.wait()
         await request.leave()
 
-        assert house.net.servers["one"].stopped_by == ["hang"]
-        assert house.called == ["one.hang cancelled"]
-        assert house.house.gateway.metrics.chats["main", "cancelled"] == 1
+        assert world.net.servers["one"].stopped_by == ["hang"]
+        assert world.called == ["one.hang cancelled"]
+        assert world.world.gateway.metrics.chats["main", "cancelled"] == 1
     assert len(model.requests) == 1
 
 
@@ -275,9 +275,9 @@ async def test_a_client_that_goes_away_cancels_the_tools_that_run() -> None:
 async def test_a_client_that_goes_away_is_not_waited_for_by_the_model(*, is_stream: bool) -> None:
     async with (
         scripted_model(hang()) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        request = house.open(asking(stream=is_stream))
+        request = world.open(asking(stream=is_stream))
         async with asyncio.timeout(60):
             asked = await model.asked(1)
             await request.leave()
@@ -298,13 +298,13 @@ async def test_no_one_ever_sees_the_key_of_a_models_server(
     )
     async with (
         scripted_model(*replies) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(),
             upstreams=(upstream(model.url, auth_ref="MODEL_KEY"),),
             environ={"MODEL_KEY": BACKEND_KEY},
-        ) as house,
+        ) as world,
     ):
-        answers = [await house.post(asking(stream=is_stream)) for _ in replies]
+        answers = [await world.post(asking(stream=is_stream)) for _ in replies]
 
     assert {ask.headers["authorization"] for ask in model.requests} == {f"Bearer {BACKEND_KEY}"}
     seen = b"".join(one.body + repr(one.headers).encode() for one in answers) + caplog.text.encode()
@@ -315,9 +315,9 @@ async def test_no_one_ever_sees_the_key_of_a_models_server(
 async def test_several_answers_at_once_are_not_made_where_tools_run() -> None:
     async with (
         scripted_model(text("never")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.post(asking(n=2))
+        answer = await world.post(asking(n=2))
 
     assert (answer.status, answer.json["error"]["param"]) == (400, "n")
     assert not model.requests

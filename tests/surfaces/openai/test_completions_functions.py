@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.openai.chat_house import asking, official_client, open_chat_house, upstream
+from tests.surfaces.openai.chat_world import asking, official_client, open_chat_world, upstream
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.scripted_model import calls, scripted_model, text
 
@@ -22,8 +22,8 @@ async def test_a_function_of_old_and_tools_of_the_gateway_take_turns(is_stream: 
         scripted_model(
             calls((ECHO, '{"n": 1}'), ("own", '{"a": 1}'), content="wait"), text("done"), strict=True
         ) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
-        official_client(house) as client,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
+        official_client(world) as client,
     ):
         create: Any = client.chat.completions.create
         body = asking(functions=[OWN], function_call="auto", stream=is_stream)
@@ -37,7 +37,7 @@ async def test_a_function_of_old_and_tools_of_the_gateway_take_turns(is_stream: 
     assert (call["name"], call["arguments"], finish_reason) == ("own", '{"a": 1}', "function_call")
     assert message.get("tool_calls") is None
     assert final["content"] == "done"
-    assert house.called == ["one.echo ok"]
+    assert world.called == ["one.echo ok"]
     first, second = model.requests
     assert first.tool_names == ["own", ECHO]
     assert not {"functions", "function_call"} & set(first.body)
@@ -67,9 +67,9 @@ async def _answer(answer: Any, is_stream: bool) -> tuple[dict[str, Any], str]:
 async def test_a_request_that_wants_no_call_is_passed_on_in_its_own_form() -> None:
     async with (
         scripted_model(text("said")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        await house.post(asking(functions=[OWN], function_call="none"))
+        await world.post(asking(functions=[OWN], function_call="none"))
 
     assert model.requests[0].body == {
         "model": "m",
@@ -80,7 +80,7 @@ async def test_a_request_that_wants_no_call_is_passed_on_in_its_own_form() -> No
 
 
 async def test_a_request_in_both_forms_is_refused() -> None:
-    async with open_chat_house(MemoryNet(), upstreams=(upstream("http://127.0.0.1:1/v1"),)) as house:
-        got = await house.post(asking(functions=[OWN], tool_choice="auto"))
+    async with open_chat_world(MemoryNet(), upstreams=(upstream("http://127.0.0.1:1/v1"),)) as world:
+        got = await world.post(asking(functions=[OWN], tool_choice="auto"))
 
     assert (got.status, got.json["error"]["param"]) == (400, "tool_choice")

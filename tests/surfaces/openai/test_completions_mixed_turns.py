@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import key
-from tests.surfaces.openai.chat_house import USER, ChatHouse, asking, open_chat_house, upstream
+from tests.surfaces.mcp.mcp_world import key
+from tests.surfaces.openai.chat_world import USER, ChatWorld, asking, open_chat_world, upstream
 from tests.upstream.memory_link import MemoryNet, record
 from tests.upstream.scripted_model import Ask, ScriptedModel, call, calls, scripted_model, text
 from toolgate.chat.hidden_turns import HiddenTurn
@@ -28,9 +28,9 @@ def script(ask: Ask) -> Any:
     return MIXED if ask.number == 1 else text("done")
 
 
-async def hand_over(house: ChatHouse, **headers: str) -> Any:
+async def hand_over(world: ChatWorld, **headers: str) -> Any:
     """The message by which the caller is handed its functions."""
-    answer = await house.post(asking(tools=[OWN]), **headers)
+    answer = await world.post(asking(tools=[OWN]), **headers)
     assert answer.json["choices"][0]["finish_reason"] == "tool_calls"
     return answer.json["choices"][0]["message"]
 
@@ -54,7 +54,7 @@ def shape(ask: Ask) -> list[Any]:
 
 
 def two(model: ScriptedModel, **options: Any) -> Any:
-    return open_chat_house(
+    return open_chat_world(
         MemoryNet(),
         record("one", allowed_tools=("*",)),
         keys=(key("ada", ADA), key("bob", BOB)),
@@ -66,12 +66,12 @@ def two(model: ScriptedModel, **options: Any) -> Any:
 async def test_the_hidden_half_is_put_back_when_the_caller_comes_with_its_results() -> None:
     async with (
         scripted_model(script, strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        message = await hand_over(house)
-        answer = await house.chat(*with_results(message), tools=[OWN])
+        message = await hand_over(world)
+        answer = await world.chat(*with_results(message), tools=[OWN])
 
-        assert house.called == ["one.echo ok"] * 2
+        assert world.called == ["one.echo ok"] * 2
     assert [one["function"]["name"] for one in message["tool_calls"]] == ["own", "own"]
     assert message["tool_calls"][1]["id"] == "c"
     assert answer["choices"][0]["message"]["content"] == "done"
@@ -92,21 +92,21 @@ async def test_the_hidden_half_is_put_back_when_the_caller_comes_with_its_result
 async def test_a_turn_of_the_callers_functions_alone_keeps_its_ids() -> None:
     async with (
         scripted_model(calls(("own", "{}", "b")), text("done"), strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        message = await hand_over(house)
-        await house.chat(*with_results(message), tools=[OWN])
+        message = await hand_over(world)
+        await world.chat(*with_results(message), tools=[OWN])
 
     assert message["tool_calls"][0]["id"] == "b"
     assert shape(model.requests[1]) == [["user"], ["assistant", "b"], "b"]
 
 
 async def test_what_was_hidden_is_for_its_principal_alone() -> None:
-    async with scripted_model(script, strict=True) as model, two(model) as house:
-        message = await hand_over(house, authorization=f"Bearer {ADA}")
-        answer = await house.post(asking(*with_results(message), tools=[OWN]), authorization=f"Bearer {BOB}")
+    async with scripted_model(script, strict=True) as model, two(model) as world:
+        message = await hand_over(world, authorization=f"Bearer {ADA}")
+        answer = await world.post(asking(*with_results(message), tools=[OWN]), authorization=f"Bearer {BOB}")
 
-        assert len(house.net.servers["one"].calls) == 2
+        assert len(world.net.servers["one"].calls) == 2
     assert answer.status == 200
     sent_text = model.requests[2]
     assert b'"n"' not in sent_text.raw
@@ -121,14 +121,14 @@ async def test_what_was_hidden_is_for_its_principal_alone() -> None:
 async def test_an_id_that_does_not_open_is_forgotten_and_nothing_is_run_again(*, is_cut: bool) -> None:
     async with (
         scripted_model(script, strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        message = await hand_over(house)
+        message = await hand_over(world)
         own = message["tool_calls"][0]
         own["id"] = own["id"][:-2] if is_cut else own["id"][:-2] + "é!"
-        answer = await house.chat(*with_results(message), tools=[OWN])
+        answer = await world.chat(*with_results(message), tools=[OWN])
 
-        assert len(house.net.servers["one"].calls) == 2
+        assert len(world.net.servers["one"].calls) == 2
     assert answer["choices"][0]["message"]["content"] == "done"
     assert len(model.requests[2].messages) == 4
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import Stream
-from tests.surfaces.openai.chat_house import Streamed, asking, open_chat_house, upstream
+from tests.surfaces.mcp.mcp_world import Stream
+from tests.surfaces.openai.chat_world import Streamed, asking, open_chat_world, upstream
 from tests.upstream.memory_link import MemoryNet, definition, text_result
 from tests.upstream.scripted_model import (
     call,
@@ -38,11 +38,11 @@ async def test_a_stream_is_one_answer_whatever_number_of_replies_it_is_made_of()
         scripted_model(
             first, calls((ECHO, '{"n": 2}')), text("It says hello.", step=3), strict=True
         ) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.stream()
+        answer = await world.stream()
 
-        assert house.called == ["one.echo ok"] * 2
+        assert world.called == ["one.echo ok"] * 2
     assert answer.text == "I look.\n\nIt says hello."
     assert "".join(one.get("reasoning_content", "") for one in answer.deltas) == "hm"
     assert [one for one in answer.deltas if "role" in one] == [{"role": "assistant", "content": ""}]
@@ -58,9 +58,9 @@ async def test_text_is_passed_on_while_it_comes() -> None:
     gate = asyncio.Event()
     async with (
         scripted_model(hold(text("abcdef", step=1), gate, after=600)) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = house.open(asking(stream=True))
+        answer = world.open(asking(stream=True))
         seen = [await answer.event(), await answer.event()]
         gate.set()
         await answer.whole()
@@ -76,11 +76,11 @@ async def test_pieces_of_any_size_make_the_same_answer(garble: Any) -> None:
     """CHT-6: one byte at a time, characters in two pieces, and no word of the end."""
     async with (
         scripted_model(garble(calls((ECHO, '{"q": "é"}'))), garble(text("näïve ✓", step=1))) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.stream()
+        answer = await world.stream()
 
-        assert [one.params["arguments"] for one in house.net.servers["one"].calls] == [{"q": "é"}]
+        assert [one.params["arguments"] for one in world.net.servers["one"].calls] == [{"q": "é"}]
     assert (answer.text, answer.finishes) == ("näïve ✓", ["stop"])
 
 
@@ -96,9 +96,9 @@ async def test_a_reply_that_breaks_off_ends_the_stream_as_clients_expect_it(brok
     """CHT-6"""
     async with (
         scripted_model(broken) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.stream()
+        answer = await world.stream()
 
     assert answer.chunks[-1]["error"]["code"] == code
     assert answer.finishes == []
@@ -109,9 +109,9 @@ async def test_a_reply_that_breaks_off_ends_the_stream_as_clients_expect_it(brok
 async def test_a_model_that_breaks_off_before_its_first_word_is_an_error_with_a_status() -> None:
     async with (
         scripted_model(lambda _ask: cut(text("abc"), 10)) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.post(asking(stream=True))
+        answer = await world.post(asking(stream=True))
 
     assert (answer.status, answer.json["error"]["code"]) == (502, "model_unavailable")
 
@@ -120,9 +120,9 @@ async def test_functions_of_the_caller_come_whole_and_at_the_end() -> None:
     turn = calls((ECHO, "{}", "a"), ("own", '{"x": 1}', "b"), ("own", '{"x": 2}', "c"), content="Both.")
     async with (
         scripted_model(turn, strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.stream(tools=[OWN])
+        answer = await world.stream(tools=[OWN])
 
     assert [(one["index"], one["function"]["arguments"]) for one in answer.calls] == [
         (0, '{"x": 1}'),
@@ -137,9 +137,9 @@ async def test_functions_of_the_caller_come_whole_and_at_the_end() -> None:
 async def test_progress_is_reported_to_those_who_ask() -> None:
     async with (
         scripted_model(calls((ECHO, "{}", "a")), text("done")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.stream(toolgate={"progress": True})
+        answer = await world.stream(toolgate={"progress": True})
 
     started, finished, last = answer.extensions
     assert started == {"event": "tool_started", "tool": "one.echo", "call_id": "a"}
@@ -157,9 +157,9 @@ async def test_progress_is_reported_to_those_who_ask() -> None:
 async def test_what_is_explained_comes_first() -> None:
     async with (
         scripted_model(text("done")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.stream(toolgate={"explain": True})
+        answer = await world.stream(toolgate={"explain": True})
 
     assert [one["tool"] for one in answer.chunks[0]["toolgate"]["explain"]["decisions"]] == ["echo"]
     assert answer.chunks[0]["id"] == answer.chunks[-1]["id"]
@@ -168,9 +168,9 @@ async def test_what_is_explained_comes_first() -> None:
 async def test_a_stop_by_a_budget_is_the_end_of_the_text_and_says_why() -> None:
     async with (
         scripted_model(lambda ask: calls((ECHO, json.dumps({"n": ask.number})), content="Hm.")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.stream(toolgate={"budgets": {"max_iterations": 1}})
+        answer = await world.stream(toolgate={"budgets": {"max_iterations": 1}})
 
     assert answer.text == "Hm.\n\nHm."
     assert (answer.finishes, answer.calls) == (["stop"], [])
@@ -180,9 +180,9 @@ async def test_a_stop_by_a_budget_is_the_end_of_the_text_and_says_why() -> None:
 async def test_a_stop_by_the_clock_is_reported_after_what_was_sent() -> None:
     async with (
         scripted_model(hang(text("so far so good", step=1), after=900)) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.stream(toolgate={"budgets": {"wall_clock_ms": 2_000}})
+        answer = await world.stream(toolgate={"budgets": {"wall_clock_ms": 2_000}})
 
     sent_text, closing = answer.text.split("\n\n")
     assert "so far so good".startswith(sent_text)
@@ -194,9 +194,9 @@ async def test_a_server_that_answers_whole_where_a_stream_was_requested_is_under
     completion = calls(call(ECHO, {}, id="a")).completion
     async with (
         scripted_model(lambda ask: whole(completion(ask)) if ask.number == 0 else text("done")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.stream()
+        answer = await world.stream()
 
     assert (answer.text, answer.finishes, answer.calls) == ("done", ["stop"], [])
 
@@ -213,9 +213,9 @@ async def test_silence_is_filled_with_comments(monkeypatch: pytest.MonkeyPatch) 
     net.servers["one"].on_call = {"slow": slow}
     async with (
         scripted_model(calls(("mcp__one__slow", "{}")), text("done")) as model,
-        open_chat_house(net, upstreams=(upstream(model.url),)) as house,
+        open_chat_world(net, upstreams=(upstream(model.url),)) as world,
     ):
-        request = house.open(asking(stream=True))
+        request = world.open(asking(stream=True))
         comments = await comments_of(request)
         gate.set()
         answer = Streamed(await request.whole())
@@ -249,12 +249,12 @@ async def test_a_client_that_leaves_a_stream_stops_model_and_tools() -> None:
     net.servers["one"].on_call = {"echo": hang_on}
     async with (
         scripted_model(calls((ECHO, "{}"), content="I look."), text("never")) as model,
-        open_chat_house(net, upstreams=(upstream(model.url),)) as house,
+        open_chat_world(net, upstreams=(upstream(model.url),)) as world,
     ):
-        request = house.open(asking(stream=True))
+        request = world.open(asking(stream=True))
         async with asyncio.timeout(60):
             await began.wait()
         await request.leave()
 
-        assert house.net.servers["one"].stopped_by == ["echo"]
+        assert world.net.servers["one"].stopped_by == ["echo"]
     assert len(model.requests) == 1

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import key, task
-from tests.surfaces.openai.chat_house import URL, USER, asking, open_chat_house, upstream
+from tests.surfaces.mcp.mcp_world import key, task
+from tests.surfaces.openai.chat_world import URL, USER, asking, open_chat_world, upstream
 from tests.upstream.memory_link import MemoryNet, record
 from tests.upstream.scripted_model import calls, hang, scripted_model, text
 from toolgate.model.chat import ChatBudgets
@@ -22,23 +22,23 @@ NOWHERE = upstream("http://127.0.0.1:9/v1")
 
 
 async def test_every_refusal_has_the_shape_of_openais_api() -> None:
-    async with open_chat_house(MemoryNet(), upstreams=(NOWHERE,)) as house:
+    async with open_chat_world(MemoryNet(), upstreams=(NOWHERE,)) as world:
         answers = {
-            "path": await house.get("/v1/embeddings"),
-            "task": await house.post(asking(), url="/t/nope/v1/chat/completions"),
-            "no task": await house.post(asking(), url="/t/NO!/v1/chat/completions"),
-            "method": await house.get(URL),
-            "media": await house.post(asking(), content_type="text/plain"),
-            "json": await house.post(b"{"),
-            "array": await house.post(b"[]"),
-            "two models": await house.post(b'{"model":"a","model":"m","messages":[]}'),
-            "two names": await house.post(b'{"model":"m","tools":[{"type":"x:","n\\":":1,"n\\":":2}]}'),
-            "query": await house.post(asking(), url=f"{URL}?servers=one"),
-            "field": await house.post({"model": "m", "messages": [USER], "toolgate": {"mcp": {"nope": 1}}}),
-            "task's": await house.post(
+            "path": await world.get("/v1/embeddings"),
+            "task": await world.post(asking(), url="/t/nope/v1/chat/completions"),
+            "no task": await world.post(asking(), url="/t/NO!/v1/chat/completions"),
+            "method": await world.get(URL),
+            "media": await world.post(asking(), content_type="text/plain"),
+            "json": await world.post(b"{"),
+            "array": await world.post(b"[]"),
+            "two models": await world.post(b'{"model":"a","model":"m","messages":[]}'),
+            "two names": await world.post(b'{"model":"m","tools":[{"type":"x:","n\\":":1,"n\\":":2}]}'),
+            "query": await world.post(asking(), url=f"{URL}?servers=one"),
+            "field": await world.post({"model": "m", "messages": [USER], "toolgate": {"mcp": {"nope": 1}}}),
+            "task's": await world.post(
                 {"model": "m", "messages": [USER], "metadata": {"mcp.task_tool_allowlist": '["*"]'}}
             ),
-            "two tasks": await house.post(
+            "two tasks": await world.post(
                 asking(), url="/t/one/v1/chat/completions", x_toolgate_task="other"
             ),
         }
@@ -71,16 +71,16 @@ async def test_no_one_comes_in_without_a_credential_that_reaches_far_enough() ->
     keys = (key("agent", AGENT), key("node", NODE, role="node"))
     async with (
         scripted_model(text("hello")) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(), keys=keys, upstreams=(upstream(model.url),), trusts_local=False
-        ) as house,
+        ) as world,
     ):
-        no_client = await house.post(asking())
-        stranger = await house.post(asking(), authorization=f"Bearer {AGENT}x")
-        node = await house.post(asking(), authorization=f"Bearer {NODE}")
-        agent = await house.post(asking(), authorization=f"Bearer {AGENT}")
-        foreign = await house.post(asking(), authorization=f"Bearer {AGENT}", host="evil.example")
-        twice = await house.get("/v1/models")
+        no_client = await world.post(asking())
+        stranger = await world.post(asking(), authorization=f"Bearer {AGENT}x")
+        node = await world.post(asking(), authorization=f"Bearer {NODE}")
+        agent = await world.post(asking(), authorization=f"Bearer {AGENT}")
+        foreign = await world.post(asking(), authorization=f"Bearer {AGENT}", host="evil.example")
+        twice = await world.get("/v1/models")
 
     assert [one.status for one in (no_client, stranger, node, agent, foreign, twice)] == [
         401,
@@ -101,9 +101,9 @@ async def test_where_a_client_insists_on_a_key_none_says_that_there_is_invalid(
 ) -> None:
     async with (
         scripted_model(text("hello")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),), trusts_local=trusts_local) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),), trusts_local=trusts_local) as world,
     ):
-        answer = await house.post(asking(), authorization="Bearer none")
+        answer = await world.post(asking(), authorization="Bearer none")
 
     assert answer.status == status
     assert len(model.requests) == (status == 200)
@@ -113,17 +113,17 @@ async def test_where_a_client_insists_on_a_key_none_says_that_there_is_invalid(
 async def test_a_conversation_ends_with_the_credential_it_was_begun_with(*, is_stream: bool) -> None:
     async with (
         scripted_model(calls((ECHO, "{}"), content="I look."), hang()) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(),
             record("one", allowed_tools=("*",)),
             keys=(key("agent", AGENT),),
             upstreams=(upstream(model.url),),
-        ) as house,
+        ) as world,
     ):
-        request = house.open(asking(stream=is_stream), authorization=f"Bearer {AGENT}")
+        request = world.open(asking(stream=is_stream), authorization=f"Bearer {AGENT}")
         async with asyncio.timeout(60):
             asked = await model.asked(2)
-            house.house.apply(keys={})
+            world.world.apply(keys={})
             answer = await request.whole()
             await asked.hung_up.wait()
 
@@ -138,25 +138,25 @@ async def test_a_conversation_ends_with_the_credential_it_was_begun_with(*, is_s
 async def test_a_task_brings_its_tools_however_it_is_named(by: str) -> None:
     async with (
         scripted_model(calls((ECHO, "{}")), text("done"), strict=True) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(),
             record("one", allowed_tools=("*",)),
             record("two", allowed_tools=("*",)),
             tasks=(task("ops", default_server_ids=["one"]),),
             keys=(key("bound", BOUND, default_task="ops"), key("agent", AGENT)),
             upstreams=(upstream(model.url),),
-        ) as house,
+        ) as world,
     ):
         headers = {"x_toolgate_task": "ops"} if by == "header" else {}
-        answer = await house.post(
+        answer = await world.post(
             {"model": "m", "messages": [USER]},
             url="/t/ops/v1/chat/completions" if by == "path" else URL,
             authorization=f"Bearer {BOUND if by == 'key' else AGENT}",
             **headers,
         )
 
-        assert [(one.task_id, one.tool) for one in house.house.audited] == [("ops", "echo")]
-        assert house.house.audited[0].request_id == answer.headers["x-request-id"]
+        assert [(one.task_id, one.tool) for one in world.world.audited] == [("ops", "echo")]
+        assert world.world.audited[0].request_id == answer.headers["x-request-id"]
     assert answer.json["choices"][0]["message"]["content"] == "done"
     assert model.requests[0].tool_names == [ECHO]
 
@@ -176,17 +176,17 @@ async def test_a_task_brings_its_tools_however_it_is_named(by: str) -> None:
 async def test_without_a_scope_nothing_is_offered_and_nothing_is_run(members: Any) -> None:
     async with (
         scripted_model(calls((ECHO, "{}")), text("done")) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(),
             record("one", allowed_tools=("*",)),
             tasks=(task("ops", default_server_ids=["one"]),),
             upstreams=(upstream(model.url),),
-        ) as house,
+        ) as world,
     ):
         headers = {"x_toolgate_task": members.pop("task")} if "task" in members else {}
-        answer = await house.post({"model": "m", "messages": [USER], **members}, **headers)
+        answer = await world.post({"model": "m", "messages": [USER], **members}, **headers)
 
-        assert house.called == []
+        assert world.called == []
     assert answer.status == 200
     assert "tools" not in model.requests[0].body
     assert set(model.requests[0].body) <= {"model", "messages", "tool_choice"}
@@ -203,16 +203,16 @@ async def test_a_task_or_an_upstream_can_switch_tools_off_and_a_request_cannot_s
     )
     async with (
         scripted_model(lambda _ask: text("hello")) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(),
             record("one", allowed_tools=("*",)),
             tasks=(quiet,),
             upstreams=(upstream(model.url), upstream(model.url, "shy", mode="passthrough")),
-        ) as house,
+        ) as world,
     ):
         want = {"toolgate": {"mcp": {"enabled": True}, "mode": "inject"}}
-        await house.post(asking(**want), url="/t/quiet/v1/chat/completions")
-        await house.post(asking(model="shy/m", **want))
+        await world.post(asking(**want), url="/t/quiet/v1/chat/completions")
+        await world.post(asking(model="shy/m", **want))
 
     assert [ask.body.get("tools") for ask in model.requests] == [None, None]
     assert [ask.body["model"] for ask in model.requests] == ["m", "m"]
@@ -220,18 +220,18 @@ async def test_a_task_or_an_upstream_can_switch_tools_off_and_a_request_cannot_s
 
 @pytest.mark.requirement("000-26")
 async def test_a_request_for_more_than_its_task_may_have_is_refused_whole_and_audited() -> None:
-    async with open_chat_house(
+    async with open_chat_world(
         MemoryNet(),
         record("one", allowed_tools=("*",)),
         record("two", allowed_tools=("*",)),
         tasks=(task("ops", default_server_ids=["one"]),),
         upstreams=(NOWHERE,),
-    ) as house:
-        answer = await house.post(
+    ) as world:
+        answer = await world.post(
             asking(toolgate={"mcp": {"server_ids": ["one", "two"]}}), url="/t/ops/v1/chat/completions"
         )
 
-        assert [(one.outcome, one.code, one.door) for one in house.house.audited] == [
+        assert [(one.outcome, one.code, one.door) for one in world.world.audited] == [
             ("denied", "mcp_policy_denied", "chat")
         ]
     assert (answer.status, answer.json["error"]["code"]) == (403, "mcp_policy_denied")
@@ -242,14 +242,14 @@ async def test_a_chat_of_a_task_that_requires_servers_is_refused_without_one_and
     needy = task("ops", default_server_ids=["one"], require_servers=True)
     async with (
         scripted_model(text("Hello.")) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(),
             record("one", allowed_tools=("*",), enabled=False),
             tasks=(needy,),
             upstreams=(upstream(model.url),),
-        ) as house,
+        ) as world,
     ):
-        answer = await house.post(asking(), url="/t/ops/v1/chat/completions")
+        answer = await world.post(asking(), url="/t/ops/v1/chat/completions")
 
     assert (answer.status, answer.json["error"]["code"]) == (403, "mcp_policy_denied")
     assert "none is left: `one` (server_disabled)" in answer.json["error"]["message"]
@@ -267,17 +267,17 @@ async def test_budgets_only_narrow() -> None:
     )
     async with (
         scripted_model(lambda ask: calls((ECHO, json.dumps({"n": ask.number})))) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(),
             record("one", allowed_tools=("*",)),
             tasks=(loose,),
             upstreams=(upstream(model.url, budgets=ChatBudgets(max_iterations=5)),),
-        ) as house,
+        ) as world,
     ):
         url = "/t/loose/v1/chat/completions"
-        await house.post(asking(toolgate={"budgets": {"max_iterations": 100}}), url=url)
+        await world.post(asking(toolgate={"budgets": {"max_iterations": 100}}), url=url)
         first = len(model.requests)
-        await house.post(asking(toolgate={"budgets": {"max_iterations": 1}}), url=url)
+        await world.post(asking(toolgate={"budgets": {"max_iterations": 1}}), url=url)
 
     assert (first, len(model.requests) - first) == (4, 2)
 
@@ -312,13 +312,13 @@ def test_a_model_is_found_by_its_upstream_or_by_the_first_pattern_that_has_it(
 async def test_names_suit_models_that_take_identifiers_alone() -> None:
     async with (
         scripted_model(text("a")) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(),
             record("my-fs", allowed_tools=("*",)),
             upstreams=(upstream(model.url, name_profile="identifier"),),
-        ) as house,
+        ) as world,
     ):
-        await house.chat()
+        await world.chat()
 
     (name,) = model.requests[0].tool_names
     assert name.startswith("mcp__my_fs__echo_")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scenarios.soak import rounds
-from tests.surfaces.openai.chat_house import URL, open_chat_house, upstream
+from tests.surfaces.openai.chat_world import URL, open_chat_world, upstream
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.scripted_model import calls, scripted_model, text
 
@@ -67,9 +67,9 @@ BODIES = st.fixed_dictionaries(
 async def test_whatever_is_sent_is_answered_as_openais_api_would(body: Any) -> None:
     async with (
         scripted_model(lambda ask: text("done") if ask.number else calls(("mcp__one__echo", "{}"))) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.open(json.dumps(body).encode(), url=URL).whole()
+        answer = await world.open(json.dumps(body).encode(), url=URL).whole()
 
     assert answer.status < 500, answer.body
     if answer.status != 200:

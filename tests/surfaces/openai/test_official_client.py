@@ -5,7 +5,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.surfaces.openai.chat_house import official_client, open_chat_house, upstream
+from tests.surfaces.openai.chat_world import official_client, open_chat_world, upstream
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.scripted_model import Ask, calls, cut, scripted_model, status, text
 
@@ -24,8 +24,8 @@ def three_rounds(ask: Ask) -> Any:
 async def test_it_completes_loops_of_several_rounds_streamed_and_not() -> None:
     async with (
         scripted_model(three_rounds, strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
-        official_client(house) as client,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
+        official_client(world) as client,
     ):
         whole = await client.chat.completions.create(model="m", messages=[USER], extra_body=ENABLED)
         async with client.chat.completions.stream(
@@ -33,7 +33,7 @@ async def test_it_completes_loops_of_several_rounds_streamed_and_not() -> None:
         ) as stream:
             final = await stream.get_final_completion()
 
-        assert house.called == ["one.echo ok"] * 6
+        assert world.called == ["one.echo ok"] * 6
     assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("done", "stop")
     assert final.choices[0].message.content == "Hm.\n\nHm.\n\nHm.\n\ndone"
     assert (final.choices[0].finish_reason, final.choices[0].message.tool_calls) == ("stop", None)
@@ -46,12 +46,12 @@ async def test_it_is_handed_its_own_functions_and_continues_with_their_results()
     mixed = calls((ECHO, "{}", "a"), ("own", '{"x": 1}', "b"))
     async with (
         scripted_model(mixed, text("one"), mixed, text("two"), strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
-        official_client(house) as client,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
+        official_client(world) as client,
     ):
         answers = [await whole_turn(client), await streamed_turn(client)]
 
-        assert house.called == ["one.echo ok"] * 2
+        assert world.called == ["one.echo ok"] * 2
     assert answers == ["one", "two"]
     for ask in (model.requests[1], model.requests[3]):
         assert [one.get("tool_call_id") for one in ask.messages] == [None, None, "a", "b"]
@@ -85,8 +85,8 @@ async def test_it_raises_what_the_model_and_the_gateway_say() -> None:
     replies = (status(400, body=refusal), cut(text("a" * 400), 1200))
     async with (
         scripted_model(*replies) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url, models=("m",)),)) as house,
-        official_client(house) as client,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url, models=("m",)),)) as world,
+        official_client(world) as client,
     ):
         with pytest.raises(openai.BadRequestError) as refused:
             await client.chat.completions.create(model="m", messages=[USER], extra_body=ENABLED)
@@ -111,10 +111,10 @@ async def test_it_lists_models() -> None:
     async with (
         scripted_model(models=["a", "b"]) as first,
         scripted_model(models=["c"]) as second,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(), upstreams=(upstream(first.url, "x", models=("a",)), upstream(second.url, "y"))
-        ) as house,
-        official_client(house) as client,
+        ) as world,
+        official_client(world) as client,
     ):
         listed = [one.id async for one in await client.models.list()]
         found = await client.models.retrieve("a")

@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from tests.docs.documents import EXAMPLES
-from tests.surfaces.mcp.house import key, task
-from tests.surfaces.openai.chat_house import ChatHouse, Streamed, official_client, open_chat_house, upstream
+from tests.surfaces.mcp.mcp_world import key, task
+from tests.surfaces.openai.chat_world import ChatWorld, Streamed, official_client, open_chat_world, upstream
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.scripted_model import (
     ScriptedModel,
@@ -39,13 +39,13 @@ SAFE = {"mode": "passthrough"}
 
 
 @asynccontextmanager
-async def safe_house(*script: Any, **fields: Any) -> AsyncIterator[tuple[ScriptedModel, ChatHouse]]:
+async def safe_world(*script: Any, **fields: Any) -> AsyncIterator[tuple[ScriptedModel, ChatWorld]]:
     """A scripted model behind an upstream that only passes on."""
     async with (
         scripted_model(*script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url, **SAFE, **fields),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url, **SAFE, **fields),)) as world,
     ):
-        yield model, house
+        yield model, world
 
 
 def body_of(**members: Any) -> dict[str, Any]:
@@ -73,8 +73,8 @@ async def test_a_body_passes_byte_for_byte_and_so_does_the_answer(is_stream: boo
         b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\r\n\r\ndata: [DONE]\n\n',
     ]
     answer = b'{ "choices":[ {"index":0,"message":{"content":"w"}, "odd":1.50} ] }'
-    async with safe_house(stream(*answers) if is_stream else whole(answer)) as (model, house):
-        got = await house.post(sent)
+    async with safe_world(stream(*answers) if is_stream else whole(answer)) as (model, world):
+        got = await world.post(sent)
 
     assert model.requests[0].raw == sent
     assert (got.status, got.body) == (200, b"".join(answers) if is_stream else answer)
@@ -83,15 +83,15 @@ async def test_a_body_passes_byte_for_byte_and_so_does_the_answer(is_stream: boo
 async def test_no_credential_and_no_field_of_the_gateway_reaches_the_model() -> None:
     async with (
         scripted_model(text("hi")) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(),
             upstreams=(upstream(model.url, **SAFE, auth_ref="BACKEND"),),
             environ={"BACKEND": "backend-key"},
             keys=(key("k", "tg_client"),),
             trusts_local=False,
-        ) as house,
+        ) as world,
     ):
-        await house.post(
+        await world.post(
             body_of(model="main/m", toolgate={"explain": True}, metadata={"mcp.enabled": "true"}),
             authorization="Bearer tg_client",
             x_custom="mine",
@@ -116,8 +116,8 @@ async def test_other_tools_keep_their_shape_and_no_one_connects_for_them(is_stre
             {"type": "something_new", "deep": {"er": [1, {"x": None}]}},
         ]
         async with (
-            safe_house(calls(("x.search", '{"q": 1}'), (ECHO, "{}")), text("said")) as (model, house),
-            official_client(house) as client,
+            safe_world(calls(("x.search", '{"q": 1}'), (ECHO, "{}")), text("said")) as (model, world),
+            official_client(world) as client,
         ):
             create: Any = client.chat.completions.create
             answer = await create(**body_of(tools=tools, stream=is_stream))
@@ -128,7 +128,7 @@ async def test_other_tools_keep_their_shape_and_no_one_connects_for_them(is_stre
     assert answer.choices[0].message.content == "said"
     assert answer.choices[0].message.tool_calls is None
     assert answer.choices[0].finish_reason == "stop"
-    assert (opened, house.called, house.net.servers["one"].calls) == ([], [], [])
+    assert (opened, world.called, world.net.servers["one"].calls) == ([], [], [])
 
 
 async def _accumulated(chunks: Any) -> Any:
@@ -141,8 +141,8 @@ async def _accumulated(chunks: Any) -> Any:
 
 async def test_tools_that_are_no_functions_are_refused_where_an_operator_says_so() -> None:
     """CHT-5"""
-    async with safe_house(other_tools="refuse") as (model, house):
-        got = await house.post(body_of(tools=[OWN, {"type": "mcp", "server_url": "http://127.0.0.1:1/"}]))
+    async with safe_world(other_tools="refuse") as (model, world):
+        got = await world.post(body_of(tools=[OWN, {"type": "mcp", "server_url": "http://127.0.0.1:1/"}]))
 
     assert got.status == 400
     assert got.json["error"]["param"] == "tools"
@@ -153,7 +153,7 @@ async def test_tools_that_are_no_functions_are_refused_where_an_operator_says_so
 @pytest.mark.requirement("003-05")
 async def test_calls_of_declared_functions_pass_and_no_others() -> None:
     reply = calls((ECHO, "{}"), ("own", '{"a": 1}'), content="wait")
-    async with safe_house(reply, reply) as (model, house), official_client(house) as client:
+    async with safe_world(reply, reply) as (model, world), official_client(world) as client:
         whole_answer = await client.chat.completions.create(**body_of(tools=[OWN]))
         streamed = await _accumulated(
             await client.chat.completions.create(**body_of(tools=[OWN], stream=True))
@@ -165,7 +165,7 @@ async def test_calls_of_declared_functions_pass_and_no_others() -> None:
         assert choice.message.tool_calls[0].function.arguments == '{"a": 1}'
         assert (choice.message.content, choice.finish_reason) == ("wait", "tool_calls")
     assert len(model.requests) == 2
-    assert house.called == []
+    assert world.called == []
 
 
 @pytest.mark.requirement("003-06")
@@ -174,8 +174,8 @@ async def test_where_no_call_remains_the_model_is_requested_text(is_stream: bool
     """One place at the upstream is enough for it."""
     options = {"stream_options": {"include_usage": True}} if is_stream else {}
     body = body_of(tools=[OWN], tool_choice="required", stream=is_stream, seed=7, **options)
-    async with safe_house(calls((ECHO, "{}")), text("said"), max_concurrency=1) as (model, house):
-        got = await house.post(body)
+    async with safe_world(calls((ECHO, "{}")), text("said"), max_concurrency=1) as (model, world):
+        got = await world.post(body)
 
     first, second = model.requests
     assert json.loads(first.raw) == body
@@ -196,8 +196,8 @@ async def test_where_no_call_remains_the_model_is_requested_text(is_stream: bool
 
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_a_model_that_says_nothing_even_then_is_spoken_for(is_stream: bool) -> None:
-    async with safe_house(calls((ECHO, "{}")), calls(("own", "{}"))) as (_, house):
-        got = await house.post(body_of(tools=[OWN], stream=is_stream))
+    async with safe_world(calls((ECHO, "{}")), calls(("own", "{}"))) as (_, world):
+        got = await world.post(body_of(tools=[OWN], stream=is_stream))
 
     if is_stream:
         streamed = Streamed(got)
@@ -209,8 +209,8 @@ async def test_a_model_that_says_nothing_even_then_is_spoken_for(is_stream: bool
 async def test_a_stream_in_single_bytes_and_without_an_end_is_filtered_alike() -> None:
     """CHT-6"""
     script = [in_bytes(without_done(calls((ECHO, "{}")))), in_bytes(without_done(text("räksmörgås")))]
-    async with safe_house(*script) as (_, house):
-        streamed = Streamed(await house.post(body_of(tools=[OWN], stream=True)))
+    async with safe_world(*script) as (_, world):
+        streamed = Streamed(await world.post(body_of(tools=[OWN], stream=True)))
 
     assert (streamed.text, streamed.finishes) == ("räksmörgås", ["stop"])
 
@@ -218,24 +218,24 @@ async def test_a_stream_in_single_bytes_and_without_an_end_is_filtered_alike() -
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_what_the_models_server_refuses_passes_with_its_status_and_words(is_stream: bool) -> None:
     refusal = {"error": {"message": "no such thing", "type": "x", "param": "p", "code": "c"}}
-    async with safe_house(status(422, refusal)) as (_, house):
-        got = await house.post(body_of(stream=is_stream))
+    async with safe_world(status(422, refusal)) as (_, world):
+        got = await world.post(body_of(stream=is_stream))
 
     assert (got.status, got.json) == (422, refusal)
 
 
 async def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
     """CHT-6"""
-    async with safe_house(cut(text("a long enough answer", step=1), 600)) as (_, house):
-        streamed = Streamed(await house.post(body_of(stream=True)))
+    async with safe_world(cut(text("a long enough answer", step=1), 600)) as (_, world):
+        streamed = Streamed(await world.post(body_of(stream=True)))
 
     assert streamed.chunks[-1]["error"]["code"] == "model_unavailable"
 
 
 async def test_a_second_answer_that_fails_ends_the_stream_with_an_error() -> None:
     """CHT-9"""
-    async with safe_house(calls((ECHO, "{}")), status(500)) as (_, house):
-        streamed = Streamed(await house.post(body_of(stream=True)))
+    async with safe_world(calls((ECHO, "{}")), status(500)) as (_, world):
+        streamed = Streamed(await world.post(body_of(stream=True)))
 
     assert streamed.chunks[-1] == {
         "error": {"message": "status 500", "type": "server_error", "param": None, "code": None}
@@ -254,8 +254,8 @@ async def test_a_second_answer_that_fails_ends_the_stream_with_an_error() -> Non
     ids=["an empty stream", "no JSON", "a stream, then a whole", "a whole, then a stream"],
 )
 async def test_what_is_no_answer_is_an_error(script: list[Any], is_stream: bool) -> None:
-    async with safe_house(*script) as (_, house):
-        got = await house.post(body_of(stream=is_stream))
+    async with safe_world(*script) as (_, world):
+        got = await world.post(body_of(stream=is_stream))
 
     assert b'"code":"model_unavailable"' in got.body
 
@@ -266,8 +266,8 @@ async def test_a_whole_answer_to_a_request_for_a_stream_passes_filtered() -> Non
         "message": {"content": "w", "function_call": {"name": "x"}},
         "finish_reason": "stop",
     }
-    async with safe_house(whole({"choices": [choice]})) as (_, house):
-        got = await house.post(body_of(stream=True))
+    async with safe_world(whole({"choices": [choice]})) as (_, world):
+        got = await world.post(body_of(stream=True))
 
     assert got.json["choices"][0]["message"] == {"content": "w"}
     assert got.headers["content-type"] == "application/json"
@@ -279,13 +279,13 @@ async def test_each_of_three_can_switch_it_on(where: str) -> None:
     ours = {"mcp": {"enabled": True}} | (SAFE if where == "request" else {})
     async with (
         scripted_model(text("said")) as model,
-        open_chat_house(
+        open_chat_world(
             MemoryNet(),
             upstreams=(upstream(model.url, **(SAFE if where == "upstream" else {})),),
             tasks=(Task(task_id="t", config=config),),
-        ) as house,
+        ) as world,
     ):
-        await house.post(body_of(toolgate=ours), url="/t/t/v1/chat/completions")
+        await world.post(body_of(toolgate=ours), url="/t/t/v1/chat/completions")
 
     assert model.requests[0].body == body_of()
 
@@ -294,9 +294,9 @@ async def test_the_request_in_the_guide_passes_without_what_is_of_the_gateway_in
     sent = json.loads((EXAMPLES / "chat" / "passthrough.json").read_text("utf-8"))
     async with (
         scripted_model(calls((ECHO, "{}"), ("open_page", "{}"))) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        got = await house.post(sent)
+        got = await world.post(sent)
 
     assert model.requests[0].body == {name: value for name, value in sent.items() if name != "toolgate"}
     made = got.json["choices"][0]["message"]["tool_calls"]
@@ -307,16 +307,16 @@ async def test_comments_pass_in_both_halves_of_a_stream() -> None:
     alive = b": alive\n\n"
     script = [stream(alive, b'data: {"choices":[{"delta":{"tool_calls":[{"type":"mcp"}]}}]}\n\n')]
     script += [stream(alive, b'data: {"choices":[{"delta":{"content":"w"}}]}\n\n', b"data: [DONE]\n\n")]
-    async with safe_house(*script) as (_, house):
-        got = await house.post(body_of(stream=True))
+    async with safe_world(*script) as (_, world):
+        got = await world.post(body_of(stream=True))
 
     assert got.body.count(alive) == 2
     assert got.body.endswith(b"data: [DONE]\n\n")
 
 
 async def test_a_request_cannot_switch_it_off() -> None:
-    async with safe_house(text("said")) as (model, house):
-        await house.post(body_of(toolgate={"mode": "inject", "mcp": {"enabled": True}}))
+    async with safe_world(text("said")) as (model, world):
+        await world.post(body_of(toolgate={"mode": "inject", "mcp": {"enabled": True}}))
 
     assert model.requests[0].body == body_of()
 
@@ -324,13 +324,13 @@ async def test_a_request_cannot_switch_it_off() -> None:
 async def test_without_a_scope_requests_pass_on_and_answers_are_not_filtered() -> None:
     async with (
         scripted_model(calls((ECHO, "{}"))) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        got = await house.post(body_of())
+        got = await world.post(body_of())
 
     assert model.requests[0].body == body_of()
     assert got.json["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == ECHO
-    assert house.called == []
+    assert world.called == []
 
 
 @pytest.mark.requirement("003-01", "003-05", "003-06")
@@ -341,12 +341,12 @@ async def test_an_upstream_can_filter_undeclared_calls_of_requests_without_a_tas
     both = body_of(tools=[hosted, OWN], stream=is_stream)
     async with (
         scripted_model(calls((ECHO, "{}")), text("said"), calls((ECHO, "{}"), ("own", "{}"))) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url, filter_undeclared_calls=True),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url, filter_undeclared_calls=True),)) as world,
     ):
-        answers = [await house.post(only_hosted), await house.post(both)]
+        answers = [await world.post(only_hosted), await world.post(both)]
 
     assert [ask.body for ask in model.requests] == [only_hosted, only_hosted | {"tool_choice": "none"}, both]
-    assert house.called == []
+    assert world.called == []
     if is_stream:
         final, rest = map(Streamed, answers)
         assert (final.text, final.finishes, final.calls) == ("said", ["stop"], [])
@@ -358,8 +358,8 @@ async def test_an_upstream_can_filter_undeclared_calls_of_requests_without_a_tas
 
 
 async def test_messages_out_of_order_are_refused_before_a_model_is_prompted() -> None:
-    async with safe_house() as (model, house):
-        got = await house.post(body_of(messages=[USER, {"role": "tool", "tool_call_id": "x", "content": ""}]))
+    async with safe_world() as (model, world):
+        got = await world.post(body_of(messages=[USER, {"role": "tool", "tool_call_id": "x", "content": ""}]))
 
     assert got.status == 400
     assert got.json["error"]["type"] == "invalid_request_error"
@@ -376,8 +376,8 @@ async def test_legacy_functions_pass_untouched_and_their_calls_are_filtered(name
         function_call="auto",
         messages=[USER, called, {"role": "function", "name": name, "content": "x"}],
     )
-    async with safe_house(whole({"choices": [choice]}), text("said")) as (model, house):
-        got = await house.post(sent)
+    async with safe_world(whole({"choices": [choice]}), text("said")) as (model, world):
+        got = await world.post(sent)
 
     assert model.requests[0].body == sent
     if name == "own":
@@ -392,12 +392,12 @@ async def test_a_client_that_does_not_read_has_no_place_for_longer_than_others(
 ) -> None:
     """BUD-5"""
     never, short = asyncio.Event(), ChatBudgets(wall_clock_ms=500)
-    async with safe_house(lambda _: text("a"), max_concurrency=1, budgets=short) as (model, house):
-        unread = house.open(body_of(stream=True))
+    async with safe_world(lambda _: text("a"), max_concurrency=1, budgets=short) as (model, world):
+        unread = world.open(body_of(stream=True))
         monkeypatch.setattr(unread, "write", lambda _chunk: never.wait())
         await model.asked(1)
         async with asyncio.timeout(60):
-            while (answer := await house.post(body_of())).status != 200:
+            while (answer := await world.post(body_of())).status != 200:
                 await asyncio.sleep(0)
         await unread.leave()
 
@@ -405,11 +405,11 @@ async def test_a_client_that_does_not_read_has_no_place_for_longer_than_others(
 
 
 async def test_a_client_that_goes_away_takes_the_models_work_along() -> None:
-    async with safe_house(hang(text("never", step=1), after=250)) as (model, house):
-        leaving = house.open(body_of(stream=True))
+    async with safe_world(hang(text("never", step=1), after=250)) as (model, world):
+        leaving = world.open(body_of(stream=True))
         await leaving.event()
         await leaving.leave()
         async with asyncio.timeout(60):
             await model.requests[0].hung_up.wait()
 
-    assert house.called == []
+    assert world.called == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.openai.chat_house import ChatHouse, open_chat_house, results, upstream
+from tests.surfaces.openai.chat_world import ChatWorld, open_chat_world, results, upstream
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.scripted_model import Ask, call, calls, scripted_model, text
 
@@ -15,9 +15,9 @@ ECHO = "mcp__one__echo"
 OWN = {"type": "function", "function": {"name": "own", "parameters": {"type": "object", "properties": {}}}}
 
 
-def sent(house: ChatHouse) -> list[Any]:
+def sent(world: ChatWorld) -> list[Any]:
     """The arguments of each call that came to the server."""
-    return [seen.params["arguments"] for seen in house.net.servers["one"].calls]
+    return [seen.params["arguments"] for seen in world.net.servers["one"].calls]
 
 
 @pytest.mark.requirement("002-024")
@@ -25,9 +25,9 @@ def sent(house: ChatHouse) -> list[Any]:
 async def test_1_a_choice_that_was_satisfied_is_not_demanded_again(choice: Any) -> None:
     async with (
         scripted_model(calls((ECHO, "{}")), text("done"), strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.chat(tool_choice=choice)
+        answer = await world.chat(tool_choice=choice)
 
     assert answer["choices"][0]["message"]["content"] == "done"
     asked = [ask.body.get("tool_choice") for ask in model.requests]
@@ -41,16 +41,16 @@ async def test_1_a_choice_that_was_satisfied_is_not_demanded_again(choice: Any) 
 async def test_1_a_named_function_of_the_caller_goes_to_the_caller_and_none_runs_no_tool() -> None:
     async with (
         scripted_model(calls(("own", '{"a": 1}')), calls((ECHO, "{}"))) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        named = await house.chat(tools=[OWN], tool_choice={"type": "function", "function": {"name": "own"}})
-        none = await house.chat(tools=[OWN], tool_choice="none")
+        named = await world.chat(tools=[OWN], tool_choice={"type": "function", "function": {"name": "own"}})
+        none = await world.chat(tools=[OWN], tool_choice="none")
 
     assert [one["function"]["name"] for one in named["choices"][0]["message"]["tool_calls"]] == ["own"]
     assert named["choices"][0]["finish_reason"] == "tool_calls"
     assert model.requests[1].tool_names == ["own"]
     assert none["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == ECHO
-    assert not house.net.servers["one"].calls
+    assert not world.net.servers["one"].calls
 
 
 async def test_2_calls_that_all_are_at_index_0_are_as_many_calls() -> None:
@@ -58,11 +58,11 @@ async def test_2_calls_that_all_are_at_index_0_are_as_many_calls() -> None:
         scripted_model(
             calls((ECHO, '{"n": 1}'), (ECHO, '{"n": 2}'), at_index_zero=True), text("done"), strict=True
         ) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.stream()
+        answer = await world.stream()
 
-        assert sent(house) == [{"n": 1}, {"n": 2}]
+        assert sent(world) == [{"n": 1}, {"n": 2}]
     assert answer.text == "done"
     assert len(results(model.requests[1])) == 2
 
@@ -70,11 +70,11 @@ async def test_2_calls_that_all_are_at_index_0_are_as_many_calls() -> None:
 async def test_3_calls_are_run_whatever_reason_to_end_they_come_with() -> None:
     async with (
         scripted_model(calls((ECHO, '{"n": 1}'), finish_reason="stop"), text("done"), strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.chat()
+        answer = await world.chat()
 
-        assert sent(house) == [{"n": 1}]
+        assert sent(world) == [{"n": 1}]
     assert answer["choices"][0]["message"]["content"] == "done"
 
 
@@ -88,11 +88,11 @@ async def test_4_arguments_that_are_no_object_are_an_error_and_never_run(argumen
     """CHT-2"""
     async with (
         scripted_model(calls((ECHO, arguments, "call_1")), text("done"), strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.chat(toolgate={"progress": True})
+        answer = await world.chat(toolgate={"progress": True})
 
-        assert not house.net.servers["one"].calls
+        assert not world.net.servers["one"].calls
     error = json.loads(results(model.requests[1])["call_1"])["error"]
     assert (error["code"], error["retryable"]) == ("mcp_invalid_arguments", True)
     assert answer["toolgate"] == {"rounds": 1, "tool_calls": 1}
@@ -107,11 +107,11 @@ async def test_5_every_call_is_answered_also_those_of_nothing_and_in_the_end_not
             calls((ECHO, "{}", "d")),
             strict=True,
         ) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.chat(toolgate={"budgets": {"max_iterations": 2}})
+        answer = await world.chat(toolgate={"budgets": {"max_iterations": 2}})
 
-        assert len(house.net.servers["one"].calls) == 1
+        assert len(world.net.servers["one"].calls) == 1
     error = json.loads(results(model.requests[1])["b"])["error"]
     assert (error["code"], error["retryable"]) == ("unknown_tool", False)
     assert ECHO in error["message"]
@@ -129,9 +129,9 @@ async def test_6_what_only_the_models_server_understands_comes_back_to_it() -> N
     turn = calls(call(ECHO, {}, id="a", extra_content=signature), extra={"reasoning_content": "hm"})
     async with (
         scripted_model(turn, text("done"), strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        await house.chat()
+        await world.chat()
 
     sent_text = model.requests[1].messages[1]
     assert (sent_text["reasoning_content"], sent_text["tool_calls"][0]["extra_content"]) == ("hm", signature)
@@ -143,11 +143,11 @@ async def test_7_the_same_call_for_the_third_time_is_not_run() -> None:
 
     async with (
         scripted_model(script, strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.chat()
+        answer = await world.chat()
 
-        assert len(house.net.servers["one"].calls) == 2
+        assert len(world.net.servers["one"].calls) == 2
     assert json.loads(results(model.requests[3])["c2"])["error"]["code"] == "repeated_call"
     assert answer["toolgate"] == {"stopped": "repeated_calls"}
 
@@ -156,9 +156,9 @@ async def test_7_the_same_call_for_the_third_time_is_not_run() -> None:
 async def test_8_usage_is_that_of_all_rounds_and_sent_once_if_it_is_requested(options: Any) -> None:
     async with (
         scripted_model(calls((ECHO, "{}")), text("done")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.stream(**({"stream_options": options} if options else {}))
+        answer = await world.stream(**({"stream_options": options} if options else {}))
 
     used = [one["usage"] for one in answer.chunks if one.get("usage")]
     total = {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.surfaces.openai.chat_house import open_chat_house, upstream
-from tests.surfaces.openai.responses_house import respond, shape
+from tests.surfaces.openai.chat_world import open_chat_world, upstream
+from tests.surfaces.openai.responses_world import respond, shape
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.responses_model import ResponsesScript, call, reason, say
 from tests.upstream.scripted_model import scripted_model
@@ -19,9 +19,9 @@ async def test_two_rounds_of_tools_end_in_one_response() -> None:
     )
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        response = await respond(house)
+        response = await respond(world)
 
     assert shape(response) == [
         "lists toolgate: one.echo",

@@ -5,8 +5,8 @@ from typing import Any
 import openai
 import pytest
 
-from tests.surfaces.openai.chat_house import official_client, open_chat_house, upstream
-from tests.surfaces.openai.responses_house import ALL, ASKED, MINE
+from tests.surfaces.openai.chat_world import official_client, open_chat_world, upstream
+from tests.surfaces.openai.responses_world import ALL, ASKED, MINE
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.responses_model import ResponsesScript, call, reason, say
 from tests.upstream.scripted_model import scripted_model, status
@@ -22,8 +22,8 @@ LOOP = ([reason(), say("Hm."), call("mcp__one__echo", {"n": 1})], [say("done")])
 async def test_it_gets_a_loop_whole_streamed_and_put_together() -> None:
     async with (
         scripted_model(ResponsesScript(*LOOP, *LOOP, *LOOP)) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
-        official_client(house) as client,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
+        official_client(world) as client,
     ):
         whole = await client.responses.create(model="m", input="go", tools=TOOLS)
         events = [
@@ -32,7 +32,7 @@ async def test_it_gets_a_loop_whole_streamed_and_put_together() -> None:
         ]
         async with client.responses.stream(model="m", input="go", tools=TOOLS) as stream:
             final = await stream.get_final_response()
-        called = house.called
+        called = world.called
 
     kinds = ["mcp_list_tools", "reasoning", "message", "mcp_call", "message"]
     assert [one.type for one in whole.output] == kinds
@@ -48,8 +48,8 @@ async def test_it_continues_after_a_function_of_its_own_and_an_approval() -> Non
     script = ResponsesScript(mixed, [say("one")], [call("mcp__one__echo")], [say("two")])
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
-        official_client(house) as client,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
+        official_client(world) as client,
     ):
         async with client.responses.stream(model="m", input="go", tools=BOTH) as stream:
             first = await stream.get_final_response()
@@ -68,7 +68,7 @@ async def test_it_continues_after_a_function_of_its_own_and_an_approval() -> Non
             model="m", input=[approval], tools=WAITING, previous_response_id=asked.id
         ) as stream:
             last = await stream.get_final_response()
-        called = house.called
+        called = world.called
 
     assert (second.output_text, last.output_text) == ("one", "two")
     assert [one.type for one in last.output] == ["mcp_list_tools", "mcp_call", "message"]
@@ -78,8 +78,8 @@ async def test_it_continues_after_a_function_of_its_own_and_an_approval() -> Non
 async def test_it_raises_what_it_is_reported() -> None:
     async with (
         scripted_model(ResponsesScript(status(429), status(429), status(429))) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
-        official_client(house) as client,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
+        official_client(world) as client,
     ):
         with pytest.raises(openai.RateLimitError):
             await client.responses.create(model="m", input="go", tools=TOOLS)

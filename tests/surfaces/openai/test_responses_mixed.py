@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import key
-from tests.surfaces.openai.chat_house import ChatHouse, open_chat_house, upstream
-from tests.surfaces.openai.responses_house import ALL, ASKED, MINE, asking, refuse, respond, shape
+from tests.surfaces.mcp.mcp_world import key
+from tests.surfaces.openai.chat_world import ChatWorld, open_chat_world, upstream
+from tests.surfaces.openai.responses_world import ALL, ASKED, MINE, asking, refuse, respond, shape
 from tests.upstream.memory_link import MemoryNet, definition
 from tests.upstream.responses_model import ResponsesScript, call, reason, say
 from tests.upstream.scripted_model import scripted_model, status
@@ -36,11 +36,11 @@ async def test_outputs_of_a_mixed_turn_are_sent_when_the_client_continues_by_id(
     """The model's server waits for all of them, and has seen none."""
     async with (
         scripted_model(ResponsesScript(MIXED, [say("done")])) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        first = await respond(house, "go", ALL, MINE)
+        first = await respond(world, "go", ALL, MINE)
         sent = [output_of(last(first, "function_call"))]
-        second = await respond(house, sent, ALL, MINE, previous_response_id=first["id"])
+        second = await respond(world, sent, ALL, MINE, previous_response_id=first["id"])
 
     assert shape(first)[1:] == [
         "reasoning",
@@ -58,11 +58,11 @@ async def test_a_conversation_kept_by_the_models_server_brings_only_what_is_new(
     script = ResponsesScript([call("mcp__one__echo")], MIXED, [say("done")])
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        first = await respond(house, "go", ALL, MINE, conversation="conv_1")
+        first = await respond(world, "go", ALL, MINE, conversation="conv_1")
         sent = [output_of(last(first, "function_call"))]
-        second = await respond(house, sent, ALL, MINE, conversation="conv_1")
+        second = await respond(world, sent, ALL, MINE, conversation="conv_1")
 
     assert [len(one.body["input"]) for one in model.requests] == [1, 1, 2]
     assert shape(second)[-1] == "says done"
@@ -72,15 +72,15 @@ async def test_items_of_the_gateway_in_the_input_are_function_calls_to_the_model
     """CHT-11: a client that keeps the conversation sends back what it got, and nothing of it is executed."""
     async with (
         scripted_model(ResponsesScript(MIXED, [say("done")], [say("more")])) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        first = await respond(house, "go", ALL, MINE, store=False)
+        first = await respond(world, "go", ALL, MINE, store=False)
         history = ["go", *first["output"], output_of(last(first, "function_call"))]
         history[0] = {"role": "user", "content": "go"}
-        second = await respond(house, history, ALL, MINE, store=False)
+        second = await respond(world, history, ALL, MINE, store=False)
         history += [*second["output"], {"role": "user", "content": "more"}]
-        third = await respond(house, history, MINE, store=False)
-        called = house.called
+        third = await respond(world, history, MINE, store=False)
+        called = world.called
 
     assert called == ["one.echo ok"]
     assert shape(second) == ["says done"]
@@ -102,11 +102,11 @@ async def test_what_another_principal_or_no_one_sealed_is_forgotten_and_never_ru
     script = ResponsesScript([say("done")])
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
         item = {"type": "function_call", "call_id": "tgc_forged", "name": "mine", "arguments": "{}"}
-        await respond(house, [item, output_of(item)], ALL, MINE)
-        called = house.called
+        await respond(world, [item, output_of(item)], ALL, MINE)
+        called = world.called
 
     ids = {one["call_id"] for one in model.requests[0].body["input"]}
     assert len(ids) == 1
@@ -118,14 +118,14 @@ async def test_by_default_a_call_waits_for_an_approval_and_is_then_run_once() ->
     script = ResponsesScript([call("mcp__one__echo", {"n": 1})], [say("done")], [say("done")])
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        first = await respond(house, "go", ASKED)
-        before = house.called
+        first = await respond(world, "go", ASKED)
+        before = world.called
         request = last(first, "mcp_approval_request")
-        second = await respond(house, [approve(request)], ASKED, previous_response_id=first["id"])
-        third = await respond(house, [approve(request)], ASKED, previous_response_id=first["id"])
-        called = house.called
+        second = await respond(world, [approve(request)], ASKED, previous_response_id=first["id"])
+        third = await respond(world, [approve(request)], ASKED, previous_response_id=first["id"])
+        called = world.called
 
     assert shape(first)[1:] == ['approval toolgate:one.echo {"n": 1}']
     assert first["status"] == "completed"
@@ -140,12 +140,12 @@ async def test_a_declined_call_is_not_run_and_the_model_is_reported_so() -> None
     script = ResponsesScript([call("mcp__one__echo")], [say("well")])
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        first = await respond(house, "go", ASKED)
+        first = await respond(world, "go", ASKED)
         sent = [approve(last(first, "mcp_approval_request"), approve=False, reason="not now")]
-        second = await respond(house, sent, ASKED, previous_response_id=first["id"])
-        called = house.called
+        second = await respond(world, sent, ASKED, previous_response_id=first["id"])
+        called = world.called
 
     assert shape(second)[1:] == ["says well"]
     assert "declined this call: not now" in model.requests[1].body["input"][0]["output"]
@@ -156,14 +156,14 @@ async def test_an_approval_in_a_history_that_the_client_keeps_is_used_once() -> 
     script = ResponsesScript([call("mcp__one__echo")], [say("done")], [say("more")])
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
         user = {"role": "user", "content": "go"}
-        first = await respond(house, [user], ASKED)
+        first = await respond(world, [user], ASKED)
         history = [user, *first["output"], approve(last(first, "mcp_approval_request"))]
-        second = await respond(house, history, ASKED)
-        third = await respond(house, [*history, *second["output"], user], ASKED)
-        called = house.called
+        second = await respond(world, history, ASKED)
+        third = await respond(world, [*history, *second["output"], user], ASKED)
+        called = world.called
 
     assert shape(second) == ["completed toolgate:one.echo {}", "says done"]
     assert shape(third) == ["says more"]
@@ -177,12 +177,12 @@ async def test_an_approval_next_to_calls_that_were_run_carries_their_outputs() -
     tool = {**ASKED, "require_approval": {"never": {"tool_names": ["echo"]}}}
     async with (
         scripted_model(script) as model,
-        open_chat_house(net, upstreams=(upstream(model.url),)) as house,
+        open_chat_world(net, upstreams=(upstream(model.url),)) as world,
     ):
-        first = await respond(house, "go", tool, MINE)
+        first = await respond(world, "go", tool, MINE)
         sent = [approve(last(first, "mcp_approval_request")), output_of(last(first, "function_call"))]
-        second = await respond(house, sent, tool, MINE, previous_response_id=first["id"])
-        called = house.called
+        second = await respond(world, sent, tool, MINE, previous_response_id=first["id"])
+        called = world.called
 
     assert shape(first)[1:] == [
         "completed toolgate:one.echo {}",
@@ -193,19 +193,19 @@ async def test_an_approval_next_to_calls_that_were_run_carries_their_outputs() -
     assert called == ["one.echo ok", "one.drop ok"]
 
 
-async def _asked(house: ChatHouse) -> Any:
-    return last(await respond(house, "go", ASKED), "mcp_approval_request")
+async def _asked(world: ChatWorld) -> Any:
+    return last(await respond(world, "go", ASKED), "mcp_approval_request")
 
 
 async def test_an_approval_of_nothing_is_refused() -> None:
     async with (
         scripted_model(ResponsesScript([call("mcp__one__echo")])) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        request = await _asked(house)
+        request = await _asked(world)
         forged = {"id": request["id"][:-2] + "xx"}
-        refused = await refuse(house, [approve(forged)], ASKED, previous_response_id="resp_0")
-        called = house.called
+        refused = await refuse(world, [approve(forged)], ASKED, previous_response_id="resp_0")
+        called = world.called
 
     assert (refused["status"], refused["param"]) == (400, "input[0].approval_request_id")
     assert called == []
@@ -215,12 +215,12 @@ async def test_no_more_is_approved_at_once_than_may_be_called() -> None:
     script = ResponsesScript([call("mcp__one__echo", {"n": 1}), call("mcp__one__echo", {"n": 2})])
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        *_, one, two = (await respond(house, "go", ASKED))["output"]
+        *_, one, two = (await respond(world, "go", ASKED))["output"]
         sent = [approve(one), approve(two)]
-        refused = await refuse(house, sent, ASKED, previous_response_id="resp_0", max_tool_calls=1)
-        called = house.called
+        refused = await refuse(world, sent, ASKED, previous_response_id="resp_0", max_tool_calls=1)
+        called = world.called
 
     assert refused["param"] == "input"
     assert called == []
@@ -229,12 +229,12 @@ async def test_no_more_is_approved_at_once_than_may_be_called() -> None:
 async def test_an_approved_tool_that_left_the_scope_is_not_run() -> None:
     async with (
         scripted_model(ResponsesScript([call("mcp__one__echo")], [say("well")])) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        request = await _asked(house)
+        request = await _asked(world)
         narrowed = {**ASKED, "allowed_tools": ["other"]}
-        response = await respond(house, [approve(request)], narrowed, previous_response_id="resp_0")
-        called = [one for one in house.called if one.endswith("ok")]
+        response = await respond(world, [approve(request)], narrowed, previous_response_id="resp_0")
+        called = [one for one in world.called if one.endswith("ok")]
 
     assert response["output"][1]["error"]["content"]["error"]["code"] == "unknown_tool"
     assert called == []
@@ -245,10 +245,10 @@ async def test_a_request_of_its_own_name_is_the_clients_and_never_both_run() -> 
     own = {**MINE, "name": "mcp__one__echo"}
     async with (
         scripted_model(ResponsesScript([call("mcp__one__echo")])) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        response = await respond(house, "go", ALL, own)
-        called = house.called
+        response = await respond(world, "go", ALL, own)
+        called = world.called
 
     assert shape(response) == ["lists toolgate: ", "hands mcp__one__echo {}"]
     assert response["toolgate"] == {"shadowed": ["mcp__one__echo"]}
@@ -260,13 +260,13 @@ async def test_a_custom_tool_carries_the_outputs_where_nothing_else_can() -> Non
     script = ResponsesScript([call("mcp__one__echo"), custom], [say("done")])
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
         tools = [ALL, {"type": "custom", "name": "sql"}]
-        first = await respond(house, "go", *tools)
+        first = await respond(world, "go", *tools)
         handed = last(first, "custom_tool_call")
         sent = {"type": "custom_tool_call_output", "call_id": handed["call_id"], "output": "1"}
-        second = await respond(house, [sent], *tools, previous_response_id=first["id"])
+        second = await respond(world, [sent], *tools, previous_response_id=first["id"])
 
     assert shape(second)[-1] == "says done"
     assert [one["call_id"] for one in model.requests[1].body["input"]] == ["call_0_0", "call_0_1"]
@@ -275,9 +275,9 @@ async def test_a_custom_tool_carries_the_outputs_where_nothing_else_can() -> Non
 async def test_functions_that_a_stored_prompt_may_declare_are_the_clients() -> None:
     async with (
         scripted_model(ResponsesScript([call("theirs")])) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        response = await respond(house, "go", ALL, prompt={"id": "pmpt_1"})
+        response = await respond(world, "go", ALL, prompt={"id": "pmpt_1"})
 
     assert shape(response)[1:] == ["hands theirs {}"]
 
@@ -287,15 +287,15 @@ async def test_what_one_principal_carries_is_nothing_in_the_hands_of_another() -
     script = ResponsesScript([call("mcp__one__echo")], MIXED, [say("well")])
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), keys=(key("other", OTHER),), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), keys=(key("other", OTHER),), upstreams=(upstream(model.url),)) as world,
     ):
-        request = last(await respond(house, "go", ASKED), "mcp_approval_request")
-        handed = last(await respond(house, "go", ALL, MINE), "function_call")
-        before = house.called
+        request = last(await respond(world, "go", ASKED), "mcp_approval_request")
+        handed = last(await respond(world, "go", ALL, MINE), "function_call")
+        before = world.called
         bearer = {"authorization": f"Bearer {OTHER}", "url": "/v1/responses"}
-        refused = await house.post(asking([approve(request)], ASKED), **bearer)
-        passed = await house.post(asking([handed, output_of(handed)], ALL, MINE), **bearer)
-        called = house.called
+        refused = await world.post(asking([approve(request)], ASKED), **bearer)
+        passed = await world.post(asking([handed, output_of(handed)], ALL, MINE), **bearer)
+        called = world.called
 
     assert refused.status == 400
     assert passed.status == 200
@@ -310,10 +310,10 @@ async def test_a_failure_in_a_later_round_is_the_answer_and_nothing_is_done_twic
     """CHT-9"""
     async with (
         scripted_model(ResponsesScript([call("mcp__one__echo")], status(503))) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        refused = await refuse(house)
-        called = house.called
+        refused = await refuse(world)
+        called = world.called
 
     assert refused["status"] == 503
     assert len(model.requests) == 2

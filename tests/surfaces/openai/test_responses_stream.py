@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.surfaces.openai.chat_house import open_chat_house, upstream
-from tests.surfaces.openai.responses_house import ALL, MINE, asking, respond, shape, stream
+from tests.surfaces.openai.chat_world import open_chat_world, upstream
+from tests.surfaces.openai.responses_world import ALL, MINE, asking, respond, shape, stream
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.responses_model import ResponsesScript, call, reason, say
 from tests.upstream.scripted_model import (
@@ -32,9 +32,9 @@ async def test_rounds_are_one_stream_with_the_events_of_mcp_calls() -> None:
     )
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        streamed = await stream(house)
+        streamed = await stream(world)
 
     assert shape(streamed.response) == [
         "lists toolgate: one.echo",
@@ -74,9 +74,9 @@ async def test_text_continues_before_the_reply_is_complete() -> None:
 
     async with (
         scripted_model(held) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = house.open(asking(stream=True), url="/v1/responses")
+        answer = world.open(asking(stream=True), url="/v1/responses")
         while (await answer.event()).get("delta") != "w":
             pass
         gate.set()
@@ -90,11 +90,11 @@ async def test_a_stream_of_several_rounds_is_gone_on_with_from_its_last_one() ->
     script = ResponsesScript([call("mcp__one__echo")], [say("one")], [say("two")], [say("three")])
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        first = await stream(house)
-        second = await respond(house, "and?", previous_response_id=first.response["id"])
-        await house.post(
+        first = await stream(world)
+        second = await respond(world, "and?", previous_response_id=first.response["id"])
+        await world.post(
             {"model": "m", "input": "and?", "previous_response_id": first.response["id"]}, url="/v1/responses"
         )
 
@@ -108,12 +108,12 @@ async def test_a_client_function_is_streamed_with_the_id_that_carries_the_rest()
     script = ResponsesScript([call("mine", {"a": 1}), call("mcp__one__echo"), say("both")], [say("done")])
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        first = await stream(house, "go", ALL, MINE)
+        first = await stream(world, "go", ALL, MINE)
         handed = first.response["output"][1]
         output = {"type": "function_call_output", "call_id": handed["call_id"], "output": "42"}
-        second = await stream(house, [output], ALL, MINE, previous_response_id=first.response["id"])
+        second = await stream(world, [output], ALL, MINE, previous_response_id=first.response["id"])
 
     assert shape(first.response) == [
         "lists toolgate: one.echo",
@@ -143,10 +143,10 @@ async def test_a_failure_in_a_later_round_ends_the_stream_as_failed(broken: Repl
     script = ResponsesScript([call("mcp__one__echo")], broken)
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        streamed = await stream(house)
-        called = house.called
+        streamed = await stream(world)
+        called = world.called
 
     assert streamed.types[-1] == "failed"
     assert streamed.response["error"]["code"] == code
@@ -158,9 +158,9 @@ async def test_a_stream_that_breaks_off_in_the_middle_of_a_text_keeps_what_was_s
     script = ResponsesScript([say("half of it")])
     async with (
         scripted_model(lambda ask: cut(script(ask), 3_200)) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        streamed = await stream(house)
+        streamed = await stream(world)
 
     assert streamed.types[-1] == "failed"
     assert streamed.text
@@ -170,9 +170,9 @@ async def test_a_stream_that_breaks_off_in_the_middle_of_a_text_keeps_what_was_s
 async def test_what_fails_before_anything_was_sent_has_a_status_of_its_own() -> None:
     async with (
         scripted_model(ResponsesScript(status(422))) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await house.post(asking(stream=True), url="/v1/responses")
+        answer = await world.post(asking(stream=True), url="/v1/responses")
 
     assert answer.status == 422
 
@@ -181,10 +181,10 @@ async def test_an_incomplete_reply_ends_as_incomplete_and_its_calls_are_not_run(
     script = ResponsesScript([say("cut"), call("mcp__one__echo", '{"n"')], ending="incomplete")
     async with (
         scripted_model(script) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        streamed = await stream(house)
-        called = house.called
+        streamed = await stream(world)
+        called = world.called
 
     assert streamed.types[-1] == "incomplete"
     assert streamed.response["incomplete_details"] == {"reason": "max_output_tokens"}
@@ -205,9 +205,9 @@ async def test_a_model_that_takes_too_long_ends_in_a_whole_response_that_says_so
     budgets = ChatBudgets(wall_clock_ms=1_500)
     async with (
         scripted_model(held) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url, budgets=budgets),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url, budgets=budgets),)) as world,
     ):
-        streamed = await stream(house)
+        streamed = await stream(world)
 
     assert streamed.types[-1] == "completed"
     assert streamed.response["toolgate"] == {"stopped": "time_limit"}
@@ -219,9 +219,9 @@ async def test_a_client_that_leaves_ends_the_models_reply() -> None:
     script = ResponsesScript([say("words")])
     async with (
         scripted_model(lambda ask: hang(script(ask), after=2_000)) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = house.open(asking(stream=True), url="/v1/responses")
+        answer = world.open(asking(stream=True), url="/v1/responses")
         await answer.event()
         await answer.leave()
         async with asyncio.timeout(60):
@@ -232,10 +232,10 @@ async def test_a_forwarded_stream_that_breaks_off_says_so() -> None:
     script = ResponsesScript([say("words")])
     async with (
         scripted_model(lambda ask: cut(script(ask), 2_000)) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
         sent = {"model": "m", "input": "go", "stream": True}
-        answer = await house.post(sent, url="/v1/responses")
+        answer = await world.post(sent, url="/v1/responses")
 
     *_, broken = answer.body.decode().strip().split("\n\n")
     assert broken.startswith("event: error\ndata: ")
@@ -250,8 +250,8 @@ async def test_a_whole_answer_to_a_stream_is_streamed() -> None:
 
     async with (
         scripted_model(unstreamed) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        streamed = await stream(house)
+        streamed = await stream(world)
 
     assert shape(streamed.response)[1:] == ["completed toolgate:one.echo {}", "says done"]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.docs.documents import EXAMPLES
-from tests.surfaces.openai.chat_house import open_chat_house, upstream
-from tests.surfaces.openai.responses_house import ALL, MINE, asking, refuse, respond, shape, stream
+from tests.surfaces.openai.chat_world import open_chat_world, upstream
+from tests.surfaces.openai.responses_world import ALL, MINE, asking, refuse, respond, shape, stream
 from tests.upstream.memory_link import MemoryNet, definition, record
 from tests.upstream.responses_model import ResponsesScript, call, say
 from tests.upstream.scripted_model import ScriptedModel, events, scripted_model
@@ -42,7 +42,7 @@ def label(name: str, **members: Any) -> dict[str, Any]:
 
 
 def open_two(model: ScriptedModel, **fields: Any) -> Any:
-    return open_chat_house(two_servers(), *RECORDS, upstreams=(upstream(model.url, **fields),))
+    return open_chat_world(two_servers(), *RECORDS, upstreams=(upstream(model.url, **fields),))
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,16 @@ def open_two(model: ScriptedModel, **fields: Any) -> Any:
     ],
 )
 async def test_labels_and_filters_decide_what_is_offered(tools: list[Any], expected: list[str]) -> None:
-    async with scripted_model(ResponsesScript([say("done")])) as model, open_two(model) as house:
-        await respond(house, "go", *tools)
+    async with scripted_model(ResponsesScript([say("done")])) as model, open_two(model) as world:
+        await respond(world, "go", *tools)
 
     assert offered(model) == expected
 
 
 async def test_items_name_tools_as_their_label_does() -> None:
     script = ResponsesScript([call("mcp__one__look"), call("mcp__two__echo")], [say("done")])
-    async with scripted_model(script) as model, open_two(model) as house:
-        response = await respond(house, "go", label("two"), ALL)
+    async with scripted_model(script) as model, open_two(model) as world:
+        response = await respond(world, "go", label("two"), ALL)
 
     assert shape(response) == [
         "lists two: echo",
@@ -83,11 +83,11 @@ async def test_items_name_tools_as_their_label_does() -> None:
 
 @pytest.mark.parametrize("name", ["three", "No Such", "hidden"])
 async def test_a_label_that_is_nothing_to_the_caller_answers_like_one_that_is_nothing(name: str) -> None:
-    async with scripted_model(ResponsesScript()) as model, open_two(model) as house:
+    async with scripted_model(ResponsesScript()) as model, open_two(model) as world:
         task = Task(task_id="t", config={"mcp.enabled": "true", "mcp.default_server_ids": '["one"]'})
-        house.house.apply(tasks={"t": task})
+        world.world.apply(tasks={"t": task})
         refusals = [
-            (await house.post(asking("go", label(one)), url="/t/t/v1/responses")).json
+            (await world.post(asking("go", label(one)), url="/t/t/v1/responses")).json
             for one in (name, "two")
         ]
 
@@ -97,8 +97,8 @@ async def test_a_label_that_is_nothing_to_the_caller_answers_like_one_that_is_no
 
 
 async def test_nothing_is_applied_in_part_where_one_label_is_unknown() -> None:
-    async with scripted_model(ResponsesScript()) as model, open_two(model) as house:
-        refused = await refuse(house, "go", label("one"), label("three"))
+    async with scripted_model(ResponsesScript()) as model, open_two(model) as world:
+        refused = await refuse(world, "go", label("one"), label("three"))
 
     assert refused["status"] == 400
     assert model.requests == []
@@ -111,9 +111,9 @@ async def test_mcp_tools_of_the_clients_own_pass_and_open_no_connection() -> Non
     own = {**OWN_MCP, "server_label": "toolgate"}
     async with (
         scripted_model(ResponsesScript([call("mcp__one__echo")], [say("done")])) as model,
-        open_chat_house(net, upstreams=(upstream(model.url),)) as house,
+        open_chat_world(net, upstreams=(upstream(model.url),)) as world,
     ):
-        await respond(house, "go", own, {"type": "web_search"}, label("one"))
+        await respond(world, "go", own, {"type": "web_search"}, label("one"))
 
     assert model.requests[0].body["tools"][:2] == [own, {"type": "web_search"}]
     assert offered(model)[2:] == ["mcp__one__echo"]
@@ -124,29 +124,29 @@ async def test_a_request_without_anything_of_the_gateway_passes_as_it_came() -> 
     ended = {"type": "response.completed", "response": whole}
     async with (
         scripted_model(lambda ask: events(ended)) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
         sent = {"model": "m", "input": "go", "tools": [OWN_MCP], "odd": {"a": 1}}
-        answer = await house.post({**sent, "metadata": {"mcp.enabled": "false"}}, url="/v1/responses")
-        streamed = await house.post({**sent, "stream": True}, url="/v1/responses")
+        answer = await world.post({**sent, "metadata": {"mcp.enabled": "false"}}, url="/v1/responses")
+        streamed = await world.post({**sent, "stream": True}, url="/v1/responses")
 
     assert model.requests[0].body == sent
     assert model.requests[1].raw == json.dumps({**sent, "stream": True}).encode()
     assert answer.json == whole
     assert streamed.body.startswith(b"event: response.completed\ndata: ")
-    assert house.net["one"].calls == []
+    assert world.net["one"].calls == []
 
 
 @pytest.mark.parametrize("by", ["upstream", "request"])
 async def test_passthrough_resolves_nothing(by: str) -> None:
     async with (
         scripted_model(lambda ask: events({"type": "x", "response": {"id": "r"}})) as model,
-        open_two(model, mode="passthrough" if by == "upstream" else "inject") as house,
+        open_two(model, mode="passthrough" if by == "upstream" else "inject") as world,
     ):
         own = {} if by == "upstream" else {"toolgate": {"mode": "passthrough"}}
-        answer = await house.post(asking("go", ALL, **own), url="/v1/responses")
+        answer = await world.post(asking("go", ALL, **own), url="/v1/responses")
 
-        measured = house.house.gateway.metrics.model_latency_ms
+        measured = world.world.gateway.metrics.model_latency_ms
 
     assert answer.json == {"id": "r"}
     assert model.requests[0].body["tools"] == [ALL]
@@ -154,18 +154,18 @@ async def test_passthrough_resolves_nothing(by: str) -> None:
 
 
 async def test_a_stream_that_ends_before_it_began_is_no_answer() -> None:
-    async with scripted_model(events()) as model, open_two(model, mode="passthrough") as house:
-        answer = await house.post(asking("go", ALL, stream=True), url="/v1/responses")
+    async with scripted_model(events()) as model, open_two(model, mode="passthrough") as world:
+        answer = await world.post(asking("go", ALL, stream=True), url="/v1/responses")
 
     assert (answer.status, answer.json["error"]["code"]) == (502, "model_unavailable")
 
 
 async def test_a_task_offers_its_tools_without_an_mcp_tool_and_no_one_is_asked() -> None:
     script = ResponsesScript([call("mcp__one__echo")], [say("done")])
-    async with scripted_model(script) as model, open_two(model) as house:
+    async with scripted_model(script) as model, open_two(model) as world:
         task = Task(task_id="t", config={"mcp.enabled": "true", "mcp.default_server_ids": '["one"]'})
-        house.house.apply(tasks={"t": task})
-        answer = await house.post({"model": "m", "input": "go"}, url="/t/t/v1/responses")
+        world.world.apply(tasks={"t": task})
+        answer = await world.post({"model": "m", "input": "go"}, url="/t/t/v1/responses")
 
     assert shape(answer.json) == [
         "lists toolgate: one.echo one.look",
@@ -227,8 +227,8 @@ async def test_a_choice_of_mcp_tools_is_one_of_functions_and_reset_once_obeyed(
     choice: Any, asked: Any, after: Any
 ) -> None:
     script = ResponsesScript([call("mcp__one__echo")], [say("done")])
-    async with scripted_model(script) as model, open_two(model) as house:
-        response = await respond(house, "go", ALL, MINE, tool_choice=choice)
+    async with scripted_model(script) as model, open_two(model) as world:
+        response = await respond(world, "go", ALL, MINE, tool_choice=choice)
 
     second = model.requests[1].body["tool_choice"]
     assert model.requests[0].body["tool_choice"] == asked
@@ -237,8 +237,8 @@ async def test_a_choice_of_mcp_tools_is_one_of_functions_and_reset_once_obeyed(
 
 
 async def test_no_tool_is_offered_where_none_is_to_be_called() -> None:
-    async with scripted_model(ResponsesScript([say("done")])) as model, open_two(model) as house:
-        response = await respond(house, "go", ALL, MINE, tool_choice="none")
+    async with scripted_model(ResponsesScript([say("done")])) as model, open_two(model) as world:
+        response = await respond(world, "go", ALL, MINE, tool_choice="none")
 
     assert shape(response) == ["says done"]
     assert offered(model) == ["mine"]
@@ -260,8 +260,8 @@ async def test_no_tool_is_offered_where_none_is_to_be_called() -> None:
     ],
 )
 async def test_what_cannot_be_done_is_refused_in_the_shape_clients_know(members: Any, param: str) -> None:
-    async with scripted_model(ResponsesScript()) as model, open_two(model) as house:
-        answer = await house.post(asking() | members, url="/v1/responses")
+    async with scripted_model(ResponsesScript()) as model, open_two(model) as world:
+        answer = await world.post(asking() | members, url="/v1/responses")
 
     assert (answer.status, answer.json["error"]["param"]) == (400, param)
     assert model.requests == []
@@ -272,9 +272,9 @@ async def test_the_calls_of_a_request_end_at_the_number_it_allows() -> None:
         [call("mcp__one__echo", {"n": 1}), call("mcp__one__echo", {"n": 2})],
         [call("mcp__one__echo", {"n": 3})],
     )
-    async with scripted_model(script) as model, open_two(model) as house:
-        response = await respond(house, "go", ALL, max_tool_calls=1)
-        called = house.called
+    async with scripted_model(script) as model, open_two(model) as world:
+        response = await respond(world, "go", ALL, max_tool_calls=1)
+        called = world.called
 
     sent_text = shape(response)[1:]
     assert sent_text[:2] == ['completed toolgate:one.echo {"n": 1}', 'failed toolgate:one.echo {"n": 2}']
@@ -290,11 +290,11 @@ async def test_the_calls_of_a_request_end_at_the_number_it_allows() -> None:
 async def test_a_tool_that_is_not_there_is_answered_and_audited(is_stream: bool) -> None:
     """CHT-1, CHT-7"""
     script = ResponsesScript([call("mcp__two__echo"), call("nothing")], [say("done")])
-    async with scripted_model(script) as model, open_two(model) as house:
+    async with scripted_model(script) as model, open_two(model) as world:
         ask = stream if is_stream else respond
-        answer = await ask(house, "go", label("one"))
+        answer = await ask(world, "go", label("one"))
         response = answer.response if is_stream else answer
-        called = house.called
+        called = world.called
 
     assert shape(response)[1:] == [
         "failed toolgate:mcp__two__echo {}",
@@ -310,11 +310,11 @@ async def test_many_tools_are_found_and_those_named_are_offered_themselves() -> 
     limits = ScopeLimits(max_tools=2, on_too_many="find")
     async with (
         scripted_model(ResponsesScript([say("a")], [call("mcp__one__look")], [say("b")])) as model,
-        open_chat_house(two_servers(), *RECORDS, upstreams=(upstream(model.url),), limits=limits) as house,
+        open_chat_world(two_servers(), *RECORDS, upstreams=(upstream(model.url),), limits=limits) as world,
     ):
-        await respond(house)
-        response = await respond(house, "go", label("toolgate", allowed_tools=["look"]))
-        refused = await refuse(house, "go", label("one"), label("two"))
+        await respond(world)
+        response = await respond(world, "go", label("toolgate", allowed_tools=["look"]))
+        refused = await refuse(world, "go", label("one"), label("two"))
 
     assert sorted(offered(model)) == ["call_tool", "describe_tool", "search_tools"]
     assert offered(model, 1) == ["mcp__one__look"]
@@ -328,10 +328,10 @@ async def test_a_tool_that_waits_for_approval_is_not_called_by_another_name() ->
     found = call("call_tool", {"name": "one.look", "arguments": {}})
     async with (
         scripted_model(ResponsesScript([call("describe_tool", {"name": "one.look"}), found])) as model,
-        open_chat_house(two_servers(), *RECORDS, upstreams=(upstream(model.url),), limits=limits) as house,
+        open_chat_world(two_servers(), *RECORDS, upstreams=(upstream(model.url),), limits=limits) as world,
     ):
-        response = await respond(house, "go", label("toolgate", require_approval=approval))
-        called = house.called
+        response = await respond(world, "go", label("toolgate", require_approval=approval))
+        called = world.called
 
     assert response["output"][-1]["type"] == "mcp_approval_request"
     assert called == [".describe_tool ok"]
@@ -341,10 +341,10 @@ async def test_only_functions_pass_where_the_upstream_refuses_other_tools() -> N
     """CHT-5"""
     async with (
         scripted_model(ResponsesScript([say("done")])) as model,
-        open_two(model, other_tools="refuse") as house,
+        open_two(model, other_tools="refuse") as world,
     ):
-        refused = await refuse(house, "go", OWN_MCP)
-        response = await respond(house, "go", ALL, MINE)
+        refused = await refuse(world, "go", OWN_MCP)
+        response = await respond(world, "go", ALL, MINE)
 
     assert (refused["status"], refused["param"]) == (400, "tools")
     assert "'mcp'" in refused["message"]
@@ -352,9 +352,9 @@ async def test_only_functions_pass_where_the_upstream_refuses_other_tools() -> N
 
 
 async def test_on_request_the_response_says_why_its_tools_are_what_they_are() -> None:
-    async with scripted_model(ResponsesScript([say("a")], [say("b")])) as model, open_two(model) as house:
-        response = await respond(house, "go", label("one"), toolgate={"explain": True})
-        streamed = await stream(house, "go", label("one"), toolgate={"explain": True})
+    async with scripted_model(ResponsesScript([say("a")], [say("b")])) as model, open_two(model) as world:
+        response = await respond(world, "go", label("one"), toolgate={"explain": True})
+        streamed = await stream(world, "go", label("one"), toolgate={"explain": True})
 
     explained = response["toolgate"]["explain"]
     assert (response["toolgate"]["rounds"], response["toolgate"]["tool_calls"]) == (0, 0)
@@ -369,10 +369,10 @@ async def test_on_request_the_response_says_why_its_tools_are_what_they_are() ->
 
 async def test_calls_are_audited_and_replies_counted() -> None:
     script = ResponsesScript([call("mcp__one__echo")], [say("done")])
-    async with scripted_model(script) as model, open_two(model) as house:
-        await respond(house)
-        metrics = house.house.gateway.metrics
-        audited = house.house.audited
+    async with scripted_model(script) as model, open_two(model) as world:
+        await respond(world)
+        metrics = world.world.gateway.metrics
+        audited = world.world.audited
 
     assert [(one.door, one.tool) for one in audited] == [("responses", "echo")]
     assert metrics.chats == {("main", "answered"): 1}
@@ -391,14 +391,14 @@ async def test_the_requests_of_the_guide_do_what_it_says() -> None:
     )
     async with (
         scripted_model(script) as model,
-        open_chat_house(
+        open_chat_world(
             net, record("notes", allowed_tools=("*",)), upstreams=(upstream(model.url),)
-        ) as house,
+        ) as world,
     ):
-        asked = (await house.post(first, url="/v1/responses")).json
+        asked = (await world.post(first, url="/v1/responses")).json
         second["previous_response_id"] = asked["id"]
         second["input"][0]["approval_request_id"] = asked["output"][-1]["id"]
-        done = (await house.post(second, url="/v1/responses")).json
+        done = (await world.post(second, url="/v1/responses")).json
 
     assert shape(asked) == [
         "lists notes: archive_note search_notes",

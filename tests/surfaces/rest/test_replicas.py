@@ -22,11 +22,11 @@ WRITERS: Final = 3
 WRITES: Final = rounds(suite=8, soak=75)
 STEPS: Final = rounds(suite=5, soak=340)
 
-Houses = tuple[RestWorld, RestWorld]
+Worlds = tuple[RestWorld, RestWorld]
 
 
 @pytest.fixture
-async def houses(tmp_path: Path) -> AsyncIterator[Houses]:
+async def worlds(tmp_path: Path) -> AsyncIterator[Worlds]:
     async with AsyncExitStack() as stack:
         url = schema_url(tmp_path)
         stores = [await stack.enter_async_context(open_postgres_store(url, lambda: NOW_MS)) for _ in range(2)]
@@ -39,21 +39,21 @@ def denied(answer: httpx2.Response) -> str:
     return text
 
 
-async def spread(houses: Houses, work: Any) -> list[Any]:
+async def spread(worlds: Worlds, work: Any) -> list[Any]:
     """The results of `work(world, writer)`, for all writers at once."""
-    writers = [work(houses[n % 2], f"w{n}") for n in range(2 * WRITERS)]
+    writers = [work(worlds[n % 2], f"w{n}") for n in range(2 * WRITERS)]
     return [one for each in await asyncio.gather(*writers) for one in each]
 
 
-async def test_try_4_each_of_many_puts_of_one_record_returns_what_it_wrote(houses: Houses) -> None:
+async def test_try_4_each_of_many_puts_of_one_record_returns_what_it_wrote(worlds: Worlds) -> None:
     async def write(world: RestWorld, writer: str) -> list[tuple[str, httpx2.Response]]:
         return [
             (name, await world.ask("PUT", f"{TASKS}/t", task("t", tool_denylist=[name])))
             for name in (f"{writer}-{n}" for n in range(WRITES))
         ]
 
-    answers = await spread(houses, write)
-    history = await houses[0].get(f"{TASKS}/t/history?limit=500")
+    answers = await spread(worlds, write)
+    history = await worlds[0].get(f"{TASKS}/t/history?limit=500")
     wrote = {entry["revision"]: entry for entry in history["entries"]}
 
     assert [name for name, answer in answers if denied(answer) != f'["{name}"]'] == []
@@ -63,7 +63,7 @@ async def test_try_4_each_of_many_puts_of_one_record_returns_what_it_wrote(house
     assert sorted(answer.json()["revision"] for _, answer in answers) == sorted(wrote)
 
 
-async def test_try_4_a_put_between_deletes_is_acknowledged_as_what_it_was(houses: Houses) -> None:
+async def test_try_4_a_put_between_deletes_is_acknowledged_as_what_it_was(worlds: Worlds) -> None:
     async def write(world: RestWorld, writer: str) -> list[tuple[str, str, httpx2.Response]]:
         seen = []
         for n in range(WRITES):
@@ -73,7 +73,7 @@ async def test_try_4_a_put_between_deletes_is_acknowledged_as_what_it_was(houses
             seen.append(("DELETE", name, await world.ask("DELETE", f"{TASKS}/t")))
         return seen
 
-    answers = await spread(houses, write)
+    answers = await spread(worlds, write)
 
     puts = [(name, answer) for method, name, answer in answers if method == "PUT"]
     assert [answer.text for _, answer in puts if not answer.is_success] == []
@@ -81,8 +81,8 @@ async def test_try_4_a_put_between_deletes_is_acknowledged_as_what_it_was(houses
     assert {answer.status_code for method, _, answer in answers if method == "DELETE"} <= {200, 404}
 
 
-async def test_try_4_a_key_that_was_revoked_at_once_still_had_its_secret_returned(houses: Houses) -> None:
-    one, other = houses
+async def test_try_4_a_key_revoked_at_once_still_returned_its_secret(worlds: Worlds) -> None:
+    one, other = worlds
     revoking = True
 
     async def revoke() -> None:
@@ -104,8 +104,8 @@ async def test_try_4_a_key_that_was_revoked_at_once_still_had_its_secret_returne
         await revoker
 
 
-async def test_try_4_if_match_chained_on_responses_loses_no_update(houses: Houses) -> None:
-    first = await houses[0].ask("PUT", f"{TASKS}/t", task("t", tool_denylist=["0"]))
+async def test_try_4_if_match_chained_on_responses_loses_no_update(worlds: Worlds) -> None:
+    first = await worlds[0].ask("PUT", f"{TASKS}/t", task("t", tool_denylist=["0"]))
 
     async def count_up(world: RestWorld, _writer: str) -> list[int]:
         """Raise the number `STEPS` times: from what was last written or read, if that is still stored."""
@@ -124,6 +124,6 @@ async def test_try_4_if_match_chained_on_responses_loses_no_update(houses: House
             etag = answer.headers["etag"]
         return reached
 
-    reached = await spread(houses, count_up)
+    reached = await spread(worlds, count_up)
 
     assert sorted(reached) == list(range(1, 2 * WRITERS * STEPS + 1))

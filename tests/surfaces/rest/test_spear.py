@@ -8,7 +8,7 @@ import pytest
 
 from tests.registry.spear_files import SPEAR_FILES
 from tests.surfaces.grpc.grpc_world import SERVERS as SERVICE
-from tests.surfaces.grpc.grpc_world import open_house, refusal_of
+from tests.surfaces.grpc.grpc_world import open_grpc_world, refusal_of
 from tests.surfaces.rest_world import SERVERS, TASKS, error_of, open_rest, secret_of, stdio, task
 from toolgate.proto import mcp_registry_pb2 as sms
 
@@ -34,10 +34,10 @@ async def test_a_record_with_empty_texts_is_stored_alike_over_rest_and_grpc() ->
             body = tomllib.loads(text)
             await world.put(f"{SERVERS}/{body['server_id']}", body)
         by_rest = {one.id: one.body for one in (await world.store.list("server")).records}
-    async with open_house() as grpc_house:
+    async with open_grpc_world() as grpc_world:
         for text in SPEAR_FILES.values():
-            await grpc_house.upsert(_message(tomllib.loads(text)))
-        by_grpc = {one.id: one.body for one in (await grpc_house.store.list("server")).records}
+            await grpc_world.upsert(_message(tomllib.loads(text)))
+        by_grpc = {one.id: one.body for one in (await grpc_world.store.list("server")).records}
 
     assert sorted(by_rest) == ["fs", "gitlab", "kubernetes", "web-search"]
     assert by_rest == by_grpc
@@ -117,7 +117,7 @@ async def test_only_programs_send_forms_and_only_where_one_is_taken() -> None:
 
 
 async def test_a_watch_ahead_of_the_registry_is_asked_to_list_again_over_grpc() -> None:
-    async with open_house() as world:
+    async with open_grpc_world() as world:
         request = sms.WatchMcpServersRequest(since_revision=world.store.revision + 1)
         call = world.stream(f"{SERVICE}/WatchMcpServers", request, key=secret_of("node"), timeout_s=60)
         with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.surfaces.mcp.house import task
+from tests.surfaces.mcp.mcp_world import task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.servers import ServerRecord

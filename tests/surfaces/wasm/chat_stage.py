@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from tests.surfaces.wasm.task_house import PlayedGuest, TaskHouse, open_task_house
+from tests.surfaces.wasm.guest_world import GuestWorld, PlayedGuest, open_guest_world
 from tests.upstream.memory_link import MemoryNet, record
 from tests.upstream.scripted_model import ScriptedModel, scripted_model
 from toolgate.model.chat import ChatUpstream
@@ -29,19 +29,19 @@ ARENA_LENGTH = 8_192
 class ChatStage:
     """What a test of chats looks at."""
 
-    house: TaskHouse
+    world: GuestWorld
     model: ScriptedModel
 
     async def play(self, story: Callable[["Chatter"], T], **limits: Any) -> T:
         """Have `story` play a guest with one session."""
-        return await self.house.play(
+        return await self.world.play(
             FUNCTIONS, lambda guest: story(Chatter(guest)), limits=WorkloadLimits(**limits)
         )
 
     def upstreams(self, **fields: Any) -> None:
         """`main` serves every model; its fields, or those of the task."""
         main = ChatUpstream(upstream_id="main", base_url=self.model.url, models=("*",))
-        self.house.house.apply(chat_upstreams={"main": replace(main, **fields)})
+        self.world.world.apply(chat_upstreams={"main": replace(main, **fields)})
 
 
 @asynccontextmanager
@@ -52,11 +52,11 @@ async def chat_stage(
     fields, strict = options.pop("upstream", {}), options.pop("strict", True)
     async with (
         scripted_model(*script, strict=strict) as model,
-        open_task_house(
+        open_guest_world(
             net or MemoryNet(), *(servers or (record("one", allowed_tools=("*",)),)), **options
-        ) as house,
+        ) as world,
     ):
-        stage = ChatStage(house, model)
+        stage = ChatStage(world, model)
         stage.upstreams(**fields)
         yield stage
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.registry.memory_store import MemoryInvocations
-from tests.surfaces.mcp.house import House, key, open_house, task
+from tests.surfaces.mcp.mcp_world import McpWorld, key, open_mcp_world, task
 from tests.upstream.memory_link import MemoryNet
 from tests.wasm.wat import compiled
 from toolgate.audit.events import InvocationEnded
@@ -106,7 +106,7 @@ class Line:
 class Node:
     """A node in memory, and the queue it takes from."""
 
-    house: House
+    world: McpWorld
     queue: MemoryInvocations
     line: Line
     services: GuestServices
@@ -132,7 +132,7 @@ class Node:
             invocation_id=f"{task_id}-{time.monotonic_ns()}",
             task_id=task_id,
             principal=fields.pop("principal", principal_of(ADA)),
-            revision=fields.pop("revision", self.house.state.revision),
+            revision=fields.pop("revision", self.world.state.revision),
             input=fields.pop("input", b""),
             created_ms=0,
             **fields,
@@ -163,8 +163,8 @@ class Node:
 
     @property
     def audited(self) -> list[InvocationEnded]:
-        self.house.gateway.audit.flush()
-        return [event for _, event in self.house.sink.events if isinstance(event, InvocationEnded)]
+        self.world.gateway.audit.flush()
+        return [event for _, event in self.world.sink.events if isinstance(event, InvocationEnded)]
 
 
 def runnable(task_id: str, module: str, **config: Any) -> Task:
@@ -179,7 +179,7 @@ async def open_node(tmp_path: Path) -> AsyncIterator[Node]:
     queue = MemoryInvocations(lambda: int(time.time() * 1000))
     line = Line(queue)
     async with (
-        open_house(MemoryNet(), tasks=(*tasks, task("plain")), keys=(ADA,)) as house,
+        open_mcp_world(MemoryNet(), tasks=(*tasks, task("plain")), keys=(ADA,)) as world,
         Models(Secrets({}, None), Egress(allow_private=True)) as models,
         Slots(ALL_FUNCTIONS, max_guests=4) as slots,
     ):
@@ -189,8 +189,8 @@ async def open_node(tmp_path: Path) -> AsyncIterator[Node]:
                 return await node.open(sha256)
 
         services = GuestServices(
-            gateway=house.gateway, models=models, queue=line, slots=slots, modules=Modules()
+            gateway=world.gateway, models=models, queue=line, slots=slots, modules=Modules()
         )
-        node = Node(house, queue, line, services, texts, tmp_path)
+        node = Node(world, queue, line, services, texts, tmp_path)
         yield node
         assert slots.host_faults == 0

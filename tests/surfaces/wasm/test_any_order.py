@@ -10,7 +10,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from tests.scenarios.soak import rounds
 from tests.surfaces.wasm.any_order import PRINCIPALS, Oracle, Scopes, Step, net, random_steps, records, tasks
-from tests.surfaces.wasm.task_house import PlayedGuest, TaskHouse, open_task_house
+from tests.surfaces.wasm.guest_world import GuestWorld, PlayedGuest, open_guest_world
 from toolgate.gateway.scope.caller import Caller
 from toolgate.model.tasks import WorkloadLimits
 from toolgate.policy.layers import parse_session_params
@@ -70,10 +70,10 @@ class Played:
         return 0, list(view.tools)
 
 
-async def follow(house: TaskHouse, oracle: Oracle, steps: list[Step]) -> None:
+async def follow(world: GuestWorld, oracle: Oracle, steps: list[Step]) -> None:
     """Play `steps`; after each, what the guest was told is what the oracle says."""
-    house.task_id = oracle.config.task_id
-    guest = PlayedGuest(house.context(principal=oracle.principal), ALL_FUNCTIONS, LIMITS)
+    world.task_id = oracle.config.task_id
+    guest = PlayedGuest(world.context(principal=oracle.principal), ALL_FUNCTIONS, LIMITS)
     play = Played(guest)
 
     def story() -> None:
@@ -91,13 +91,13 @@ async def test_no_order_of_calls_widens_a_scope() -> None:
     """WAS-6, WAS-7: random sequences of every call that names a server, a tool or a parameter."""
     seed = rounds(suite=7, soak=Random().randrange(2**32))
     chance = Random(seed)
-    async with open_task_house(net(), *records(), tasks=tasks()) as house:
-        servers, sink = house.net.servers, house.house.sink
+    async with open_guest_world(net(), *records(), tasks=tasks()) as world:
+        servers, sink = world.net.servers, world.world.sink
         scopes: Scopes = {}
         for _ in range(rounds(suite=3_000, soak=100_000)):
-            config = house.house.gateway.snapshot.tasks[chance.choice(tasks()).task_id]
-            oracle = Oracle(house.house.gateway.snapshot, chance.choice(PRINCIPALS), config, scopes)
-            await follow(house, oracle, random_steps(chance))
+            config = world.world.gateway.snapshot.tasks[chance.choice(tasks()).task_id]
+            oracle = Oracle(world.world.gateway.snapshot, chance.choice(PRINCIPALS), config, scopes)
+            await follow(world, oracle, random_steps(chance))
             called = [(name, seen.params["name"]) for name, one in servers.items() for seen in one.calls]
             assert sorted(called) == sorted(oracle.called), seed
             assert all(oracle.may_ever(*one) for one in called), seed

@@ -251,7 +251,7 @@ async def test_a_refused_parameter_changes_nothing() -> None:
         await stage.play(story)
 
         assert stage.model.requests[0].tool_names == ["mcp__one__read"]
-        assert [one.outcome for one in stage.house.house.audited if one.door == "hostcall"] == ["denied"] * 2
+        assert [one.outcome for one in stage.world.world.audited if one.door == "hostcall"] == ["denied"] * 2
 
 
 def two_tools() -> MemoryNet:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.openai.chat_house import error_in, results
+from tests.surfaces.openai.chat_world import error_in, results
 from tests.surfaces.wasm.chat_stage import Chatter, chat_stage, content_of
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, text_result
 from tests.upstream.scripted_model import Ask, call, calls, cut, hang, status, text, whole
@@ -67,7 +67,7 @@ async def test_without_auto_the_tools_are_offered_and_their_calls_come_back() ->
     ) as stage:
         first, second = await stage.play(story)
         asks = stage.model.requests
-        assert not stage.house.net.servers["one"].calls
+        assert not stage.world.net.servers["one"].calls
 
     message = first["choices"][0]["message"]
     assert [one["id"] for one in message["tool_calls"]] == ["c1", "c2"]
@@ -106,7 +106,7 @@ async def test_tools_of_servers_and_of_the_guest_are_called_in_one_reply() -> No
     async with chat_stage(both, text("42")) as stage:
         answer = await stage.play(story)
         received = results(stage.model.requests[1])
-        audited = [(one.door, one.server_id, one.tool, one.outcome) for one in stage.house.house.audited]
+        audited = [(one.door, one.server_id, one.tool, one.outcome) for one in stage.world.world.audited]
 
     assert content_of(answer) == "42"
     assert received == {"g": "42", "m": '{"say":"hi"}'}
@@ -225,7 +225,7 @@ async def test_what_a_request_says_of_tools_elsewhere_narrows_as_well() -> None:
     async with chat_stage(text("a"), text("b"), net=net) as stage:
         answers = await stage.play(story)
         bodies = [ask.body for ask in stage.model.requests]
-        denied = [one.outcome for one in stage.house.house.audited]
+        denied = [one.outcome for one in stage.world.world.audited]
 
     assert [ask.tool_names for ask in stage.model.requests] == [["mcp__one__read"], []]
     assert [body.get("metadata") for body in bodies] == [{"user": "x"}, None]
@@ -323,7 +323,7 @@ async def test_the_calls_of_models_are_calls_of_the_run() -> None:
     async with chat_stage(circling) as stage:
         first, second, code = await stage.play(story, max_calls=3)
 
-        assert len(stage.house.net.servers["one"].calls) == 2
+        assert len(stage.world.net.servers["one"].calls) == 2
     assert [one["toolgate"]["stopped"] for one in (first, second)] == ["call_limit", "call_limit"]
     assert code == EAGAIN
 
@@ -339,7 +339,7 @@ async def test_a_model_that_breaks_off_after_tools_leaves_a_history_to_continue_
     async with chat_stage(*script) as stage:
         broken, answer = await stage.play(story)
 
-        assert len(stage.house.net.servers["one"].calls) == 1
+        assert len(stage.world.net.servers["one"].calls) == 1
     assert (broken["error"]["code"], broken["error"]["retryable"]) == ("model_unavailable", True)
     assert content_of(answer) == "there you are"
 
@@ -417,7 +417,7 @@ async def test_chats_of_guests_are_counted_as_all_chats_are() -> None:
 
     async with chat_stage(calls((ECHO, "{}")), text("a"), status(400, {}), text("c")) as stage:
         await stage.play(story)
-        metrics = stage.house.house.gateway.metrics
+        metrics = stage.world.world.gateway.metrics
 
         assert metrics.chats == {
             ("main", "answered"): 1,

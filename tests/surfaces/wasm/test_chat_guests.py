@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.openai.chat_house import error_in, results
+from tests.surfaces.openai.chat_world import error_in, results
 from tests.surfaces.wasm.chat_stage import ChatStage, chat_stage, content_of
 from tests.upstream.memory_link import Json, MemoryNet, text_result
 from tests.upstream.scripted_model import Ask, calls, hang, text
@@ -123,7 +123,7 @@ class Guests:
         self, wat: str, **limits: int
     ) -> tuple[GuestRun[TaskContext], "asyncio.Task[InvocationResult]"]:
         run = GuestRun(
-            job(compiled(wat, self._directory), self._stage.house.context(), limits=WorkloadLimits(**limits))
+            job(compiled(wat, self._directory), self._stage.world.context(), limits=WorkloadLimits(**limits))
         )
         return run, asyncio.create_task(self._slots.run(run))
 
@@ -299,7 +299,7 @@ async def test_a_run_that_is_killed_leaves_nothing_at_the_model(tmp_path: Path) 
         await ask.hung_up.wait()
 
         assert (ending.state, ending.message) == ("cancelled", "enough")
-        assert stage.house.house.gateway.metrics.chats == {("main", "cancelled"): 1}
+        assert stage.world.world.gateway.metrics.chats == {("main", "cancelled"): 1}
 
 
 async def test_a_run_that_is_killed_leaves_nothing_at_a_server(tmp_path: Path) -> None:

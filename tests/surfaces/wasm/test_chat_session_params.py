@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import task
-from tests.surfaces.wasm.task_house import TASK, PlayedGuest, TaskHouse, open_task_house
+from tests.surfaces.mcp.mcp_world import task
+from tests.surfaces.wasm.guest_world import TASK, GuestWorld, PlayedGuest, open_guest_world
 from tests.upstream.memory_link import MemoryNet, record
 from toolgate.model.chat import ChatBudgetLimits
 from toolgate.policy.layers import SessionRequest, parse_session_params
@@ -23,13 +23,13 @@ SERVERS = tuple(record(name, allowed_tools=("*",)) for name in ("one", "two", "t
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[TaskHouse]:
-    async with open_task_house(MemoryNet(), *SERVERS, config=CONFIG) as house:
-        yield house
+async def world() -> AsyncIterator[GuestWorld]:
+    async with open_guest_world(MemoryNet(), *SERVERS, config=CONFIG) as world:
+        yield world
 
 
-async def play(house: TaskHouse, story: Callable[[PlayedGuest], None]) -> None:
-    await house.play(ALL_FUNCTIONS, story)
+async def play(world: GuestWorld, story: Callable[[PlayedGuest], None]) -> None:
+    await world.play(ALL_FUNCTIONS, story)
 
 
 def params_of(guest: PlayedGuest, fd: int) -> SessionParams:
@@ -48,7 +48,7 @@ def send_raw(guest: PlayedGuest, fd: int, data: bytes) -> int:
 
 
 @pytest.mark.requirement("000-29")
-async def test_parameters_that_the_policy_admits_are_what_the_session_asks_for(house: TaskHouse) -> None:
+async def test_parameters_that_the_policy_admits_are_what_the_session_asks_for(world: GuestWorld) -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("cchat_create")
         assert request_of(guest, fd) == SessionRequest()
@@ -65,28 +65,28 @@ async def test_parameters_that_the_policy_admits_are_what_the_session_asks_for(h
         assert guest.set_param(fd, "mcp.server_ids", []) == 0
         assert request_of(guest, fd).servers == ()
 
-    await play(house, story)
+    await play(world, story)
 
 
 async def test_what_is_only_requested_leaves_no_trace_in_the_gateway(
-    house: TaskHouse, caplog: pytest.LogCaptureFixture
+    world: GuestWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("cchat_create")
         for number in range(20):
             assert guest.set_param(fd, "mcp.tool_allowlist", [f"nothing_{number}"]) == 0
 
-    before = house.house.gateway.metrics.empty_scopes
-    await play(house, story)
+    before = world.world.gateway.metrics.empty_scopes
+    await play(world, story)
 
-    assert (caplog.messages, house.house.gateway.metrics.empty_scopes) == ([], before)
+    assert (caplog.messages, world.world.gateway.metrics.empty_scopes) == ([], before)
 
 
 @pytest.mark.requirement("002-019")
 @pytest.mark.parametrize(
     "key", ["mcp.task_tool_allowlist", "mcp.task_tool_denylist", "mcp.task_", "mcp.task_x"]
 )
-async def test_what_the_task_says_is_not_for_a_guest_to_set(house: TaskHouse, key: str) -> None:
+async def test_what_the_task_says_is_not_for_a_guest_to_set(world: GuestWorld, key: str) -> None:
     """WAS-6"""
 
     def story(guest: PlayedGuest) -> None:
@@ -95,14 +95,14 @@ async def test_what_the_task_says_is_not_for_a_guest_to_set(house: TaskHouse, ke
             assert guest.set_param(fd, key, value) == EACCES
         assert request_of(guest, fd) == SessionRequest()
 
-    await play(house, story)
+    await play(world, story)
 
-    assert {event.outcome for event in house.house.audited} == {"denied"}
+    assert {event.outcome for event in world.world.audited} == {"denied"}
 
 
 @pytest.mark.requirement("000-30")
 @pytest.mark.parametrize("value", [["three"], ["one", "three"], ["nowhere"], ["one", "nowhere", "two"]])
-async def test_servers_outside_the_task_are_refused_as_a_whole(house: TaskHouse, value: list[str]) -> None:
+async def test_servers_outside_the_task_are_refused_as_a_whole(world: GuestWorld, value: list[str]) -> None:
     """WAS-7"""
 
     def story(guest: PlayedGuest) -> None:
@@ -111,7 +111,7 @@ async def test_servers_outside_the_task_are_refused_as_a_whole(house: TaskHouse,
         assert guest.set_param(fd, "mcp.server_ids", value) == EACCES
         assert request_of(guest, fd) == SessionRequest(servers=("two",))
 
-    await play(house, story)
+    await play(world, story)
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ async def test_servers_outside_the_task_are_refused_as_a_whole(house: TaskHouse,
         ("MCP.enabled", True),
     ],
 )
-async def test_values_of_the_wrong_kind_are_invalid(house: TaskHouse, key: str, value: Any) -> None:
+async def test_values_of_the_wrong_kind_are_invalid(world: GuestWorld, key: str, value: Any) -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("cchat_create")
         assert guest.set_param(fd, key, value) == EINVAL
         params = params_of(guest, fd)
         assert (request_of(guest, fd), params.forwarded, params.size) == (SessionRequest(), {}, 0)
 
-    await play(house, story)
+    await play(world, story)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ async def test_values_of_the_wrong_kind_are_invalid(house: TaskHouse, key: str, 
         (b'{"key":"temperature","value":' + b"[" * 9_000 + b"]" * 9_000 + b"}", EIO),
     ],
 )
-async def test_bytes_that_are_no_parameter_change_nothing(house: TaskHouse, data: bytes, code: int) -> None:
+async def test_bytes_that_are_no_parameter_change_nothing(world: GuestWorld, data: bytes, code: int) -> None:
     """WAS-10"""
 
     def story(guest: PlayedGuest) -> None:
@@ -184,10 +184,10 @@ async def test_bytes_that_are_no_parameter_change_nothing(house: TaskHouse, data
         assert send_raw(guest, fd, data) == code
         assert params_of(guest, fd).size == 0
 
-    await play(house, story)
+    await play(world, story)
 
 
-async def test_an_escaped_backslash_before_a_u_is_no_nul(house: TaskHouse) -> None:
+async def test_an_escaped_backslash_before_a_u_is_no_nul(world: GuestWorld) -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("cchat_create")
         assert send_raw(guest, fd, b'{"key":"stop","value":"\\\\u0000"}') == 0
@@ -195,10 +195,10 @@ async def test_an_escaped_backslash_before_a_u_is_no_nul(house: TaskHouse) -> No
             "stop": b'"\\\\u0000"'
         }
 
-    await play(house, story)
+    await play(world, story)
 
 
-async def test_what_is_a_models_is_forwarded_as_it_was_written_and_nothing_else(house: TaskHouse) -> None:
+async def test_what_is_a_models_is_forwarded_as_it_was_written_and_nothing_else(world: GuestWorld) -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("cchat_create")
         own = {"model": "m", "backend": "b", "tools": [], "messages": [], "stream": True}
@@ -217,10 +217,10 @@ async def test_what_is_a_models_is_forwarded_as_it_was_written_and_nothing_else(
             wall_clock_ms=30_000, max_iterations=6, max_total_tool_calls=9, max_tool_output_bytes=256
         )
 
-    await play(house, story)
+    await play(world, story)
 
 
-async def test_parameters_of_a_session_are_bounded_together(house: TaskHouse) -> None:
+async def test_parameters_of_a_session_are_bounded_together(world: GuestWorld) -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("cchat_create")
         codes = {guest.set_param(fd, f"key_{number}", "x" * 30_000) for number in range(40)}
@@ -228,11 +228,11 @@ async def test_parameters_of_a_session_are_bounded_together(house: TaskHouse) ->
         assert params_of(guest, fd).size <= 1_048_576
         assert guest.set_param(fd, "key_0", "x") == 0
 
-    await play(house, story)
+    await play(world, story)
 
 
 async def test_parameters_of_all_sessions_of_a_guest_are_bounded(
-    house: TaskHouse, monkeypatch: pytest.MonkeyPatch
+    world: GuestWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chat_session, "MAX_KEPT_BYTES", 3_000)
 
@@ -242,62 +242,62 @@ async def test_parameters_of_all_sessions_of_a_guest_are_bounded(
         guest.call("cchat_close", fds[0])
         assert guest.set_param(fds[2], "stop", "x") == 0
 
-    await play(house, story)
+    await play(world, story)
 
 
-async def test_what_a_session_says_in_another_way_is_not_kept(house: TaskHouse) -> None:
+async def test_what_a_session_says_in_another_way_is_not_kept(world: GuestWorld) -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("cchat_create")
         for key in ("messages", "tools", "stream", "stream_options"):
             assert guest.set_param(fd, key, ["x" * 20_000]) == 0
         assert (params_of(guest, fd).size, params_of(guest, fd).forwarded) == (0, {})
 
-    await play(house, story)
+    await play(world, story)
 
 
 async def test_a_task_that_is_not_enabled_cannot_be_enabled_by_its_guest() -> None:
     config = {"enabled": False, "default_server_ids": ["one"]}
-    async with open_task_house(MemoryNet(), *SERVERS, config=config) as house:
+    async with open_guest_world(MemoryNet(), *SERVERS, config=config) as world:
 
         def story(guest: PlayedGuest) -> None:
             fd = guest.call("cchat_create")
             assert guest.set_param(fd, "mcp.enabled", True) == EACCES
             assert guest.set_param(fd, "mcp.enabled", False) == 0
 
-        await play(house, story)
+        await play(world, story)
 
 
 @pytest.mark.requirement("000-27")
-async def test_the_policy_is_that_of_the_moment(house: TaskHouse) -> None:
+async def test_the_policy_is_that_of_the_moment(world: GuestWorld) -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("cchat_create")
         assert guest.set_param(fd, "mcp.server_ids", ["two"]) == 0
-        house.house.apply(tasks={TASK: task(TASK, default_server_ids=["one"])})
+        world.world.apply(tasks={TASK: task(TASK, default_server_ids=["one"])})
         assert guest.set_param(fd, "mcp.server_ids", ["two"]) == EACCES
         assert guest.set_param(fd, "mcp.server_ids", ["one"]) == 0
 
-    await play(house, story)
+    await play(world, story)
 
 
 async def test_a_scope_with_too_many_tools_can_still_be_narrowed() -> None:
     config = {"default_server_ids": ["one", "two"]}
-    async with open_task_house(
+    async with open_guest_world(
         MemoryNet(), *SERVERS, config=config, limits=ScopeLimits(max_tools=1)
-    ) as house:
+    ) as world:
 
         def story(guest: PlayedGuest) -> None:
             fd = guest.call("cchat_create")
             assert guest.set_param(fd, "mcp.enabled", True) == 0
             assert guest.set_param(fd, "mcp.server_ids", ["one"]) == 0
 
-        await play(house, story)
+        await play(world, story)
 
 
-async def test_only_chats_have_parameters(house: TaskHouse) -> None:
+async def test_only_chats_have_parameters(world: GuestWorld) -> None:
     """WAS-4"""
 
     def story(guest: PlayedGuest) -> None:
         for fd in (guest.call("mcp_open", "one"), guest.call("spear_epoll_create"), -1, 2**31 - 1):
             assert guest.set_param(fd, "model", "m") == EBADF
 
-    await play(house, story)
+    await play(world, story)

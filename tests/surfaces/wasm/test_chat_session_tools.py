@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.openai.chat_house import error_in, results
+from tests.surfaces.openai.chat_world import error_in, results
 from tests.surfaces.wasm.chat_stage import ARENA, Chatter, chat_stage, content_of
 from tests.upstream.scripted_model import calls, text
 
@@ -24,7 +24,7 @@ async def test_a_function_of_the_guest_hides_a_tool_of_its_name_and_is_the_first
         answer = await stage.play(story)
 
         assert results(stage.model.requests[1]) == {"c": "first"}
-        assert not stage.house.net.servers["one"].calls
+        assert not stage.world.net.servers["one"].calls
         assert stage.model.requests[0].tool_names == [ECHO]
     assert answer["toolgate"] == {"shadowed": [ECHO]}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.wasm.task_house import PlayedGuest, TaskHouse, open_task_house
+from tests.surfaces.wasm.guest_world import GuestWorld, PlayedGuest, open_guest_world
 from tests.upstream.memory_link import MemoryNet, record
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.wasm.abi import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, FdEntry
@@ -20,13 +20,13 @@ IN, OUT, ERR, HUP = EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[TaskHouse]:
-    async with open_task_house(MemoryNet(), record("one", allowed_tools=("*",))) as house:
-        yield house
+async def world() -> AsyncIterator[GuestWorld]:
+    async with open_guest_world(MemoryNet(), record("one", allowed_tools=("*",))) as world:
+        yield world
 
 
-async def play(house: TaskHouse, story: Callable[[PlayedGuest], None]) -> None:
-    await house.play(ALL_FUNCTIONS, story)
+async def play(world: GuestWorld, story: Callable[[PlayedGuest], None]) -> None:
+    await world.play(ALL_FUNCTIONS, story)
 
 
 class Thing(FdEntry):
@@ -54,7 +54,7 @@ def wait(guest: PlayedGuest, epfd: int, timeout_ms: int = 0, room: int = 64) -> 
     return code, list(struct.iter_unpack("<ii", data))
 
 
-async def test_a_wait_tells_in_order_what_is_ready_as_long_as_it_is(house: TaskHouse) -> None:
+async def test_a_wait_tells_in_order_what_is_ready_as_long_as_it_is(world: GuestWorld) -> None:
     def story(guest: PlayedGuest) -> None:
         late, early = Thing(IN | OUT), Thing(IN)
         epfd = guest.call("spear_epoll_create")
@@ -71,10 +71,10 @@ async def test_a_wait_tells_in_order_what_is_ready_as_long_as_it_is(house: TaskH
         early.mask = ERR | HUP
         assert wait(guest, epfd) == (1, [(one, ERR | HUP)])
 
-    await play(house, story)
+    await play(world, story)
 
 
-async def test_a_wait_with_nothing_ready_is_a_sleep(house: TaskHouse) -> None:
+async def test_a_wait_with_nothing_ready_is_a_sleep(world: GuestWorld) -> None:
     def story(guest: PlayedGuest) -> None:
         epfd = guest.call("spear_epoll_create")
         for timeout_ms in (0, 250, -1):
@@ -85,10 +85,10 @@ async def test_a_wait_with_nothing_ready_is_a_sleep(house: TaskHouse) -> None:
         assert wait(guest, epfd, 250) == (1, [(fd, IN)])
         assert guest.slept_s == [0.25, None]
 
-    await play(house, story)
+    await play(world, story)
 
 
-async def test_a_buffer_for_less_than_a_record_is_too_small(house: TaskHouse) -> None:
+async def test_a_buffer_for_less_than_a_record_is_too_small(world: GuestWorld) -> None:
     """WAS-8"""
 
     def story(guest: PlayedGuest) -> None:
@@ -97,10 +97,10 @@ async def test_a_buffer_for_less_than_a_record_is_too_small(house: TaskHouse) ->
         assert guest.slept_s == []
         assert guest.call("spear_epoll_wait", epfd, 0, -4, 0) == EFAULT
 
-    await play(house, story)
+    await play(world, story)
 
 
-async def test_what_was_closed_is_watched_no_longer_and_does_not_pile_up(house: TaskHouse) -> None:
+async def test_what_was_closed_is_watched_no_longer_and_does_not_pile_up(world: GuestWorld) -> None:
     def story(guest: PlayedGuest) -> None:
         epfd = guest.call("spear_epoll_create")
         for _ in range(100):
@@ -111,10 +111,10 @@ async def test_what_was_closed_is_watched_no_longer_and_does_not_pile_up(house: 
         assert wait(guest, epfd) == (0, [])
         assert len(guest.fds.get(epfd, FdEntry).interest) <= 2  # type: ignore[attr-defined]
 
-    await play(house, story)
+    await play(world, story)
 
 
-async def test_what_cannot_be_watched_is_refused(house: TaskHouse) -> None:
+async def test_what_cannot_be_watched_is_refused(world: GuestWorld) -> None:
     """WAS-4"""
 
     def story(guest: PlayedGuest) -> None:
@@ -139,7 +139,7 @@ async def test_what_cannot_be_watched_is_refused(house: TaskHouse) -> None:
         assert guest.call("spear_epoll_close", other) == EBADF
         assert wait(guest, other)[0] == EBADF
 
-    await play(house, story)
+    await play(world, story)
 
 
 def set_flags(guest: PlayedGuest, fd: int, data: bytes) -> int:
@@ -148,7 +148,7 @@ def set_flags(guest: PlayedGuest, fd: int, data: bytes) -> int:
     return guest.call("spear_fd_ctl", fd, 1, 0, 8_000)
 
 
-async def test_flags_kind_status_and_metrics_of_a_descriptor(house: TaskHouse) -> None:
+async def test_flags_kind_status_and_metrics_of_a_descriptor(world: GuestWorld) -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("mcp_open", "one")
         assert guest.received("spear_fd_ctl", fd, 2) == {"flags": []}
@@ -171,7 +171,7 @@ async def test_flags_kind_status_and_metrics_of_a_descriptor(house: TaskHouse) -
         thing = guest.fds.open(Thing(IN | HUP))
         assert guest.received("spear_fd_ctl", thing, 4)["poll_mask"] == ["EPOLLIN", "EPOLLHUP"]
 
-    await play(house, story)
+    await play(world, story)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ async def test_flags_kind_status_and_metrics_of_a_descriptor(house: TaskHouse) -
         json.dumps({"set": ["x"] * 2_000}).encode(),
     ],
 )
-async def test_flags_that_are_none_change_nothing(house: TaskHouse, data: bytes) -> None:
+async def test_unknown_flags_change_nothing(world: GuestWorld, data: bytes) -> None:
     """WAS-10"""
 
     def story(guest: PlayedGuest) -> None:
@@ -198,10 +198,10 @@ async def test_flags_that_are_none_change_nothing(house: TaskHouse, data: bytes)
         assert set_flags(guest, fd, data) == EINVAL
         assert guest.received("spear_fd_ctl", fd, 2) == {"flags": []}
 
-    await play(house, story)
+    await play(world, story)
 
 
-async def test_commands_and_descriptors_that_do_not_exist(house: TaskHouse) -> None:
+async def test_commands_and_descriptors_that_do_not_exist(world: GuestWorld) -> None:
     """WAS-4"""
 
     def story(guest: PlayedGuest) -> None:
@@ -213,4 +213,4 @@ async def test_commands_and_descriptors_that_do_not_exist(house: TaskHouse) -> N
         guest.call("mcp_close", fd)
         assert guest.ask("spear_fd_ctl", fd, 4)[0] == EBADF
 
-    await play(house, story)
+    await play(world, story)

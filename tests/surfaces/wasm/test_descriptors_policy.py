@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.wasm.task_house import PlayedGuest, open_task_house
+from tests.surfaces.wasm.guest_world import PlayedGuest, open_guest_world
 from tests.surfaces.wasm.test_mcp_calls import FUNCTIONS, net, one, status
 from tests.upstream.memory_link import Json, text_result
 from toolgate.errors import InvalidParams, PolicyDenied
@@ -47,10 +47,10 @@ async def test_a_descriptor_lists_and_calls_only_what_its_guest_has_left_of_it()
     async def list_all(_: Json) -> RpcResponse:
         return RpcResponse(result=text_result("all"))
 
-    async with open_task_house(net(list=list_all), one()) as house:
-        await house.play(FUNCTIONS, story)
+    async with open_guest_world(net(list=list_all), one()) as world:
+        await world.play(FUNCTIONS, story)
 
-        assert [(event.tool, event.outcome) for event in house.house.audited] == [
+        assert [(event.tool, event.outcome) for event in world.world.audited] == [
             ("write", "denied"),
             ("read", "ok"),
         ]
@@ -77,8 +77,8 @@ async def test_a_descriptor_is_never_widened() -> None:
         assert narrow(guest, fd, {"allow": []}) == 0
         assert tools(guest, fd) == []
 
-    async with open_task_house(net(), one()) as house:
-        await house.play(FUNCTIONS, story)
+    async with open_guest_world(net(), one()) as world:
+        await world.play(FUNCTIONS, story)
 
 
 @pytest.mark.requirement("002-097")
@@ -101,10 +101,10 @@ async def test_a_descriptors_budget_of_calls_time_and_output_ends_with_the_numbe
         assert guest.ask("mcp_call_tool", output, "read", "{}")[0] == EIO
         assert status(guest, output)["last_error"]["code"] == "mcp_output_too_large"
 
-    async with open_task_house(net(hangs=hangs), one()) as house:
-        await house.play(FUNCTIONS, story)
+    async with open_guest_world(net(hangs=hangs), one()) as world:
+        await world.play(FUNCTIONS, story)
 
-        assert len(house.net["one"].calls) == 3
+        assert len(world.net["one"].calls) == 3
 
 
 async def test_what_is_no_policy_or_of_another_kind_of_descriptor_is_invalid() -> None:
@@ -128,8 +128,8 @@ async def test_what_is_no_policy_or_of_another_kind_of_descriptor_is_invalid() -
         assert narrow(guest, epoll, {"allow": []}) == EINVAL
         assert "policy" not in status(guest, fd)
 
-    async with open_task_house(net(), one()) as house:
-        await house.play(FUNCTIONS, story)
+    async with open_guest_world(net(), one()) as world:
+        await world.play(FUNCTIONS, story)
 
 
 @pytest.mark.parametrize(

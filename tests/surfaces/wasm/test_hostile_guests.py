@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from tests.scenarios.soak import rounds
+from tests.surfaces.wasm.guest_world import GuestWorld, open_guest_world
 from tests.surfaces.wasm.hostile import functions, hostile
-from tests.surfaces.wasm.task_house import TaskHouse, open_task_house
 from tests.upstream.memory_link import MemoryNet, record
 from tests.upstream.stdio_stage import resident_bytes
 from tests.wasm.wat import compiled, job
@@ -27,13 +27,13 @@ CALLS_A_RUN = 10_000
 
 
 async def run_hostile(
-    house: TaskHouse, slots: Slots[TaskContext], directory: Path, seed: int
+    world: GuestWorld, slots: Slots[TaskContext], directory: Path, seed: int
 ) -> InvocationResult:
     module = compiled(hostile(CALLS_A_RUN, seed=seed), directory)
-    context = house.context(max_calls=LIMITS.max_calls)
+    context = world.context(max_calls=LIMITS.max_calls)
     ending = await slots.run(GuestRun(job(module, context, limits=LIMITS, input_=b"some input")))
-    house.house.sink.events.clear()
-    for server in house.net.servers.values():
+    world.world.sink.events.clear()
+    for server in world.net.servers.values():
         server.calls.clear()
     module.unlink()
     return ending
@@ -46,11 +46,11 @@ async def test_hostile_calls_are_numbers_and_never_a_fault_of_the_host(tmp_path:
     seeds = [chance.randrange(1, 2**32) for _ in range(rounds(suite=5, soak=100))]
     records = [record(name, allowed_tools=("*",)) for name in ("one", "two", "three")]
     async with (
-        open_task_house(MemoryNet(), *records, config=CONFIG) as house,
+        open_guest_world(MemoryNet(), *records, config=CONFIG) as world,
         Slots[TaskContext](ALL_FUNCTIONS, max_guests=1) as slots,
     ):
         for number, seed in enumerate(seeds):
-            ending = await run_hostile(house, slots, tmp_path, seed)
+            ending = await run_hostile(world, slots, tmp_path, seed)
             assert (ending.ended_by, ending.exit_code) == ("exit", 0), (seed, ending)
             assert slots.host_faults == 0, seed
             assert ending.usage.hostcalls == CALLS_A_RUN, seed

@@ -36,7 +36,7 @@ async def test_an_invocation_is_run_and_its_end_reported_recorded_and_counted(tm
     assert ending.usage.fuel > 0
     assert (event.principal, event.task_id, event.state) == ("key:ada", "echo", "failed")
     assert (event.invocation_id, event.module, event.attempt) == (invocation_id, "echo", 1)
-    assert node.house.gateway.metrics.invocations == {("failed", "exit"): 1}
+    assert node.world.gateway.metrics.invocations == {("failed", "exit"): 1}
 
 
 async def test_calls_of_tools_are_in_the_ending_and_in_the_audit_under_the_invocation(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ async def test_calls_of_tools_are_in_the_ending_and_in_the_audit_under_the_invoc
         invocation_id = await node.begin("call")
         found, ending = await node.ended(invocation_id)
 
-    (call,) = node.house.audited
+    (call,) = node.world.audited
     assert found.state == "succeeded"
     assert ending.usage.tool_calls == 1
     assert ending.calls == (InvocationCall(server_id="one", tool="echo", code="", ms=ending.calls[0].ms),)
@@ -59,8 +59,8 @@ async def test_calls_of_tools_are_in_the_ending_and_in_the_audit_under_the_invoc
 async def test_what_a_server_keeps_for_a_run_ends_with_it(tmp_path: Path) -> None:
     own = record("one", allowed_tools=("*",), sharing="per_session")
     async with open_node(tmp_path) as node, node.invoker():
-        node.house.apply(servers={"one": own})
-        server = node.house.net["one"]
+        node.world.apply(servers={"one": own})
+        server = node.world.net["one"]
         for _ in range(3):
             await node.ended(await node.begin("call"))
         await eventually_async(lambda: len(server.links) == 1)  # the one by which it is listed
@@ -72,7 +72,7 @@ async def test_what_a_server_keeps_for_a_run_ends_with_it(tmp_path: Path) -> Non
 async def test_a_guest_of_a_task_that_requires_servers_is_not_begun_without_one(tmp_path: Path) -> None:
     async with open_node(tmp_path) as node, node.invoker():
         needy = runnable("echo", "echo", default_server_ids=["ghost"], require_servers=True)
-        node.house.apply(tasks={"echo": needy})
+        node.world.apply(tasks={"echo": needy})
         found, ending = await node.ended(await node.begin("echo"))
 
     assert (found.state, ending.ended_by, node.opened) == ("failed", "module", [])
@@ -127,7 +127,7 @@ async def test_a_run_ends_with_the_key_that_it_was_begun_with(tmp_path: Path, ke
     async with open_node(tmp_path) as node, node.invoker():
         invocation_id = await node.begin("wait")
         await node.waits(invocation_id)
-        node.house.apply(keys=keys)
+        node.world.apply(keys=keys)
         found, ending = await node.ended(invocation_id)
 
     assert (found.state, ending.ended_by) == ("cancelled", "revoked")
@@ -139,7 +139,7 @@ async def test_a_run_ends_with_its_key_also_while_a_report_hangs(tmp_path: Path)
         await node.waits(invocation_id)
         node.line.is_hanging = True
         await node.line.has_hung.wait()
-        node.house.apply(keys={})
+        node.world.apply(keys={})
         _, ending = await node.ended(invocation_id)
 
     assert ending.ended_by == "revoked"
@@ -159,7 +159,7 @@ async def test_what_waited_is_begun_as_what_its_key_is_by_then(
 ) -> None:
     async with open_node(tmp_path) as node:
         invocation_id = await node.begin("echo")
-        node.house.apply(keys=keys)
+        node.world.apply(keys=keys)
         async with node.invoker():
             _, ending = await node.ended(invocation_id)
 
@@ -178,10 +178,10 @@ async def test_what_cannot_be_begun_fails_and_says_why(tmp_path: Path, task_id: 
 
 async def test_a_node_waits_until_it_knows_what_the_invocation_was_made_with(tmp_path: Path) -> None:
     async with open_node(tmp_path) as node, node.invoker():
-        invocation_id = await node.begin("late", revision=node.house.state.revision + 1)
+        invocation_id = await node.begin("late", revision=node.world.state.revision + 1)
         await node.until(invocation_id, lambda one: one.state == "running")
         opened = list(node.opened)
-        node.house.apply(tasks={"late": runnable("late", "echo")})
+        node.world.apply(tasks={"late": runnable("late", "echo")})
         _, ending = await node.ended(invocation_id)
 
     assert (opened, ending.exit_code) == ([], 3)

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from tests.surfaces.mcp.house import task
-from tests.surfaces.wasm.task_house import TASK, PlayedGuest, TaskHouse, open_task_house
+from tests.surfaces.mcp.mcp_world import task
+from tests.surfaces.wasm.guest_world import TASK, GuestWorld, PlayedGuest, open_guest_world
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.model.invocations import InvocationCall
 from toolgate.model.principals import Ceiling, Principal
@@ -40,8 +40,8 @@ def one(server_id: str = "one", **fields: Any) -> Any:
     return record(server_id, **({"allowed_tools": ("*",)} | fields))
 
 
-async def play(house: TaskHouse, story: Callable[[PlayedGuest], T], **limits: int) -> T:
-    return await house.play(FUNCTIONS, story, limits=WorkloadLimits(**limits))
+async def play(world: GuestWorld, story: Callable[[PlayedGuest], T], **limits: int) -> T:
+    return await world.play(FUNCTIONS, story, limits=WorkloadLimits(**limits))
 
 
 def status(guest: PlayedGuest, fd: int) -> Any:
@@ -72,10 +72,10 @@ async def test_a_guest_lists_and_calls_the_tools_of_a_server_by_their_own_names(
         assert guest.call("mcp_close", fd) == 0
         assert guest.call("mcp_close", fd) == EBADF
 
-    async with open_task_house(net(), one()) as house:
-        await play(house, story)
+    async with open_guest_world(net(), one()) as world:
+        await play(world, story)
 
-        (audited,) = house.house.audited
+        (audited,) = world.world.audited
         assert (audited.door, audited.principal, audited.task_id) == ("hostcall", "agent", TASK)
         assert (audited.server_id, audited.tool, audited.outcome) == ("one", "read", "ok")
 
@@ -86,11 +86,11 @@ async def test_a_server_outside_the_task_is_refused_whether_it_exists_or_not() -
         return [guest.call("mcp_open", name) for name in ("two", "nowhere", "No Server", "", "gone", "shy")]
 
     config = {"default_server_ids": ["one"], "allowed_server_ids": ["gone", "one", "shy"]}
-    async with open_task_house(
+    async with open_guest_world(
         net(), one(), one("two"), one("shy", allowed_tools=()), config=config
-    ) as house:
-        assert await play(house, story) == [EACCES, EACCES, EACCES, EACCES, ENOENT, ENOENT]
-        assert [event.outcome for event in house.house.audited] == ["denied"] * 4
+    ) as world:
+        assert await play(world, story) == [EACCES, EACCES, EACCES, EACCES, ENOENT, ENOENT]
+        assert [event.outcome for event in world.world.audited] == ["denied"] * 4
 
 
 @pytest.mark.requirement("000-27")
@@ -99,16 +99,16 @@ async def test_a_task_that_is_not_enabled_or_gone_has_no_servers() -> None:
         return guest.call("mcp_open", "one"), guest.received("mcp_registry_list")
 
     config = {"enabled": False, "default_server_ids": ["one"]}
-    async with open_task_house(net(), one(), config=config) as house:
-        assert await play(house, story) == (EACCES, {"servers": []})
+    async with open_guest_world(net(), one(), config=config) as world:
+        assert await play(world, story) == (EACCES, {"servers": []})
 
 
 async def test_each_call_asks_the_policy_again() -> None:
     """What was open before a task was narrowed is no way around it."""
-    async with open_task_house(net(), one()) as house:
+    async with open_guest_world(net(), one()) as world:
 
         def narrow(**config: Any) -> None:
-            house.house.apply(tasks={TASK: task(TASK, default_server_ids=["one"], **config)})
+            world.world.apply(tasks={TASK: task(TASK, default_server_ids=["one"], **config)})
 
         def story(guest: PlayedGuest) -> None:
             fd = guest.call("mcp_open", "one")
@@ -119,16 +119,16 @@ async def test_each_call_asks_the_policy_again() -> None:
             narrow(enabled=False)
             assert guest.ask("mcp_call_tool", fd, "read", "{}")[0] == EACCES
             assert guest.ask("mcp_list_tools", fd)[0] == EACCES
-            house.house.apply(tasks={})
+            world.world.apply(tasks={})
             assert guest.ask("mcp_call_tool", fd, "read", "{}")[0] == ENOENT
 
-        await play(house, story)
+        await play(world, story)
 
-        assert [seen.params["name"] for seen in house.net["one"].calls] == ["read"]
+        assert [seen.params["name"] for seen in world.net["one"].calls] == ["read"]
 
 
 async def test_the_ceiling_of_the_invokers_key_holds() -> None:
-    async with open_task_house(net(), one()) as house:
+    async with open_guest_world(net(), one()) as world:
         bound = Principal(id="bound", role="agent", ceiling=Ceiling(deny=("write",)))
 
         def story(guest: PlayedGuest) -> None:
@@ -136,7 +136,7 @@ async def test_the_ceiling_of_the_invokers_key_holds() -> None:
             assert [tool["name"] for tool in guest.received("mcp_list_tools", fd)["tools"]] == ["read"]
             assert guest.ask("mcp_call_tool", fd, "write", "{}")[0] == ENOENT
 
-        await house.play(FUNCTIONS, story, principal=bound)
+        await world.play(FUNCTIONS, story, principal=bound)
 
 
 @pytest.mark.requirement("000-28")
@@ -151,8 +151,8 @@ async def test_a_hidden_tool_answers_like_one_that_does_not_exist() -> None:
         return codes
 
     config = {"default_server_ids": ["one"], "tool_denylist": ["write"]}
-    async with open_task_house(net(), one(), config=config) as house:
-        hidden, missing = await play(house, story)
+    async with open_guest_world(net(), one(), config=config) as world:
+        hidden, missing = await play(world, story)
 
     assert hidden == missing
     assert hidden[0] == ENOENT
@@ -170,9 +170,9 @@ async def test_arguments_that_are_not_one_json_object_run_nothing(arguments: str
         fd = guest.call("mcp_open", "one")
         return guest.ask("mcp_call_tool", fd, "read", arguments)[0]
 
-    async with open_task_house(net(), one()) as house:
-        assert await play(house, story) == EINVAL
-        assert house.net["one"].calls == []
+    async with open_guest_world(net(), one()) as world:
+        assert await play(world, story) == EINVAL
+        assert world.net["one"].calls == []
 
 
 @pytest.mark.parametrize("name", [b"\xc3\x28", b"one\0", b"\0", b"a" * 4_000])
@@ -187,8 +187,8 @@ async def test_names_that_are_no_text_are_invalid(name: bytes) -> None:
             guest.ask("mcp_registry_get", name)[0],
         ]
 
-    async with open_task_house(net(), one()) as house:
-        assert await play(house, story) == [EINVAL] * 3
+    async with open_guest_world(net(), one()) as world:
+        assert await play(world, story) == [EINVAL] * 3
 
 
 async def test_a_buffer_that_is_too_small_never_runs_a_tool_twice() -> None:
@@ -206,10 +206,10 @@ async def test_a_buffer_that_is_too_small_never_runs_a_tool_twice() -> None:
         assert (code, json.loads(written)) == (needed, whole)
         assert status(guest, fd)["poll_mask"] == []
 
-    async with open_task_house(net(), one()) as house:
-        await play(house, story)
+    async with open_guest_world(net(), one()) as world:
+        await play(world, story)
 
-        assert len(house.net["one"].calls) == 2
+        assert len(world.net["one"].calls) == 2
 
 
 async def test_a_kept_result_is_for_the_same_call_on_the_same_descriptor_alone() -> None:
@@ -222,10 +222,10 @@ async def test_a_kept_result_is_for_the_same_call_on_the_same_descriptor_alone()
         assert text_of(guest.received("mcp_call_tool", fd, "read", '{"n": 3}')) == '{"n":3}'
         assert text_of(guest.received("mcp_call_tool", fd, "read", '{"n": 1}')) == '{"n":1}'
 
-    async with open_task_house(net(), one()) as house:
-        await play(house, story)
+    async with open_guest_world(net(), one()) as world:
+        await play(world, story)
 
-        assert [seen.params["arguments"]["n"] for seen in house.net["one"].calls] == [1, 2, 3, 1]
+        assert [seen.params["arguments"]["n"] for seen in world.net["one"].calls] == [1, 2, 3, 1]
 
 
 async def test_a_buffer_that_cannot_be_written_runs_nothing() -> None:
@@ -237,9 +237,9 @@ async def test_a_buffer_that_cannot_be_written_runs_nothing() -> None:
             for out, length in ((65_500, 100), (-1, 100), (0, 65_534), (0, -4))
         ]
 
-    async with open_task_house(net(), one()) as house:
-        assert await play(house, story) == [EFAULT] * 4
-        assert house.net["one"].calls == []
+    async with open_guest_world(net(), one()) as world:
+        assert await play(world, story) == [EFAULT] * 4
+        assert world.net["one"].calls == []
 
 
 async def test_what_a_guest_leaves_with_the_host_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,10 +255,10 @@ async def test_what_a_guest_leaves_with_the_host_is_bounded(monkeypatch: pytest.
         assert guest.ask("mcp_call_tool", fds[2], "read", "{}")[0] > 0
         guest.call("mcp_close", fds[1])
 
-    async with open_task_house(net(), one()) as house:
-        await play(house, story)
+    async with open_guest_world(net(), one()) as world:
+        await play(world, story)
 
-        assert len(house.net["one"].calls) == 3
+        assert len(world.net["one"].calls) == 3
 
 
 async def fails(_: Json) -> RpcResponse:
@@ -294,8 +294,8 @@ async def test_what_becomes_of_a_call_is_reported_as_a_result_or_as_a_number() -
             ("asks", "mcp_input_not_given"),
         ]
 
-    async with open_task_house(net(fails=fails, refuses=refuses, asks=asks), one()) as house:
-        await play(house, story)
+    async with open_guest_world(net(fails=fails, refuses=refuses, asks=asks), one()) as world:
+        await play(world, story)
 
 
 async def test_a_tool_that_takes_too_long_is_a_timeout() -> None:
@@ -307,8 +307,8 @@ async def test_a_tool_that_takes_too_long_is_a_timeout() -> None:
         fd = guest.call("mcp_open", "one")
         return guest.ask("mcp_call_tool", fd, "hangs", "{}")[0], status(guest, fd)["last_error"]
 
-    async with open_task_house(net(hangs=hangs), one(timeout_ms=10)) as house:
-        code, error = await play(house, story)
+    async with open_guest_world(net(hangs=hangs), one(timeout_ms=10)) as world:
+        code, error = await play(world, story)
 
     assert code == ETIMEDOUT
     assert (error["code"], error["retryable"]) == ("mcp_timeout", True)
@@ -320,11 +320,11 @@ async def test_a_run_makes_as_many_calls_as_it_may_and_no_more() -> None:
         names = ("read", "nope", "read", "read")
         return [guest.ask("mcp_call_tool", fd, name, "{}")[0] for name in names]
 
-    async with open_task_house(net(), one()) as house:
-        ok, unknown, *spent = await play(house, story, max_calls=2)
+    async with open_guest_world(net(), one()) as world:
+        ok, unknown, *spent = await play(world, story, max_calls=2)
 
         assert (ok > 0, unknown, spent) == (True, ENOENT, [EAGAIN, EAGAIN])
-        assert len(house.net["one"].calls) == 1
+        assert len(world.net["one"].calls) == 1
 
 
 async def test_the_calls_of_a_run_are_kept() -> None:
@@ -334,8 +334,8 @@ async def test_the_calls_of_a_run_are_kept() -> None:
         guest.ask("mcp_call_tool", fd, "nope", "{}")
         return guest.context.calls.kept
 
-    async with open_task_house(net(), one()) as house:
-        kept = await play(house, story)
+    async with open_guest_world(net(), one()) as world:
+        kept = await play(world, story)
 
     assert [(made.server_id, made.tool, made.code) for made in kept] == [
         ("one", "read", ""),
@@ -366,8 +366,8 @@ async def test_the_registry_shows_exactly_what_can_be_opened_and_nothing_of_wher
             assert code == ENOENT or json.loads(data) == shown["servers"][0]
 
     config = {"default_server_ids": ["one"], "allowed_server_ids": ["gone", "one", "three", "two"]}
-    async with open_task_house(net(), *servers, config=config) as house:
-        await play(house, story)
+    async with open_guest_world(net(), *servers, config=config) as world:
+        await play(world, story)
 
 
 @pytest.mark.parametrize("on_too_many", ["refuse", "find"])
@@ -384,8 +384,8 @@ async def test_a_server_with_too_many_tools_is_refused_or_searched_as_on_its_own
         return fd, names, text_of(guest.received("mcp_call_tool", fd, "call_tool", call))
 
     limits = ScopeLimits(max_tools=1, on_too_many=on_too_many)
-    async with open_task_house(net(), one(), limits=limits) as house:
-        received = await play(house, story)
+    async with open_guest_world(net(), one(), limits=limits) as world:
+        received = await play(world, story)
 
     if on_too_many == "refuse":
         assert received == (E2BIG, [], None)
@@ -401,8 +401,8 @@ async def test_results_of_modern_servers_have_their_plain_form() -> None:
     def story(guest: PlayedGuest) -> Any:
         return guest.received("mcp_call_tool", guest.call("mcp_open", "one"), "modern", "{}")
 
-    async with open_task_house(net(modern=modern), one()) as house:
-        assert await play(house, story) == json.loads(text_result("[1,2]"))
+    async with open_guest_world(net(modern=modern), one()) as world:
+        assert await play(world, story) == json.loads(text_result("[1,2]"))
 
 
 async def test_a_guest_keeps_no_more_descriptors_than_it_may() -> None:
@@ -414,14 +414,14 @@ async def test_a_guest_keeps_no_more_descriptors_than_it_may() -> None:
         assert guest.call("mcp_open", "one") == 1_003
         assert guest.call("mcp_close", 1_001) == EBADF
 
-    async with open_task_house(net(), one()) as house:
-        await play(house, story, max_fds=3)
+    async with open_guest_world(net(), one()) as world:
+        await play(world, story, max_fds=3)
 
 
 async def test_denials_of_one_guest_do_not_fill_the_audit() -> None:
     def story(guest: PlayedGuest) -> set[int]:
         return {guest.call("mcp_open", "two") for _ in range(300)}
 
-    async with open_task_house(net(), one()) as house:
-        assert await play(house, story) == {EACCES}
-        assert len(house.house.audited) == 100
+    async with open_guest_world(net(), one()) as world:
+        assert await play(world, story) == {EACCES}
+        assert len(world.world.audited) == 100

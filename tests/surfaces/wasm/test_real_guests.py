@@ -16,8 +16,8 @@ from tests.node import node, node_file
 from tests.scenarios.soak import rounds
 from tests.surfaces.wasm import any_order
 from tests.surfaces.wasm.any_order import PRINCIPALS, Oracle, Scopes, Step
+from tests.surfaces.wasm.guest_world import GuestWorld, open_guest_world
 from tests.surfaces.wasm.puppet import Recorded, Script, import_of
-from tests.surfaces.wasm.task_house import TaskHouse, open_task_house
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record
 from tests.upstream.scripted_model import ScriptedModel, scripted_model, text
 from tests.upstream.stdio_stage import open_opener
@@ -43,14 +43,14 @@ CONFIG = {"default_server_ids": ["one"], "allowed_server_ids": ["one", "two"], "
 class Stage:
     """A task whose guests run."""
 
-    house: TaskHouse
+    world: GuestWorld
     slots: Slots[TaskContext]
     model: ScriptedModel
     directory: Path
 
     async def run(self, script: Script, **limits: int) -> list[Any]:
         """What the calls of `script` returned; the guest ended well, and the host was at no fault."""
-        context = self.house.context()
+        context = self.world.context()
         ending, answers = await script.run(self.slots, context, self.directory, **limits)
         assert (ending.ended_by, ending.exit_code) == ("exit", 0), ending
         assert self.slots.host_faults == 0
@@ -71,14 +71,14 @@ async def open_stage(
     directory: Path, net: MemoryNet, *records: ServerRecord, **options: Any
 ) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
-        house = await stack.enter_async_context(
-            open_task_house(net, *records, **({"config": CONFIG} | options))
+        world = await stack.enter_async_context(
+            open_guest_world(net, *records, **({"config": CONFIG} | options))
         )
         model = await stack.enter_async_context(scripted_model(lambda _: text("done")))
         slots = await stack.enter_async_context(Slots[TaskContext](ALL_FUNCTIONS, max_guests=2))
         upstream = ChatUpstream(upstream_id="main", base_url=model.url, models=("*",))
-        house.house.apply(chat_upstreams={"main": upstream})
-        yield Stage(house, slots, model, directory)
+        world.world.apply(chat_upstreams={"main": upstream})
+        yield Stage(world, slots, model, directory)
 
 
 async def test_descriptors_that_are_for_nothing_or_another_kind_are_bad(stage: Stage) -> None:
@@ -148,7 +148,7 @@ async def test_opening_without_closing_comes_to_an_end_and_all_is_freed(stage: S
     gc.collect()
     before = _entries()
 
-    ending = await stage.slots.run(GuestRun(job(module, stage.house.context(), limits=limits)))
+    ending = await stage.slots.run(GuestRun(job(module, stage.world.context(), limits=limits)))
 
     assert (ending.ended_by, ending.exit_code) == ("exit", 100), ending
     assert stage.slots.host_faults == 0
@@ -254,7 +254,7 @@ async def test_a_buffer_that_is_too_small_is_reported_what_is_needed_and_left_al
     assert [one.length for one in short] == [length for length in needed for _ in range(3)]
     assert [one.code for one in received[3::4]] == needed
     assert [bool(one.json) for one in received[3::4]] == [True] * 6 + [False]
-    assert len(stage.house.net["one"].calls) == 2
+    assert len(stage.world.net["one"].calls) == 2
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\xc3\x28", b"a\0b", b"\xed\xa0\x80"])
@@ -276,7 +276,7 @@ async def test_bytes_that_are_no_text_are_invalid(stage: Stage, bad: bytes) -> N
     codes = [one.code if isinstance(one, Recorded) else one for one in await stage.run(script)]
 
     assert codes == [1_000, 1_001, *[EINVAL] * 8]
-    assert stage.house.net["one"].calls == []
+    assert stage.world.net["one"].calls == []
 
 
 @pytest.mark.parametrize("name", ["spear_epoll_wait", "mcp_call_tool"])
@@ -285,7 +285,7 @@ async def test_a_guest_that_waits_within_a_call_is_ended_at_its_deadline(stage: 
         await asyncio.Event().wait()
         raise AssertionError
 
-    stage.house.net["one"].on_call = {"read": hang}
+    stage.world.net["one"].on_call = {"read": hang}
     script = Script()
     script.call("mcp_open", "one")
     script.call("spear_epoll_create")
@@ -294,13 +294,13 @@ async def test_a_guest_that_waits_within_a_call_is_ended_at_its_deadline(stage: 
         script.call("spear_epoll_wait", 1_001, 0x1_0000, 0xFFFC, -1)
     else:
         script.call("mcp_call_tool", 1_000, "read", "{}", 0x1_0000, 0xFFFC)
-    context = stage.house.context()
+    context = stage.world.context()
 
     ending, answers = await script.run(stage.slots, context, stage.directory, wall_clock_ms=1_500)
 
     assert (ending.ended_by, answers) == ("deadline", [1_000, 1_001])
     assert stage.slots.host_faults == 0
-    assert stage.house.net["one"].stopped_by == (["read"] if name == "mcp_call_tool" else [])
+    assert stage.world.net["one"].stopped_by == (["read"] if name == "mcp_call_tool" else [])
     assert [made.code for made in context.calls.kept] == (["cancelled"] if name == "mcp_call_tool" else [])
 
 
@@ -341,7 +341,7 @@ async def test_no_order_of_calls_of_a_running_guest_widens_its_scope(tmp_path: P
     chance = Random(seed)
     scopes: Scopes = {}
     async with open_stage(tmp_path, any_order.net(), *any_order.records(), tasks=any_order.tasks()) as stage:
-        snapshot = stage.house.house.gateway.snapshot
+        snapshot = stage.world.world.gateway.snapshot
         for _ in range(rounds(suite=200, soak=2_000)):
             config = snapshot.tasks[chance.choice(any_order.tasks()).task_id]
             oracle = Oracle(snapshot, chance.choice(PRINCIPALS), config, scopes)
@@ -358,8 +358,8 @@ async def _follow(stage: Stage, oracle: Oracle, steps: list[Step], seed: int) ->
     for fd in oracle.sessions:
         sessions.append(oracle.offered(fd))
         ask_the_model(script, fd)
-    stage.house.task_id = oracle.config.task_id
-    context = stage.house.context(principal=oracle.principal)
+    stage.world.task_id = oracle.config.task_id
+    context = stage.world.context(principal=oracle.principal)
     stage.model.requests.clear()
 
     _, answers = await script.run(stage.slots, context, stage.directory)

@@ -93,7 +93,7 @@ async def test_ups_12_only_a_certificate_that_is_trusted_will_do(tmp_path: Path)
 
 
 async def resolve_some(host: str, _port: int) -> list[str]:
-    """Names out there, some of the house, and one that no one knows."""
+    """Names out there, some of the world, and one that no one knows."""
     if host == "nowhere.example":
         raise OSError
     return ["10.0.0.1"] if host.endswith(".house") else ["93.184.215.14"]
@@ -109,7 +109,7 @@ async def resolve_some(host: str, _port: int) -> list[str]:
         ("http://127.0.0.1:9/mcp", True),
     ],
 )
-async def test_ssr_who_is_out_there_sends_us_to_no_one_in_the_house(named_by: str, is_let_in: bool) -> None:
+async def test_ssr_public_servers_cannot_reach_private_addresses(named_by: str, is_let_in: bool) -> None:
     fetcher = Fetcher(Egress(allow_private=True, resolver=resolve_some))
     other = await fetcher.restrict_for(named_by)
 

@@ -120,7 +120,7 @@ def _client_of(request: Request, form: Mapping[str, str]) -> tuple[str, str | No
 
 
 @dataclass
-class House:
+class OAuthWorld:
     """An authorization server and a server that trusts it."""
 
     authority: Authority
@@ -191,31 +191,33 @@ async def _list(request: Request, peer: Peer) -> None:
 
 
 @asynccontextmanager
-async def open_house(era: str = "modern", *, deadline_s: float = 10) -> AsyncIterator[House]:
+async def open_oauth_world(era: str = "modern", *, deadline_s: float = 10) -> AsyncIterator[OAuthWorld]:
     """Both servers, until the deadline at most."""
     authority = Authority()
     async with asyncio.timeout(deadline_s), FaultyHttp(authority) as issuing:
         authority.issuer = f"http://127.0.0.1:{issuing.port}"
 
         async def serve(request: Request, peer: Peer) -> None:
-            await house.serve(request, peer)
+            await world.serve(request, peer)
 
         async with FaultyHttp(serve) as serving:
             resource = {"resource": serving.url, "authorization_servers": [authority.issuer]}
-            house = House(authority, issuing, serving, FakeMcp(era, faults={"tools/list": _list}), resource)
-            yield house
+            world = OAuthWorld(
+                authority, issuing, serving, FakeMcp(era, faults={"tools/list": _list}), resource
+            )
+            yield world
 
 
 @contextmanager
-def house_aside(*, deadline_s: float = 60) -> Iterator[House]:
+def world_aside(*, deadline_s: float = 60) -> Iterator[OAuthWorld]:
     """Both servers on a loop of their own, for tests that have none."""
-    ready, houses = threading.Event(), list[House]()
+    ready, worlds = threading.Event(), list[OAuthWorld]()
     loop = asyncio.new_event_loop()
     over = asyncio.Event()
 
     async def serve() -> None:
-        async with open_house(deadline_s=deadline_s) as house:
-            houses.append(house)
+        async with open_oauth_world(deadline_s=deadline_s) as world:
+            worlds.append(world)
             ready.set()
             await over.wait()
 
@@ -223,7 +225,7 @@ def house_aside(*, deadline_s: float = 60) -> Iterator[House]:
     thread.start()
     try:
         assert ready.wait(60)
-        yield houses[0]
+        yield worlds[0]
     finally:
         loop.call_soon_threadsafe(over.set)
         thread.join()

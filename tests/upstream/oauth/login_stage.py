@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from tests.upstream.oauth.authority import NOW_S, REDIRECT, House, authorizer
+from tests.upstream.oauth.authority import NOW_S, REDIRECT, OAuthWorld, authorizer
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
 from toolgate.upstream.oauth.logins import Login, LoginCallback, Logins
 
 
-def personal(house: House, **fields: Any) -> ServerRecord:
+def personal(world: OAuthWorld, **fields: Any) -> ServerRecord:
     """A record someone logs in to, with a client that has no secret."""
-    return house.record("authorization_code", **{"client_secret_ref": None, "issuer": None} | fields)
+    return world.record("authorization_code", **{"client_secret_ref": None, "issuer": None} | fields)
 
 
 class LoginStage:
@@ -33,5 +33,5 @@ class LoginStage:
         came_back = LoginCallback(state=answer["state"], code=answer["code"], issuer=answer.get("iss"))
         return await self.logins.finish(LoginKey(server, owner), principal=principal, answer=came_back)
 
-    async def log_in(self, house: House, record: ServerRecord) -> Login:
-        return await self.finish(house.authority.negotiate(await self.begin(record)))
+    async def log_in(self, world: OAuthWorld, record: ServerRecord) -> Login:
+        return await self.finish(world.authority.negotiate(await self.begin(record)))

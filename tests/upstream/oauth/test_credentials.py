@@ -7,7 +7,7 @@ import pytest
 
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request
 from tests.upstream.http_links import RecordingListener, call, echoed
-from tests.upstream.oauth.authority import FETCHER, NOW_S, SECRET, House, authorizer, open_house
+from tests.upstream.oauth.authority import FETCHER, NOW_S, SECRET, OAuthWorld, authorizer, open_oauth_world
 from toolgate.errors import ServerUnavailable
 from toolgate.upstream.connection.contract import ServerConnection, StartFailed
 from toolgate.upstream.connection.secrets import Secrets
@@ -26,44 +26,44 @@ def opener() -> OAuthConnector:
     return OAuthConnector(inner, authorizer(), clock_s=lambda: NOW_S)
 
 
-async def open_link(house: House) -> ServerConnection:
-    return await opener()(house.record(), RecordingListener(), known_revision=None)
+async def open_link(world: OAuthWorld) -> ServerConnection:
+    return await opener()(world.record(), RecordingListener(), known_revision=None)
 
 
-async def refusal(house: House, **fields: Any) -> StartFailed:
+async def refusal(world: OAuthWorld, **fields: Any) -> StartFailed:
     with pytest.raises(StartFailed) as refused:
-        await authorizer().token(house.record(**fields))
+        await authorizer().token(world.record(**fields))
     return refused.value
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_server_gets_the_token_that_the_gateway_asked_for(era: str) -> None:
-    async with open_house(era) as house:
-        link = await open_link(house)
+    async with open_oauth_world(era) as world:
+        link = await open_link(world)
         reply = await call(link, 7)
         await link.aclose()
 
     assert reply == echoed(7)
-    assert house.authority.clients == [("gateway", SECRET)]
-    assert house.authority.forms == [{"grant_type": "client_credentials", "resource": house.serving.url}]
-    assert {request.headers["authorization"] for request in house.serving.requests if request.body} == {
+    assert world.authority.clients == [("gateway", SECRET)]
+    assert world.authority.forms == [{"grant_type": "client_credentials", "resource": world.serving.url}]
+    assert {request.headers["authorization"] for request in world.serving.requests if request.body} == {
         "Bearer token-1-of-many"
     }
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_renewed_token_is_shown_on_the_same_link_and_session(era: str) -> None:
-    async with open_house(era) as house:
-        link = await open_link(house)
+    async with open_oauth_world(era) as world:
+        link = await open_link(world)
         assert isinstance(link, OAuthConnection)
         await call(link, 1)
-        house.authority.valid = {"another-token"}
+        world.authority.valid = {"another-token"}
         link.authorize("another-token")
         reply = await call(link, 2)
         await link.aclose()
 
     assert reply == echoed(2)
-    assert len(house.serving.seen("initialize")) == (1 if era == "legacy" else 0)
+    assert len(world.serving.seen("initialize")) == (1 if era == "legacy" else 0)
 
 
 async def test_a_token_that_was_renewed_is_not_shown_when_the_server_quotes_it() -> None:
@@ -71,12 +71,12 @@ async def test_a_token_that_was_renewed_is_not_shown_when_the_server_quotes_it()
         shown = request.headers["authorization"]
         await peer.error(request, -32000, data=f"you sent {shown}")
 
-    async with open_house() as house:
-        house.mcp.faults["tools/call"] = quote
-        link = await open_link(house)
+    async with open_oauth_world() as world:
+        world.mcp.faults["tools/call"] = quote
+        link = await open_link(world)
         assert isinstance(link, OAuthConnection)
         first = await call(link)
-        house.authority.valid = {"another-token"}
+        world.authority.valid = {"another-token"}
         link.authorize("another-token")
         second = await call(link)
         await link.aclose()
@@ -88,31 +88,31 @@ async def test_a_token_that_was_renewed_is_not_shown_when_the_server_quotes_it()
 
 
 async def test_a_server_that_refuses_a_token_fails_the_call_and_nothing_is_sent_twice() -> None:
-    async with open_house() as house:
-        link = await open_link(house)
-        house.authority.valid.clear()
+    async with open_oauth_world() as world:
+        link = await open_link(world)
+        world.authority.valid.clear()
         with pytest.raises(ServerUnavailable, match="401"):
             await call(link)
         await link.aclose()
 
-    assert len(house.serving.seen("tools/call")) == 1
+    assert len(world.serving.seen("tools/call")) == 1
 
 
 async def test_a_token_that_was_revoked_is_replaced_without_another_link(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("toolgate.upstream.oauth.connector.MIN_GAP_S", 0.0)
-    async with open_house("legacy") as house:
-        link = await open_link(house)
-        house.authority.valid.clear()
+    async with open_oauth_world("legacy") as world:
+        link = await open_link(world)
+        world.authority.valid.clear()
         with pytest.raises(ServerUnavailable, match="401"):
             await call(link)
-        while len(house.authority.valid) == 0 or not await _answers(link):
+        while len(world.authority.valid) == 0 or not await _answers(link):
             await asyncio.sleep(0)
         await link.aclose()
 
-    assert len(house.authority.forms) >= 2
-    assert len(house.serving.seen("initialize")) == 1
+    assert len(world.authority.forms) >= 2
+    assert len(world.serving.seen("initialize")) == 1
 
 
 async def _answers(link: ServerConnection) -> bool:
@@ -123,59 +123,59 @@ async def _answers(link: ServerConnection) -> bool:
 
 
 async def test_without_oauth_in_its_record_a_server_gets_a_plain_link() -> None:
-    async with open_house() as house:
-        house.authority.valid = {""}
-        record = house.record()
+    async with open_oauth_world() as world:
+        world.authority.valid = {""}
+        record = world.record()
         assert record.http is not None
         plain = type(record)(
-            server_id="there", transport="streamable_http", http=type(record.http)(url=house.serving.url)
+            server_id="there", transport="streamable_http", http=type(record.http)(url=world.serving.url)
         )
         link = await opener()(plain, RecordingListener(), known_revision=None)
         await link.aclose()
 
     assert not isinstance(link, OAuthConnection)
-    assert house.issuing.connections == 0
+    assert world.issuing.connections == 0
 
 
 async def test_cve_2026_104850_credentials_go_to_the_issuer_of_the_record_and_to_no_other() -> None:
-    async with open_house() as house, FaultyHttp(house.authority) as elsewhere:
-        assert house.resource is not None
-        house.resource["authorization_servers"] = [f"http://127.0.0.1:{elsewhere.port}"]
-        refused = await refusal(house)
+    async with open_oauth_world() as world, FaultyHttp(world.authority) as elsewhere:
+        assert world.resource is not None
+        world.resource["authorization_servers"] = [f"http://127.0.0.1:{elsewhere.port}"]
+        refused = await refusal(world)
 
     assert "does not take tokens of its record's `issuer`" in str(refused)
-    assert (elsewhere.connections, house.authority.clients) == (0, [])
+    assert (elsewhere.connections, world.authority.clients) == (0, [])
 
 
 async def test_an_authorization_server_must_be_the_one_it_is_taken_for() -> None:
-    async with open_house() as house:
-        house.authority.metadata = {"issuer": "https://other.example"}
-        refused = await refusal(house)
+    async with open_oauth_world() as world:
+        world.authority.metadata = {"issuer": "https://other.example"}
+        refused = await refusal(world)
 
     assert "says it is another one" in str(refused)
-    assert house.authority.clients == []
+    assert world.authority.clients == []
 
 
 async def test_ssr_1_an_authorization_server_may_not_send_the_gateway_where_it_does_not_connect() -> None:
     for endpoint in ("http://10.0.0.1/token", "https://169.254.169.254/token", "file:///etc/passwd"):
-        async with open_house() as house:
-            house.authority.metadata = {"token_endpoint": endpoint}
-            refused = await refusal(house)
+        async with open_oauth_world() as world:
+            world.authority.metadata = {"token_endpoint": endpoint}
+            refused = await refusal(world)
 
         assert "unfit address" in str(refused) or "cannot be asked" in str(refused)
 
 
 async def test_ssr_1_the_allow_list_holds_for_authorization_servers_too() -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         strict = Authorizer(
             Secrets({"client-secret": SECRET}),
             type(FETCHER)(Egress(allow_private=True, allowed_hosts=["only.example"])),
             clock_s=lambda: NOW_S,
         )
         with pytest.raises(StartFailed, match="allowed_upstream_hosts"):
-            await strict.token(house.record())
+            await strict.token(world.record())
 
-        assert house.issuing.connections == 0
+        assert world.issuing.connections == 0
 
 
 async def test_ssr_5_what_a_401_names_is_not_asked_even_where_the_record_has_oauth() -> None:
@@ -183,39 +183,39 @@ async def test_ssr_5_what_a_401_names_is_not_asked_even_where_the_record_has_oau
         named = f'Bearer resource_metadata="http://127.0.0.1:{sentinel.port}/"'
         await peer.answer(b"", status=401, headers=[f"WWW-Authenticate: {named}"])
 
-    async with open_house() as house, FaultyHttp(house.authority) as sentinel:
-        house.mcp.faults["server/discover"] = challenge
+    async with open_oauth_world() as world, FaultyHttp(world.authority) as sentinel:
+        world.mcp.faults["server/discover"] = challenge
         with pytest.raises(StartFailed, match="wants authorization"):
-            await open_link(house)
+            await open_link(world)
 
         assert sentinel.connections == 0
 
 
 async def test_a_token_is_not_sent_unencrypted_beyond_this_machine() -> None:
-    async with open_house() as house:
-        refused = await refusal(house, url="http://mcp.example/mcp")
+    async with open_oauth_world() as world:
+        refused = await refusal(world, url="http://mcp.example/mcp")
 
     assert "must be reached by `https`" in str(refused)
-    assert house.authority.clients == []
+    assert world.authority.clients == []
 
 
 async def test_a_server_may_not_speak_for_another() -> None:
-    async with open_house() as house:
-        assert house.resource is not None
-        house.resource["resource"] = "https://bank.example/mcp"
-        refused = await refusal(house)
+    async with open_oauth_world() as world:
+        assert world.resource is not None
+        world.resource["resource"] = "https://bank.example/mcp"
+        refused = await refusal(world)
 
     assert "another server" in str(refused)
-    assert house.authority.clients == []
+    assert world.authority.clients == []
 
 
 async def test_a_server_that_says_nothing_is_named_by_its_url_without_the_query() -> None:
-    async with open_house() as house:
-        house.resource = None
-        await authorizer().token(house.record(url=f"{house.serving.url}?tenant=a", scopes=("read", "write")))
+    async with open_oauth_world() as world:
+        world.resource = None
+        await authorizer().token(world.record(url=f"{world.serving.url}?tenant=a", scopes=("read", "write")))
 
-    (form,) = house.authority.forms
-    assert (form["resource"], form["scope"]) == (house.serving.url, "read write")
+    (form,) = world.authority.forms
+    assert (form["resource"], form["scope"]) == (world.serving.url, "read write")
 
 
 @pytest.mark.parametrize(
@@ -229,25 +229,25 @@ async def test_a_server_that_says_nothing_is_named_by_its_url_without_the_query(
     ],
 )
 async def test_metadata_is_found_in_every_place_the_standards_name(path: str, place: str) -> None:
-    async with open_house() as house:
-        root = house.authority.issuer
-        house.authority.place, house.authority.issuer, house.resource = place, root + path, None
-        house.authority.metadata = {"token_endpoint": f"{root}/token"}
-        token = await authorizer().token(house.record())
+    async with open_oauth_world() as world:
+        root = world.authority.issuer
+        world.authority.place, world.authority.issuer, world.resource = place, root + path, None
+        world.authority.metadata = {"token_endpoint": f"{root}/token"}
+        token = await authorizer().token(world.record())
 
     assert token == OAuthToken(access="token-1-of-many", expires_at_s=NOW_S + 3600, lifetime_s=3600)
 
 
 async def test_a_client_proves_itself_the_way_the_authorization_server_takes() -> None:
-    async with open_house() as house:
-        house.authority.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
-        await authorizer().token(house.record())
+    async with open_oauth_world() as world:
+        world.authority.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
+        await authorizer().token(world.record())
 
-        house.authority.metadata = {"token_endpoint_auth_methods_supported": ["private_key_jwt"]}
-        refused = await refusal(house)
+        world.authority.metadata = {"token_endpoint_auth_methods_supported": ["private_key_jwt"]}
+        refused = await refusal(world)
 
-    assert (house.authority.clients, refused.fatal) == ([("gateway", SECRET)], True)
-    assert house.authority.forms[0]["client_secret"] == SECRET
+    assert (world.authority.clients, refused.fatal) == ([("gateway", SECRET)], True)
+    assert world.authority.forms[0]["client_secret"] == SECRET
 
 
 @pytest.mark.parametrize(
@@ -266,9 +266,9 @@ async def test_a_client_proves_itself_the_way_the_authorization_server_takes() -
 async def test_an_answer_that_is_no_token_is_refused_and_not_shown(
     answer: dict[str, Any], content: str
 ) -> None:
-    async with open_house() as house:
-        house.authority.answer = answer
-        refused = await refusal(house)
+    async with open_oauth_world() as world:
+        world.authority.answer = answer
+        refused = await refusal(world)
 
     assert content in str(refused)
     assert "token-1" not in str(refused)
@@ -283,26 +283,26 @@ async def test_an_answer_that_is_no_token_is_refused_and_not_shown(
     ],
 )
 async def test_a_refusal_is_notified_by_its_code_alone(code: str, content: str, is_fatal: bool) -> None:
-    async with open_house() as house:
-        house.authority.refusal = code
-        refused = await refusal(house)
+    async with open_oauth_world() as world:
+        world.authority.refusal = code
+        refused = await refusal(world)
 
     assert (content in str(refused), refused.fatal) == (True, is_fatal)
     assert "s3cret" not in str(refused)
 
 
 async def test_a_secret_that_is_not_there_is_notified_by_its_name() -> None:
-    async with open_house() as house:
-        refused = await refusal(house, client_secret_ref="nowhere")
+    async with open_oauth_world() as world:
+        refused = await refusal(world, client_secret_ref="nowhere")
 
     assert "`nowhere`" in str(refused)
-    assert house.issuing.connections == 0
+    assert world.issuing.connections == 0
 
 
 async def test_an_authorization_server_that_is_down_costs_only_its_own_server() -> None:
-    async with open_house() as house:
-        await house.issuing.stop_listening()
-        refused = await refusal(house)
+    async with open_oauth_world() as world:
+        await world.issuing.stop_listening()
+        refused = await refusal(world)
 
     assert ("cannot be asked" in str(refused), refused.fatal) == (True, False)
     assert asyncio.current_task() is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.upstream.oauth.authority import REDIRECT, authorizer, open_house
+from tests.upstream.oauth.authority import REDIRECT, authorizer, open_oauth_world
 from tests.upstream.oauth.login_stage import LoginStage, personal
 from toolgate.errors import InvalidRequest, ServerBusy
 from toolgate.upstream.connection.contract import StartFailed
@@ -26,15 +26,15 @@ def grants(tmp_path: Path) -> GrantFiles:
 
 
 async def test_a_token_is_given_back_to_its_authorization_server(grants: GrantFiles) -> None:
-    async with open_house() as house:
-        authority = house.authority
+    async with open_oauth_world() as world:
+        authority = world.authority
         authority.metadata = {"revocation_endpoint": f"{authority.issuer}/revoke"}
         stage = LoginStage(grants)
         answers = [{"refresh_token": "first"}, {}]
         given_back = []
         for authority.answer in answers:
-            await stage.log_in(house, personal(house))
-            revoke = await stage.logins.end(personal(house))
+            await stage.log_in(world, personal(world))
+            revoke = await stage.logins.end(personal(world))
             assert revoke is not None
             given_back.append(await revoke())
 
@@ -47,11 +47,11 @@ async def test_a_token_is_given_back_to_its_authorization_server(grants: GrantFi
 async def test_a_token_that_cannot_be_given_back_is_forgotten_all_the_same(
     grants: GrantFiles, metadata: dict[str, Any]
 ) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        await stage.log_in(house, personal(house))
-        house.authority.metadata = metadata
-        revoke = await stage.logins.end(personal(house))
+        await stage.log_in(world, personal(world))
+        world.authority.metadata = metadata
+        revoke = await stage.logins.end(personal(world))
         assert revoke is not None
 
         assert (await revoke(), list(grants)) == (False, [])
@@ -78,10 +78,10 @@ def anyone(_principal_id: str) -> bool:
 async def test_a_login_goes_with_what_it_was_for(
     tmp_path: Path, grants: GrantFiles, changes: dict[str, Any], is_kept: bool
 ) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        await stage.log_in(house, personal(house))
-        record = house.record(
+        await stage.log_in(world, personal(world))
+        record = world.record(
             **{"grant": "authorization_code", "client_secret_ref": None, "issuer": None} | changes
         )
         await stage.logins.tidy({"there": record}, anyone)
@@ -93,16 +93,16 @@ async def test_a_login_goes_with_what_it_was_for(
 async def test_a_login_goes_with_its_server_and_that_of_a_principal_with_the_principal(
     tmp_path: Path, grants: GrantFiles
 ) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        own = personal(house, per_principal=True)
+        own = personal(world, per_principal=True)
         for owner in ("key:ada", "key:eve"):
             begun = await stage.logins.begin(own.owned_by(owner), principal=owner, redirect_uri=REDIRECT)
-            await stage.finish(house.authority.negotiate(begun.url), principal=owner, owner=owner)
-        await stage.log_in(house, own)
+            await stage.finish(world.authority.negotiate(begun.url), principal=owner, owner=owner)
+        await stage.log_in(world, own)
         await stage.logins.tidy({"there": own}, lambda principal_id: principal_id == "key:ada")
         kept = sorted(grants)
-        await stage.logins.tidy({"there": personal(house)}, anyone)
+        await stage.logins.tidy({"there": personal(world)}, anyone)
         shared = sorted(grants)
         await stage.logins.tidy({}, anyone)
 
@@ -113,13 +113,13 @@ async def test_a_login_goes_with_its_server_and_that_of_a_principal_with_the_pri
 async def test_a_key_that_is_deleted_while_its_login_is_finished_leaves_nothing_to_the_next_of_its_name(
     grants: GrantFiles,
 ) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        own = personal(house, per_principal=True)
+        own = personal(world, per_principal=True)
         begun = await stage.logins.begin(own.owned_by("key:ada"), principal="key:ada", redirect_uri=REDIRECT)
         await stage.logins.tidy({"there": own}, lambda _principal_id: False)
         with pytest.raises(InvalidRequest, match="changed meanwhile"):
-            await stage.finish(house.authority.negotiate(begun.url), principal="key:ada", owner="key:ada")
+            await stage.finish(world.authority.negotiate(begun.url), principal="key:ada", owner="key:ada")
 
     assert list(grants) == []
 
@@ -128,35 +128,35 @@ async def test_a_key_that_is_deleted_while_its_login_is_finished_leaves_nothing_
 
 
 async def test_a_login_that_was_begun_for_oneself_is_not_finished_for_all(grants: GrantFiles) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        own = personal(house, per_principal=True).owned_by("key:ada")
+        own = personal(world, per_principal=True).owned_by("key:ada")
         begun = await stage.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
-        answer = house.authority.negotiate(begun.url)
+        answer = world.authority.negotiate(begun.url)
         for owner in ("", "key:eve"):
             with pytest.raises(InvalidRequest, match="no such login"):
                 await stage.finish(answer, principal="key:ada", owner=owner)
 
-    assert house.authority.forms == []
+    assert world.authority.forms == []
 
 
 async def test_who_begins_many_logins_puts_no_one_else_off(grants: GrantFiles) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        answer = house.authority.negotiate(await stage.begin(personal(house)))
+        answer = world.authority.negotiate(await stage.begin(personal(world)))
         for _ in range(MAX_LOGINS_EACH + 1):
-            await stage.logins.begin(personal(house), principal="eve", redirect_uri=REDIRECT)
+            await stage.logins.begin(personal(world), principal="eve", redirect_uri=REDIRECT)
         login = await stage.finish(answer)
 
-    assert login.issuer == house.authority.issuer
+    assert login.issuer == world.authority.issuer
 
 
 async def test_few_logins_of_a_principal_are_begun_at_a_time(grants: GrantFiles) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         logins = LoginStage(grants).logins
         begun = await asyncio.gather(
             *(
-                logins.begin(personal(house), principal=name, redirect_uri=REDIRECT)
+                logins.begin(personal(world), principal=name, redirect_uri=REDIRECT)
                 for name in ("ada",) * (MAX_BEGINNING_EACH + 1) + ("eve",)
             ),
             return_exceptions=True,
@@ -166,7 +166,7 @@ async def test_few_logins_of_a_principal_are_begun_at_a_time(grants: GrantFiles)
 
 
 async def outside(host: str, _port: int) -> list[str]:
-    """A resolver that knows names out there, and some of the house."""
+    """A resolver that knows names out there, and some of the world."""
     return ["10.0.0.1"] if host.endswith(".house") else ["93.184.215.14"]
 
 
@@ -201,26 +201,26 @@ async def test_ssr_this_machine_is_named_by_no_one_but_itself(
 
 
 async def test_a_refused_token_is_renewed_once_for_all_links_that_showed_it(grants: GrantFiles) -> None:
-    async with open_house() as house:
-        house.authority.answer = {"refresh_token": "first"}
-        await LoginStage(grants).log_in(house, personal(house))
+    async with open_oauth_world() as world:
+        world.authority.answer = {"refresh_token": "first"}
+        await LoginStage(grants).log_in(world, personal(world))
         tokens = authorizer(grants)
         renewed = await asyncio.gather(
-            *(tokens.token(personal(house), rejected="token-1-of-many") for _ in range(8))
+            *(tokens.token(personal(world), rejected="token-1-of-many") for _ in range(8))
         )
 
     assert {token.access for token in renewed} == {"token-2-of-many"}
-    assert len(house.authority.forms) == 2
+    assert len(world.authority.forms) == 2
 
 
 async def test_a_login_that_ends_while_it_is_renewed_does_not_come_back(tmp_path: Path) -> None:
     grants = GrantFiles(tmp_path)
-    async with open_house() as house:
-        house.authority.answer = {"refresh_token": "first"}
+    async with open_oauth_world() as world:
+        world.authority.answer = {"refresh_token": "first"}
         stage = LoginStage(grants)
-        await stage.log_in(house, personal(house))
+        await stage.log_in(world, personal(world))
         tokens = authorizer(grants)
-        renewing = asyncio.create_task(tokens.token(personal(house), rejected="token-1-of-many"))
+        renewing = asyncio.create_task(tokens.token(personal(world), rejected="token-1-of-many"))
         await asyncio.sleep(0)
         await grants.drop(LoginKey("there"))
         with pytest.raises(StartFailed, match="no one has logged in"):
@@ -233,18 +233,18 @@ async def test_a_login_that_is_made_again_while_the_old_one_is_renewed_is_the_on
     tmp_path: Path,
 ) -> None:
     grants = GrantFiles(tmp_path)
-    async with open_house() as house:
-        house.authority.answer = {"refresh_token": "old"}
+    async with open_oauth_world() as world:
+        world.authority.answer = {"refresh_token": "old"}
         stage = LoginStage(grants)
-        await stage.log_in(house, personal(house))
-        house.authority.answer = {}
-        house.authority.held = asyncio.Event()
-        renewing = asyncio.create_task(stage.authorizer.token(personal(house), rejected="token-1-of-many"))
-        await house.authority.renewing.wait()
-        logging_in = asyncio.create_task(stage.log_in(house, personal(house)))
-        while len(house.authority.forms) < 3:
+        await stage.log_in(world, personal(world))
+        world.authority.answer = {}
+        world.authority.held = asyncio.Event()
+        renewing = asyncio.create_task(stage.authorizer.token(personal(world), rejected="token-1-of-many"))
+        await world.authority.renewing.wait()
+        logging_in = asyncio.create_task(stage.log_in(world, personal(world)))
+        while len(world.authority.forms) < 3:
             await asyncio.sleep(0)
-        house.authority.held.set()
+        world.authority.held.set()
         await asyncio.gather(renewing, logging_in)
         stored = [files.get(LoginKey("there")) for files in (grants, GrantFiles(tmp_path))]
 
@@ -252,15 +252,15 @@ async def test_a_login_that_is_made_again_while_the_old_one_is_renewed_is_the_on
 
 
 async def test_a_renewal_that_hangs_holds_up_nothing_but_itself(grants: GrantFiles) -> None:
-    async with open_house() as house:
-        house.authority.answer = {"refresh_token": "old"}
+    async with open_oauth_world() as world:
+        world.authority.answer = {"refresh_token": "old"}
         stage = LoginStage(grants)
-        await stage.log_in(house, personal(house))
-        house.authority.held = asyncio.Event()
-        renewing = asyncio.create_task(stage.authorizer.token(personal(house), rejected="token-1-of-many"))
-        await house.authority.renewing.wait()
+        await stage.log_in(world, personal(world))
+        world.authority.held = asyncio.Event()
+        renewing = asyncio.create_task(stage.authorizer.token(personal(world), rejected="token-1-of-many"))
+        await world.authority.renewing.wait()
         await stage.logins.tidy({}, anyone)
-        house.authority.held.set()
+        world.authority.held.set()
         with pytest.raises(StartFailed, match="no one has logged in"):
             await renewing
 
@@ -268,23 +268,23 @@ async def test_a_renewal_that_hangs_holds_up_nothing_but_itself(grants: GrantFil
 
 
 async def test_a_logout_gives_back_what_a_renewal_under_way_has_earned(grants: GrantFiles) -> None:
-    async with open_house() as house:
-        house.authority.metadata = {"revocation_endpoint": f"{house.authority.issuer}/revoke"}
-        house.authority.answer = {"refresh_token": "old"}
+    async with open_oauth_world() as world:
+        world.authority.metadata = {"revocation_endpoint": f"{world.authority.issuer}/revoke"}
+        world.authority.answer = {"refresh_token": "old"}
         stage = LoginStage(grants)
-        await stage.log_in(house, personal(house))
-        house.authority.answer = {"refresh_token": "new"}
-        house.authority.held = asyncio.Event()
-        renewing = asyncio.create_task(stage.authorizer.token(personal(house), rejected="token-1-of-many"))
-        await house.authority.renewing.wait()
-        ending = asyncio.create_task(stage.logins.end(personal(house)))
+        await stage.log_in(world, personal(world))
+        world.authority.answer = {"refresh_token": "new"}
+        world.authority.held = asyncio.Event()
+        renewing = asyncio.create_task(stage.authorizer.token(personal(world), rejected="token-1-of-many"))
+        await world.authority.renewing.wait()
+        ending = asyncio.create_task(stage.logins.end(personal(world)))
         await asyncio.sleep(0)
-        house.authority.held.set()
+        world.authority.held.set()
         await renewing
         revoke = await ending
         assert revoke is not None
 
-        assert (await revoke(), house.authority.revoked[0]["token"]) == (True, "new")
+        assert (await revoke(), world.authority.revoked[0]["token"]) == (True, "new")
 
 
 async def test_files_that_lie_there_already_get_no_token(tmp_path: Path) -> None:
@@ -294,8 +294,8 @@ async def test_files_that_lie_there_already_get_no_token(tmp_path: Path) -> None
     (directory / "there.json").symlink_to(elsewhere)
     (directory / "there.new").write_text("half", "utf-8")
     grants = GrantFiles(directory)
-    async with open_house() as house:
-        await LoginStage(grants).log_in(house, personal(house))
+    async with open_oauth_world() as world:
+        await LoginStage(grants).log_in(world, personal(world))
 
     (file,) = directory.iterdir()
     assert (file.name, file.is_symlink(), elsewhere.read_text("utf-8")) == ("there.json", False, "mine")
@@ -303,8 +303,8 @@ async def test_files_that_lie_there_already_get_no_token(tmp_path: Path) -> None
 
 
 async def test_a_link_to_the_file_of_a_login_is_none(tmp_path: Path) -> None:
-    async with open_house() as house:
-        await LoginStage(GrantFiles(tmp_path / "elsewhere")).log_in(house, personal(house))
+    async with open_oauth_world() as world:
+        await LoginStage(GrantFiles(tmp_path / "elsewhere")).log_in(world, personal(world))
     (tmp_path / "logins").mkdir()
     (tmp_path / "logins" / "there.json").symlink_to(tmp_path / "elsewhere" / "there.json")
 
@@ -313,11 +313,11 @@ async def test_a_link_to_the_file_of_a_login_is_none(tmp_path: Path) -> None:
 
 async def test_the_file_of_a_login_is_good_under_its_own_name_only(tmp_path: Path) -> None:
     grants = GrantFiles(tmp_path)
-    async with open_house() as house:
-        own = personal(house, per_principal=True).owned_by("key:ada")
+    async with open_oauth_world() as world:
+        own = personal(world, per_principal=True).owned_by("key:ada")
         stage = LoginStage(grants)
         begun = await stage.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
-        await stage.finish(house.authority.negotiate(begun.url), principal="key:ada", owner="key:ada")
+        await stage.finish(world.authority.negotiate(begun.url), principal="key:ada", owner="key:ada")
     content = (tmp_path / LoginKey("there", "key:ada").file_name).read_bytes()
     for name in (
         LoginKey("there", "key:eve").file_name,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.upstream.oauth.authority import NOW_S, REDIRECT, SECRET, authorizer, open_house
+from tests.upstream.oauth.authority import NOW_S, REDIRECT, SECRET, authorizer, open_oauth_world
 from tests.upstream.oauth.login_stage import LoginStage, personal
 from toolgate.errors import InvalidRequest, ServerUnavailable
 from toolgate.upstream.connection.contract import StartFailed
@@ -24,39 +24,39 @@ def grants(tmp_path: Path) -> GrantFiles:
 
 
 async def test_a_login_earns_a_token_that_is_used_until_it_expires(grants: GrantFiles) -> None:
-    async with open_house() as house:
-        record = personal(house, scopes=("read",))
-        login = await LoginStage(grants).log_in(house, record)
+    async with open_oauth_world() as world:
+        record = personal(world, scopes=("read",))
+        login = await LoginStage(grants).log_in(world, record)
         token = await authorizer(grants).token(record)
         later = await authorizer(grants, now_s=NOW_S + 3_000).token(record)
 
-    assert login == Login(issuer=house.authority.issuer, expires_at_s=NOW_S + 3600, renews=False)
+    assert login == Login(issuer=world.authority.issuer, expires_at_s=NOW_S + 3600, renews=False)
     assert token == later == OAuthToken(access="token-1-of-many", expires_at_s=NOW_S + 3600, lifetime_s=3600)
-    (form,) = house.authority.forms
-    assert (form["resource"], form["redirect_uri"]) == (house.serving.url, REDIRECT)
+    (form,) = world.authority.forms
+    assert (form["resource"], form["redirect_uri"]) == (world.serving.url, REDIRECT)
 
 
 async def test_an_expired_token_is_renewed_once_and_kept_with_what_renews_it_next(grants: GrantFiles) -> None:
-    async with open_house() as house:
-        house.authority.answer = {"refresh_token": "first"}
-        record = personal(house)
-        await LoginStage(grants).log_in(house, record)
-        house.authority.answer = {"refresh_token": "second"}
+    async with open_oauth_world() as world:
+        world.authority.answer = {"refresh_token": "first"}
+        record = personal(world)
+        await LoginStage(grants).log_in(world, record)
+        world.authority.answer = {"refresh_token": "second"}
         late = authorizer(grants, now_s=NOW_S + 3_600)
         tokens = [await late.token(record), await late.token(record)]
-        house.authority.answer = {}
+        world.authority.answer = {}
         refused = await late.token(record, rejected="token-2-of-many")
 
     assert [token.access for token in tokens] == ["token-2-of-many"] * 2
-    assert [form.get("refresh_token") for form in house.authority.forms] == [None, "first", "second"]
+    assert [form.get("refresh_token") for form in world.authority.forms] == [None, "first", "second"]
     assert (refused.access, refused.refresh) == ("token-3-of-many", "second")
 
 
 async def test_a_login_outlives_the_process_in_a_file_for_its_owner_only(tmp_path: Path) -> None:
     directory = tmp_path / "logins"
-    async with open_house() as house:
-        await LoginStage(GrantFiles(directory)).log_in(house, personal(house))
-        token = await authorizer(GrantFiles(directory)).token(personal(house))
+    async with open_oauth_world() as world:
+        await LoginStage(GrantFiles(directory)).log_in(world, personal(world))
+        token = await authorizer(GrantFiles(directory)).token(personal(world))
 
     assert token.access == "token-1-of-many"
     (file,) = directory.iterdir()
@@ -68,26 +68,26 @@ async def test_a_file_that_cannot_be_read_means_logging_in_again(tmp_path: Path)
     (tmp_path / "logins").mkdir()
     (tmp_path / "logins" / "there.json").write_text(json.dumps({"issuer": 7}), "utf-8")
 
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         with pytest.raises(StartFailed, match="no one has logged in"):
-            await authorizer(GrantFiles(tmp_path / "logins")).token(personal(house))
+            await authorizer(GrantFiles(tmp_path / "logins")).token(personal(world))
 
 
 async def test_who_logs_out_is_logged_out(grants: GrantFiles) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        await stage.log_in(house, personal(house))
-        ended = [await stage.logins.end(personal(house)) is not None for _ in range(2)]
+        await stage.log_in(world, personal(world))
+        ended = [await stage.logins.end(personal(world)) is not None for _ in range(2)]
         with pytest.raises(StartFailed, match="toolgate servers login there") as refused:
-            await authorizer(grants).token(personal(house))
+            await authorizer(grants).token(personal(world))
 
     assert (ended, refused.value.fatal, stage.logins.of(LoginKey("there"))) == ([True, False], True, None)
 
 
 async def test_without_a_place_to_keep_them_no_one_can_log_in() -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         with pytest.raises(StartFailed, match="client_credentials"):
-            await authorizer().token(personal(house))
+            await authorizer().token(personal(world))
 
 
 @pytest.mark.parametrize(
@@ -101,34 +101,34 @@ async def test_without_a_place_to_keep_them_no_one_can_log_in() -> None:
 async def test_cve_2026_104850_a_login_is_for_the_record_it_was_made_with(
     grants: GrantFiles, changes: dict[str, str]
 ) -> None:
-    async with open_house() as house:
-        await LoginStage(grants).log_in(house, personal(house))
+    async with open_oauth_world() as world:
+        await LoginStage(grants).log_in(world, personal(world))
         with pytest.raises(StartFailed, match="has changed since the login"):
-            await authorizer(grants).token(personal(house, **changes))
+            await authorizer(grants).token(personal(world, **changes))
 
 
 async def test_a_refused_renewal_says_to_log_in_again(grants: GrantFiles) -> None:
-    async with open_house() as house:
-        house.authority.answer = {"refresh_token": "first"}
-        await LoginStage(grants).log_in(house, personal(house))
-        house.authority.refusal = "invalid_grant"
+    async with open_oauth_world() as world:
+        world.authority.answer = {"refresh_token": "first"}
+        await LoginStage(grants).log_in(world, personal(world))
+        world.authority.refusal = "invalid_grant"
         with pytest.raises(StartFailed, match="log in again") as refused:
-            await authorizer(grants).token(personal(house), rejected="token-1-of-many")
+            await authorizer(grants).token(personal(world), rejected="token-1-of-many")
 
     assert refused.value.fatal
 
 
 async def test_an_expired_login_without_renewal_says_so(grants: GrantFiles) -> None:
-    async with open_house() as house:
-        await LoginStage(grants).log_in(house, personal(house))
+    async with open_oauth_world() as world:
+        await LoginStage(grants).log_in(world, personal(world))
         with pytest.raises(StartFailed, match="the login has expired"):
-            await authorizer(grants, now_s=NOW_S + 4_000).token(personal(house))
+            await authorizer(grants, now_s=NOW_S + 4_000).token(personal(world))
 
 
 async def test_what_was_begun_is_finished_once_and_by_who_began_it(grants: GrantFiles) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        answer = house.authority.negotiate(await stage.begin(personal(house)))
+        answer = world.authority.negotiate(await stage.begin(personal(world)))
         for principal, server in (("eve", "there"), ("ada", "elsewhere")):
             with pytest.raises(InvalidRequest, match="no such login"):
                 await stage.finish(answer, principal=principal, server=server)
@@ -136,28 +136,28 @@ async def test_what_was_begun_is_finished_once_and_by_who_began_it(grants: Grant
         with pytest.raises(InvalidRequest, match="no such login"):
             await stage.finish(answer)
 
-    assert len(house.authority.forms) == 1
+    assert len(world.authority.forms) == 1
 
 
 async def test_what_was_begun_too_long_ago_is_over(grants: GrantFiles) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        answer = house.authority.negotiate(await stage.begin(personal(house)))
+        answer = world.authority.negotiate(await stage.begin(personal(world)))
         stage.now_s += LOGIN_S
         with pytest.raises(InvalidRequest, match="no such login"):
             await stage.finish(answer)
 
 
 async def test_only_so_many_logins_are_begun_at_once(grants: GrantFiles) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         stage = LoginStage(grants)
         answers = [
-            house.authority.negotiate(await stage.begin(personal(house))) for _ in range(MAX_LOGINS_EACH + 1)
+            world.authority.negotiate(await stage.begin(personal(world))) for _ in range(MAX_LOGINS_EACH + 1)
         ]
         with pytest.raises(InvalidRequest, match="no such login"):
             await stage.finish(answers[0])
 
-        assert (await stage.finish(answers[-1])).issuer == house.authority.issuer
+        assert (await stage.finish(answers[-1])).issuer == world.authority.issuer
 
 
 @pytest.mark.parametrize(
@@ -172,15 +172,15 @@ async def test_only_so_many_logins_are_begun_at_once(grants: GrantFiles) -> None
 async def test_rfc_9207_an_answer_of_another_authorization_server_is_refused(
     grants: GrantFiles, metadata: dict[str, Any], content: dict[str, str]
 ) -> None:
-    async with open_house() as house:
-        house.authority.metadata = metadata
+    async with open_oauth_world() as world:
+        world.authority.metadata = metadata
         stage = LoginStage(grants)
-        answer = house.authority.negotiate(await stage.begin(personal(house)))
+        answer = world.authority.negotiate(await stage.begin(personal(world)))
         del answer["iss"]
         with pytest.raises(InvalidRequest, match="not from the authorization server"):
             await stage.finish(answer | content)
 
-    assert house.authority.forms == []
+    assert world.authority.forms == []
 
 
 @pytest.mark.parametrize(
@@ -196,27 +196,27 @@ async def test_rfc_9207_an_answer_of_another_authorization_server_is_refused(
 async def test_an_authorization_server_that_is_not_fit_for_a_login_is_not_used(
     grants: GrantFiles, metadata: dict[str, Any], client_id: str, content: str
 ) -> None:
-    async with open_house() as house:
-        house.authority.metadata = metadata
+    async with open_oauth_world() as world:
+        world.authority.metadata = metadata
         with pytest.raises(ServerUnavailable, match=content):
-            await LoginStage(grants).begin(personal(house, client_id=client_id))
+            await LoginStage(grants).begin(personal(world, client_id=client_id))
 
 
 async def test_a_client_may_be_known_by_the_url_of_its_metadata(grants: GrantFiles) -> None:
-    async with open_house() as house:
-        await LoginStage(grants).log_in(house, personal(house, client_id="https://gw.example/client.json"))
+    async with open_oauth_world() as world:
+        await LoginStage(grants).log_in(world, personal(world, client_id="https://gw.example/client.json"))
 
-    assert house.authority.clients == [("https://gw.example/client.json", None)]
+    assert world.authority.clients == [("https://gw.example/client.json", None)]
 
 
 async def test_a_client_with_a_secret_shows_it_to_its_issuer_and_writes_it_nowhere(
     tmp_path: Path, grants: GrantFiles
 ) -> None:
-    async with open_house() as house:
-        record = house.record("authorization_code")
-        await LoginStage(grants).log_in(house, record)
+    async with open_oauth_world() as world:
+        record = world.record("authorization_code")
+        await LoginStage(grants).log_in(world, record)
 
-    assert house.authority.clients == [("gateway", SECRET)]
+    assert world.authority.clients == [("gateway", SECRET)]
     assert SECRET not in (tmp_path / "logins" / "there.json").read_text("utf-8")
 
 
@@ -225,21 +225,21 @@ async def test_a_client_with_a_secret_shows_it_to_its_issuer_and_writes_it_nowhe
     ["https://evil.example/callback", "http://evil.example/callback", "http://127.0.0.1:1/x?a=b", "nonsense"],
 )
 async def test_the_code_comes_back_to_this_machine_only(grants: GrantFiles, redirect_uri: str) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         with pytest.raises(InvalidRequest, match="redirect_uri"):
-            await LoginStage(grants).begin(personal(house), redirect_uri=redirect_uri)
+            await LoginStage(grants).begin(personal(world), redirect_uri=redirect_uri)
 
 
 async def test_no_one_logs_in_where_the_record_does_not_ask_for_it(grants: GrantFiles) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         with pytest.raises(InvalidRequest, match="no one logs in"):
-            await LoginStage(grants).begin(house.record())
+            await LoginStage(grants).begin(world.record())
 
-    assert house.issuing.connections == 0
+    assert world.issuing.connections == 0
 
 
 async def test_a_server_that_names_no_one_needs_an_issuer(grants: GrantFiles) -> None:
-    async with open_house() as house:
-        house.resource = None
+    async with open_oauth_world() as world:
+        world.resource = None
         with pytest.raises(ServerUnavailable, match=r"set `oauth\.issuer`"):
-            await LoginStage(grants).begin(personal(house))
+            await LoginStage(grants).begin(personal(world))

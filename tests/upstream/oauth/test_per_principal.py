@@ -11,7 +11,7 @@ import pytest
 
 from tests.contract.link_clients import SilentClient
 from tests.upstream.faulty_http import Peer, Request
-from tests.upstream.oauth.authority import NOW_S, REDIRECT, House, authorizer, open_house
+from tests.upstream.oauth.authority import NOW_S, REDIRECT, OAuthWorld, authorizer, open_oauth_world
 from tests.upstream.stdio_stage import tool
 from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import ServerRecord
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Stage:
-    """A pool with the house's server, to which everyone logs in for itself."""
+    """A pool with the world's server, to which everyone logs in for itself."""
 
-    house: House
+    world: OAuthWorld
     pool: Pool
     logins: Logins
     record: ServerRecord
@@ -39,11 +39,11 @@ class Stage:
         """The token that it earned."""
         record = self.record.owned_by(owner) if owner else self.record
         begun = await self.logins.begin(record, principal=owner or "admin", redirect_uri=REDIRECT)
-        back = self.house.authority.negotiate(begun.url)
+        back = self.world.authority.negotiate(begun.url)
         answer = LoginCallback(state=back["state"], code=back["code"], issuer=back["iss"])
         await self.logins.finish(LoginKey("there", owner), principal=owner or "admin", answer=answer)
         self.pool.reconnect("there", owner)
-        return f"token-{len(self.house.authority.forms)}-of-many"
+        return f"token-{len(self.world.authority.forms)}-of-many"
 
     async def call(self, principal_id: str | None, *, session: str = "", text: str = "") -> None:
         client = None if principal_id is None else SilentClient(principal_id)
@@ -55,7 +55,7 @@ class Stage:
         """What requests of a method showed, in their order."""
         return [
             one.headers.get("authorization", "").removeprefix("Bearer ")
-            for one in self.house.serving.requests
+            for one in self.world.serving.requests
             if one.rpc == rpc
         ]
 
@@ -67,13 +67,16 @@ async def open_stage(directory: Path, era: str = "modern", **record: Any) -> Asy
     opener = OAuthConnector(
         StreamableConnector(Secrets({}), Egress(allow_private=True)), tokens, clock_s=lambda: NOW_S
     )
-    async with open_house(era) as house, Pool({"streamable_http": opener}, on_change=lambda _: None) as pool:
-        house.authority.replaces = False
-        base = house.record("authorization_code", client_secret_ref=None, issuer=None, per_principal=True)
+    async with (
+        open_oauth_world(era) as world,
+        Pool({"streamable_http": opener}, on_change=lambda _: None) as pool,
+    ):
+        world.authority.replaces = False
+        base = world.record("authorization_code", client_secret_ref=None, issuer=None, per_principal=True)
         server = replace(base, **record)
         pool.apply({"there": server})
         await pool.settled(["there"])
-        yield Stage(house, pool, Logins(tokens, grants, clock_s=lambda: NOW_S), server)
+        yield Stage(world, pool, Logins(tokens, grants, clock_s=lambda: NOW_S), server)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -97,7 +100,7 @@ async def test_sco_17_no_call_ever_shows_the_token_of_someone_else(sharing: str,
         )
         shown = [
             (one.message["params"]["arguments"]["text"], one.headers["authorization"])
-            for one in stage.house.serving.requests
+            for one in stage.world.serving.requests
             if one.rpc == "tools/call"
         ]
 
@@ -145,15 +148,15 @@ async def test_no_ones_login_lists_for_others_but_the_one_that_is_shared(tmp_pat
 
 async def test_a_server_that_lets_anyone_list_needs_no_shared_login(tmp_path: Path) -> None:
     async with open_stage(tmp_path) as stage:
-        guarded = stage.house.serve
+        guarded = stage.world.serve
 
         async def serve(request: Request, peer: Peer) -> None:
             if request.rpc in {"server/discover", "tools/list"}:
-                await stage.house.mcp(request, peer)
+                await stage.world.mcp(request, peer)
             else:
                 await guarded(request, peer)
 
-        stage.house.serve = serve  # type: ignore[method-assign]
+        stage.world.serve = serve  # type: ignore[method-assign]
         await stage.pool.refresh("there")
         with pytest.raises(LoginRequired):
             await stage.call("key:ada")
@@ -191,7 +194,7 @@ async def test_a_token_that_is_good_no_more_is_the_matter_of_its_principal_alone
     async with open_stage(tmp_path) as stage:
         ada, eve = await stage.log_in("key:ada"), await stage.log_in("key:eve")
         await stage.call("key:ada")
-        stage.house.authority.valid.remove(ada)
+        stage.world.authority.valid.remove(ada)
         with pytest.raises(ServerUnavailable, match="401"):
             await stage.call("key:ada")
         await stage.call("key:eve")
@@ -203,7 +206,7 @@ async def test_tokens_stand_in_no_error_and_no_health(tmp_path: Path) -> None:
     async with open_stage(tmp_path) as stage:
         content: list[object] = []
         token = await stage.log_in("key:ada")
-        stage.house.authority.valid.clear()
+        stage.world.authority.valid.clear()
         for name in ("key:ada", "key:eve"):
             try:
                 await stage.call(name)

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from tests.upstream.http_links import RecordingListener, call
-from tests.upstream.oauth.authority import NOW_S, REDIRECT, House, authorizer, open_house
+from tests.upstream.oauth.authority import NOW_S, REDIRECT, OAuthWorld, authorizer, open_oauth_world
 from tests.upstream.oauth.login_stage import LoginStage, personal
 from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import ServerRecord
@@ -29,11 +29,11 @@ def grants(tmp_path: Path) -> GrantFiles:
     return GrantFiles(tmp_path)
 
 
-def unregistered(house: House, **fields: Any) -> ServerRecord:
+def unregistered(world: OAuthWorld, **fields: Any) -> ServerRecord:
     """A record that names no client, at an authorization server that registers any, unless it says not to."""
-    register = {"registration_endpoint": f"{house.authority.issuer}/register"}
-    house.authority.metadata = {**register, **house.authority.metadata}
-    return personal(house, client_id=None, **fields)
+    register = {"registration_endpoint": f"{world.authority.issuer}/register"}
+    world.authority.metadata = {**register, **world.authority.metadata}
+    return personal(world, client_id=None, **fields)
 
 
 def asked(url: str) -> dict[str, str]:
@@ -46,16 +46,16 @@ def asked(url: str) -> dict[str, str]:
 async def test_the_gateway_registers_itself_for_each_login_and_renews_as_who_it_was(
     tmp_path: Path, grants: GrantFiles
 ) -> None:
-    async with open_house() as house:
-        house.authority.metadata = {"client_id_metadata_document_supported": None}
-        house.authority.answer = {"refresh_token": "first"}
-        record = unregistered(house)
+    async with open_oauth_world() as world:
+        world.authority.metadata = {"client_id_metadata_document_supported": None}
+        world.authority.answer = {"refresh_token": "first"}
+        record = unregistered(world)
         for _ in range(2):
-            await LoginStage(grants, OWN_URL).log_in(house, record)
+            await LoginStage(grants, OWN_URL).log_in(world, record)
         # As after a restart: what was registered is in the file.
         await authorizer(GrantFiles(tmp_path)).token(record, rejected="token-2-of-many")
 
-    assert house.authority.registrations[0] == {
+    assert world.authority.registrations[0] == {
         "client_name": "Toolgate",
         "application_type": "native",
         "redirect_uris": [REDIRECT],
@@ -63,33 +63,33 @@ async def test_the_gateway_registers_itself_for_each_login_and_renews_as_who_it_
         "response_types": ["code"],
         "token_endpoint_auth_method": "none",
     }
-    assert house.authority.clients == [("registered-1", None), ("registered-2", None), ("registered-2", None)]
+    assert world.authority.clients == [("registered-1", None), ("registered-2", None), ("registered-2", None)]
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
 async def test_one_that_was_given_a_secret_shows_it_where_it_got_it(method: str, grants: GrantFiles) -> None:
-    async with open_house() as house:
-        house.authority.metadata = {
+    async with open_oauth_world() as world:
+        world.authority.metadata = {
             "client_id_metadata_document_supported": None,
             "token_endpoint_auth_methods_supported": [method],
         }
-        house.authority.registered = {"client_secret": "given", "token_endpoint_auth_method": method}
-        await LoginStage(grants).log_in(house, unregistered(house))
+        world.authority.registered = {"client_secret": "given", "token_endpoint_auth_method": method}
+        await LoginStage(grants).log_in(world, unregistered(world))
 
-    assert house.authority.registrations[0]["token_endpoint_auth_method"] == method
-    assert house.authority.clients == [("registered-1", "given")]
+    assert world.authority.registrations[0]["token_endpoint_auth_method"] == method
+    assert world.authority.clients == [("registered-1", "given")]
     assert "given" not in repr(grants.get(LoginKey("there")))
 
 
 async def test_an_authorization_server_that_reads_it_is_given_the_url_of_our_own_metadata(
     grants: GrantFiles,
 ) -> None:
-    async with open_house() as house:
-        record = unregistered(house)
-        await LoginStage(grants, OWN_URL).log_in(house, record)
+    async with open_oauth_world() as world:
+        record = unregistered(world)
+        await LoginStage(grants, OWN_URL).log_in(world, record)
         await authorizer(grants, own_url=OWN_URL).token(record)
 
-    assert (house.authority.clients, house.authority.registrations) == ([(OWN_URL, None)], [])
+    assert (world.authority.clients, world.authority.registrations) == ([(OWN_URL, None)], [])
     assert describe_client(OWN_URL)["redirect_uris"] == ["http://127.0.0.1/callback"]
 
 
@@ -113,20 +113,20 @@ async def test_an_authorization_server_that_reads_it_is_given_the_url_of_our_own
 async def test_where_there_is_no_client_there_is_no_login(
     grants: GrantFiles, metadata: dict[str, Any], registered: dict[str, Any], content: str
 ) -> None:
-    async with open_house() as house:
-        house.authority.metadata = {"client_id_metadata_document_supported": None, **metadata}
-        house.authority.registered = registered
+    async with open_oauth_world() as world:
+        world.authority.metadata = {"client_id_metadata_document_supported": None, **metadata}
+        world.authority.registered = registered
         with pytest.raises(ServerUnavailable, match=content):
-            await LoginStage(grants).begin(unregistered(house))
+            await LoginStage(grants).begin(unregistered(world))
 
 
 async def test_a_client_that_an_operator_named_is_not_used_where_the_record_names_none_any_more(
     grants: GrantFiles,
 ) -> None:
-    async with open_house() as house:
+    async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        await stage.log_in(house, personal(house))
-        await stage.logins.tidy({"there": unregistered(house)}, lambda _: True)
+        await stage.log_in(world, personal(world))
+        await stage.logins.tidy({"there": unregistered(world)}, lambda _: True)
 
     assert list(grants) == []
 
@@ -155,23 +155,23 @@ async def test_scopes_are_the_records_or_what_the_server_wants(
     expected: str | None,
 ) -> None:
     of_server, of_authority = metadata
-    async with open_house() as house:
-        house.challenge = challenge
-        house.resource = {**(house.resource or {}), "scopes_supported": of_server}
-        house.authority.metadata = {"scopes_supported": of_authority}
-        url = await LoginStage(grants).begin(personal(house, scopes=scopes))
+    async with open_oauth_world() as world:
+        world.challenge = challenge
+        world.resource = {**(world.resource or {}), "scopes_supported": of_server}
+        world.authority.metadata = {"scopes_supported": of_authority}
+        url = await LoginStage(grants).begin(personal(world, scopes=scopes))
 
     assert asked(url).get("scope") == expected
 
 
 async def test_who_logs_in_for_more_asks_for_what_there_was_too(grants: GrantFiles) -> None:
-    async with open_house() as house:
-        house.challenge = 'Bearer scope="basic"'
+    async with open_oauth_world() as world:
+        world.challenge = 'Bearer scope="basic"'
         stage = LoginStage(grants)
-        await stage.log_in(house, personal(house))
-        house.challenge = ""
-        more = asked(await stage.begin(personal(house), scopes=("write",)))
-        again = asked(await stage.begin(personal(house)))
+        await stage.log_in(world, personal(world))
+        world.challenge = ""
+        more = asked(await stage.begin(personal(world), scopes=("write",)))
+        again = asked(await stage.begin(personal(world)))
 
     assert (more["scope"], again.get("scope")) == ("write basic", None)
 
@@ -183,12 +183,12 @@ async def test_who_logs_in_for_more_asks_for_what_there_was_too(grants: GrantFil
 async def test_a_401_names_where_the_server_speaks_of_itself_at_its_own_address_only(
     grants: GrantFiles, named: str, is_followed: bool
 ) -> None:
-    async with open_house() as house:
-        own = house.serving.url.removesuffix("/mcp")
-        house.place = "/elsewhere.json"
-        house.challenge = f'Bearer resource_metadata="{named.format(own=own)}"'
+    async with open_oauth_world() as world:
+        own = world.serving.url.removesuffix("/mcp")
+        world.place = "/elsewhere.json"
+        world.challenge = f'Bearer resource_metadata="{named.format(own=own)}"'
         try:
-            await LoginStage(grants).begin(personal(house))
+            await LoginStage(grants).begin(personal(world))
             found = True
         except ServerUnavailable as exc:
             assert "set `oauth.issuer`" in str(exc)
@@ -244,21 +244,21 @@ def test_a_challenge_wants_only_so_much() -> None:
 async def test_a_token_that_may_not_do_it_says_what_would(
     grants: GrantFiles, grant: Any, owner: str, kind: type[ToolgateError], hint: str
 ) -> None:
-    async with open_house() as house:
-        house.wanted = 'Bearer error="insufficient_scope", scope="write $(rm)"'
+    async with open_oauth_world() as world:
+        world.wanted = 'Bearer error="insufficient_scope", scope="write $(rm)"'
         record = (
-            personal(house, per_principal=bool(owner)) if grant == "authorization_code" else house.record()
+            personal(world, per_principal=bool(owner)) if grant == "authorization_code" else world.record()
         )
         tokens = authorizer(grants)
         if grant == "authorization_code":
             record = record.owned_by(owner)
             stage = LoginStage(grants)
-            await stage.finish(house.authority.negotiate(await stage.begin(record)), owner=owner)
+            await stage.finish(world.authority.negotiate(await stage.begin(record)), owner=owner)
         inner = StreamableConnector(Secrets({}), Egress(allow_private=True))
         link = await OAuthConnector(inner, tokens, clock_s=lambda: NOW_S)(
             record, RecordingListener(), known_revision=None
         )
-        forms = len(house.authority.forms)
+        forms = len(world.authority.forms)
         with pytest.raises(kind) as refused:
             await call(link, 1)
         await link.aclose()
@@ -266,4 +266,4 @@ async def test_a_token_that_may_not_do_it_says_what_would(
     assert hint in refused.value.hint
     assert refused.value.data == {"status": 403, "scopes": ["write", "$(rm)"]}
     # A server's word gets it no other token, whatever its price.
-    assert len(house.authority.forms) == forms
+    assert len(world.authority.forms) == forms

@@ -213,8 +213,8 @@ async def test_what_cannot_be_asked_is_refused_with_what_can(tmp_path: Path) -> 
         answers = {query: await world.ask("GET", f"{AUDIT}?{query}", key=VIEWER) for query in REFUSED}
 
     assert {error_of(answer) for answer in answers.values()} == {(400, "invalid_request")}
-    for query, said in REFUSED.items():
-        assert said in answers[query].json()["error"]["message"]
+    for query, reply in REFUSED.items():
+        assert reply in answers[query].json()["error"]["message"]
 
 
 async def test_one_event_is_shown_with_its_story(tmp_path: Path) -> None:

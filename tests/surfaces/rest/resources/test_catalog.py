@@ -122,7 +122,7 @@ async def test_a_package_shows_its_tools_with_their_whole_schemas() -> None:
 
 
 async def test_a_schema_is_given_back_as_its_server_wrote_it() -> None:
-    """jsonb would sort its members, drop what stands twice and round its numbers."""
+    """jsonb would sort its members, drop what is twice and round its numbers."""
     written = b'{"type": "object",  "x-order": {"b": 1.50, "a": 1}}'
     tool = b'{"name": "odd", "inputSchema": %b}' % written
     async with open_rest(net_of(odd=(tool,))) as world:

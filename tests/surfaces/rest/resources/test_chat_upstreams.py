@@ -104,7 +104,7 @@ async def test_a_budget_that_is_named_alone_leaves_the_others_as_they_are() -> N
         pytest.param({"models": [""]}, "models[0]", id="a model without a name"),
         pytest.param({"models": ["a" * 257]}, "models[0]", id="a model with too long a name"),
         pytest.param({"auth_ref": "sk-live secret"}, "auth_ref", id="a secret in place of its name"),
-        pytest.param({"headers": {"Host": "a"}}, "headers.Host", id="a header of ours"),
+        pytest.param({"headers": {"Host": "a"}}, "headers.Host", id="a header that Toolgate sets"),
         pytest.param({"headers": {"api-key": "a\nb"}}, "headers.api-key", id="a header of two lines"),
         pytest.param({"headers": {"a": "1", "A": "2"}}, "headers", id="a header twice"),
         pytest.param({"auth_ref": "k", "headers": {"Authorization": "x"}}, "auth_ref", id="two credentials"),

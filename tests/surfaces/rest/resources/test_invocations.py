@@ -38,7 +38,7 @@ WELL: Final = InvocationResult(
 
 
 @asynccontextmanager
-async def open_house() -> AsyncIterator[RestWorld]:
+async def open_mcp_world() -> AsyncIterator[RestWorld]:
     """A world with a task that can be run, one that cannot, and two more agents."""
     async with open_rest(trusts_local=False) as world:
         await world.seed(
@@ -79,7 +79,7 @@ async def begin(world: RestWorld, *, key: str = AGENT, **body: Any) -> str:
 
 
 async def test_a_caller_that_waits_is_answered_with_what_came_out_of_the_run() -> None:
-    async with open_house() as world, asyncio.TaskGroup() as tasks:
+    async with open_mcp_world() as world, asyncio.TaskGroup() as tasks:
         asked = tasks.create_task(world.ask("POST", SUM, {"input": "6*7"}, key=AGENT))
         claimed = await claim(world)
         await end(world, claimed)
@@ -110,7 +110,7 @@ async def test_a_caller_that_waits_is_answered_with_what_came_out_of_the_run() -
 
 
 async def test_a_caller_that_does_not_wait_is_shown_where_to_look() -> None:
-    async with open_house() as world:
+    async with open_mcp_world() as world:
         answer = await world.ask("POST", SUM, {"input_base64": "/w==", "mode": "async"}, key=AGENT)
         claimed = await claim(world)
         running = await world.get(answer.headers["location"], key=AGENT)
@@ -123,7 +123,7 @@ async def test_a_caller_that_does_not_wait_is_shown_where_to_look() -> None:
 
 
 async def test_a_run_that_takes_longer_than_someone_waits_goes_on() -> None:
-    async with open_house() as world:
+    async with open_mcp_world() as world:
         answer = await world.ask("POST", SUM, {"wait_s": 0}, key=AGENT)
         found = await world.get(answer.headers["location"], key=AGENT)
 
@@ -141,7 +141,7 @@ async def test_a_run_that_takes_longer_than_someone_waits_goes_on() -> None:
 async def test_who_goes_away_while_it_waits_ends_its_run_unless_it_gave_a_key(
     headers: dict[str, str], is_cancelled: bool
 ) -> None:
-    async with open_house() as world:
+    async with open_mcp_world() as world:
         asked = asyncio.ensure_future(world.ask("POST", SUM, {}, key=AGENT, **headers))
         claimed = await claim(world)
         asked.cancel()
@@ -153,7 +153,7 @@ async def test_who_goes_away_while_it_waits_ends_its_run_unless_it_gave_a_key(
 
 
 async def test_a_key_that_is_given_again_begins_nothing_new() -> None:
-    async with open_house() as world:
+    async with open_mcp_world() as world:
         sent = {"input": "a", "mode": "async"}
         first = await world.ask("POST", SUM, sent, key=AGENT, idempotency_key="once")
         again = await world.ask("POST", SUM, sent, key=AGENT, idempotency_key="once")
@@ -166,7 +166,7 @@ async def test_a_key_that_is_given_again_begins_nothing_new() -> None:
 
 
 async def test_what_cannot_be_run_is_refused_and_says_why() -> None:
-    async with open_house() as world:
+    async with open_mcp_world() as world:
         refused = {
             "no task": await world.ask("POST", SUM.replace("sum", "none"), {}, key=AGENT),
             "no task of this key": await world.ask("POST", SUM, {}, key=BOUND),
@@ -190,7 +190,7 @@ async def test_what_cannot_be_run_is_refused_and_says_why() -> None:
 
 
 async def test_a_full_queue_takes_no_more() -> None:
-    async with open_house() as world:
+    async with open_mcp_world() as world:
         first = await world.store.invocations.get(await begin(world))
         assert first is not None
         for n in range(DEFAULT_QUEUE_LIMITS.max_queued - 1):
@@ -201,7 +201,7 @@ async def test_a_full_queue_takes_no_more() -> None:
 
 
 async def test_agents_see_their_own_runs_viewers_all_and_no_one_else_any() -> None:
-    async with open_house() as world:
+    async with open_mcp_world() as world:
         own, others = await begin(world), await begin(world, key=OTHER)
         listed = {
             who: [one["invocation_id"] for one in (await world.get(SUM, key=key))["invocations"]]
@@ -223,7 +223,7 @@ async def test_agents_see_their_own_runs_viewers_all_and_no_one_else_any() -> No
 
 
 async def test_runs_are_ended_by_who_began_them_and_by_administrators() -> None:
-    async with open_house() as world:
+    async with open_mcp_world() as world:
         first, second = await begin(world), await begin(world)
         refused = await world.ask("POST", f"{SUM}/{first}/cancel", key=secret_of("viewer"))
         own = await world.post(f"{SUM}/{first}/cancel", key=AGENT)
@@ -239,7 +239,7 @@ async def test_runs_are_ended_by_who_began_them_and_by_administrators() -> None:
 
 
 async def test_the_list_comes_in_pages_the_newest_first() -> None:
-    async with open_house() as world:
+    async with open_mcp_world() as world:
         made = [await begin(world) for _ in range(5)]
         pages, query = [], "?limit=2"
         while True:
@@ -257,7 +257,7 @@ def lines(*texts: str, after: int = 0) -> list[LogLine]:
 
 
 async def test_logs_are_read_after_the_last_line_that_was_seen() -> None:
-    async with open_house() as world:
+    async with open_mcp_world() as world:
         invocation_id = await begin(world)
         claimed = await claim(world)
         await world.store.invocations.report(claimed.invocation_id, 1, lines=lines("one", "two"))
@@ -273,7 +273,7 @@ def _shown(seq: int, text: str) -> Json:
 
 
 async def test_a_run_is_followed_line_by_line_to_its_end() -> None:
-    async with open_house() as world:
+    async with open_mcp_world() as world:
         invocation_id = await begin(world)
         async with open_events(world.api, f"{SUM}/{invocation_id}/events", key=AGENT) as stream:
             events = await stream.read(1)
@@ -301,7 +301,7 @@ async def test_a_run_is_followed_line_by_line_to_its_end() -> None:
 
 
 async def test_a_stream_ends_with_the_key_it_was_opened_with() -> None:
-    async with open_house() as world:
+    async with open_mcp_world() as world:
         invocation_id = await begin(world, key=OTHER)
         async with open_events(world.api, f"{SUM}/{invocation_id}/events", key=OTHER) as stream:
             await stream.read(1)
@@ -312,7 +312,7 @@ async def test_a_stream_ends_with_the_key_it_was_opened_with() -> None:
 
 
 async def test_the_runs_of_a_task_that_is_gone_can_still_be_seen_and_ended() -> None:
-    async with open_house() as world:
+    async with open_mcp_world() as world:
         invocation_id = await begin(world)
         await world.ask("DELETE", "/admin/api/tasks/sum", key=secret_of("admin"))
         await world.served()

@@ -8,7 +8,7 @@ import pytest
 from tests.contract.link_clients import SilentClient
 from tests.surfaces.rest_world import KEYS, NOW_MS, SERVERS, error_of, http, open_rest, secret_of
 from tests.upstream.memory_link import params
-from tests.upstream.oauth.authority import NOW_S, REDIRECT, authorizer, open_house
+from tests.upstream.oauth.authority import NOW_S, REDIRECT, authorizer, open_oauth_world
 from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.logins import Logins
 
@@ -17,14 +17,14 @@ pytestmark = pytest.mark.anyio
 REACHED = "/api/v1/mcp/servers"
 
 
-def test_both_houses_have_one_clock() -> None:
+def test_both_worlds_have_one_clock() -> None:
     assert NOW_S * 1000 == NOW_MS
 
 
 async def test_a_login_is_begun_finished_shown_and_ended(tmp_path: Path) -> None:
     grants = GrantFiles(tmp_path)
     logins = Logins(authorizer(grants), grants, clock_s=lambda: NOW_S)
-    async with open_house() as servers, open_rest(logins=logins) as world:
+    async with open_oauth_world() as servers, open_rest(logins=logins) as world:
         oauth = {"grant": "authorization_code", "client_id": "gateway"}
         await world.seed(server=[http("there", http={"url": servers.serving.url, "oauth": oauth})])
         path = f"{REACHED}/there/login"
@@ -87,7 +87,7 @@ async def test_a_caller_that_reaches_a_server_logs_in_for_itself_where_the_recor
     tmp_path: Path,
 ) -> None:
     logins = logins_in(tmp_path)
-    async with open_house() as servers, open_rest(logins=logins) as world:
+    async with open_oauth_world() as servers, open_rest(logins=logins) as world:
         endpoint = {"url": servers.serving.url, "oauth": OWN}
         await world.seed(server=[http("there", http=endpoint, allowed_tools=["*"], enabled=True)])
         path, agent = f"{REACHED}/there/login", secret_of("agent")
@@ -118,7 +118,7 @@ async def test_a_caller_that_reaches_a_server_logs_in_for_itself_where_the_recor
 async def test_only_an_administrator_logs_in_for_others(
     tmp_path: Path, oauth: dict[str, Any], sent: dict[str, Any], expected: tuple[int, str]
 ) -> None:
-    async with open_house() as servers, open_rest(logins=logins_in(tmp_path)) as world:
+    async with open_oauth_world() as servers, open_rest(logins=logins_in(tmp_path)) as world:
         endpoint = {"url": servers.serving.url, "oauth": OWN | oauth}
         await world.seed(server=[http("there", http=endpoint, allowed_tools=["*"], enabled=True)])
         bodies = {"": {"redirect_uri": REDIRECT}, "/finish": {"state": "x", "code": "y"}}
@@ -133,7 +133,7 @@ async def test_only_an_administrator_logs_in_for_others(
 
 
 async def test_to_an_agent_a_server_it_cannot_reach_is_not_there(tmp_path: Path) -> None:
-    async with open_house() as servers, open_rest(logins=logins_in(tmp_path)) as world:
+    async with open_oauth_world() as servers, open_rest(logins=logins_in(tmp_path)) as world:
         endpoint = {"url": servers.serving.url, "oauth": OWN}
         await world.seed(server=[http("hidden", http=endpoint, allowed_tools=[], enabled=True)])
         answers = [
@@ -170,7 +170,7 @@ async def test_the_gateway_says_who_it_is_where_it_asks_for_tokens(tmp_path: Pat
 
 
 async def test_more_scopes_are_asked_for_by_who_logs_in(tmp_path: Path) -> None:
-    async with open_house() as servers, open_rest(logins=logins_in(tmp_path)) as world:
+    async with open_oauth_world() as servers, open_rest(logins=logins_in(tmp_path)) as world:
         oauth = {"grant": "authorization_code", "client_id": "gateway", "scopes": ["read"]}
         await world.seed(server=[http("there", http={"url": servers.serving.url, "oauth": oauth})])
         body = {"redirect_uri": REDIRECT, "scopes": ["write"]}

@@ -101,20 +101,20 @@ async def test_a_module_in_parts_is_checked_against_its_hash_and_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reply"),
     [
         pytest.param(STRANGER, "env.system", id="calls what is not there"),
         pytest.param(b"#!/bin/sh\n", "", id="no module"),
         pytest.param(GUEST[:-4], "", id="cut off"),
     ],
 )
-async def test_a_module_that_cannot_be_run_is_not_kept(content: bytes, said: str) -> None:
+async def test_a_module_that_cannot_be_run_is_not_kept(content: bytes, reply: str) -> None:
     async with open_rest() as world:
         answer = await upload(world, content)
         listed = await world.get(MODULES)
 
     assert refusal(answer)["code"] == "invalid_module"
-    assert said in refusal(answer)["message"]
+    assert reply in refusal(answer)["message"]
     assert listed == {"modules": []}
 
 

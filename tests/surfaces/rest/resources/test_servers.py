@@ -71,7 +71,7 @@ async def test_adm_3_who_may_not_save_a_program_starts_none(role: str) -> None:
 
 
 def _is_child(pid: str) -> bool:
-    """Whether it is one of ours: other tests run next to this one."""
+    """Whether it is our one: other tests run next to this one."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -387,7 +387,7 @@ async def test_an_agent_sees_its_scope_and_the_state_of_what_it_reaches_and_noth
         scope = await world.get("/api/v1/mcp/scope?task=review", key=agent)
         seen = await world.get("/api/v1/mcp/servers/git", key=agent)
         hidden = await world.ask("GET", "/api/v1/mcp/servers/hidden", key=agent)
-        missing = await world.ask("GET", "/api/v1/mcp/servers/nobody-here", key=agent)
+        missing = await world.ask("GET", "/api/v1/mcp/servers/not-there", key=agent)
 
         assert [one["server_id"] for one in servers["servers"]] == ["git"]
         assert seen == servers["servers"][0]
@@ -410,7 +410,7 @@ async def test_an_agent_sees_its_scope_and_the_state_of_what_it_reaches_and_noth
             "shadowed": [],
         }
         assert hidden.status_code == missing.status_code == 404
-        assert hidden.text.replace("hidden", "…") == missing.text.replace("nobody-here", "…")
+        assert hidden.text.replace("hidden", "…") == missing.text.replace("not-there", "…")
 
 
 async def test_a_scope_that_is_refused_says_why() -> None:

@@ -22,7 +22,7 @@ APPROVED: Final = {"approval_id": A, "decision": "approved", "by": "bob", "reaso
 
 
 @asynccontextmanager
-async def told(*, is_set: bool = True) -> AsyncIterator[RestWorld]:
+async def notified(*, is_set: bool = True) -> AsyncIterator[RestWorld]:
     """A world with two questions, and a receiver that was told of them."""
     store = MemoryStore(lambda: NOW_MS)
     services = [webhook_of(store, SIGNER)] if is_set else []
@@ -43,7 +43,7 @@ async def send(
 
 
 async def test_what_is_signed_decides_once() -> None:
-    async with told() as world:
+    async with notified() as world:
         first = await send(world, A, APPROVED)
         again = await send(world, A, APPROVED)
         denied = await send(world, B, {"approval_id": B, "decision": "denied", "reason": "no"})
@@ -54,7 +54,7 @@ async def test_what_is_signed_decides_once() -> None:
 
 
 async def test_what_is_not_signed_is_answered_like_everything_without_a_key() -> None:
-    async with told() as world, told(is_set=False) as unset:
+    async with notified() as world, notified(is_set=False) as unset:
         raw = json.dumps(APPROVED).encode()
         wrong = BodySigner("other" * 8, lambda: NOW_MS).sign(raw)
         answers = [
@@ -89,7 +89,7 @@ async def test_what_is_not_signed_is_answered_like_everything_without_a_key() ->
 async def test_what_is_signed_and_no_decision_is_refused(
     approval_id: str, body: Any, expected: tuple[int, str]
 ) -> None:
-    async with told() as world:
+    async with notified() as world:
         answer = await send(world, approval_id, body)
 
         assert error_of(answer) == expected

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from tests.surfaces.mcp.house import House, Response, Stream, open_house
+from tests.surfaces.mcp.mcp_world import McpWorld, Response, Stream, open_mcp_world
 from tests.upstream.memory_link import MemoryNet, definition
 from tests.upstream.scripted_model import Ask
 from toolgate.model.chat import ChatUpstream
@@ -31,21 +31,21 @@ USER = {"role": "user", "content": "go"}
 
 
 @dataclass
-class ChatHouse:
+class ChatWorld:
     """Everything a chat test looks at."""
 
-    house: House
+    world: McpWorld
     guard: OriginGuard
     models: Models
 
     @property
     def net(self) -> MemoryNet:
-        return self.house.net
+        return self.world.net
 
     @property
     def called(self) -> list[str]:
         """The tools that were called at the audit's word, with their outcomes."""
-        return [f"{one.server_id}.{one.tool} {one.outcome}" for one in self.house.audited]
+        return [f"{one.server_id}.{one.tool} {one.outcome}" for one in self.world.audited]
 
     def open(self, body: Any, *, url: str = URL, method: str = "POST", **headers: str) -> Stream:
         """Begin a request; header names are written with underscores."""
@@ -147,36 +147,36 @@ def upstream(url: str, upstream_id: str = "main", **fields: Any) -> ChatUpstream
 
 
 @asynccontextmanager
-async def open_chat_house(
+async def open_chat_world(
     net: MemoryNet,
     *servers: ServerRecord,
     upstreams: tuple[ChatUpstream, ...],
     environ: Mapping[str, str] | None = None,
     **options: Any,
-) -> AsyncIterator[ChatHouse]:
-    """A house with a chat door. Without `servers`, one called `one` that echoes."""
+) -> AsyncIterator[ChatWorld]:
+    """A world with a chat door. Without `servers`, one called `one` that echoes."""
     async with (
-        open_house(net, *servers, **options) as house,
+        open_mcp_world(net, *servers, **options) as world,
         Models(Secrets(environ or {}, None), Egress(allow_private=True), pauses_s=(0.0, 0.0)) as models,
     ):
         parts = ChatServices(
-            gateway=house.gateway,
+            gateway=world.gateway,
             models=models,
-            signer=house.sessions.signer,
+            signer=world.sessions.signer,
             wall_s=asyncio.get_running_loop().time,
         )
-        door = ChatEndpoint(house.identities, parts)
-        house.apply(chat_upstreams={one.upstream_id: one for one in upstreams})
-        yield ChatHouse(house, OriginGuard(door, {"127.0.0.1", "localhost"}), models)
+        door = ChatEndpoint(world.identities, parts)
+        world.apply(chat_upstreams={one.upstream_id: one for one in upstreams})
+        yield ChatWorld(world, OriginGuard(door, {"127.0.0.1", "localhost"}), models)
 
 
 @asynccontextmanager
-async def official_client(house: ChatHouse, key: str = "none") -> AsyncIterator[openai.AsyncOpenAI]:
+async def official_client(world: ChatWorld, key: str = "none") -> AsyncIterator[openai.AsyncOpenAI]:
     """OpenAI's own client, at the door behind the real listener."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         stopping = asyncio.Event()
-        server = HttpServer(house.guard)
+        server = HttpServer(world.guard)
         base_url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve(listener, stopping.wait, drain_s=5))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from tests.surfaces.mcp.house import House, open_house, task
+from tests.surfaces.mcp.mcp_world import McpWorld, open_mcp_world, task
 from tests.upstream.memory_link import MemoryNet
 from toolgate.errors import ToolgateError
 from toolgate.gateway.scope.caller import Caller
@@ -39,20 +39,20 @@ _U32_MAX = 0xFFFF_FFFF
 
 
 @dataclass
-class TaskHouse:
-    """A house with a task of which guests are runs."""
+class GuestWorld:
+    """A world with a task of which guests are runs."""
 
-    house: House
+    world: McpWorld
     models: Models
     task_id: str
 
     @property
     def net(self) -> MemoryNet:
-        return self.house.net
+        return self.world.net
 
     def context(self, *, max_calls: int = 1_000, principal: Principal = AGENT) -> TaskContext:
         return TaskContext(
-            gateway=self.house.gateway,
+            gateway=self.world.gateway,
             models=self.models,
             caller=Caller(principal, self.task_id),
             invocation_id="run-1",
@@ -75,21 +75,21 @@ class TaskHouse:
 
 
 @asynccontextmanager
-async def open_task_house(
+async def open_guest_world(
     net: MemoryNet,
     *servers: ServerRecord,
     config: Mapping[str, Any] | None = None,
     **options: Any,
-) -> AsyncIterator[TaskHouse]:
+) -> AsyncIterator[GuestWorld]:
     """`config` are the ends of the task's `mcp.` keys; without, it may use the server `one`."""
     of_task = {"default_server_ids": ["one"]} if config is None else config
     tasks = (task(TASK, **of_task), *options.pop("tasks", ()))
     async with (
-        open_house(net, *servers, tasks=tasks, **options) as house,
+        open_mcp_world(net, *servers, tasks=tasks, **options) as world,
         Models(Secrets({}, None), Egress(allow_private=True), pauses_s=(0.0, 0.0)) as models,
     ):
-        await house.gateway.servers.settled(one.server_id for one in servers)
-        yield TaskHouse(house, models, TASK)
+        await world.gateway.servers.settled(one.server_id for one in servers)
+        yield GuestWorld(world, models, TASK)
 
 
 class PlayedGuest:

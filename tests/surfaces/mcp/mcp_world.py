@@ -132,7 +132,7 @@ class Stream:
 
 
 @dataclass
-class House:
+class McpWorld:
     """Everything a door test looks at."""
 
     net: MemoryNet
@@ -217,7 +217,7 @@ class House:
 class LegacyClient:
     """A client of the handshake era."""
 
-    house: House
+    world: McpWorld
     url: str
     headers: dict[str, str]
     initialized: Any = None
@@ -225,7 +225,7 @@ class LegacyClient:
     def open(self, body: Any, **headers: str) -> Stream:
         """Begin a POST."""
         encoded = json.dumps(body).encode()
-        return self.house.open("POST", self.url, encoded, JSON_HEADERS | self.headers | headers)
+        return self.world.open("POST", self.url, encoded, JSON_HEADERS | self.headers | headers)
 
     def begin(self, method: str, params: Any = None, *, request_id: Any = 1, **headers: str) -> Stream:
         """Begin a request, whose answer may be a stream."""
@@ -249,10 +249,10 @@ class LegacyClient:
         return await self.send("tools/call", {"name": name, "arguments": arguments})
 
     def stream(self, **headers: str) -> Stream:
-        return self.house.open("GET", self.url, b"", JSON_HEADERS | self.headers | headers)
+        return self.world.open("GET", self.url, b"", JSON_HEADERS | self.headers | headers)
 
     async def delete(self) -> Response:
-        return await self.house.request("DELETE", self.url, b"", JSON_HEADERS | self.headers)
+        return await self.world.request("DELETE", self.url, b"", JSON_HEADERS | self.headers)
 
 
 def key(key_id: str, secret: str, *, role: Role = "agent", **fields: Any) -> Key:
@@ -267,15 +267,15 @@ def task(task_id: str, **config: Any) -> Task:
 
 
 @asynccontextmanager
-async def open_house(
+async def open_mcp_world(
     net: MemoryNet,
     *servers: ServerRecord,
     tasks: tuple[Task, ...] = (),
     keys: tuple[Key, ...] = (),
     profiles: tuple[Profile, ...] = (),
     **options: Any,
-) -> AsyncIterator[House]:
-    """A house with these servers behind its door; without `servers`, one called `one` that echoes."""
+) -> AsyncIterator[McpWorld]:
+    """A world with these servers behind its door; without `servers`, one called `one` that echoes."""
     sink = MemorySink()
     limits = options.pop("limits", ScopeLimits())
     approvals = options.pop("approvals", None) or MemoryApprovals(lambda: 0)
@@ -318,11 +318,11 @@ async def open_house(
         door = McpEndpoint(gateway, identities, sessions=sessions, discovery=discovery)
         guard = OriginGuard(door, {"127.0.0.1", "localhost"}, origins)
         state = RegistryState(revision=0, epoch="test")
-        house = House(net, gateway, door, guard, identities, sink, state, sessions, approvals, bank)
-        house.apply(
+        world = McpWorld(net, gateway, door, guard, identities, sink, state, sessions, approvals, bank)
+        world.apply(
             servers={one.server_id: one for one in servers or (record("one", allowed_tools=("*",)),)},
             tasks={one.task_id: one for one in tasks},
             keys={one.key_id: one for one in keys},
             profiles={one.profile_id: one for one in profiles},
         )
-        yield house
+        yield world

@@ -6,7 +6,7 @@ from typing import Any
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from tests.surfaces.openai.chat_house import ChatHouse
+from tests.surfaces.openai.chat_world import ChatWorld
 
 URL = "/v1/responses"
 ALL: dict[str, Any] = {"type": "mcp", "server_label": "toolgate", "require_approval": "never"}
@@ -20,24 +20,24 @@ def asking(sent: Any = "go", *tools: Any, **members: Any) -> dict[str, Any]:
     return {"model": "m", "input": sent, "tools": list(tools or (ALL,)), **members}
 
 
-async def respond(house: ChatHouse, sent: Any = "go", *tools: Any, **members: Any) -> Any:
+async def respond(world: ChatWorld, sent: Any = "go", *tools: Any, **members: Any) -> Any:
     """A response, whole."""
-    answer = await house.post(asking(sent, *tools, **members), url=URL)
+    answer = await world.post(asking(sent, *tools, **members), url=URL)
     assert answer.status == 200, answer.body
     Response.model_validate_json(answer.body, strict=True)
     return answer.json
 
 
-async def refuse(house: ChatHouse, sent: Any = "go", *tools: Any, **members: Any) -> Any:
+async def refuse(world: ChatWorld, sent: Any = "go", *tools: Any, **members: Any) -> Any:
     """The error of a request that is refused."""
-    answer = await house.post(asking(sent, *tools, **members), url=URL)
+    answer = await world.post(asking(sent, *tools, **members), url=URL)
     assert answer.status >= 400, answer.body
     return {"status": answer.status, **answer.json["error"]}
 
 
-async def stream(house: ChatHouse, sent: Any = "go", *tools: Any, **members: Any) -> "Streamed":
+async def stream(world: ChatWorld, sent: Any = "go", *tools: Any, **members: Any) -> "Streamed":
     """A response, as its events."""
-    answer = await house.post(asking(sent, *tools, stream=True, **members), url=URL)
+    answer = await world.post(asking(sent, *tools, stream=True, **members), url=URL)
     assert answer.status == 200, answer.body
     return Streamed(answer.body)
 
