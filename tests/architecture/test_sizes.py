@@ -3,10 +3,16 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
+from pathlib import PurePath
 
 from tests.architecture.source_tree import ROOT, Function, modules
 
 MAX_MODULE_LINES = 500
+MAX_DIRECTORY_MODULES = 25
+SMALL_MODULE_LINES = 50
+MAX_SMALL_MODULES = 6
+"""Apart from the docstrings of packages and from migrations: a small module needs several users."""
 MAX_FUNCTION_LINES = 60
 MAX_PARAMETERS = 6
 MAX_COMPLEXITY = 10
@@ -29,6 +35,24 @@ def test_no_module_is_longer_than_its_cap() -> None:
     lengths = {module.name: module.text.count("\n") for module in modules("src", "tests", "examples")}
 
     assert {name: lines for name, lines in lengths.items() if lines > MAX_MODULE_LINES} == {}
+
+
+def test_no_directory_holds_more_modules_than_its_cap() -> None:
+    counts = Counter(str(PurePath(module.name).parent) for module in modules("src"))
+
+    assert {name: count for name, count in counts.items() if count > MAX_DIRECTORY_MODULES} == {}
+
+
+def test_few_modules_are_small() -> None:
+    small = [
+        module.name
+        for module in modules("src")
+        if module.text.count("\n") < SMALL_MODULE_LINES
+        and not module.name.endswith("__init__.py")
+        and "/migrations/" not in module.name
+    ]
+
+    assert len(small) <= MAX_SMALL_MODULES, small
 
 
 def test_no_function_is_longer_than_its_cap() -> None:

@@ -32,7 +32,7 @@ WITHIN_S = 240.0
 
 
 @dataclass
-class McpWorld:
+class CrashWorld:
     """A gateway that is killed and started again, at the same address."""
 
     site: Site
@@ -56,17 +56,17 @@ class McpWorld:
 
 
 @pytest.fixture
-def world(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpWorld]:
+def world(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashWorld]:
     spied = tmp_path_factory.mktemp("calls") / "executed"
     with ExitStack() as stack:
         remote = stack.enter_context(open_tally_http(f"log={spied}"))
         site.place(tally_child(site, "child", f"log={spied}"), remote.record(site, "remote"))
         gateway = stack.enter_context(running(site))
         wait_listed(gateway, "child", "remote")
-        yield McpWorld(site, stack, spied, gateway)
+        yield CrashWorld(site, stack, spied, gateway)
 
 
-async def play(world: McpWorld) -> None:
+async def play(world: CrashWorld) -> None:
     clients = crowd_of(world.gateway.address, TOOLS, size=CLIENTS)
     async with asyncio.timeout(WITHIN_S * KILLS), open_crowd(clients) as crowd:
         for number in range(KILLS):
@@ -77,7 +77,7 @@ async def play(world: McpWorld) -> None:
 
 @pytest.mark.soak
 def test_sto_10_whatever_is_killed_when_each_executed_call_is_on_record_with_its_arguments(
-    world: McpWorld,
+    world: CrashWorld,
 ) -> None:
     uvloop.run(play(world))
     ran = executed(world.spied)

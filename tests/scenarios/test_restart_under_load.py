@@ -30,7 +30,7 @@ WITHIN_S = 240.0
 
 
 @dataclass
-class McpWorld:
+class LoadedWorld:
     """A gateway that can be replaced, one child of it, and one server behind a URL that outlives it."""
 
     site: Site
@@ -63,17 +63,17 @@ class McpWorld:
 
 
 @pytest.fixture
-def world(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpWorld]:
+def world(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadedWorld]:
     log = tmp_path_factory.mktemp("calls") / "executed"
     with ExitStack() as stack:
         remote = stack.enter_context(open_tally_http(f"log={log}"))
         site.place(tally_child(site, "child", f"log={log}"), remote.record(site, "remote"))
         gateway = stack.enter_context(running(site))
         wait_listed(gateway, "child", "remote")
-        yield McpWorld(site, stack, remote, log, gateway)
+        yield LoadedWorld(site, stack, remote, log, gateway)
 
 
-async def play(world: McpWorld, disturb: Callable[[], None], times: int = 1) -> Crowd:
+async def play(world: LoadedWorld, disturb: Callable[[], None], times: int = 1) -> Crowd:
     """All clients get answers before each disturbance, and after it."""
     clients = crowd_of(world.gateway.address, TOOLS)
     async with asyncio.timeout(WITHIN_S * times), open_crowd(clients) as crowd:
@@ -84,7 +84,7 @@ async def play(world: McpWorld, disturb: Callable[[], None], times: int = 1) -> 
     return crowd
 
 
-def check_account(world: McpWorld, crowd: Crowd) -> None:
+def check_account(world: LoadedWorld, crowd: Crowd) -> None:
     counts = executed(world.log)
 
     assert {text for text, count in counts.items() if count > 1} == set()
@@ -95,13 +95,13 @@ def check_account(world: McpWorld, crowd: Crowd) -> None:
 @pytest.mark.parametrize(
     ("end", "lost"),
     [
-        pytest.param(McpWorld.stop_gateway, 1, id="sigterm"),
+        pytest.param(LoadedWorld.stop_gateway, 1, id="sigterm"),
         # In its last moment the kernel still takes connections for it.
-        pytest.param(McpWorld.kill_gateway, 2, id="kill -9"),
+        pytest.param(LoadedWorld.kill_gateway, 2, id="kill -9"),
     ],
 )
 def test_clients_go_on_when_the_gateway_is_restarted_and_no_call_is_executed_twice(
-    world: McpWorld, end: Callable[[McpWorld], None], lost: int
+    world: LoadedWorld, end: Callable[[LoadedWorld], None], lost: int
 ) -> None:
     crowd = uvloop.run(play(world, lambda: end(world), GATEWAY_RESTARTS))
 
@@ -111,9 +111,9 @@ def test_clients_go_on_when_the_gateway_is_restarted_and_no_call_is_executed_twi
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("end", [McpWorld.replace_remote, McpWorld.kill_child])
+@pytest.mark.parametrize("end", [LoadedWorld.replace_remote, LoadedWorld.kill_child])
 def test_clients_go_on_when_a_server_is_restarted_and_no_call_is_executed_twice(
-    world: McpWorld, end: Callable[[McpWorld], None]
+    world: LoadedWorld, end: Callable[[LoadedWorld], None]
 ) -> None:
     """Its callers are told that it is not there until it is back, and those of the other server nothing."""
     crowd = uvloop.run(play(world, lambda: end(world), SERVER_RESTARTS))
@@ -123,7 +123,7 @@ def test_clients_go_on_when_a_server_is_restarted_and_no_call_is_executed_twice(
     assert [client.unanswered for client in crowd.clients if client.unanswered] == []
 
 
-def test_ups_7_a_server_that_forgets_its_sessions_costs_no_client_a_call(world: McpWorld) -> None:
+def test_ups_7_a_server_that_forgets_its_sessions_costs_no_client_a_call(world: LoadedWorld) -> None:
     crowd = uvloop.run(play(world, world.remote.forget_sessions))
 
     check_account(world, crowd)

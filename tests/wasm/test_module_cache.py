@@ -26,7 +26,7 @@ WASM = bytes(wat2wasm(IDLE))
 SHA256 = hashlib.sha256(WASM).hexdigest()
 
 
-class McpWorld:
+class CacheWorld:
     """Modules somewhere else, a clock, and a directory for what is compiled of them."""
 
     def __init__(self, directory: Path) -> None:
@@ -60,26 +60,26 @@ class McpWorld:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> McpWorld:
-    return McpWorld(tmp_path / "modules-cache")
+def world(tmp_path: Path) -> CacheWorld:
+    return CacheWorld(tmp_path / "modules-cache")
 
 
 @pytest.fixture(scope="module")
 def compiled_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory in which the module was compiled."""
-    world = McpWorld(tmp_path_factory.mktemp("compiled") / "modules-cache")
+    world = CacheWorld(tmp_path_factory.mktemp("compiled") / "modules-cache")
     anyio.run(world.modules().open, SHA256)
     return world.directory
 
 
 @pytest.fixture
-def lived_in(world: McpWorld, compiled_before: Path) -> McpWorld:
+def lived_in(world: CacheWorld, compiled_before: Path) -> CacheWorld:
     """A world of its own with such a directory."""
     shutil.copytree(compiled_before, world.directory)
     return world
 
 
-async def test_a_module_is_fetched_and_compiled_once_for_all_who_want_it_and_runs(world: McpWorld) -> None:
+async def test_a_module_is_fetched_and_compiled_once_for_all_who_want_it_and_runs(world: CacheWorld) -> None:
     async with world.modules() as modules:
         paths = await asyncio.gather(*[modules.open(SHA256) for _ in range(20)])
         async with Slots[None]([], max_guests=1) as slots:
@@ -92,14 +92,14 @@ async def test_a_module_is_fetched_and_compiled_once_for_all_who_want_it_and_run
     assert {path.stat().st_mode & 0o777 for path in (world.directory, paths[0].parent)} == {0o700}
 
 
-async def test_a_process_that_comes_later_finds_what_was_compiled(world: McpWorld) -> None:
+async def test_a_process_that_comes_later_finds_what_was_compiled(world: CacheWorld) -> None:
     path = await world.modules().open(SHA256)
 
     assert await world.modules().open(SHA256) == path
     assert world.fetched == [SHA256]
 
 
-async def test_who_gives_up_leaves_the_work_to_be_found_done(world: McpWorld) -> None:
+async def test_who_gives_up_leaves_the_work_to_be_found_done(world: CacheWorld) -> None:
     async with world.modules() as modules:
         first = asyncio.create_task(modules.open(SHA256))
         while not world.fetched:
@@ -112,7 +112,7 @@ async def test_who_gives_up_leaves_the_work_to_be_found_done(world: McpWorld) ->
     assert world.fetched == [SHA256]
 
 
-async def test_what_is_not_what_was_requested_is_not_compiled(world: McpWorld) -> None:
+async def test_what_is_not_what_was_requested_is_not_compiled(world: CacheWorld) -> None:
     other = world.add(b"other")
     world.content[other] = WASM
 
@@ -122,7 +122,7 @@ async def test_what_is_not_what_was_requested_is_not_compiled(world: McpWorld) -
     assert world.files == []
 
 
-async def test_what_has_no_end_is_not_fetched_to_it(world: McpWorld) -> None:
+async def test_what_has_no_end_is_not_fetched_to_it(world: CacheWorld) -> None:
     other = world.add(bytes(MAX_MODULE_BYTES + 1))
 
     with pytest.raises(InvalidModule, match=f"more than {MAX_MODULE_BYTES} bytes"):
@@ -131,7 +131,7 @@ async def test_what_has_no_end_is_not_fetched_to_it(world: McpWorld) -> None:
     assert world.files == []
 
 
-async def test_what_cannot_be_fetched_is_tried_again_the_next_time(world: McpWorld) -> None:
+async def test_what_cannot_be_fetched_is_tried_again_the_next_time(world: CacheWorld) -> None:
     modules = world.modules()
     del world.content[SHA256]
     with pytest.raises(NotFound):
@@ -141,7 +141,7 @@ async def test_what_cannot_be_fetched_is_tried_again_the_next_time(world: McpWor
     assert await modules.open(SHA256) == world.files[0]
 
 
-async def test_a_module_that_cannot_be_compiled_is_not_tried_again_for_a_while(world: McpWorld) -> None:
+async def test_a_module_that_cannot_be_compiled_is_not_tried_again_for_a_while(world: CacheWorld) -> None:
     bad = world.add(b"\0asm\1\0\0\0 no")
     modules = world.modules()
     for _ in range(3):
@@ -156,7 +156,7 @@ async def test_a_module_that_cannot_be_compiled_is_not_tried_again_for_a_while(w
 
 
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "*", SHA256.upper(), SHA256 + ".x"])
-async def test_a_hash_is_a_hash(world: McpWorld, name: str) -> None:
+async def test_a_hash_is_a_hash(world: CacheWorld, name: str) -> None:
     with pytest.raises(InvalidRecord):
         await world.modules().open(name)
 
@@ -246,7 +246,7 @@ PLACES = [
 
 @pytest.mark.parametrize("tamper", TAMPERINGS)
 async def test_compiled_code_that_others_may_have_written_is_never_loaded(
-    lived_in: McpWorld, tamper: Callable[[Path], None]
+    lived_in: CacheWorld, tamper: Callable[[Path], None]
 ) -> None:
     """By one who has loaded it before neither."""
     modules = lived_in.modules()
@@ -265,7 +265,7 @@ async def test_compiled_code_that_others_may_have_written_is_never_loaded(
 
 @pytest.mark.parametrize("tamper", [*TAMPERINGS, *PLACES])
 async def test_compiled_code_that_others_may_have_written_is_no_start_for_a_new_process(
-    lived_in: McpWorld, tamper: Callable[[Path], None]
+    lived_in: CacheWorld, tamper: Callable[[Path], None]
 ) -> None:
     path = await lived_in.modules().open(SHA256)
     good = path.read_bytes()
@@ -283,7 +283,7 @@ async def test_compiled_code_that_others_may_have_written_is_no_start_for_a_new_
     assert lived_in.fetched == [SHA256]
 
 
-async def test_code_that_was_planted_under_a_modules_name_is_removed(lived_in: McpWorld) -> None:
+async def test_code_that_was_planted_under_a_modules_name_is_removed(lived_in: CacheWorld) -> None:
     path = await lived_in.modules().open(SHA256)
     planted = path.with_name(f"{SHA256}.{'0' * 64}")
     path.rename(planted)
@@ -294,7 +294,7 @@ async def test_code_that_was_planted_under_a_modules_name_is_removed(lived_in: M
     assert lived_in.files == [found]
 
 
-async def test_modules_that_no_record_names_are_removed_later(lived_in: McpWorld) -> None:
+async def test_modules_that_no_record_names_are_removed_later(lived_in: CacheWorld) -> None:
     modules = lived_in.modules()
     await modules.open(SHA256)
     lived_in.named = None
@@ -315,7 +315,7 @@ async def test_modules_that_no_record_names_are_removed_later(lived_in: McpWorld
     assert lived_in.files == []
 
 
-async def test_what_other_versions_compiled_and_what_a_crash_left_goes(lived_in: McpWorld) -> None:
+async def test_what_other_versions_compiled_and_what_a_crash_left_goes(lived_in: CacheWorld) -> None:
     modules = lived_in.modules()
     path = await modules.open(SHA256)
     for left in (lived_in.directory / "wasmtime-1.0.0-0", path.parent / ".new-0-x"):
@@ -329,7 +329,7 @@ async def test_what_other_versions_compiled_and_what_a_crash_left_goes(lived_in:
 
 @pytest.mark.parametrize(("limit", "most"), [("MAX_FILES", 1), ("MAX_BYTES", 20_000)])
 async def test_the_ones_that_were_used_longest_ago_go_first(
-    world: McpWorld, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+    world: CacheWorld, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     monkeypatch.setattr(module_cache, limit, most)
     other = world.add(bytes(wat2wasm(IDLE.replace("1", "2"))))

@@ -76,7 +76,7 @@ class FlakyReports:
 
 
 @dataclass
-class McpWorld:
+class ReportedWorld:
     """A control, and what a test looks at of it."""
 
     servers: ReportedServers
@@ -112,20 +112,20 @@ def seen(server_id: str = "one", **fields: Any) -> ServerReport:
 
 
 @asynccontextmanager
-async def open_mcp_world(
+async def open_reported_world(
     net: MemoryNet | None = None, reports: Reports | None = None
-) -> AsyncIterator[McpWorld]:
+) -> AsyncIterator[ReportedWorld]:
     """A control with the servers `one` and `two`."""
     flaky = FlakyReports(reports or MemoryStore(now_ms).reports)
     changed: list[str] = []
     openers: dict[Transport, Connector] = {} if net is None else {"stdio": net.open}
     async with ReportedServers(flaky, openers, on_change=changed.append, clock_ms=now_ms) as servers:
         servers.apply({"one": record("one"), "two": record("two")})
-        yield McpWorld(servers, flaky, changed)
+        yield ReportedWorld(servers, flaky, changed)
 
 
 async def test_an_unreported_server_is_pending() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         servers: Servers = world.servers
         one, two = record("one"), record("two")
 
@@ -135,7 +135,7 @@ async def test_an_unreported_server_is_pending() -> None:
 
 
 async def test_tools_are_the_definitions_a_node_has_sent_each_checked_again() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         await world.report("n1", seen())
         on_their_way = world.servers.tools()["one"].state
         await world.define("one", "echo", "not a\nname", quarantined={"odd": "it has no schema"})
@@ -151,7 +151,7 @@ async def test_tools_are_the_definitions_a_node_has_sent_each_checked_again() ->
 
 
 async def test_only_a_server_whose_tools_changed_is_announced_and_the_others_stay_the_same_object() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         await world.report("n1", seen("one"), seen("two"))
         await world.define("one", "a")
         await world.define("two", "b")
@@ -166,7 +166,7 @@ async def test_only_a_server_whose_tools_changed_is_announced_and_the_others_sta
 
 
 async def test_definitions_are_not_read_again_for_every_report() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         await world.report("n1", seen())
         await world.define("one", "a")
         reads = world.reports.reads
@@ -178,7 +178,7 @@ async def test_definitions_are_not_read_again_for_every_report() -> None:
 
 async def test_of_many_servers_only_the_definitions_that_came_are_read() -> None:
     ids = [f"s{n:02}" for n in range(40)]
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         world.servers.apply({one: record(one) for one in ids})
         await world.report("n1", *map(seen, ids))
         for server_id in ids:
@@ -190,7 +190,7 @@ async def test_of_many_servers_only_the_definitions_that_came_are_read() -> None
 
 
 async def test_definitions_that_come_late_are_shown_within_seconds() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         for _ in range(20):
             await world.report("n1", seen())
             await pass_time(9)
@@ -201,7 +201,7 @@ async def test_definitions_that_come_late_are_shown_within_seconds() -> None:
 
 
 async def test_reports_that_take_long_to_read_are_followed_within_seconds_all_the_same() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         world.reports.takes_s = 5.0
         await world.report("n1", seen(state="connected"))
         await pass_time(12)
@@ -212,7 +212,7 @@ async def test_reports_that_take_long_to_read_are_followed_within_seconds_all_th
 
 
 async def test_definitions_that_were_announced_and_never_come_are_looked_for_ever_more_seldom() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         await world.define("one", "a")
         world.reports.reads = 0
         for calls in range(60):
@@ -229,7 +229,7 @@ async def test_definitions_that_were_announced_and_never_come_are_looked_for_eve
 async def test_an_unexpected_report_does_not_end_the_following(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         await world.define("one", "a")
         world.reports.failure = RuntimeError("unexpected")
         await world.report("n1", seen(state="ready"))
@@ -243,7 +243,7 @@ async def test_an_unexpected_report_does_not_end_the_following(
 
 
 async def test_reports_that_pour_in_are_read_a_few_times_a_second() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         await world.define("one", "a")
         world.reports.reads = 0
         for _ in range(100):
@@ -256,7 +256,7 @@ async def test_reports_that_pour_in_are_read_a_few_times_a_second() -> None:
 
 
 async def test_health_is_the_worst_that_any_live_node_sees() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         await world.define("one", "a", "b", quarantined={"odd": "bad"})
         await world.report("n1", seen(state="connected", calls=3, restarts=1, since_ms=5))
         await world.report(
@@ -286,7 +286,7 @@ async def test_health_is_the_worst_that_any_live_node_sees() -> None:
     ],
 )
 async def test_states_are_ordered(states: list[Any], expected: str) -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         for number, state in enumerate(states):
             await world.report(f"n{number}", seen(state=state))
 
@@ -294,7 +294,7 @@ async def test_states_are_ordered(states: list[Any], expected: str) -> None:
 
 
 async def test_a_node_that_falls_silent_does_not_count_and_its_tools_become_stale() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         await world.define("one", "a")
         await world.report("n1", seen(state="down"))
         await pass_time(LOST_AFTER_MS / 1000)
@@ -310,7 +310,7 @@ async def test_a_node_that_falls_silent_does_not_count_and_its_tools_become_stal
 
 
 async def test_a_list_is_stale_only_where_it_is_for_all_nodes() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         await world.define("one", "a")
         await world.report("n1", seen(is_stale=True, state="degraded", last_error="no answer"))
         alone = world.servers.tools()["one"]
@@ -322,7 +322,7 @@ async def test_a_list_is_stale_only_where_it_is_for_all_nodes() -> None:
 
 
 async def test_the_reason_for_a_missing_list_is_that_of_the_node() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         missing = seen(
             state="down", list_state="env_missing", definitions="", last_error="`TOKEN` is not set"
         )
@@ -333,7 +333,7 @@ async def test_the_reason_for_a_missing_list_is_that_of_the_node() -> None:
 
 
 async def test_records_that_go_are_forgotten_and_a_disabled_one_is_shown_as_such() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         await world.report("n1", seen("one"), seen("two"))
         await world.define("one", "a")
         world.changed.clear()
@@ -345,7 +345,7 @@ async def test_records_that_go_are_forgotten_and_a_disabled_one_is_shown_as_such
 
 
 async def test_prompts_and_resources_are_known_as_a_node_has_sent_them() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         await world.report("n1", seen())
         await world.define(
             "one",
@@ -368,7 +368,7 @@ async def test_what_was_reported_before_the_start_is_there_at_once() -> None:
     reports = MemoryStore(now_ms).reports
     await reports.save_definitions(Definitions(server_id="one", digest="d1", tools=(definition("a"),)))
     await reports.save_report(NodeReport(node_id="n1", at_ms=now_ms(), servers=(seen(),)))
-    async with open_mcp_world(reports=reports) as world:
+    async with open_reported_world(reports=reports) as world:
         assert world.offers == {"one": ["a"], "two": []}
         assert world.servers.health()["one"].state == "connected"
 
@@ -376,7 +376,7 @@ async def test_what_was_reported_before_the_start_is_there_at_once() -> None:
 async def test_reports_that_cannot_be_read_leave_the_last_picture_and_are_read_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         await world.define("one", "a")
         await world.report("n1", seen())
         world.reports.failure = StorageFailed("the connection broke")
@@ -393,7 +393,7 @@ async def test_reports_that_cannot_be_read_leave_the_last_picture_and_are_read_a
 
 
 async def test_nothing_is_called_from_here_and_nothing_listed() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         await world.servers.settled(["one", "two"])
         with pytest.raises(ServerUnavailable, match="runs on nodes") as refused:
             await world.servers.call("one", "tools/call", params("a"))
@@ -407,7 +407,7 @@ async def test_nothing_is_called_from_here_and_nothing_listed() -> None:
 
 async def test_a_trial_connects_from_here() -> None:
     net = MemoryNet(one=MemoryServer(tools=(definition("a"),)))
-    async with open_mcp_world(net) as world:
+    async with open_reported_world(net) as world:
         report = await world.servers.test(record("one"))
 
         assert (report.error, sorted(report.tools)) == ("", ["a"])
@@ -415,7 +415,7 @@ async def test_a_trial_connects_from_here() -> None:
 
 
 async def test_callers_are_sent_to_a_node_that_lives() -> None:
-    async with open_mcp_world() as world:
+    async with open_reported_world() as world:
         before = world.servers.door_url()
         url = "https://tools.example"
         await world.reports.save_report(NodeReport(node_id="n1", url=url, at_ms=now_ms()))
