@@ -95,7 +95,7 @@ async def test_parts_that_are_not_what_they_were_sent_as_make_nothing(
 ) -> None:
     await send(uploads)
     await uploads.put_part(ME, SHA256, 2, b"x" * 1_000)
-    with pytest.raises(InvalidRequest, match="do not have the hash"):
+    with pytest.raises(InvalidRequest, match="do not have the announced hash"):
         await uploads.finish(ME, SHA256, parts=3)
 
     assert not list(tmp_path.glob("work/*"))

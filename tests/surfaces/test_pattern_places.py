@@ -131,29 +131,35 @@ def calls_of(names: Sequence[str]) -> set[str]:
 
 def test_patterns_are_matched_in_these_places_and_effects_decided_in_one() -> None:
     """Each has the approved definition at hand, or says that it is missing."""
-    matching = calls_of(("first_match", "match_effect", "matching", "matching_in", "may_hold", "matches_any"))
+    names = (
+        "first_match",
+        "match_effect",
+        "find_matching",
+        "find_matching_of_server",
+        "can_match",
+        "matches_any",
+    )
 
-    assert matching == {
-        "cli/skill.py first_match",
-        "gateway/explaining.py may_hold",
-        "govern/package_drafts.py first_match",
+    assert calls_of(names) == {
+        "cli/commands/skill.py first_match",
+        "gateway/scope/compose.py can_match",
+        "govern/package_install.py first_match",
+        "govern/visibility.py can_match",
         "govern/visibility.py first_match",
-        "govern/visibility.py may_hold",
-        "policy/approvals.py first_match",
+        "policy/admission.py first_match",
+        "policy/compose.py can_match",
         "policy/compose.py matches_any",  # a key's denial of a whole server, by names alone
-        "policy/compose.py may_hold",
         "policy/learn.py first_match",
-        "policy/lint.py matching_in",
-        "policy/lint.py may_hold",
-        "policy/offers.py first_match",
-        "policy/offers.py match_effect",
-        "policy/offers.py matches_any",
-        "policy/offers.py matching_in",
+        "policy/lint.py can_match",
+        "policy/lint.py find_matching_of_server",
         "policy/patterns.py match_effect",
         "policy/reach.py first_match",
+        "policy/rules.py find_matching_of_server",
         "policy/rules.py first_match",
-        "surfaces/rest/matches.py matching",
-        "surfaces/wasm/fd_policy.py first_match",  # of a name alone, against the list before it
+        "policy/rules.py match_effect",
+        "policy/rules.py matches_any",
+        "surfaces/rest/resources/policies.py find_matching",
+        "surfaces/wasm/descriptors.py first_match",  # of a name alone, against the list before it
     }
     assert calls_of(("counts_as",)) == {
         "catalog/rows.py counts_as",

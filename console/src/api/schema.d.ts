@@ -3409,7 +3409,7 @@ export interface components {
              *     A query stays at the end.
              */
             base_url: string;
-            /** @description The models it is asked for, by name; `*` and `?` stand for others. */
+            /** @description The models it serves, by name, with wildcards `*` and `?`. */
             models: string[];
             /** @description For people. */
             display_name?: string;
@@ -3420,7 +3420,7 @@ export interface components {
                 [key: string]: string;
             };
             /**
-             * @description `inject`: tools are offered and run here. `passthrough`: nothing is run, whatever a request says.
+             * @description `inject`: tools are offered and run here. `passthrough`: nothing is run, whatever a request contains.
              * @enum {string}
              */
             mode?: "inject" | "passthrough";
@@ -3445,7 +3445,7 @@ export interface components {
             answer_timeout_ms?: number;
             /** @description Requests to it at once; more are turned away. */
             max_concurrency?: number;
-            /** @description Whether it is asked at all. */
+            /** @description Whether it is used at all. */
             enabled?: boolean;
             /** @description Ignored: so that what was read can be sent back as it is. */
             revision?: unknown;
@@ -3462,7 +3462,7 @@ export interface components {
              *     A query stays at the end.
              */
             base_url: string;
-            /** @description The models it is asked for, by name; `*` and `?` stand for others. */
+            /** @description The models it serves, by name, with wildcards `*` and `?`. */
             models: string[];
             /**
              * @description For people.
@@ -3479,7 +3479,7 @@ export interface components {
                 [key: string]: string;
             };
             /**
-             * @description `inject`: tools are offered and run here. `passthrough`: nothing is run, whatever a request says.
+             * @description `inject`: tools are offered and run here. `passthrough`: nothing is run, whatever a request contains.
              * @default inject
              * @enum {string}
              */
@@ -3524,7 +3524,7 @@ export interface components {
              */
             max_concurrency: number;
             /**
-             * @description Whether it is asked at all.
+             * @description Whether it is used at all.
              * @default true
              */
             enabled: boolean;
@@ -3624,7 +3624,7 @@ export interface components {
              */
             decision: "approved" | "denied";
             /**
-             * @description For the audit; of a denial, also told to whoever asked.
+             * @description For the audit; a denied caller gets it too.
              * @default
              */
             reason: string;
@@ -4573,7 +4573,7 @@ export interface components {
          */
         OAuthBody: {
             /**
-             * @description `client_credentials`: the gateway is itself the client. `authorization_code`: somebody agrees once, by
+             * @description `client_credentials`: the gateway is itself the client. `authorization_code`: an admin logs in once, by
              *     `toolgate servers login`; only where control and node are one process.
              * @enum {string}
              */
@@ -4586,8 +4586,8 @@ export interface components {
             /** @description The name of a secret the node resolves; never the secret itself. */
             client_secret_ref?: string | null;
             /**
-             * @description The authorization server, exactly as its metadata says. Unset: the one that the server names, which is
-             *     never given a secret.
+             * @description The authorization server, exactly as its metadata says. Unset: the one that the server names, which
+             *     never gets a secret.
              */
             issuer?: string | null;
             /**
@@ -5096,24 +5096,24 @@ export interface components {
         };
         /**
          * RedactionBody
-         * @description What of the arguments of a server's calls is hidden, beside what looks like a secret.
+         * @description What of the arguments of a server's calls is hidden, in addition to what looks like a secret.
          *
          *     Patterns with `*` and `?`, held against the names of members at any depth, whatever their case.
          */
         RedactionBody: {
             /**
-             * @description Hidden in the audit, and from whoever approves a call: what goes by these names, and all within it.
+             * @description Names of members to hide, with all within them, from the audit and from approvers.
              * @default []
              */
             hide: string[];
             /**
-             * @description Names that look like those of secrets and are none, such as the `key` of a key-value store. What looks
+             * @description Names that look like those of secrets but are not, such as the `key` of a key-value store. What looks
              *     like a token stays hidden, and so does what `hide` or the setting `redact_arguments` names.
              * @default []
              */
             show: string[];
             /**
-             * @description `none`: the audit has none of its arguments. Whoever approves a call sees them even so, redacted.
+             * @description `none`: the audit records no arguments. Approvers still see them, redacted.
              * @default redacted
              * @enum {string}
              */
@@ -5414,7 +5414,7 @@ export interface components {
             http?: components["schemas"]["HttpBody"] | null;
             /** @description For people. */
             display_name?: string;
-            /** @description What stands before a tool's name towards models; `mcp.<server_id>` unless given. Unique. */
+            /** @description The prefix of tool names for models; `mcp.<server_id>` unless given. Unique. */
             tool_namespace?: string | null;
             /** @description Patterns of the tools this server may offer at all. Empty: none. */
             allowed_tools?: string[];
@@ -5464,7 +5464,7 @@ export interface components {
              */
             protocol?: "auto" | "stateless" | "session";
             /**
-             * @description The package it runs from; written by installing one. Its files are where `${PACKAGE_DIR}` stands in
+             * @description The package it runs from; written by installing one. `${PACKAGE_DIR}` is the directory of its files in
              *     arguments and variables, and a command runs in their directory.
              */
             package?: components["schemas"]["PackageRefBody"] | null;
@@ -5506,7 +5506,7 @@ export interface components {
              * @default
              */
             display_name: string;
-            /** @description What stands before a tool's name towards models; `mcp.<server_id>` unless given. Unique. */
+            /** @description The prefix of tool names for models; `mcp.<server_id>` unless given. Unique. */
             tool_namespace?: string | null;
             /**
              * @description Patterns of the tools this server may offer at all. Empty: none.
@@ -5595,7 +5595,7 @@ export interface components {
              */
             protocol: "auto" | "stateless" | "session";
             /**
-             * @description The package it runs from; written by installing one. Its files are where `${PACKAGE_DIR}` stands in
+             * @description The package it runs from; written by installing one. `${PACKAGE_DIR}` is the directory of its files in
              *     arguments and variables, and a command runs in their directory.
              */
             package?: components["schemas"]["PackageRefBody"] | null;
@@ -6217,7 +6217,8 @@ export interface components {
              */
             table_elements: number;
             /**
-             * @description Kept of its standard output, and as many of standard error. More is dropped, and the run says so.
+             * @description Kept of its standard output, and as many of standard error. More is dropped, and the result is marked
+             *     so.
              * @default 262144
              */
             max_output_bytes: number;

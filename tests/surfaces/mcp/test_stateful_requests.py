@@ -223,7 +223,7 @@ async def test_a_client_that_reads_nothing_is_not_waited_for() -> None:
     async with open_mcp_world(net_of(elicit), ONE) as world:
         session = await world.session("/api/mcp", capabilities=CAN)
         call = begin(session)
-        call.say = lambda _message: False
+        call.send_message = lambda _message: False
 
         assert (
             outcome_before((await call.whole()).json)["message"]
