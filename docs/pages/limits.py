@@ -47,7 +47,8 @@ from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.grpc import rpc
 from toolgate.surfaces.grpc import server as grpc_server
 from toolgate.surfaces.http import connection, parsing, server
-from toolgate.surfaces.mcp import batches, capabilities, input_required, session
+from toolgate.surfaces.mcp import dispatch as mcp_dispatch
+from toolgate.surfaces.mcp import input_required, session, session_transports
 from toolgate.surfaces.rest.framework import paging, routing
 from toolgate.surfaces.rest.resources import catalog as rest_catalog
 from toolgate.surfaces.rest.resources import changes as rest_changes
@@ -125,10 +126,10 @@ def _lists() -> Rows:
             f"{session.DEFAULT_LIMITS.max_unanswered}",
             "503 `session_limit`",
         ),
-        ("messages in a batch (2025-03-26)", f"{batches.MAX_BATCH}", "400 `invalid_request`"),
+        ("messages in a batch (2025-03-26)", f"{session_transports.MAX_BATCH}", "400 `invalid_request`"),
         (
             "responses to a batch together",
-            size(batches.MAX_RESPONSE_BYTES),
+            size(session_transports.MAX_RESPONSE_BYTES),
             "`mcp_output_too_large` for the others",
         ),
         ("entries of `?tools=` or `?servers=`", f"{layers.MAX_ENTRIES:,}", "400 `invalid_request`"),
@@ -343,7 +344,7 @@ def _questions() -> Rows:
         ("what those were asked with", parked_bytes, "503 `session_limit`"),
         ("a `requestState`", duration(input_required.STATE_LIFETIME_S), "400 `input_state_refused`"),
         ("what a server puts into one", state, "`mcp_unavailable`"),
-        ("capabilities of a client", size(capabilities.MAX_BYTES), "their names alone are passed on"),
+        ("capabilities of a client", size(mcp_dispatch.MAX_BYTES), "their names alone are passed on"),
         ("a client's `progressToken`", f"{relay.MAX_TOKEN_BYTES} bytes", "`invalid_params`"),
         ("a log message or a word of progress", size(relay.MAX_NOTIFICATION_BYTES), "dropped"),
         ("watched resources: of a node, of one client", watched, "503 `session_limit`"),

@@ -12,7 +12,7 @@ import atheris
 with atheris.instrument_imports(include=["toolgate"]):
     from toolgate.errors import ToolgateError
     from toolgate.model.principals import Principal
-    from toolgate.surfaces.mcp.binding import parse_caller
+    from toolgate.surfaces.mcp.exchange import parse_caller
     from toolgate.surfaces.mcp.jsonrpc import parse_message
     from toolgate.upstream.http.sse import EventTooLarge, SseParser
 

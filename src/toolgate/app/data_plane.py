@@ -38,7 +38,7 @@ from toolgate.redaction.records import redact_command
 from toolgate.registry.invocations.contract import InvocationQueue
 from toolgate.settings import Settings
 from toolgate.surfaces.http.messages import HttpHandler, HttpRequest, Responder
-from toolgate.surfaces.mcp.binding import is_mcp_path
+from toolgate.surfaces.mcp.exchange import is_mcp_path
 from toolgate.surfaces.mcp.session import ClientSessions
 from toolgate.surfaces.openai.context import ChatServices, is_openai_path
 from toolgate.surfaces.openai.endpoint import ChatEndpoint

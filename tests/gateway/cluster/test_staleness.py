@@ -25,7 +25,7 @@ from toolgate.policy.layers import SessionRequest
 from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.replication.state import RegistryState
 from toolgate.registry.replication.sync import NodeSync
-from toolgate.surfaces.mcp.binding import CallerBinding
+from toolgate.surfaces.mcp.exchange import CallerBinding
 from toolgate.telemetry import Metrics
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 from tests.surfaces.mcp.mcp_world import JSON_HEADERS, META, LegacyClient, McpWorld, open_mcp_world
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.errors import OutputTooLarge
-from toolgate.surfaces.mcp.batches import MAX_BATCH, MAX_RESPONSE_BYTES
+from toolgate.surfaces.mcp.session_transports import MAX_BATCH, MAX_RESPONSE_BYTES
 from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio

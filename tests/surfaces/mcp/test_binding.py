@@ -6,7 +6,7 @@ from toolgate.errors import InvalidRequest, NotFound
 from toolgate.gateway.scope.caller import Caller, Mode
 from toolgate.model.principals import Principal
 from toolgate.policy.layers import SessionRequest
-from toolgate.surfaces.mcp.binding import is_mcp_path, parse_caller
+from toolgate.surfaces.mcp.exchange import is_mcp_path, parse_caller
 
 ADA = Principal(id="ada", role="agent")
 

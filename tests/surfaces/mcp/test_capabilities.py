@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolgate.surfaces.mcp.capabilities import MAX_BYTES, filter_client_capabilities
+from toolgate.surfaces.mcp.dispatch import MAX_BYTES, filter_client_capabilities
 from toolgate.upstream.connection.contract import NO_CAPABILITIES
 
 TASKS = "io.modelcontextprotocol/tasks"

@@ -12,7 +12,7 @@ from tests.surfaces.mcp.test_sse import settled
 from tests.upstream.memory_link import definition, record
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
-from toolgate.surfaces.mcp.streams import encode_event_id, parse_event_id
+from toolgate.surfaces.mcp.responses import encode_event_id, parse_event_id
 
 pytestmark = pytest.mark.anyio
 

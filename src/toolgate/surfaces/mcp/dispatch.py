@@ -1,30 +1,28 @@
-"""The methods that both kinds of revisions serve: lists from memory, and requests that go to a server.
+"""What all revisions share: lists from memory, requests that go to a server, and declared capabilities.
 
-They differ only in the shape of the response. Where requests are traced, each is a span. Nothing here waits
-for a server unless the request needs one.
+Revisions differ only in the shape of the response. Where requests are traced, each is a span. Nothing here
+waits for a server unless the request needs one. Each side relies on what it is told, so no capability is
+passed on that would get lost on the way.
 """
 
 from collections.abc import Coroutine, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final
 
 import msgspec
 
-from toolgate.catalog.encoding import adapt_result
 from toolgate.errors import InvalidParams, ToolgateError
 from toolgate.gateway.call.tracing import note_response, span_attributes
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Trace
 from toolgate.gateway.scope.view import View
-from toolgate.model.json_text import UNREADABLE
-from toolgate.model.protocol import LIST_METHODS
-from toolgate.model.tools import ListKind, Revision
+from toolgate.model.json_text import UNREADABLE, Members, decode_members
+from toolgate.model.protocol import LIST_METHODS, LOG_LEVELS
+from toolgate.model.tools import FEATURES, ListKind, Revision
 from toolgate.surfaces.http.messages import Responder
-from toolgate.surfaces.http.parsing import read_trace_headers
-from toolgate.surfaces.mcp.binding import SURFACE, CallerBinding
-from toolgate.surfaces.mcp.exchange import McpExchange
+from toolgate.surfaces.mcp.exchange import SURFACE, CallerBinding
 from toolgate.surfaces.mcp.jsonrpc import MAX_NAME_CHARS, McpMessage
-from toolgate.surfaces.mcp.responses import SERVER_INFO, build_failed_result, send_result, send_upstream_error
+from toolgate.surfaces.mcp.responses import SERVER_INFO, send_result
 from toolgate.telemetry.spans import (
     MAX_SPAN_NAME_CHARS,
     TRACEPARENT,
@@ -40,6 +38,8 @@ LIST_KINDS: Final[Mapping[str, ListKind]] = {method: kind for kind, method in LI
 """Methods that are served from memory."""
 SERVER_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 """Methods that a server serves."""
+Request = Coroutine[Any, Any, ServerResponse]
+"""One on its way to a server, to be awaited for its response."""
 
 
 class RequestDispatcher:
@@ -47,6 +47,9 @@ class RequestDispatcher:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._tracer = gateway.tracer
+        self.ask = self._ask if self._tracer is None else self._ask_traced
+        """The response of a server to one of `SERVER_METHODS`. Does not change the message."""
 
     async def list(
         self, responder: Responder, message: McpMessage, binding: CallerBinding, *, revision: Revision
@@ -66,30 +69,26 @@ class RequestDispatcher:
                 gateway.scope_audit.record_offer(view, SURFACE)
         send_result(responder, message.id or b"null", page)
 
-    def ask(
-        self, message: McpMessage, binding: CallerBinding, *, client: ClientChannel | None, session: str = ""
-    ) -> Coroutine[Any, Any, ServerResponse]:
-        """The response of a server to one of `SERVER_METHODS`. Does not change the message.
-
-        Not itself a coroutine: that saves a plain call one frame.
-        """
+    def _ask(
+        self, message: McpMessage, binding: CallerBinding, client: ClientChannel, session: str = ""
+    ) -> Request:
+        """Not itself a coroutine: that saves a plain call one frame."""
         view = binding.calling_view(self._gateway)
-        if view.is_partial and not _is_known(view, message):
-            return self._ask_settled(message, binding, client=client, session=session)
-        return self._ask(view, message, client=client, session=session)
+        # If the view has its tool, the call need not wait for servers that are not listed yet.
+        if view.is_partial and not (message.method == "tools/call" and message.text("name") in view.routes):
+            return self._ask_settled(message, binding, client, session)
+        return self._send(view, message, client, session)
 
     async def _ask_settled(
-        self, message: McpMessage, binding: CallerBinding, *, client: ClientChannel | None, session: str
+        self, message: McpMessage, binding: CallerBinding, client: ClientChannel, session: str
     ) -> ServerResponse:
         view = await self._gateway.wait_for_view(binding.caller, for_call=True)
         if view.is_partial and message.method == "tools/call":
             name = message.text("name") or ""
             self._gateway.check_started(view, name, trace=self.trace(message, session))
-        return await self._ask(view, message, client=client, session=session)
+        return await self._send(view, message, client, session)
 
-    def _ask(
-        self, view: View, message: McpMessage, *, client: ClientChannel | None, session: str
-    ) -> Coroutine[Any, Any, ServerResponse]:
+    def _send(self, view: View, message: McpMessage, client: ClientChannel, session: str) -> Request:
         params = {**message.params}  # the gateway writes the server's own names into it
         trace = self.trace(message, session)
         if message.method != "tools/call":
@@ -99,6 +98,25 @@ class RequestDispatcher:
             raise InvalidParams("`name` must be a tool's name")
         return self._gateway.call(view, name, params, trace=trace, client=client)
 
+    async def _ask_traced(
+        self, message: McpMessage, binding: CallerBinding, client: ClientChannel, session: str = ""
+    ) -> ServerResponse:
+        """As `_ask`; records the outcome on the span of the request."""
+        assert self._tracer is not None  # see `__init__`
+        span = self._tracer.current
+        if session:
+            span.note("mcp.session.id", session)
+        task_id = binding.caller.effective_task_id
+        if task_id:
+            span.note("toolgate.task_id", task_id)
+        try:
+            answer = await self._ask(message, binding, client, session)
+        except ToolgateError as exc:
+            span.fail(exc.code)
+            raise
+        note_response(span, answer, is_tool=message.method == "tools/call")
+        return answer
+
     def server_of(self, message: McpMessage, binding: CallerBinding) -> str:
         """Where one of `SERVER_METHODS` would go now. Raises as `ask` does."""
         view = binding.calling_view(self._gateway)
@@ -106,42 +124,8 @@ class RequestDispatcher:
 
     def trace(self, message: McpMessage, session: str = "") -> Trace:
         """What identifies its call in the audit."""
-        return Trace(SURFACE, session, (message.id or b"null").decode(), message.round)
-
-
-def _is_known(view: View, message: McpMessage) -> bool:
-    """Whether the view has its tool: then the call need not wait for servers that are not listed yet."""
-    return message.method == "tools/call" and message.text("name") in view.routes
-
-
-def send_server_response(
-    responder: Responder, message: McpMessage, answer: ServerResponse, *, revision: Revision
-) -> None:
-    """Send what a server responded, in the form of `revision`. Raises InputRequired."""
-    request_id, reply = message.id or b"null", answer.reply
-    if reply.members is None:
-        send_upstream_error(
-            responder, request_id, reply.error or b"{}", method=message.method, stateless=revision == "modern"
-        )
-        return
-    result = adapt_result(reply.take_members(), upstream=answer.era, client=revision, method=message.method)
-    send_result(responder, request_id, result)
-
-
-def send_failure(
-    responder: Responder, message: McpMessage, exc: ToolgateError, *, revision: Revision
-) -> bool:
-    """Send a failed tool call as a result for the model. False, with nothing sent, for other failures."""
-    failure = build_failed_result(exc) if message.method == "tools/call" else None
-    if failure is None:
-        return False
-    result = adapt_result(failure, upstream="legacy", client=revision)
-    send_result(responder, message.id or b"null", result)
-    return True
-
-
-_ENDLESS: Final = "subscriptions/listen"
-"""Its response is a stream that stays open until the client closes it."""
+        trace_id = "" if self._tracer is None else self._tracer.trace_id
+        return Trace(SURFACE, session, (message.id or b"null").decode(), message.round, trace_id)
 
 
 class _MetaTrace(msgspec.Struct):
@@ -151,19 +135,13 @@ class _MetaTrace(msgspec.Struct):
     tracestate: str = ""
 
 
-_decode_meta_trace = msgspec.json.Decoder(_MetaTrace).decode
-
-
-def is_traced(message: McpMessage) -> bool:
-    """Whether it has a begin and an end: a notification has no end."""
-    return message.id is not None and message.method != _ENDLESS
-
-
-def continue_trace(
-    tracing: Tracer, exchange: McpExchange, message: McpMessage
-) -> AbstractContextManager[None]:
-    """Make the block part of the client's trace, which `_meta` names, or else headers."""
-    return tracing.continued(_read_meta_trace(message) or read_trace_headers(exchange.request))
+def read_meta_trace(message: McpMessage) -> Mapping[str, str]:
+    """The trace in the `_meta` of a request; empty if it has none that is valid."""
+    try:
+        found = msgspec.json.decode(message.params.get("_meta", b"{}"), type=_MetaTrace)
+    except UNREADABLE:
+        return {}
+    return {TRACEPARENT: found.traceparent, TRACESTATE: found.tracestate} if found.traceparent else {}
 
 
 def trace_request(
@@ -172,8 +150,10 @@ def trace_request(
     """A span for the block, which serves a request. Nothing where requests are not traced."""
     if tracing is None or message.id is None:
         return nullcontext()
-    method = message.method[:MAX_SPAN_NAME_CHARS]
-    target = _traced_tool(message)
+    method, target = message.method[:MAX_SPAN_NAME_CHARS], None
+    if method == "tools/call":
+        with suppress(InvalidParams):
+            target = (message.text("name") or "")[:MAX_SPAN_NAME_CHARS] or None
     notes = span_attributes(method, target) | {
         "jsonrpc.request.id": message.id.decode().strip('"'),
         "network.transport": "tcp",
@@ -184,59 +164,81 @@ def trace_request(
     return tracing.span(make_span_name(method, target), "server", notes)
 
 
-def make_dispatcher(gateway: Gateway) -> RequestDispatcher:
-    """The dispatcher for all revisions."""
-    tracer = gateway.tracer
-    return RequestDispatcher(gateway) if tracer is None else _TracedDispatcher(gateway, tracer)
+MAX_BYTES: Final = 1_024
+"""Of what is carried of a client's capabilities. Of one that sends more, only their names are."""
+_CARRIED: Final = ("elicitation", "roots", "sampling")
+_NOT_CARRIED_EXTENSIONS: Final = frozenset({"io.modelcontextprotocol/tasks"})
+"""A task continues at its server, and the gateway has no way back to it: no server learns that a client
+supports them."""
+
+_ANNOUNCED: Final[Mapping[str, dict[str, bool]]] = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "completions": {},
+    "logging": {},
+}
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-class _TracedDispatcher(RequestDispatcher):
-    """Records the outcome of a request on its span."""
-
-    def __init__(self, gateway: Gateway, tracing: Tracer) -> None:
-        super().__init__(gateway)
-        self._tracing = tracing
-
-    def ask(
-        self, message: McpMessage, binding: CallerBinding, *, client: ClientChannel | None, session: str = ""
-    ) -> Coroutine[Any, Any, ServerResponse]:
-        return self._ask_traced(message, binding, client=client, session=session)
-
-    async def _ask_traced(
-        self, message: McpMessage, binding: CallerBinding, *, client: ClientChannel | None, session: str
-    ) -> ServerResponse:
-        span = self._tracing.current
-        if session:
-            span.note("mcp.session.id", session)
-        task_id = binding.caller.effective_task_id
-        if task_id:
-            span.note("toolgate.task_id", task_id)
-        try:
-            answer = await super().ask(message, binding, client=client, session=session)
-        except ToolgateError as exc:
-            span.fail(exc.code)
-            raise
-        note_response(span, answer, is_tool=message.method == "tools/call")
-        return answer
-
-    def trace(self, message: McpMessage, session: str = "") -> Trace:
-        return msgspec.structs.replace(super().trace(message, session), trace_id=self._tracing.trace_id)
+def filter_client_capabilities(sent: bytes | msgspec.Raw | None) -> bytes:
+    """The capabilities in `sent` that are carried, as a JSON object. An invalid one is left out."""
+    members = _members(sent)
+    carried = {name: members[name] for name in _CARRIED if _is_object(members.get(name))}
+    extensions = {
+        name: settings
+        for name, settings in _members(members.get("extensions")).items()
+        if name not in _NOT_CARRIED_EXTENSIONS and _is_object(settings)
+    }
+    if extensions:
+        carried["extensions"] = msgspec.Raw(_encode(extensions))
+    encoded = _encode(carried)
+    if len(encoded) <= MAX_BYTES:
+        return encoded
+    return _encode({name: {} for name in carried if name != "extensions"})
 
 
-def _read_meta_trace(message: McpMessage) -> Mapping[str, str]:
-    """The trace in the `_meta` of a request; empty if it has none that is valid."""
+def build_server_capabilities(view: View) -> dict[str, dict[str, bool]]:
+    """What the servers of a view support, including what is not known yet."""
+    can = FEATURES if view.is_partial else view.features
+    announced = {name: settings for name, settings in _ANNOUNCED.items() if name == "tools" or name in can}
+    # In find mode the list is fixed. Others get the find tools when their scope grows too large.
+    return announced | {"tools": {"listChanged": False}} if view.caller.mode == "find" else announced
+
+
+def _members(raw: bytes | msgspec.Raw | None) -> Members:
     try:
-        found = _decode_meta_trace(message.params.get("_meta", b"{}"))
-    except UNREADABLE:
+        return decode_members(raw) if raw else {}
+    except msgspec.DecodeError:
         return {}
-    return {TRACEPARENT: found.traceparent, TRACESTATE: found.tracestate} if found.traceparent else {}
 
 
-def _traced_tool(message: McpMessage) -> str | None:
-    """The tool that is called, by its name in the view."""
-    if message.method != "tools/call":
-        return None
+def _is_object(raw: msgspec.Raw | None) -> bool:
+    return raw is not None and bytes(raw)[:1] == b"{"
+
+
+_SEVERITY: Final[Mapping[str, int]] = {level: rank for rank, level in enumerate(LOG_LEVELS)}
+
+
+class _LogMessage(msgspec.Struct):
+    level: str = ""
+
+
+def parse_log_level(level: str | None) -> str:
+    """A log level that a client requests. Raises InvalidParams."""
+    if level is None or level not in _SEVERITY:
+        raise InvalidParams("`level` is not a log level", hint=f"use one of {', '.join(LOG_LEVELS)}")
+    return level
+
+
+def is_severe_enough(params: bytes, least: str) -> bool:
+    """Whether a log message is at least as severe as `least`; empty: any.
+
+    A message without a level of the specification is dropped: clients reject it.
+    """
     try:
-        return (message.text("name") or "")[:MAX_SPAN_NAME_CHARS] or None
-    except InvalidParams:
-        return None
+        level = msgspec.json.decode(params, type=_LogMessage).level
+    except msgspec.DecodeError:
+        return False
+    return level in _SEVERITY and (not least or _SEVERITY[level] >= _SEVERITY[least])

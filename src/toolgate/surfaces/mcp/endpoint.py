@@ -15,24 +15,41 @@ from toolgate.gateway.call.parked_calls import ParkedCalls
 from toolgate.gateway.gateway import Gateway
 from toolgate.surfaces.http.endpoint import error_headers
 from toolgate.surfaces.http.messages import HttpRequest, Responder
-from toolgate.surfaces.http.parsing import LARGE_BYTES, check_json_media, parse_off_loop
-from toolgate.surfaces.mcp.batches import BatchHandler, is_batch
-from toolgate.surfaces.mcp.binding import CallerBinding, parse_caller
-from toolgate.surfaces.mcp.dispatch import continue_trace, is_traced, trace_request
-from toolgate.surfaces.mcp.exchange import McpExchange, check_headers, return_at_once
+from toolgate.surfaces.http.parsing import (
+    LARGE_BYTES,
+    check_json_media,
+    parse_off_loop,
+    read_trace_headers,
+    reject_repeated_headers,
+)
+from toolgate.surfaces.mcp.dispatch import read_meta_trace, trace_request
+from toolgate.surfaces.mcp.exchange import CallerBinding, McpExchange, parse_caller, return_at_once
 from toolgate.surfaces.mcp.input_required import RoundTrips, StateSealer
 from toolgate.surfaces.mcp.jsonrpc import ClientResponse, McpMessage, parse_message
 from toolgate.surfaces.mcp.responses import send_empty, send_error
 from toolgate.surfaces.mcp.session import ClientSessions
-from toolgate.surfaces.mcp.sse import SESSION_QUERY, SseTransport, wants_stream
-from toolgate.surfaces.mcp.stateful import StatefulHandler
+from toolgate.surfaces.mcp.session_transports import SESSION_QUERY, SseTransport, serve_batch, wants_stream
+from toolgate.surfaces.mcp.stateful import SessionClient, StatefulHandler
 from toolgate.surfaces.mcp.stateless import StatelessHandler, is_stateless
-from toolgate.surfaces.mcp.streams import ClientStreams
 from toolgate.telemetry.spans import Tracer
 
+# Readers of the first and of the last copy would disagree about these.
+_ONCE_ONLY: Final = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-type",
+        b"mcp-method",
+        b"mcp-name",
+        b"mcp-protocol-version",
+        b"mcp-session-id",
+    }
+)
 MAX_BINDINGS: Final = 1_024
 MAX_KNOWN_URL: Final = 1_024
 """URLs that are cached per credential, so that a known one is not parsed again; and how long one may be."""
+
+Message = McpMessage | ClientResponse
 
 
 class McpEndpoint:
@@ -49,25 +66,25 @@ class McpEndpoint:
         """`discovery`: the issuer of the tokens that this gateway accepts in addition to its own keys."""
         self._identities = identities
         self._discovery = discovery
-        self._streams = ClientStreams(gateway.subscriptions, identities)
-        self._stateful = StatefulHandler(gateway, sessions, streams=self._streams)
+        self._subscriptions = gateway.subscriptions
+        self._stateful = StatefulHandler(gateway, sessions, identities)
         self._parking = ParkedCalls()
         rounds = RoundTrips(self._parking, StateSealer(sessions.signer, sessions.wall_s))
-        self._stateless = StatelessHandler(gateway, streams=self._streams, rounds=rounds)
-        self._sse = SseTransport(self._stateful, sessions, tracing=gateway.tracer)
-        self._batches = BatchHandler(self._stateful, tracing=gateway.tracer)
+        self._stateless = StatelessHandler(gateway, identities, rounds)
+        self._sse = SseTransport(self._stateful)
         self._bindings: dict[tuple[int, str, bytes], CallerBinding] = {}
         self._take = self._post if gateway.tracer is None else partial(self._post_traced, gateway.tracer)
 
     def close(self) -> None:
         """End the open streams, each with its last event, and the calls that wait for input."""
-        self._streams.close()
+        self._subscriptions.close()
         self._parking.close()
 
     async def __call__(self, request: HttpRequest, responder: Responder) -> None:
-        message: McpMessage | ClientResponse | None = None
+        message: Message | None = None
         try:
-            check_headers(request)
+            if request.repeated:
+                reject_repeated_headers(request, _ONCE_ONLY)
             sent = request.headers.get(b"authorization")
             authorization = None if sent is None else sent.decode("latin-1")
             # A cached credential needs no await: this is every call of a busy client.
@@ -78,12 +95,12 @@ class McpEndpoint:
             )
             if not reaches(principal.role, "agent"):
                 raise Forbidden(f"role `{principal.role}` may not call tools")
-            exchange = McpExchange(request, responder, principal)
+            exchange = McpExchange(request, responder, principal, request.headers)
             if request.method == "POST":
                 check_json_media(request)
                 body = request.body
-                if is_batch(body):
-                    await self._batches.serve(exchange)
+                if body[:1] == b"[":
+                    await serve_batch(self._stateful, exchange)
                     return
                 is_large = len(body) >= LARGE_BYTES
                 message = await parse_off_loop(parse_message, body) if is_large else parse_message(body)
@@ -91,7 +108,11 @@ class McpEndpoint:
                     message.check()
                 await self._take(exchange, message)
             elif request.method == "GET":
-                await self._get(exchange)
+                binding = self._find_binding(exchange)  # a path that does not exist has no stream either
+                if b"mcp-session-id" not in exchange.headers and wants_stream(exchange):
+                    await self._sse.stream(exchange, binding)
+                else:
+                    await self._stateful.stream(exchange)
             elif request.method == "DELETE":
                 self._stateful.end(exchange)
             else:
@@ -103,19 +124,13 @@ class McpEndpoint:
         except ToolgateError as exc:
             self._send_error(exc, request, responder, message)
 
-    async def _get(self, exchange: McpExchange) -> None:
-        binding = self._find_binding(exchange)  # a path that does not exist has no stream either
-        if b"mcp-session-id" not in exchange.headers and wants_stream(exchange):
-            await self._sse.stream(exchange, binding)
-        else:
-            await self._stateful.stream(exchange)
-
-    def _post(self, exchange: McpExchange, message: McpMessage | ClientResponse) -> Awaitable[None]:
+    def _post(self, exchange: McpExchange, message: Message) -> Awaitable[None]:
         """Not itself a coroutine: that saves a plain call one frame."""
         is_on_stream = exchange.request.query.startswith(SESSION_QUERY)
         if isinstance(message, ClientResponse):
-            session = self._sse.session(exchange) if is_on_stream else self._stateful.session(exchange)
-            session.client_requests.resolve(message, exchange.principal)
+            sse, stateful = self._sse, self._stateful
+            session = sse.find_stream(exchange).session if is_on_stream else stateful.session(exchange)
+            session.resolve(message, exchange.principal)
             send_empty(exchange.responder, 202)
         elif is_on_stream:
             return self._sse.post(exchange, message)
@@ -124,20 +139,22 @@ class McpEndpoint:
         elif message.method == "initialize":
             self._stateful.initialize(exchange, message, self._find_binding(exchange))
         else:
-            session = self._stateful.session(exchange)
-            binding = session.bind(exchange.principal)
-            return self._stateful.answer(
-                exchange.responder, message, session, binding=binding, accepts_stream=exchange.accepts_stream
-            )
+            session, responder = self._stateful.session(exchange), exchange.responder
+            accepts_stream = exchange.accepts_stream
+            client = SessionClient(session, responder, exchange.principal, accepts_stream=accepts_stream)
+            return self._stateful.answer(message, client)
         return return_at_once()
 
-    async def _post_traced(
-        self, tracing: Tracer, exchange: McpExchange, message: McpMessage | ClientResponse
-    ) -> None:
-        if isinstance(message, ClientResponse) or not is_traced(message):
+    async def _post_traced(self, tracing: Tracer, exchange: McpExchange, message: Message) -> None:
+        # A notification has no end. The response to `subscriptions/listen` is a stream that stays open.
+        if (
+            isinstance(message, ClientResponse)
+            or message.id is None
+            or message.method == "subscriptions/listen"
+        ):
             await self._post(exchange, message)
             return
-        with continue_trace(tracing, exchange, message):
+        with tracing.continued(read_meta_trace(message) or read_trace_headers(exchange.request)):
             if exchange.request.query.startswith(SESSION_QUERY):
                 await self._post(exchange, message)  # its response is on the stream, and so is its span
             else:
@@ -145,28 +162,18 @@ class McpEndpoint:
                     await self._post(exchange, message)
 
     def _send_error(
-        self,
-        exc: ToolgateError,
-        request: HttpRequest,
-        responder: Responder,
-        message: McpMessage | ClientResponse | None,
-        /,
+        self, exc: ToolgateError, request: HttpRequest, responder: Responder, message: Message | None, /
     ) -> None:
-        headers = self._refusal_headers(request, exc)
+        called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
+        url = self._discovery.metadata_url(called_url, request.path)
+        headers = error_headers(exc, has_credential=b"authorization" in request.headers, metadata_url=url)
+        if isinstance(exc, MethodNotAllowed):
+            headers["allow"] = ", ".join(exc.data["allowed"])
         if not isinstance(message, McpMessage):
             send_error(responder, exc, headers=headers)
             return
         stateless = not request.query.startswith(SESSION_QUERY) and is_stateless(request, message)
         send_error(responder, exc, request_id=message.id, stateless=stateless, headers=headers)
-
-    def _refusal_headers(self, request: HttpRequest, exc: ToolgateError) -> dict[str, str]:
-        called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
-        url = self._discovery.metadata_url(called_url, request.path)
-        has_credential = b"authorization" in request.headers
-        headers = error_headers(exc, has_credential=has_credential, metadata_url=url)
-        if isinstance(exc, MethodNotAllowed):
-            headers["allow"] = ", ".join(exc.data["allowed"])
-        return headers
 
     def _find_binding(self, exchange: McpExchange) -> CallerBinding:
         request = exchange.request

@@ -1,51 +1,160 @@
-"""One HTTP request to the MCP endpoint, and its headers compared with the body that is executed.
+"""One HTTP request to the MCP endpoint: what its URL selects, and its headers compared with its body.
 
-Intermediaries route and filter by headers (2026-07-28), so headers that repeat the body must not say
-something else.
+`CallerBinding` binds what a URL selects for a principal with its newest view. Intermediaries route and filter
+by headers (2026-07-28), so headers that repeat the body must not say something else.
 """
 
 import base64
 import binascii
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
-from toolgate.errors import HeaderMismatch, NotAcceptable
+import msgspec
+
+from toolgate.errors import (
+    HeaderMismatch,
+    InvalidRecord,
+    InvalidRequest,
+    NotAcceptable,
+    NotFound,
+    PolicyDenied,
+    TooManyTools,
+)
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.scope.caller import Caller, Mode, Trace
+from toolgate.gateway.scope.view import View
+from toolgate.model.names import parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
 from toolgate.model.tools import ToolDefinition
 from toolgate.surfaces.http.messages import HttpRequest, Responder
-from toolgate.surfaces.http.parsing import reject_repeated_headers
+from toolgate.surfaces.http.parsing import parse_query
+from toolgate.surfaces.http.selection import PARAMETERS, parse_mode, parse_selection
 from toolgate.upstream.connection.contract import Params
 from toolgate.upstream.connection.messages import iter_mirrored_headers
 
-# Readers of the first and of the last copy would disagree about these.
-_ONCE_ONLY: Final = frozenset(
-    {
-        b"authorization",
-        b"content-encoding",
-        b"content-type",
-        b"mcp-method",
-        b"mcp-name",
-        b"mcp-protocol-version",
-        b"mcp-session-id",
-    }
-)
+PREFIXES: Final = ("/api/mcp", "/mcp")
 
 
-class McpExchange:
-    """One HTTP request with its principal and its responder."""
+def is_mcp_path(path: str) -> bool:
+    """Whether `path` belongs to the MCP endpoint."""
+    return path in PREFIXES or path[:9] == "/api/mcp/" or path[:5] == "/mcp/"
 
-    __slots__ = ("headers", "principal", "request", "responder")
 
-    def __init__(self, request: HttpRequest, responder: Responder, principal: Principal) -> None:
-        self.request = request
-        self.responder = responder
-        self.principal = principal
-        self.headers = request.headers
+def parse_caller(principal: Principal, path: str, query: bytes) -> Caller:
+    """`principal` with what the URL selects. Raises NotFound for a path, InvalidRequest for a query."""
+    task_id, server_id, path_mode = _parse_path(path)
+    values = parse_query(query, PARAMETERS)
+    query_task, request = parse_selection(values)
+    mode = parse_mode(values, default=path_mode)
+    if path_mode == "find" and mode != "find":
+        raise InvalidRequest("the path and `mode` disagree", hint="`/api/mcp/find` is `/api/mcp?mode=find`")
+    if query_task is not None and task_id is not None:
+        raise InvalidRequest("the path and the query both name a task")
+    if server_id is not None:
+        if request.servers is not None and server_id not in request.servers:
+            raise InvalidRequest("`servers` leaves out the server that the path names")
+        request = replace(request, servers=(server_id,))
+    return Caller(principal, task_id or query_task, request, server_id, mode)
 
-    @property
-    def authorization(self) -> str | None:
-        """The credential as it was sent."""
-        value = self.headers.get(b"authorization")
-        return None if value is None else value.decode("latin-1")
+
+def _parse_path(path: str) -> tuple[str | None, str | None, Mode]:
+    match path.removeprefix("/api").removeprefix("/mcp").strip("/").split("/"):
+        case [""]:
+            return None, None, "list"
+        case ["find"]:
+            return None, None, "find"
+        case ["s", server_id]:
+            return None, _parse_name(parse_server_id, server_id), "list"
+        case ["t", task_id]:
+            return _parse_name(parse_task_id, task_id), None, "list"
+    raise NotFound(
+        "no such path of the MCP endpoint",
+        hint="use `/api/mcp`, `/api/mcp/find`, `/api/mcp/s/<server>` or `/api/mcp/t/<task>`",
+    )
+
+
+def _parse_name(parse: Callable[[str], str], text: str) -> str:
+    """An invalid name answers like one that does not exist."""
+    try:
+        return parse(text)
+    except InvalidRecord as exc:
+        raise NotFound(f"nothing is called `{text[:80]}`", hint=exc.hint) from exc
+
+
+SURFACE: Final = "mcp"
+"""The name of this endpoint in the audit, its member `door`."""
+
+
+class CallerBinding:
+    """A caller with its newest view, so that no view is looked up while the snapshot stays the same.
+
+    Its caller never changes: two tokens of one subject have two bindings, so a request that waits is still
+    decided by its own credential. Only the gateway keeps views, and bounds them: a binding holds a weak
+    reference.
+    """
+
+    __slots__ = ("_known", "_serial", "caller")
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self._serial = -1
+        self._known: weakref.ref[View] | None = None
+
+    def for_principal(self, principal: Principal) -> "CallerBinding":
+        """What the same URL or session selects for `principal`."""
+        bound = self.caller.principal
+        if bound is principal or bound == principal:
+            return self
+        return CallerBinding(replace(self.caller, principal=principal))
+
+    def view(self, gateway: Gateway) -> View:
+        """The view of the current snapshot. Raises why the scope is rejected."""
+        known = self._known
+        view = None if known is None or self._serial != gateway.snapshot.serial else known()
+        if view is None or view.caller.mode != self.caller.mode:  # kept for calls only
+            view = self._look_up(gateway, gateway.view)
+        return view
+
+    def calling_view(self, gateway: Gateway) -> View:
+        """As `view`, for a call: the tools of a scope that is too large to list can still be called."""
+        known = self._known  # as in `view`, without a call: every tool call runs this
+        view = None if known is None or self._serial != gateway.snapshot.serial else known()
+        return self._look_up(gateway, gateway.view_for_call) if view is None else view
+
+    def initial_view(self, gateway: Gateway) -> tuple[View, str]:
+        """The view and the instructions for `initialize` and `server/discover`.
+
+        A scope that is too large rejects its lists only: clients show no text of a failed `initialize`.
+        """
+        try:
+            view = self.view(gateway)
+        except TooManyTools as exc:
+            return self.calling_view(gateway), f"{exc}: {exc.hint}"
+        return view, view.instructions
+
+    def _look_up(self, gateway: Gateway, look: Callable[[Caller], View]) -> View:
+        """The view by `look`. A caller that selects more than it may is audited."""
+        serial = gateway.snapshot.serial
+        try:
+            view = look(self.caller)
+        except PolicyDenied as exc:
+            task_id = self.caller.effective_task_id
+            gateway.record_refused(self.caller.principal, exc, trace=Trace(SURFACE), task_id=task_id)
+            raise
+        self._known = weakref.ref(view)
+        self._serial = serial
+        return view
+
+
+class McpExchange(msgspec.Struct):
+    """One HTTP request with its principal and its responder. `headers` are those of the request."""
+
+    request: HttpRequest
+    responder: Responder
+    principal: Principal
+    headers: dict[bytes, bytes]
 
     @property
     def accepts_stream(self) -> bool:
@@ -55,29 +164,16 @@ class McpExchange:
             return True
         return b"*/*" in accepted or b"text/event-stream" in accepted.lower()
 
-    def header(self, name: bytes) -> str | None:
-        """A header's value without surrounding white space."""
-        value = self.headers.get(name)
-        return None if value is None else value.decode("latin-1").strip()
-
-    def require_accept(self, media: str) -> None:
-        """Raise NotAcceptable if the client does not accept `media`."""
-        accepted = self.header(b"accept")
-        if accepted is None:
-            return
+    def require_stream(self) -> None:
+        """Raise NotAcceptable if the client does not accept an event stream."""
+        accepted = self.headers.get(b"accept", b"*/*").decode("latin-1")
         kinds = {one.split(";")[0].strip().lower() for one in accepted.split(",")}
-        if not kinds & {media, "*/*", media.split("/", maxsplit=1)[0] + "/*"}:
-            raise NotAcceptable(f"the client does not accept `{media}`")
+        if kinds.isdisjoint({"text/event-stream", "*/*", "text/*"}):
+            raise NotAcceptable("the client does not accept `text/event-stream`")
 
 
 async def return_at_once() -> None:
     """For a request that has its response already."""
-
-
-def check_headers(request: HttpRequest) -> None:
-    """Reject repeated headers that decide the routing."""
-    if request.repeated:
-        reject_repeated_headers(request, _ONCE_ONLY)
 
 
 def check_header(exchange: McpExchange, name: bytes, expected: str) -> None:

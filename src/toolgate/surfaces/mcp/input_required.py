@@ -5,8 +5,8 @@ request again with the responses. Nothing in a state is believed before its seal
 """
 
 import hashlib
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -36,53 +36,72 @@ from toolgate.gateway.call.parked_calls import ParkableCall, ParkedCalls, Pendin
 from toolgate.model.json_text import UNREADABLE, Members, decode_members
 from toolgate.model.protocol import CAPABILITY_OF, LOG_MESSAGE
 from toolgate.registry.approvals.contract import ApprovalVerdict
-from toolgate.surfaces.mcp.capabilities import is_severe_enough
-from toolgate.surfaces.mcp.exchange import McpExchange
+from toolgate.surfaces.mcp.dispatch import RequestDispatcher, is_severe_enough
+from toolgate.surfaces.mcp.exchange import CallerBinding, McpExchange
 from toolgate.surfaces.mcp.jsonrpc import McpMessage
 from toolgate.surfaces.mcp.responses import encode_notification
-from toolgate.upstream.connection.contract import ClientChannel, Params, RpcResponse
+from toolgate.upstream.connection.contract import Params, RpcResponse
 from toolgate.upstream.connection.messages import parse_error
 from toolgate.upstream.pool.pool import ServerResponse
 
 
-class StatelessClient:
-    """The client of one request, as its server reaches it: by notifications on the stream of the response.
+class ClientEnvelope(NamedTuple):
+    """What a request says about its client."""
 
-    A server cannot send it requests: it gets them as its result, and sends its request again with the
-    responses.
+    capabilities: bytes
+    """Those that the gateway carries."""
+    log_level: str
+
+
+class StatelessRequest:
+    """One request as its client sent it, and that client as its server reaches it.
+
+    Notifications go on the stream of the response. Requests cannot be sent to it: it gets them as its result,
+    and sends its request again with the responses.
     """
 
-    __slots__ = ("_exchange", "capabilities", "log_level", "missing", "principal_id")
     has_session: Final = False
 
-    def __init__(self, exchange: McpExchange, capabilities: bytes, log_level: str) -> None:
-        self._exchange = exchange
+    def __init__(
+        self,
+        exchange: McpExchange,
+        message: McpMessage,
+        envelope: ClientEnvelope,
+        binding: CallerBinding,
+        dispatcher: RequestDispatcher,
+    ) -> None:
+        self.exchange = exchange
+        self.message = message
+        self.binding = binding
+        self.dispatcher = dispatcher
         self.principal_id = exchange.principal.id
-        self.capabilities = capabilities
-        self.log_level = log_level
+        self.capabilities, self.log_level = envelope
         self.missing: MissingCapability | None = None
         """Why the request was aborted: its server needs a capability that the client does not have."""
+        self.rounds = 0
+        """How often input was required before, by the state it carries."""
 
     @property
     def credential(self) -> str:
         """The fingerprint of its credential."""
-        return fingerprint_of(self._exchange.principal)
+        return fingerprint_of(self.exchange.principal)
 
     @property
-    def supports_url_mode(self) -> bool:
-        """Whether it can send its user to a URL."""
-        return b'"url"' in self.capabilities
+    def digest(self) -> str:
+        """What its state is bound to: the request and where it would go now. Raises why it is rejected."""
+        server_id = self.dispatcher.server_of(self.message, self.binding)
+        return request_digest(self.message.method, self.message.params, server_id=server_id)
 
     def notify(self, method: str, params: bytes) -> None:
         if method == LOG_MESSAGE and not (self.log_level and is_severe_enough(params, self.log_level)):
             return
-        if self._exchange.accepts_stream:
-            self._exchange.responder.send_message(encode_notification(method, params))
+        if self.exchange.accepts_stream:
+            self.exchange.responder.send_message(encode_notification(method, params))
 
     async def ask(self, method: str, params: bytes) -> RpcResponse:
         if method in CAPABILITY_OF and self.missing is None:
             self.missing = missing_capability(method, params)
-            self._exchange.responder.task.cancel()
+            self.exchange.responder.task.cancel()
         return UNSUPPORTED
 
 
@@ -130,20 +149,16 @@ class StateSealer:
 
     def open(self, raw: msgspec.Raw, *, credential: str, request: str) -> SealedState:
         """The state as it was sealed. Raises InputStateRefused, which does not reveal what is wrong."""
-        state = self._read(raw)
+        try:
+            payload = self._signer.open(_STATE_PURPOSE, _decode_text(raw).encode("ascii"))
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            payload = None
+        state = None if payload is None else msgspec.json.decode(payload, type=SealedState)
         if state is None or state.credential != credential or state.request != request:
             raise InputStateRefused("this `requestState` does not belong to this request")
         if state.expires_s < self._wall_s():
             raise InputStateRefused("this `requestState` has expired")
         return state
-
-    def _read(self, raw: msgspec.Raw) -> SealedState | None:
-        try:
-            token = _decode_text(raw).encode("ascii")
-        except (msgspec.DecodeError, UnicodeEncodeError):
-            return None
-        payload = self._signer.open(_STATE_PURPOSE, token)
-        return None if payload is None else msgspec.json.decode(payload, type=SealedState)
 
 
 def request_digest(method: str, params: Params, *, server_id: str) -> str:
@@ -162,30 +177,11 @@ APPROVAL: Final = "approval"
 URL_ELICITATION_REQUIRED: Final = -32042
 """The error by which a session-based server requires that a user visits a URL before the call."""
 
-SendRequest = Callable[[ClientChannel], Coroutine[Any, Any, ServerResponse]]
-"""Sends a request, as it is at that moment, to its server for a client."""
 _encode = msgspec.json.encode
 
 
 class _Pages(msgspec.Struct):
     elicitations: list[msgspec.Raw] = []
-
-
-class StatelessRequest(msgspec.Struct):
-    """One request as its client sent it."""
-
-    message: McpMessage
-    client: StatelessClient
-    send: SendRequest
-    server_of: Callable[[], str]
-    """Where it would go now. Raises why it is rejected."""
-    rounds: int = 0
-    """How often input was required before, by the state it carries."""
-
-    @property
-    def digest(self) -> str:
-        """What its state is bound to: the request and its server. Raises as `server_of`."""
-        return request_digest(self.message.method, self.message.params, server_id=self.server_of())
 
 
 class RoundTrips:
@@ -200,14 +196,14 @@ class RoundTrips:
         self._seals = seals
 
     async def run(self, request: StatelessRequest) -> RpcResponse:
-        """The response of this round. Raises what `request.send` does, and InputStateRefused."""
+        """The response of this round. Raises what its server's call does, and InputStateRefused."""
         params = request.message.params
         state = params.pop("requestState", None)
         if state is None:
             outcome = await self._begin(request)
         else:
             # Policy decides again, even if the call is already running.
-            opened = self._seals.open(state, credential=request.client.credential, request=request.digest)
+            opened = self._seals.open(state, credential=request.credential, request=request.digest)
             request.rounds = opened.rounds
             outcome = await self._resume(request, opened)
         if isinstance(outcome, ServerResponse):
@@ -239,18 +235,18 @@ class RoundTrips:
     async def _begin(
         self, request: StatelessRequest, agreement: ElicitedAnswer | None = None
     ) -> ServerResponse | PendingInput | ApprovalElicitation:
-        client = request.client
         size = sum(map(len, request.message.params.values()))
         call = ParkableCall(
-            client.principal_id,
-            client.capabilities,
-            client.log_level,
+            request.principal_id,
+            request.capabilities,
+            request.log_level,
             size=size,
             elicited=agreement,
-            credential=client.credential,
+            credential=request.credential,
         )
         try:
-            return await self._parking.run(call, request.send(call), client.notify)
+            asked = request.dispatcher.ask(request.message, request.binding, call)
+            return await self._parking.run(call, asked, request.notify)
         except ApprovalRequired:
             if call.elicitation_due is None:
                 raise
@@ -266,9 +262,7 @@ class RoundTrips:
             return await self._begin(request, ElicitedAnswer(verdict, parse_action(responses.get(APPROVAL))))
         if state.kind == "parked":
             responses = _parse_responses(params.get("inputResponses"))
-            return await self._parking.resume(
-                state.payload, request.client.credential, responses, request.client.notify
-            )
+            return await self._parking.resume(state.payload, request.credential, responses, request.notify)
         if state.kind == "again":
             params.pop("inputResponses", None)
         else:
@@ -278,7 +272,7 @@ class RoundTrips:
 
     def _seal_in(self, request: StatelessRequest, needed: InputRequired) -> bytes:
         """The server's own result, its state sealed. A result without a state needs none."""
-        check_inputs(request.client.capabilities, needed)
+        check_inputs(request.capabilities, needed)
         if needed.request_state is None:
             return needed.result
         members = decode_members(needed.result)
@@ -290,7 +284,7 @@ class RoundTrips:
         error = parse_error(reply.error)
         if error.code != URL_ELICITATION_REQUIRED:
             return reply
-        if not request.client.supports_url_mode:
+        if b'"url"' not in request.capabilities:
             raise missing_capability("elicitation/create", b'{"mode":"url"}')
         try:
             pages = msgspec.json.decode(error.data, type=_Pages).elicitations
@@ -317,7 +311,7 @@ class RoundTrips:
         return self._seals.seal(
             kind,
             payload,
-            credential=request.client.credential,
+            credential=request.credential,
             request=request.digest,
             # An approval precedes the call, so it is not one of its rounds.
             rounds=request.rounds + (kind != "approval"),

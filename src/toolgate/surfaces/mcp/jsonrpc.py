@@ -90,6 +90,8 @@ class _Envelope(msgspec.Struct, gc=False):
 
 
 class _RpcError(msgspec.Struct, gc=False):
+    """The members that every client requires."""
+
     code: int
     message: str
 
@@ -130,7 +132,7 @@ class ClientResponse:
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
-_decode_error = msgspec.json.Decoder(_RpcError).decode
+decode_error: Final = msgspec.json.Decoder(_RpcError).decode
 
 
 def parse_message(body: bytes) -> McpMessage | ClientResponse:
@@ -140,8 +142,7 @@ def parse_message(body: bytes) -> McpMessage | ClientResponse:
         raise InvalidRequest("the body is not a JSON-RPC 2.0 message")
     method, params = envelope.method, envelope.params
     if method is msgspec.UNSET:
-        _check_response(body, whole)
-        return ClientResponse(_parse_id(bytes(envelope.id)), _parse_reply(envelope))
+        return _parse_response(envelope, body, whole)
     if len(method) > MAX_NAME_CHARS:
         raise InvalidRequest("`method` is too long")
     meta = params.get("_meta")
@@ -149,7 +150,9 @@ def parse_message(body: bytes) -> McpMessage | ClientResponse:
         raise InvalidRequest("`_meta` must be an object")
     fault = find_ambiguity(whole.get("params", {}))
     if has_duplicate_members(body, whole):
-        _check_envelope_once(body)
+        names = json.loads(body, object_pairs_hook=lambda pairs: [name for name, _ in pairs])
+        if len(names) > len(set(names)):
+            raise InvalidRequest("the message has two members of one name")
         fault = "an object in `params` has two members of one name"
     return McpMessage(method, params, _parse_id(bytes(envelope.id)) if envelope.id else None, fault=fault)
 
@@ -170,21 +173,15 @@ def _parse_envelope(body: bytes) -> tuple[_Envelope, dict[str, Any]]:
     return envelope, whole
 
 
-def _check_envelope_once(body: bytes) -> None:
-    """Raise InvalidRequest if the message itself has a duplicate member."""
-    names = json.loads(body, object_pairs_hook=lambda pairs: [name for name, _ in pairs])
-    if len(names) > len(set(names)):
-        raise InvalidRequest("the message has two members of one name")
-
-
-def _check_response(body: bytes, whole: dict[str, Any]) -> None:
-    """Raise InvalidRequest if a server may read another response than the gateway decides on."""
+def _parse_response(envelope: _Envelope, body: bytes, whole: dict[str, Any]) -> ClientResponse:
+    """Raises InvalidRequest also if a server may read another response than the gateway decides on."""
     if has_duplicate_members(body, whole):
         raise InvalidRequest("an object of the message has two members of one name")
     result = whole.get("result")
     impostor = RESULT_MEMBERS.find_impostor(result) if isinstance(result, dict) else None
     if impostor is not None:
         raise InvalidRequest(describe_ambiguity(impostor, "`result`"))
+    return ClientResponse(_parse_id(bytes(envelope.id)), _parse_reply(envelope))
 
 
 def _decode_carried(raw: bytes) -> None:
@@ -210,7 +207,7 @@ def _parse_reply(envelope: _Envelope) -> RpcResponse:
         return RpcResponse(result=result)
     try:
         if not result:
-            _decode_error(error)
+            decode_error(error)
             return RpcResponse(error=error)
     except msgspec.DecodeError:
         pass

@@ -1,19 +1,33 @@
-"""What the MCP endpoint sends: JSON-RPC bodies, HTTP statuses, and the one translation of errors."""
+"""What the MCP endpoint sends: JSON-RPC bodies, the one translation of errors, and event streams.
 
-import asyncio
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+Nothing is kept for a broken stream: an event id holds the signatures of the lists as they were, so any node
+can notify a client of what it missed. It only decides which changes are notified, so it is not signed.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
 from toolgate import __version__
-from toolgate.catalog.encoding import make_error_result
-from toolgate.errors import CallCancelled, ToolgateError, UnknownResource
-from toolgate.model.json_text import Members, decode_members
+from toolgate.catalog.encoding import adapt_result, make_error_result
+from toolgate.errors import ToolgateError, UnknownResource
+from toolgate.gateway.subscriptions.listeners import (
+    SIGNATURE_BYTES,
+    ListenerUpdate,
+    ListSignatures,
+    Subscription,
+)
+from toolgate.model.json_text import decode_members
+from toolgate.model.protocol import LIST_CHANGED, UPDATED
 from toolgate.model.servers import EMPTY
+from toolgate.model.tools import ListKind, Revision
 from toolgate.surfaces.http.messages import Headers, Responder
+from toolgate.surfaces.http.responder import KEEPALIVE, KEEPALIVE_S, encode_event
+from toolgate.surfaces.mcp.jsonrpc import McpMessage, decode_error
+from toolgate.upstream.pool.pool import ServerResponse
 
 SERVER_INFO: Final = msgspec.json.encode({"name": "toolgate", "title": "Toolgate", "version": __version__})
 NO_RESOURCE: Final = -32002
@@ -45,17 +59,8 @@ _SHOWN_AS_TEXT: Final = frozenset(
 )
 
 
-class _RpcError(msgspec.Struct):
-    """The members that every client requires."""
-
-    code: int
-    message: str
-
-
-_decode_error = msgspec.json.Decoder(_RpcError).decode
 _UNREADABLE: Final = b'{"code":-32603,"message":"the server sent an error that cannot be read"}'
 
-_log = logging.getLogger(__name__)
 _encode = msgspec.json.encode
 _NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
 
@@ -81,18 +86,19 @@ def encode_request(request_id: bytes, method: str, params: bytes) -> bytes:
 
 
 def send_upstream_error(
-    responder: Responder, request_id: bytes, error: bytes, *, method: str, stateless: bool
+    responder: Responder, message: McpMessage, error: bytes | None, *, stateless: bool
 ) -> None:
     """Send a server's own JSON-RPC error as it came, or the gateway's if it is not valid."""
+    error = error or b"{}"
     try:
-        code = _decode_error(error).code
-        if stateless and code == NO_RESOURCE and method == "resources/read":
+        code = decode_error(error).code
+        if stateless and code == NO_RESOURCE and message.method == "resources/read":
             code = -32602
             error = _encode(decode_members(error) | {"code": msgspec.Raw(b"-32602")})
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         error, code = _UNREADABLE, -32603
     status = _STATELESS_STATUS.get(code, 200) if stateless else 200
-    responder.send(status, b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, error))
+    responder.send(status, b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (message.id or b"null", error))
 
 
 def send_error(
@@ -113,12 +119,7 @@ def send_error(
     }
     body = {"jsonrpc": "2.0", "id": msgspec.Raw(request_id or b"null"), "error": error}
     sent = [_NO_SNIFF, *((name.encode(), value.encode()) for name, value in headers.items())]
-    responder.send(_status(exc, stateless=stateless), msgspec.json.encode(body), sent)
-
-
-def build_failed_result(exc: ToolgateError) -> Members | None:
-    """A failure of the call itself as a tool result; None for a protocol error."""
-    return make_error_result(exc) if exc.code in _RESULT_CODES else None
+    responder.send(_status(exc, stateless=stateless), _encode(body), sent)
 
 
 def _status(exc: ToolgateError, *, stateless: bool) -> int:
@@ -129,43 +130,72 @@ def _status(exc: ToolgateError, *, stateless: bool) -> int:
     return 200 if exc.code in _SHOWN_AS_TEXT else exc.wire.http
 
 
-class HeldResponder:
-    """Holds the response to one message of a batch or stream, which has no place for a status or headers."""
-
-    def __init__(self, whole: Responder, task: "asyncio.Task[None]") -> None:
-        self._whole = whole
-        self.task = task
-        self.body = b""
-
-    def add_headers(self, headers: Headers) -> None:
-        """Nothing: the whole response has its own."""
-
-    def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
-        del status, headers
-        self.body = body
-
-    def send_message(self, message: bytes) -> bool:
-        return self._whole.send_message(message)
-
-    def start(self, status: int, headers: Headers) -> None:
-        """Nothing: the whole response starts on its own."""
-
-    async def write(self, chunk: bytes) -> None:
-        await self._whole.write(chunk)
-
-    def end(self) -> None:
-        """Nothing: the whole response ends on its own."""
+def send_server_response(responder: Responder, message: McpMessage, answer: ServerResponse) -> None:
+    """Send what a server responded, in the form of session-based revisions. Raises InputRequired."""
+    reply = answer.reply
+    if reply.members is None:
+        send_upstream_error(responder, message, reply.error, stateless=False)
+        return
+    result = adapt_result(reply.take_members(), upstream=answer.era, client="legacy", method=message.method)
+    send_result(responder, message.id or b"null", result)
 
 
-@contextmanager
-def responding_with_errors(responder: HeldResponder, request_id: bytes | None) -> Iterator[None]:
-    """Make what fails in the block the response to one message. The other messages go on."""
+def send_failure(
+    responder: Responder, message: McpMessage, exc: ToolgateError, *, revision: Revision
+) -> bool:
+    """Send a failed tool call as a result for the model. False, with nothing sent, for other failures."""
+    if message.method != "tools/call" or exc.code not in _RESULT_CODES:
+        return False
+    result = adapt_result(make_error_result(exc), upstream="legacy", client=revision)
+    send_result(responder, message.id or b"null", result)
+    return True
+
+
+def list_changed_methods(changes: ListenerUpdate) -> list[str]:
+    """The notifications for changed lists, each once."""
+    methods = (LIST_CHANGED["resources" if kind == "templates" else kind] for kind in changes.lists)
+    return list(dict.fromkeys(methods))
+
+
+_KINDS: Final[tuple[ListKind, ...]] = ("tools", "prompts", "resources", "templates")
+_UNSEEN: Final = bytes(SIGNATURE_BYTES)
+
+
+def encode_event_id(signatures: ListSignatures) -> bytes:
+    """The id of an event that is sent while the lists have these signatures."""
+    return base64.urlsafe_b64encode(b"".join(signatures.get(kind, _UNSEEN) for kind in _KINDS))
+
+
+def parse_event_id(event_id: bytes) -> ListSignatures:
+    """The lists that a client saw whose last event this was. An invalid id: none."""
     try:
-        yield
-    except CallCancelled:
-        pass  # the client that cancelled it expects no response
-    except ToolgateError as exc:
-        send_error(responder, exc, request_id=request_id)
-    except Exception:  # a message ends here, whatever is wrong with it
-        _log.exception("a request failed")
-        send_error(responder, ToolgateError("internal error"), request_id=request_id)
+        seen = base64.b64decode(event_id, altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        seen = b""
+    if len(seen) != SIGNATURE_BYTES * len(_KINDS):
+        return {}
+    parts = (seen[start : start + SIGNATURE_BYTES] for start in range(0, len(seen), SIGNATURE_BYTES))
+    return {kind: part for kind, part in zip(_KINDS, parts, strict=True) if part != _UNSEEN}
+
+
+def encode_changes(subscription: Subscription, changes: ListenerUpdate) -> bytes:
+    """The events of changes on the stream of a session."""
+    messages = [encode_notification(method, b"{}") for method in list_changed_methods(changes)]
+    messages += [encode_notification(UPDATED, _encode({"uri": uri})) for uri in changes.uris]
+    # Only the last event has the id: a stream that breaks before it has not sent everything.
+    last = encode_event(messages.pop(), event_id=encode_event_id(subscription.seen))
+    return b"".join(map(encode_event, messages)) + last
+
+
+async def send_changes(
+    responder: Responder,
+    subscription: Subscription,
+    encode: Callable[[Subscription, ListenerUpdate], bytes] = encode_changes,
+) -> None:
+    """Send what changes until the stream has to end. `encode` leaves out what is not subscribed to."""
+    while not subscription.is_over:
+        changes = await subscription.wait(KEEPALIVE_S)
+        if changes.lists or changes.uris:
+            await responder.write(encode(subscription, changes))
+        elif not subscription.is_over:
+            await responder.write(KEEPALIVE)

@@ -15,7 +15,7 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -33,7 +33,7 @@ from toolgate.model.reports import MAX_ENDED, EndedSession
 from toolgate.policy.layers import SessionRequest
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.http.responder import KEEPALIVE, KEEPALIVE_S
-from toolgate.surfaces.mcp.binding import CallerBinding
+from toolgate.surfaces.mcp.exchange import CallerBinding
 from toolgate.surfaces.mcp.jsonrpc import ClientResponse
 from toolgate.surfaces.mcp.responses import encode_notification, encode_request
 from toolgate.upstream.connection.contract import NO_CAPABILITIES, RpcResponse
@@ -67,55 +67,6 @@ class SessionLimits:
 DEFAULT_LIMITS: Final = SessionLimits()
 
 
-class ClientRequests:
-    """The requests to the client of one session that wait for their responses."""
-
-    __slots__ = ("_limits", "_open")
-
-    def __init__(self, limits: SessionLimits) -> None:
-        self._limits = limits
-        self._open: dict[bytes, tuple[Principal, asyncio.Future[RpcResponse]]] = {}
-
-    async def send(
-        self, responder: Responder, method: str, params: bytes, *, principal: Principal
-    ) -> RpcResponse:
-        """Send a request before the response that `responder` is for, and wait for its response.
-
-        Only the credential of `principal` may respond: another token of the same subject may be allowed less.
-        If the wait is cancelled, so is the request.
-        """
-        if len(self._open) >= self._limits.max_client_requests:
-            return TOO_MANY
-        request_id = b'%b%b"' % (_ID_PREFIX, secrets.token_urlsafe(16).encode())
-        response: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
-        self._open[request_id] = principal, response
-        try:
-            if not responder.send_message(encode_request(request_id, method, params)):
-                return GONE
-            # People take their time, and a proxy may close a stream that is silent.
-            while not (await asyncio.wait({response}, timeout=self._limits.keepalive_s))[0]:
-                await responder.write(KEEPALIVE)
-            return response.result()
-        except asyncio.CancelledError:
-            cancelled = msgspec.json.encode({"requestId": msgspec.Raw(request_id)})
-            responder.send_message(encode_notification(CANCELLED, cancelled))
-            raise
-        finally:
-            del self._open[request_id]
-
-    def resolve(self, response: ClientResponse, principal: Principal) -> None:
-        """Hand a response to the request that waits for it. A late or second response has no effect.
-
-        Raises InvalidRequest for a response to a request that `principal` was never sent here.
-        """
-        owner, waiting = self._open.get(response.id, (principal, None))
-        is_own = owner is principal or fingerprint_of(owner) == fingerprint_of(principal)
-        if waiting is not None and is_own and not waiting.done():
-            waiting.set_result(response.reply)
-        elif not (is_own and response.id.startswith(_ID_PREFIX)):
-            raise InvalidRequest("no request has the `id` of this response", hint="use the request's `id`")
-
-
 SHARE: Final = 10
 """A principal with less than this part of a full table gets a session, and the largest holder loses one."""
 IDLE_S: Final = 30 * 60
@@ -123,6 +74,7 @@ LIFETIME_S: Final = 24 * 60 * 60
 """An id must end some time, as no node remembers for ever which sessions were deleted."""
 MAX_ID_BYTES: Final = 7 * 1024
 """An id is a header, and many proxies and clients accept no header line over 8 KiB."""
+NO_SESSION: Final = "no such session"
 _PURPOSE: Final = b"session"
 
 
@@ -141,67 +93,42 @@ class _SessionClaims(msgspec.Struct, array_like=True, frozen=True):
     mode: Mode = "list"
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class ClientSession:
-    """One session as this node knows it."""
+    """One session as this node knows it, and the requests to its client that wait for their responses."""
 
-    __slots__ = (
-        *("_binding", "calls", "capabilities", "client_requests", "ended_by", "expires_s", "has_ended"),
-        *(
-            "last_used",
-            "log_level",
-            "nonce",
-            "principal_id",
-            "revision",
-            "stream",
-            "totals",
-            "version",
-            "watch",
-        ),
-    )
-
-    def __init__(
-        self, claims: _SessionClaims, binding: CallerBinding, now: float, limits: SessionLimits
-    ) -> None:
-        self.nonce = claims.nonce
-        self.principal_id = claims.principal
-        self.version = claims.version
-        self.expires_s = claims.issued_s + LIFETIME_S
-        """When its id expires; wall clock."""
-        self.capabilities = bytes(claims.capabilities)
-        """The client's capabilities that the gateway carries."""
-        self.revision = claims.revision
-        """Of the registry when the session was opened: a node that is behind catches up first."""
-        self._binding = binding
-        self.last_used = now
-        self.calls: dict[bytes, asyncio.Task[None]] = {}
-        self.client_requests = ClientRequests(limits)
-        self.log_level = ""
-        """The least severe log message the client requested; empty if it requested none."""
-        self.watch = ResourceWatch(self.principal_id)
-        """The resources it subscribed to."""
-        self.stream: Subscription | None = None
-        """Its one GET stream."""
-        self.has_ended = False
-        """It cannot be used again on this node."""
-        self.ended_by = ""
-        """Why this node dropped it."""
-        self.totals = SessionTotals()
-
-    @property
-    def caller(self) -> Caller:
-        """What it selects, by the credential that was used last."""
-        return self._binding.caller
+    nonce: str
+    principal_id: str
+    version: str
+    expires_s: int
+    """When its id expires; wall clock."""
+    capabilities: bytes
+    """The client's capabilities that the gateway carries."""
+    revision: int
+    """Of the registry when the session was opened: a node that is behind catches up first."""
+    binding: CallerBinding
+    """What it selects, by the credential that was used last."""
+    last_used: float
+    limits: SessionLimits
+    watch: ResourceWatch
+    """The resources it subscribed to."""
+    calls: dict[bytes, asyncio.Task[None]] = field(default_factory=dict)
+    log_level: str = ""
+    """The least severe log message the client requested; empty if it requested none."""
+    stream: Subscription | None = None
+    """Its one GET stream."""
+    has_ended: bool = False
+    """It cannot be used again on this node."""
+    ended_by: str = ""
+    """Why this node dropped it."""
+    totals: SessionTotals = field(default_factory=SessionTotals)
+    _requests: dict[bytes, tuple[Principal, asyncio.Future[RpcResponse]]] = field(default_factory=dict)
 
     def bind(self, principal: Principal) -> CallerBinding:
         """What the session selects for a request with a credential of `principal`."""
-        binding = self._binding
-        if binding.caller.principal is not principal:
-            binding = self._binding = binding.for_principal(principal)
-        return binding
-
-    def rebind(self, binding: CallerBinding) -> None:
-        """Let the session select what `binding` does from now on."""
-        self._binding = binding
+        if self.binding.caller.principal is not principal:
+            self.binding = self.binding.for_principal(principal)
+        return self.binding
 
     @property
     def is_busy(self) -> bool:
@@ -219,6 +146,45 @@ class ClientSession:
         finally:
             if self.stream is stream:
                 self.stream = None
+
+    async def request(
+        self, responder: Responder, method: str, params: bytes, principal: Principal
+    ) -> RpcResponse:
+        """Send its client a request before the response that `responder` is for, and wait for its response.
+
+        Only the credential of `principal` may respond: another token of the same subject may be allowed less.
+        If the wait is cancelled, so is the request.
+        """
+        if len(self._requests) >= self.limits.max_client_requests:
+            return TOO_MANY
+        request_id = b'%b%b"' % (_ID_PREFIX, secrets.token_urlsafe(16).encode())
+        response: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
+        self._requests[request_id] = principal, response
+        try:
+            if not responder.send_message(encode_request(request_id, method, params)):
+                return GONE
+            # People take their time, and a proxy may close a stream that is silent.
+            while not (await asyncio.wait({response}, timeout=self.limits.keepalive_s))[0]:
+                await responder.write(KEEPALIVE)
+            return response.result()
+        except asyncio.CancelledError:
+            cancelled = msgspec.json.encode({"requestId": msgspec.Raw(request_id)})
+            responder.send_message(encode_notification(CANCELLED, cancelled))
+            raise
+        finally:
+            del self._requests[request_id]
+
+    def resolve(self, response: ClientResponse, principal: Principal) -> None:
+        """Hand a response to the request that waits for it. A late or second response has no effect.
+
+        Raises InvalidRequest for a response to a request that `principal` was never sent here.
+        """
+        owner, waiting = self._requests.get(response.id, (principal, None))
+        is_own = owner is principal or fingerprint_of(owner) == fingerprint_of(principal)
+        if waiting is not None and is_own and not waiting.done():
+            waiting.set_result(response.reply)
+        elif not (is_own and response.id.startswith(_ID_PREFIX)):
+            raise InvalidRequest("no request has the `id` of this response", hint="use the request's `id`")
 
 
 class ClientSessions:
@@ -279,8 +245,7 @@ class ClientSessions:
                 "the selection of tools and servers is too long for a session",
                 hint="put it into a task or a profile, and name that in the URL",
             )
-        session = ClientSession(claims, CallerBinding(caller), self._clock_s(), self.limits)
-        self._admit(session_id, session, is_new=True)
+        self._admit(session_id, claims, caller, is_new=True)
         return session_id
 
     def find(self, session_id: bytes, principal: Principal) -> ClientSession:
@@ -289,18 +254,18 @@ class ClientSessions:
         if session is None:
             session = self._revive(session_id, principal)
         elif session.principal_id != principal.id:
-            raise _unknown()
+            raise UnknownSession(NO_SESSION)
         now = self._clock_s()
         if now - session.last_used > IDLE_S and not session.is_busy:
             self._forget(session_id, "idle")
-            raise _unknown()
+            raise UnknownSession(NO_SESSION)
         session.last_used = now
         return session
 
     def end(self, session_id: bytes, principal: Principal, *, everywhere: bool = False) -> None:
         """Close a session for good, here or on every node. Its stream ends and its calls are cancelled."""
         session = self.find(session_id, principal)
-        self._close(session_id, session, "deleted" if everywhere else "closed")
+        self._close(session_id, "deleted" if everywhere else "closed")
         if everywhere:
             self.on_ended(EndedSession(session.nonce, session.expires_s * 1000))
 
@@ -309,8 +274,8 @@ class ClientSessions:
         news = set(nonces) - self._ended.keys()
         if not news:
             return
-        for session_id, session in [one for one in self._open.items() if one[1].nonce in news]:
-            self._close(session_id, session, "deleted")
+        for session_id in [key for key, one in self._open.items() if one.nonce in news]:
+            self._close(session_id, "deleted")
         for nonce in news:
             self._remember(nonce)
 
@@ -319,7 +284,8 @@ class ClientSessions:
         for session_id in tuple(self._open):
             self._drop(session_id, for_good=False, ended_by="shutdown")
 
-    def _close(self, session_id: bytes, session: ClientSession, ended_by: str) -> None:
+    def _close(self, session_id: bytes, ended_by: str) -> None:
+        session = self._open[session_id]
         if session.stream is not None:
             session.stream.end()
             session.stream = None
@@ -328,13 +294,27 @@ class ClientSessions:
         for task in running.values():
             task.cancel()
 
-    def _admit(self, session_id: bytes, session: ClientSession, *, is_new: bool) -> None:
+    def _admit(
+        self, session_id: bytes, claims: _SessionClaims, caller: Caller, *, is_new: bool
+    ) -> ClientSession:
         if len(self._open) >= self.limits.max_sessions:
             self.drop_idle()
         if len(self._open) >= self.limits.max_sessions:
-            self._displace(session.principal_id, is_new=is_new)
-        self._open[session_id] = session
-        self._held[session.principal_id] += 1
+            self._displace(claims.principal, is_new=is_new)
+        self._held[claims.principal] += 1
+        session = self._open[session_id] = ClientSession(
+            nonce=claims.nonce,
+            principal_id=claims.principal,
+            version=claims.version,
+            expires_s=claims.issued_s + LIFETIME_S,
+            capabilities=bytes(claims.capabilities),
+            revision=claims.revision,
+            binding=CallerBinding(caller),
+            last_used=self._clock_s(),
+            limits=self.limits,
+            watch=ResourceWatch(claims.principal),
+        )
+        return session
 
     def _displace(self, principal_id: str, *, is_new: bool) -> None:
         """Make room in a full table: for a session that is already open, and for a new one within its share.
@@ -383,21 +363,12 @@ class ClientSessions:
 
     def _revive(self, session_id: bytes, principal: Principal) -> ClientSession:
         """A session that this node has not seen: another node opened it, or this one before a restart."""
-        claims = self._verify(session_id)
-        age_s = self.wall_s() - claims.issued_s
-        if claims.principal != principal.id or claims.nonce in self._ended or age_s > LIFETIME_S:
-            raise _unknown()
-        caller = Caller(principal, claims.task_id, claims.request, claims.only_server, claims.mode)
-        session = ClientSession(claims, CallerBinding(caller), self._clock_s(), self.limits)
-        self._admit(session_id, session, is_new=False)
-        return session
-
-    def _verify(self, session_id: bytes) -> _SessionClaims:
         payload = self.signer.open(_PURPOSE, session_id) if len(session_id) <= MAX_ID_BYTES else None
         if payload is None:
-            raise _unknown()
-        return msgspec.json.decode(payload, type=_SessionClaims)
-
-
-def _unknown() -> UnknownSession:
-    return UnknownSession("no such session")
+            raise UnknownSession(NO_SESSION)
+        claims = msgspec.json.decode(payload, type=_SessionClaims)
+        age_s = self.wall_s() - claims.issued_s
+        if claims.principal != principal.id or claims.nonce in self._ended or age_s > LIFETIME_S:
+            raise UnknownSession(NO_SESSION)
+        caller = Caller(principal, claims.task_id, claims.request, claims.only_server, claims.mode)
+        return self._admit(session_id, claims, caller, is_new=False)

@@ -7,8 +7,8 @@ SSE stream. Log levels and subscriptions hold for the session on this node, whil
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,7 @@ from toolgate.errors import (
     UnknownResource,
     UnknownSession,
 )
+from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.call.elicitation import (
     MAX_ROUNDS,
     UNSUPPORTED,
@@ -32,43 +33,39 @@ from toolgate.gateway.call.elicitation import (
 )
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller, Trace
-from toolgate.gateway.scope.view import View
 from toolgate.gateway.subscriptions.listeners import Subscription
+from toolgate.model.principals import Principal
 from toolgate.model.protocol import CANCELLED, LEGACY_VERSIONS, LOG_MESSAGE
 from toolgate.policy.layers import parse_tools_selection
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.http.responder import EVENT_HEADERS
-from toolgate.surfaces.mcp.binding import SURFACE, CallerBinding
-from toolgate.surfaces.mcp.capabilities import (
+from toolgate.surfaces.mcp.dispatch import (
+    LIST_KINDS,
+    SERVER_METHODS,
+    RequestDispatcher,
     build_server_capabilities,
     filter_client_capabilities,
     is_severe_enough,
     parse_log_level,
 )
-from toolgate.surfaces.mcp.dispatch import (
-    LIST_KINDS,
-    SERVER_METHODS,
-    make_dispatcher,
-    send_failure,
-    send_server_response,
-)
-from toolgate.surfaces.mcp.exchange import McpExchange
+from toolgate.surfaces.mcp.exchange import SURFACE, CallerBinding, McpExchange
 from toolgate.surfaces.mcp.jsonrpc import McpMessage
-from toolgate.surfaces.mcp.responses import SERVER_INFO, encode_notification, send_empty, send_result
-from toolgate.surfaces.mcp.session import ClientSession, ClientSessions
-from toolgate.surfaces.mcp.streams import (
-    ClientStreams,
-    encode_first_event,
-    make_change_encoder,
+from toolgate.surfaces.mcp.responses import (
+    SERVER_INFO,
+    encode_event_id,
+    encode_notification,
     parse_event_id,
     send_changes,
+    send_empty,
+    send_failure,
+    send_result,
+    send_server_response,
 )
+from toolgate.surfaces.mcp.session import ClientSession, ClientSessions
 from toolgate.upstream.connection.contract import NO_CAPABILITIES, RpcResponse
 
 DEFAULT_LEVEL: Final = "info"
 """The level requested of servers that log on demand, if the client set none."""
-
-
 STATEFUL_VERSIONS: Final = LEGACY_VERSIONS[:3]
 """Newest first: a client that requests an unknown version is offered the first."""
 
@@ -90,11 +87,11 @@ class SessionClient:
     has_session: Final = True
 
     def __init__(
-        self, session: ClientSession, responder: Responder, *, binding: CallerBinding, accepts_stream: bool
+        self, session: ClientSession, responder: Responder, principal: Principal, *, accepts_stream: bool
     ) -> None:
         self.session = session
         self.responder = responder
-        self.binding = binding
+        self.binding = session.bind(principal)
         """What decides its request, however long that takes."""
         self.principal_id = session.principal_id
         self.capabilities = session.capabilities if accepts_stream else NO_CAPABILITIES
@@ -108,12 +105,10 @@ class SessionClient:
         if not can_answer(self.capabilities, method, params):
             return UNSUPPORTED
         self.session.totals.rounds += 1
-        principal = self.binding.caller.principal
-        return await self.session.client_requests.send(self.responder, method, params, principal=principal)
+        return await self.session.request(self.responder, method, params, self.binding.caller.principal)
 
 
-@dataclass(frozen=True, slots=True)
-class Handshake:
+class Handshake(NamedTuple):
     """The outcome of `initialize`."""
 
     binding: CallerBinding
@@ -127,39 +122,29 @@ class Handshake:
 class StatefulHandler:
     """Serves clients that open a session."""
 
-    def __init__(self, gateway: Gateway, sessions: ClientSessions, *, streams: ClientStreams) -> None:
-        self._gateway = gateway
-        self._sessions = sessions
-        self._dispatcher = make_dispatcher(gateway)
-        self._streams = streams
+    def __init__(self, gateway: Gateway, sessions: ClientSessions, identities: Identities) -> None:
+        self.gateway = gateway
+        self.sessions = sessions
+        self._identities = identities
+        self._dispatcher = RequestDispatcher(gateway)
         sessions.on_dropped = self._record_end
 
-    def answer(
-        self,
-        responder: Responder,
-        message: McpMessage,
-        session: ClientSession,
-        *,
-        binding: CallerBinding,
-        accepts_stream: bool = True,
-    ) -> Awaitable[None]:
-        """Serve one message of an open session.
-
-        `binding` is the session's for the credential of the message. `accepts_stream`: the client accepts
-        messages before the response.
-        """
-        client = SessionClient(session, responder, binding=binding, accepts_stream=accepts_stream)
-        is_known = session.revision <= self._gateway.snapshot.revision
+    def answer(self, message: McpMessage, client: SessionClient) -> Awaitable[None]:
+        """Serve one message of an open session."""
+        is_known = client.session.revision <= self.gateway.snapshot.revision
         if is_known and message.id is not None and message.method in SERVER_METHODS:
             return self._call_server(message, client)
         return self._serve(message, client)
 
     async def _serve(self, message: McpMessage, client: SessionClient) -> None:
         session, responder = client.session, client.responder
-        if session.revision > self._gateway.snapshot.revision:
+        if session.revision > self.gateway.snapshot.revision:
             await self._catch_up(session)
         if message.id is None:
-            _handle_notification(session, message)
+            if message.method == CANCELLED:  # other notifications, and unknown ids, have no effect
+                handler = session.calls.pop(bytes(message.params.get("requestId", b"")), None)
+                if handler is not None:
+                    handler.cancel()
             send_empty(responder, 202)
         elif message.method in SERVER_METHODS:
             await self._call_server(message, client)
@@ -172,7 +157,7 @@ class StatefulHandler:
 
     async def _change_settings(self, message: McpMessage, client: SessionClient) -> None:
         """`logging/setLevel`, `resources/subscribe` and `resources/unsubscribe`. Raises MethodNotFound."""
-        session, gateway = client.session, self._gateway
+        session, gateway = client.session, self.gateway
         if message.method == "logging/setLevel":
             session.log_level = parse_log_level(message.text("level"))
             return
@@ -198,7 +183,7 @@ class StatefulHandler:
         """Wait, once, until this node has the revision at which another node opened the session."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_S):
-                await self._gateway.wait_for_revision(session.revision)
+                await self.gateway.wait_for_revision(session.revision)
         session.revision = 0  # a restored registry may never reach it
 
     async def _call_server(self, message: McpMessage, client: SessionClient) -> None:
@@ -212,14 +197,12 @@ class StatefulHandler:
             message.params = {name: raw for name, raw in message.params.items() if name not in _ROUND_MEMBERS}
         try:
             try:
-                answer = await self._dispatcher.ask(
-                    message, client.binding, client=client, session=session.nonce
-                )
-                send_server_response(responder, message, answer, revision="legacy")
+                answer = await self._dispatcher.ask(message, client.binding, client, session.nonce)
+                send_server_response(responder, message, answer)
             except InputRequired as needed:
                 await self._run_rounds(message, client, needed)
         except ToolgateError as exc:
-            session.totals.count_limit_hit(self._gateway.metrics, SURFACE, exc.code)
+            session.totals.count_limit_hit(self.gateway.metrics, SURFACE, exc.code)
             if not send_failure(responder, message, exc, revision="legacy"):
                 raise
         except asyncio.CancelledError:
@@ -237,10 +220,8 @@ class StatefulHandler:
         for message.round in range(1, MAX_ROUNDS + 1):
             message.params = params | await collect_inputs(client, needed)
             try:
-                answer = await self._dispatcher.ask(
-                    message, client.binding, client=client, session=session.nonce
-                )
-                send_server_response(client.responder, message, answer, revision="legacy")
+                answer = await self._dispatcher.ask(message, client.binding, client, session.nonce)
+                send_server_response(client.responder, message, answer)
             except InputRequired as again:
                 needed = again
             else:
@@ -249,7 +230,7 @@ class StatefulHandler:
 
     async def stream(self, exchange: McpExchange) -> None:
         """GET: notify the client when its lists and resources change, and of what it missed before."""
-        exchange.require_accept("text/event-stream")
+        exchange.require_stream()
         if b"mcp-session-id" not in exchange.headers:
             raise MethodNotAllowed(
                 "GET opens the stream of a session, and needs `Mcp-Session-Id`",
@@ -263,23 +244,28 @@ class StatefulHandler:
             last_id = exchange.headers.get(b"last-event-id")
             seen = subscription.seen if last_id is None else parse_event_id(last_id)
             can_resume = session.version == STATEFUL_VERSIONS[0]
-            await responder.write(encode_first_event(seen) if can_resume else b": open\n\n")
+            # An empty event with an id, so that a stream can be resumed that got no other.
+            first = b"id: %b\ndata: \n\n" % encode_event_id(seen) if can_resume else b": open\n\n"
+            await responder.write(first)
             if last_id is not None:
                 # After a restart the lists are unknown at first, and an unknown list has not changed.
                 with suppress(ToolgateError):
-                    await self._gateway.wait_for_view(subscription.caller)
+                    await self.gateway.wait_for_view(subscription.caller)
                 subscription.catch_up(seen)
-            await send_changes(responder, subscription, make_change_encoder(subscription))
+            await send_changes(responder, subscription)
             responder.end()
 
     @contextmanager
     def open_stream(self, exchange: McpExchange, session: ClientSession) -> Iterator[Subscription]:
-        """Open the one stream of the session, if there is room for another stream."""
+        """Open the one stream of the session, if there is room. It does not outlive its credential."""
+        caller, authorization = (
+            session.bind(exchange.principal).caller,
+            exchange.request.header("authorization"),
+        )
         try:
             with (
-                self._streams.open(
-                    exchange, session.bind(exchange.principal).caller, watch=session.watch
-                ) as subscription,
+                self.gateway.subscriptions.open(caller, watch=session.watch) as subscription,
+                self._identities.hold_credential(authorization, subscription.end),
                 session.attach_stream(subscription),
             ):
                 yield subscription
@@ -289,33 +275,26 @@ class StatefulHandler:
 
     def _record_end(self, session: ClientSession) -> None:
         """Record what a session used that ended on this node, and release what is kept for it."""
-        session.totals.record_end(
-            self._gateway.audit,
-            self._gateway.metrics,
-            session.caller,
-            Trace(SURFACE, session.nonce),
-            ended_by=session.ended_by,
-        )
+        audit, metrics = self.gateway.audit, self.gateway.metrics
+        trace = Trace(SURFACE, session.nonce)
+        session.totals.record_end(audit, metrics, session.binding.caller, trace, ended_by=session.ended_by)
         self._release(session)
 
     def _release(self, session: ClientSession) -> None:
         """Release what is kept for a session that this node does not know, once its stream has ended."""
         if session.stream is not None:
             return
-        self._gateway.subscriptions.watches.drop(session.watch)
+        self.gateway.subscriptions.watches.drop(session.watch)
         if session.has_ended:
-            self._gateway.servers.end_session(session.nonce)
+            self.gateway.servers.end_session(session.nonce)
 
     def end(self, exchange: McpExchange) -> None:
         """DELETE: close the session."""
         session_id = exchange.headers.get(b"mcp-session-id")
         if session_id is None:
             raise InvalidRequest("DELETE needs `Mcp-Session-Id`")
-        try:
-            self._sessions.end(session_id, exchange.principal, everywhere=True)
-        except UnknownSession as exc:
-            self._audit_unknown_session(exchange, exc)
-            raise
+        self.find_session(exchange, session_id)
+        self.sessions.end(session_id, exchange.principal, everywhere=True)
         send_empty(exchange.responder, 200)
 
     def initialize(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> None:
@@ -323,11 +302,11 @@ class StatefulHandler:
         if message.id is None:
             raise InvalidRequest("`initialize` is a request and needs an `id`")
         handshake = self.negotiate(message, binding, STATEFUL_VERSIONS)
-        session_id = self._sessions.issue(
+        session_id = self.sessions.issue(
             handshake.binding.caller,
             handshake.version,
             handshake.capabilities,
-            revision=self._gateway.snapshot.revision,
+            revision=self.gateway.snapshot.revision,
         )
         send_result(exchange.responder, message.id, handshake.result, [(b"mcp-session-id", session_id)])
 
@@ -340,19 +319,22 @@ class StatefulHandler:
         if "tools" in message.params:
             binding = CallerBinding(_narrow_caller(binding, message.params["tools"]))
         capabilities = filter_client_capabilities(message.params.get("capabilities"))
-        result = _encode_initialize_result(version, *binding.initial_view(self._gateway))
-        return Handshake(binding, version, capabilities, result)
-
-    def check_scope(self, binding: CallerBinding) -> None:
-        """Raise why the scope is rejected, before anything is opened for it. A list checks its size later."""
-        binding.calling_view(self._gateway)
+        view, instructions = binding.initial_view(self.gateway)
+        result: dict[str, object] = {
+            "protocolVersion": version,
+            "capabilities": build_server_capabilities(view),
+            "serverInfo": msgspec.Raw(SERVER_INFO),
+        }
+        if instructions:
+            result["instructions"] = instructions
+        return Handshake(binding, version, capabilities, msgspec.json.encode(result))
 
     def find_session(self, exchange: McpExchange, session_id: bytes) -> ClientSession:
         """The caller's own session of that id. Raises UnknownSession."""
         try:
-            return self._sessions.find(session_id, exchange.principal)
-        except UnknownSession as exc:
-            self._audit_unknown_session(exchange, exc)
+            return self.sessions.find(session_id, exchange.principal)
+        except UnknownSession as exc:  # someone may be guessing session ids
+            self.gateway.record_refused(exchange.principal, exc.code, trace=Trace(SURFACE))
             raise
 
     def session(self, exchange: McpExchange) -> ClientSession:
@@ -366,10 +348,6 @@ class StatefulHandler:
         if exchange.headers.get(b"mcp-protocol-version") not in _VERSIONS_SENT:
             raise InvalidRequest("`MCP-Protocol-Version` is not a session-based revision")
         return self.find_session(exchange, session_id)
-
-    def _audit_unknown_session(self, exchange: McpExchange, exc: UnknownSession) -> None:
-        """Someone may be guessing session ids."""
-        self._gateway.record_refused(exchange.principal, exc.code, trace=Trace(SURFACE))
 
 
 def _narrow_caller(binding: CallerBinding, raw: msgspec.Raw) -> Caller:
@@ -385,22 +363,3 @@ def _narrow_caller(binding: CallerBinding, raw: msgspec.Raw) -> Caller:
     if caller.request.tools is None:
         return replace(caller, request=replace(caller.request, tools=selection))
     return replace(caller, request=replace(caller.request, allow=selection))
-
-
-def _encode_initialize_result(version: str, view: View, instructions: str) -> bytes:
-    result = {
-        "protocolVersion": version,
-        "capabilities": build_server_capabilities(view),
-        "serverInfo": msgspec.Raw(SERVER_INFO),
-    }
-    if instructions:
-        result["instructions"] = instructions
-    return msgspec.json.encode(result)
-
-
-def _handle_notification(session: ClientSession, message: McpMessage) -> None:
-    """Cancel a running request. Other notifications, and unknown ids, have no effect."""
-    if message.method == CANCELLED:
-        handler = session.calls.pop(bytes(message.params.get("requestId", b"")), None)
-        if handler is not None:
-            handler.cancel()

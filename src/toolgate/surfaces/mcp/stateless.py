@@ -4,20 +4,16 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from toolgate.errors import (
-    InvalidParams,
-    MethodNotFound,
-    ToolgateError,
-    UnsupportedVersion,
-)
+from toolgate.errors import InvalidParams, MethodNotFound, ToolgateError, UnsupportedVersion
+from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.subscriptions.listeners import ListenerUpdate
+from toolgate.gateway.subscriptions.listeners import ListenerUpdate, Subscription
 from toolgate.gateway.subscriptions.resources import MAX_WATCHED_EACH, ResourceWatch
 from toolgate.model.protocol import (
     CLIENT_CAPABILITIES_KEY,
@@ -31,19 +27,33 @@ from toolgate.model.protocol import (
 )
 from toolgate.surfaces.http.messages import HttpRequest
 from toolgate.surfaces.http.responder import EVENT_HEADERS, encode_event
-from toolgate.surfaces.mcp.binding import CallerBinding
-from toolgate.surfaces.mcp.capabilities import (
+from toolgate.surfaces.mcp.dispatch import (
+    LIST_KINDS,
+    SERVER_METHODS,
+    RequestDispatcher,
     build_server_capabilities,
     filter_client_capabilities,
     parse_log_level,
 )
-from toolgate.surfaces.mcp.dispatch import LIST_KINDS, SERVER_METHODS, make_dispatcher, send_failure
-from toolgate.surfaces.mcp.exchange import McpExchange, check_argument_headers, check_header, return_at_once
-from toolgate.surfaces.mcp.input_required import RoundTrips, StatelessClient, StatelessRequest
+from toolgate.surfaces.mcp.exchange import (
+    CallerBinding,
+    McpExchange,
+    check_argument_headers,
+    check_header,
+    return_at_once,
+)
+from toolgate.surfaces.mcp.input_required import ClientEnvelope, RoundTrips, StatelessRequest
 from toolgate.surfaces.mcp.jsonrpc import McpMessage
-from toolgate.surfaces.mcp.responses import SERVER_INFO, send_empty, send_result, send_upstream_error
+from toolgate.surfaces.mcp.responses import (
+    SERVER_INFO,
+    list_changed_methods,
+    send_changes,
+    send_empty,
+    send_failure,
+    send_result,
+    send_upstream_error,
+)
 from toolgate.surfaces.mcp.stateful import STATEFUL_VERSIONS
-from toolgate.surfaces.mcp.streams import ClientStreams, list_changed_methods, send_changes
 from toolgate.upstream.connection.contract import NO_CAPABILITIES
 
 
@@ -54,18 +64,6 @@ class _ListenFilter(msgspec.Struct, rename="camel"):
     prompts_list_changed: bool | None = None
     resources_list_changed: bool | None = None
     resource_subscriptions: list[str] = []
-
-    @property
-    def lists(self) -> Mapping[str, bool | None]:
-        """Which list changes the client subscribes to, by capability."""
-        return {
-            "tools": self.tools_list_changed,
-            "prompts": self.prompts_list_changed,
-            "resources": self.resources_list_changed,
-        }
-
-
-_decode_filter = msgspec.json.Decoder(_ListenFilter).decode
 
 
 SUPPORTED_VERSIONS: Final = (MODERN_VERSION, *STATEFUL_VERSIONS)
@@ -78,21 +76,13 @@ _NAME_MEMBERS: Final = {"tools/call": "name", "prompts/get": "name", "resources/
 """Methods whose requests carry `Mcp-Name`, and the member that it repeats."""
 
 
-class ClientEnvelope(NamedTuple):
-    """What a request says about its client."""
-
-    capabilities: bytes
-    """Those that the gateway carries."""
-    log_level: str
-
-
 class StatelessHandler:
     """Serves clients that send the envelope with every request."""
 
-    def __init__(self, gateway: Gateway, *, streams: ClientStreams, rounds: RoundTrips) -> None:
+    def __init__(self, gateway: Gateway, identities: Identities, rounds: RoundTrips) -> None:
         self._gateway = gateway
-        self._dispatcher = make_dispatcher(gateway)
-        self._streams = streams
+        self._identities = identities
+        self._dispatcher = RequestDispatcher(gateway)
         self._rounds = rounds
         self._good_envelopes: dict[bytes, ClientEnvelope] = {}
 
@@ -118,13 +108,7 @@ class StatelessHandler:
         self, exchange: McpExchange, message: McpMessage, binding: CallerBinding, envelope: ClientEnvelope
     ) -> None:
         """Respond with what a server responds, or with the input it requires first."""
-        client = StatelessClient(exchange, envelope.capabilities, envelope.log_level)
-        request = StatelessRequest(
-            message,
-            client,
-            send=lambda client: self._dispatcher.ask(message, binding, client=client),
-            server_of=partial(self._dispatcher.server_of, message, binding),
-        )
+        request = StatelessRequest(exchange, message, envelope, binding, self._dispatcher)
         if message.method == "tools/call":
             route = binding.calling_view(self._gateway).routes.get(message.text("name") or "")
             if route is not None and route.tool is not None and route.tool.param_headers:
@@ -133,30 +117,27 @@ class StatelessHandler:
             await self._gateway.wait_for_view(binding.caller, for_call=True)
         try:
             if envelope.capabilities == NO_CAPABILITIES and "requestState" not in message.params:
-                answer = await self._dispatcher.ask(message, binding, client=client)
+                answer = await self._dispatcher.ask(message, binding, request)
                 reply = self._rounds.finish(request, answer)
             else:
                 reply = await self._rounds.run(request)
         except asyncio.CancelledError:
-            if client.missing is None:
+            if request.missing is None:
                 raise  # the client is gone, or the gateway stops
             exchange.responder.task.uncancel()
-            raise client.missing from None
+            raise request.missing from None
         except ToolgateError as exc:
             if not send_failure(exchange.responder, message, exc, revision="modern"):
                 raise
             return
         if reply.result is None:
-            error = reply.error or b"{}"
-            send_upstream_error(
-                exchange.responder, message.id or b"null", error, method=message.method, stateless=True
-            )
+            send_upstream_error(exchange.responder, message, reply.error, stateless=True)
         else:
             send_result(exchange.responder, message.id or b"null", reply.result)
 
     async def _listen(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> None:
         """Notify the client of what it subscribes to, without resources that it may not see."""
-        exchange.require_accept("text/event-stream")
+        exchange.require_stream()
         subscribed, responder = _parse_filter(message), exchange.responder
         gateway, watch = self._gateway, ResourceWatch(exchange.principal.id)
         try:
@@ -166,8 +147,12 @@ class StatelessHandler:
                     view, watch, subscribed.resource_subscriptions, trace=trace
                 )
             subscription_id = msgspec.Raw(message.id or b"null")
-            lists = [name for name, is_subscribed in subscribed.lists.items() if is_subscribed]
-            with self._streams.open(exchange, binding.caller, watch=watch) as subscription:
+            kinds = ("tools", "prompts", "resources")
+            lists = [kind for kind in kinds if getattr(subscribed, f"{kind}_list_changed")]
+            with (
+                gateway.subscriptions.open(binding.caller, watch=watch) as subscription,
+                self._identities.hold_credential(exchange.request.header("authorization"), subscription.end),
+            ):
                 responder.start(200, EVENT_HEADERS)
                 await responder.write(_encode_acknowledged(subscription_id, lists, list(watch.targets)))
                 await send_changes(responder, subscription, partial(_encode_changes, subscription_id, lists))
@@ -242,7 +227,7 @@ def is_stateless(request: HttpRequest, message: McpMessage) -> bool:
 
 def _parse_filter(message: McpMessage) -> _ListenFilter:
     try:
-        subscribed = _decode_filter(message.params.get("notifications", b"null"))
+        subscribed = msgspec.json.decode(message.params.get("notifications", b"null"), type=_ListenFilter)
     except msgspec.ValidationError as exc:
         raise InvalidParams("`notifications` must name what to subscribe to") from exc
     if len(subscribed.resource_subscriptions) > MAX_WATCHED_EACH:
@@ -262,7 +247,9 @@ def _encode_acknowledged(subscription_id: msgspec.Raw, lists: list[str], uris: l
     return _encode_event(method="notifications/subscriptions/acknowledged", params=params)
 
 
-def _encode_changes(subscription_id: msgspec.Raw, lists: list[str], changes: ListenerUpdate) -> bytes:
+def _encode_changes(
+    subscription_id: msgspec.Raw, lists: list[str], _subscription: Subscription, changes: ListenerUpdate
+) -> bytes:
     meta, subscribed = {SUBSCRIPTION_ID_KEY: subscription_id}, {LIST_CHANGED[name] for name in lists}
     methods = [method for method in list_changed_methods(changes) if method in subscribed]
     changed_lists = [_encode_event(method=method, params={"_meta": meta}) for method in methods]

@@ -1,0 +1,300 @@
+"""Other ways into a session than one message a POST: batches, and the HTTP+SSE transport of 2024.
+
+A batch is several messages in one POST, which only sessions of revision 2025-03-26 have. Each is served as if
+it came alone, all at once. In the 2024 transport a GET opens the one stream, which carries the responses to
+what is POSTed. What the URL of the GET selects holds while the stream is open; a POST names nothing but the
+stream. The stream lives on the node that opened it, and only that node serves what is posted to it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from toolgate.errors import (
+    CallCancelled,
+    InvalidRequest,
+    MethodNotFound,
+    OutputTooLarge,
+    SessionLimit,
+    ToolgateError,
+    UnknownSession,
+    UnsupportedVersion,
+)
+from toolgate.model.principals import Principal
+from toolgate.model.protocol import LEGACY_VERSIONS, PROTOCOL_VERSION_KEY
+from toolgate.surfaces.http.messages import Headers, Responder
+from toolgate.surfaces.http.parsing import is_small_and_flat, parse_json, parse_off_loop, parse_query
+from toolgate.surfaces.http.responder import EVENT_HEADERS, encode_event
+from toolgate.surfaces.mcp.dispatch import trace_request
+from toolgate.surfaces.mcp.exchange import CallerBinding, McpExchange, parse_caller
+from toolgate.surfaces.mcp.jsonrpc import ClientResponse, McpMessage, parse_message
+from toolgate.surfaces.mcp.responses import send_changes, send_empty, send_error, send_result
+from toolgate.surfaces.mcp.session import ClientSession
+from toolgate.surfaces.mcp.stateful import SessionClient, StatefulHandler
+
+_log: Final = logging.getLogger(__name__)
+
+
+class HeldResponder:
+    """Holds the response to one message of a batch or stream, which has no place for a status or headers."""
+
+    def __init__(self, whole: Responder) -> None:
+        """In the task that serves the message."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        self._whole = whole
+        self.body = b""
+
+    def add_headers(self, headers: Headers) -> None:
+        """Nothing: the whole response has its own."""
+
+    def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
+        del status, headers
+        self.body = body
+
+    def send_message(self, message: bytes) -> bool:
+        return self._whole.send_message(message)
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Nothing: the whole response starts on its own."""
+
+    async def write(self, chunk: bytes) -> None:
+        await self._whole.write(chunk)
+
+    def end(self) -> None:
+        """Nothing: the whole response ends on its own."""
+
+
+@contextmanager
+def responding_with_errors(responder: HeldResponder, request_id: bytes | None) -> Iterator[None]:
+    """Make what fails in the block the response to one message. The other messages go on."""
+    try:
+        yield
+    except CallCancelled:
+        pass  # the client that cancelled it expects no response
+    except ToolgateError as exc:
+        send_error(responder, exc, request_id=request_id)
+    except Exception:  # a message ends here, whatever is wrong with it
+        _log.exception("a request failed")
+        send_error(responder, ToolgateError("internal error"), request_id=request_id)
+
+
+BATCH_VERSION: Final = "2025-03-26"
+"""The one revision with batches: the next one, 2025-06-18, removed them."""
+MAX_BATCH: Final = 64
+"""Messages in one batch: as many as a 2024 client may have without a response on its stream."""
+MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
+"""Of all responses to a batch, which are held until the last one is there. A single one may be larger."""
+
+BatchPart = McpMessage | ClientResponse | ToolgateError
+
+_decode_parts = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+async def serve_batch(stateful: StatefulHandler, exchange: McpExchange) -> None:
+    """Serve one POST of several messages. Raises what rejects the batch as a whole.
+
+    The responses are one array, in the order of their requests.
+    """
+    session, principal = stateful.session(exchange), exchange.principal
+    if session.version != BATCH_VERSION:
+        raise InvalidRequest(
+            f"batches are served in sessions of revision {BATCH_VERSION} only",
+            hint="send each message in its own request",
+        )
+    parts = await parse_off_loop(parse_batch, exchange.request.body)
+    held = 0
+
+    async def serve(part: BatchPart) -> bytes:
+        """The response to one message; empty if it gets none."""
+        nonlocal held
+        responder = HeldResponder(exchange.responder)
+        request_id = part.id if isinstance(part, McpMessage) else None
+        with responding_with_errors(responder, request_id):
+            if isinstance(part, ToolgateError):
+                raise part
+            if isinstance(part, ClientResponse):
+                session.resolve(part, principal)
+            else:
+                part.check()
+                if part.method == "initialize":
+                    raise InvalidRequest("`initialize` is never part of a batch")
+                client = SessionClient(session, responder, principal, accepts_stream=exchange.accepts_stream)
+                with trace_request(stateful.gateway.tracer, part, session.principal_id):
+                    await stateful.answer(part, client)
+        if held and held + len(responder.body) > MAX_RESPONSE_BYTES:
+            message = (
+                f"the responses to this batch have more than {MAX_RESPONSE_BYTES} bytes: this one is left out"
+            )
+            hint = "the request was served; send requests with large results alone"
+            send_error(responder, OutputTooLarge(message, hint=hint), request_id=request_id)
+        else:
+            held += len(responder.body)
+        return responder.body
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(serve(part)) for part in parts]
+    responses = [body for task in running if (body := task.result())]
+    if responses:
+        exchange.responder.send(200, b"[%b]" % b",".join(responses))
+    else:
+        send_empty(exchange.responder, 202)
+
+
+def parse_batch(body: bytes) -> list[BatchPart]:
+    """The messages of a batch; an invalid one is the error it raises. Raises InvalidRequest."""
+    try:
+        if not is_small_and_flat(body):
+            parse_json(body)
+        raws = _decode_parts(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        parse_json(body)
+        raise InvalidRequest("the body is not a batch of JSON-RPC messages") from exc
+    if not 0 < len(raws) <= MAX_BATCH:
+        raise InvalidRequest(f"a batch has 1 to {MAX_BATCH} messages, and this one {len(raws)}")
+    parts: list[BatchPart] = []
+    for raw in raws:
+        try:
+            parts.append(parse_message(bytes(raw)))
+        except ToolgateError as exc:
+            parts.append(exc)
+    return parts
+
+
+SESSION_QUERY: Final = b"sessionId="
+"""How the query of a POST to a stream begins: the gateway wrote it so."""
+
+_VERSION_KEY_BYTES: Final = PROTOCOL_VERSION_KEY.encode()
+_VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in LEGACY_VERSIONS)})
+
+
+@dataclass(slots=True)
+class _SseStream:
+    session: ClientSession
+    binding: CallerBinding
+    """What the URL of the GET selects; the session may have narrowed that further."""
+    responder: Responder
+    requests: asyncio.TaskGroup
+    unanswered: int = 0
+
+
+class SseTransport:
+    """Serves clients of the 2024 transport. Their messages go to the handler of session-based revisions."""
+
+    def __init__(self, stateful: StatefulHandler) -> None:
+        self._stateful = stateful
+        self._sessions = stateful.sessions
+        self._open: dict[bytes, _SseStream] = {}
+
+    async def stream(self, exchange: McpExchange, binding: CallerBinding) -> None:
+        """GET: serve one stream until its client leaves, its credential expires or the endpoint closes."""
+        # Raises why the scope is rejected before anything is opened for it. A list checks its size later.
+        binding.calling_view(self._stateful.gateway)
+        session_id = self._sessions.issue(binding.caller, LEGACY_VERSIONS[-1])
+        session = self._sessions.find(session_id, exchange.principal)
+        try:
+            with self._stateful.open_stream(exchange, session) as subscription:
+                responder = exchange.responder
+                responder.start(200, EVENT_HEADERS)
+                # Requests in flight when the stream has to end are still served; if the client left,
+                # cancelled.
+                async with asyncio.TaskGroup() as requests:
+                    self._open[session_id] = _SseStream(session, binding, responder, requests)
+                    # Where to post to. Only a path, so that no client is sent to another origin.
+                    target = b"%b?%b%b" % (quote(exchange.request.path).encode(), SESSION_QUERY, session_id)
+                    try:
+                        await responder.write(b"event: endpoint\ndata: %b\n\n" % target)
+                        await send_changes(responder, subscription)
+                    finally:
+                        del self._open[session_id]
+                responder.end()
+        finally:
+            with suppress(UnknownSession):  # a DELETE may have been first
+                self._sessions.end(session_id, exchange.principal)
+
+    async def post(self, exchange: McpExchange, message: McpMessage) -> None:
+        """POST: accept a message; its response, if any, comes on the stream."""
+        stream = self.find_stream(exchange)
+        if message.id is None:
+            client = SessionClient(
+                stream.session, exchange.responder, exchange.principal, accepts_stream=True
+            )
+            await self._stateful.answer(message, client)
+            return
+        if stream.unanswered >= self._sessions.limits.max_unanswered:
+            raise SessionLimit(
+                f"{self._sessions.limits.max_unanswered} requests on this stream have no response yet",
+                hint="wait for some of them",
+            )
+        stream.unanswered += 1
+        stream.requests.create_task(self._serve(stream, message, message.id, exchange.principal))
+        send_empty(exchange.responder, 202)
+
+    def find_stream(self, exchange: McpExchange) -> _SseStream:
+        """The stream that a POST names. Raises UnknownSession and InvalidRequest."""
+        request = exchange.request
+        parse_caller(exchange.principal, request.path, b"")  # only an existing path takes messages
+        session_id = parse_query(request.query, {"sessionId"})["sessionId"].encode()
+        if b"mcp-session-id" in exchange.headers:
+            raise InvalidRequest("the query and `Mcp-Session-Id` both name a session")
+        stream = self._open.get(session_id)
+        if stream is None or stream.session.principal_id != exchange.principal.id:
+            self._stateful.find_session(exchange, session_id)
+            raise UnknownSession(
+                "the stream of this session is not open on this node",
+                hint="open it again with GET; with several nodes, send all of a client's to the same one",
+            )
+        return stream
+
+    async def _serve(
+        self, stream: _SseStream, message: McpMessage, request_id: bytes, principal: Principal
+    ) -> None:
+        responder, session = HeldResponder(stream.responder), stream.session
+        try:
+            with (
+                responding_with_errors(responder, request_id),
+                trace_request(self._stateful.gateway.tracer, message, session.principal_id),
+            ):
+                if message.method == "initialize":
+                    selected = stream.binding.for_principal(principal)
+                    handshake = self._stateful.negotiate(message, selected, LEGACY_VERSIONS)
+                    session.binding = handshake.binding
+                    session.version = handshake.version
+                    session.capabilities = handshake.capabilities
+                    send_result(responder, request_id, handshake.result)
+                else:
+                    _check_stateful(message)
+                    client = SessionClient(session, responder, principal, accepts_stream=True)
+                    await self._stateful.answer(message, client)
+            if responder.body:
+                # Waits while the client is slow to read.
+                await stream.responder.write(encode_event(responder.body))
+        finally:
+            stream.unanswered -= 1
+
+
+def wants_stream(exchange: McpExchange) -> bool:
+    """Whether a GET without a session is of a 2024 client: it accepts events and names no later revision."""
+    accepted = exchange.headers.get(b"accept", b"").lower()
+    return (
+        b"text/event-stream" in accepted and exchange.headers.get(b"mcp-protocol-version") in _VERSIONS_SENT
+    )
+
+
+def _check_stateful(message: McpMessage) -> None:
+    """Reject the stateless revision, so that a client that probes for it opens a session."""
+    if message.method == "server/discover":
+        raise MethodNotFound("no method `server/discover` on this transport")
+    if _VERSION_KEY_BYTES in bytes(message.params.get("_meta", b"")):
+        raise UnsupportedVersion(
+            "the stateless revision is not served on this transport",
+            hint="send it to the same URL over streamable HTTP, or `initialize` here",
+            data={"supported": LEGACY_VERSIONS},
+        )
