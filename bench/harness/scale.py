@@ -23,7 +23,7 @@ from toolgate.catalog.definitions import check_definition
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.auth.identity import Identities
 from toolgate.model.servers import HttpEndpoint, ServerRecord
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.model.tasks import Task
 from toolgate.model.tools import ServerTools
 from toolgate.policy.scope import ScopeLimits

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from toolgate.catalog.search.index import SearchEntry, collect_parameter_text
+from toolgate.catalog.word_search import SearchEntry, collect_parameter_text
 
 _NUMBERED = re.compile(r"^\s*\d+[.)]\s*(.*)$", re.MULTILINE)
 

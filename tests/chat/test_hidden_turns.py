@@ -26,7 +26,7 @@ from toolgate.chat.hidden_turns import (
     restore_turns,
     shorten_id,
 )
-from toolgate.chat.messages import check_messages
+from toolgate.chat.parsing import check_messages
 from toolgate.chat.replies import ModelCompletion
 from toolgate.chat.tool_loop import AskModel
 

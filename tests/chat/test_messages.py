@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.messages import MAX_MESSAGES, check_messages, parse_messages
+from toolgate.chat.parsing import MAX_MESSAGES, check_messages, parse_messages
 from toolgate.errors import InvalidChat
 
 USER = {"role": "user", "content": "hi"}

@@ -26,7 +26,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.model.principals import Key
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.revisions import ChangeBatch, RecordWrite
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.policy.scope import ScopeLimits
 from toolgate.proto import node_pb2
 from toolgate.registry.replication import connection

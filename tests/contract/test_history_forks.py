@@ -33,7 +33,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.model.principals import Key
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import ChangeBatch, RecordList, RecordWrite
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.replication.connection import (
     ControlAddress,

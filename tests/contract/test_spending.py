@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, open_postgres
-from toolgate.model.quotas import HolderUsage, LeaseGrant, LeaseRequest, QuotaHolder
+from toolgate.model.principals import HolderUsage, LeaseGrant, LeaseRequest, QuotaHolder
 from toolgate.registry.quotas.sql import KEEP_MS, QuotaLedger
 from toolgate.registry.store.contract import QuotaSource
 from toolgate.registry.store.sql_store import Store

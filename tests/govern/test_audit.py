@@ -9,10 +9,10 @@ from toolgate.audit.index.statements import ToolUse
 from toolgate.gateway.scope.resources import decide_unlisted
 from toolgate.govern.audit import ToolUsage, group_by_tool, with_plain_uris
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef
-from toolgate.model.principals import Ceiling
 from toolgate.policy.compose import decide_one
-from toolgate.policy.layers import SessionRequest, TaskPolicy
+from toolgate.policy.layers import TaskPolicy
 from toolgate.policy.learn import learn
+from toolgate.policy.resolve import ScopeInputs
 
 PLATFORM = snapshot(offer("fs", "read", allowed=("*", "resource:*")))
 TASK = TaskPolicy(task_id="t", enabled=True, default=("fs",))
@@ -34,10 +34,10 @@ def audited(name: str, calls: int = 1, last_ms: int = 5, holder: str = "t") -> T
 def test_a_resource_that_was_read_once_can_be_read_again_however_its_uri_was_written(uri: str) -> None:
     used = group_by_tool([audited(f"resource:{uri}")])
     lesson = learn(PLATFORM, TASK, set(with_plain_uris(used)))
-    decide = partial(decide_one, PLATFORM, Ceiling(), task=lesson.policy, request=SessionRequest())
+    decide = partial(decide_one, ScopeInputs(PLATFORM, task=lesson.policy))
 
     def allows(read: str) -> bool:
-        decision = decide_unlisted(lambda ref: decide(ref=ref), "fs", read)
+        decision = decide_unlisted(decide, "fs", read)
         return decision is not None and decision.allowed
 
     assert allows(uri)

@@ -16,7 +16,7 @@ from toolgate.govern.changes.history import roll_back_pin
 from toolgate.govern.changes.records import merge_quarantined
 from toolgate.govern.pins import ATTEMPTS, follow_pins, record_quarantined
 from toolgate.model.revisions import Kind, RecordWrite, StoredRecord
-from toolgate.model.snapshot import Pin
+from toolgate.model.tools import Pin
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 HELD = {"server_id": "git", "tools": {"log": A, "push": A}, "changed": {"log": B}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolgate.model.effects import HINTS, UNSTATED, read_effects
+from toolgate.model.tools import HINTS, UNSTATED, read_effects
 
 T, F, N = True, False, None
 

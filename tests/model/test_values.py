@@ -7,9 +7,8 @@ import pytest
 from toolgate.model.principals import Ceiling, Key, Principal
 from toolgate.model.revisions import ChangeBatch
 from toolgate.model.servers import HttpEndpoint, ServerBudgets, ServerRecord, StdioLaunch
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import ENVIRONMENTS, Profile, Selection, Task
-from toolgate.model.tools import ServerTools
+from toolgate.model.tools import ServerTools, Snapshot
 
 RECORD = ServerRecord(server_id="fs", transport="stdio", stdio=StdioLaunch(command="fs"))
 

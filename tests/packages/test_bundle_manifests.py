@@ -11,7 +11,7 @@ import pytest
 
 from tests.packages.archive_samples import encoded, good_tar, inspect_archive
 from toolgate.errors import InvalidRecord
-from toolgate.model.packages import PackageRef
+from toolgate.model.servers import PackageRef
 from toolgate.packages.archive import normalize_archive, unpack_archive
 from toolgate.packages.connector import resolve_launch
 from toolgate.packages.foreign_manifests import convert_bundle, is_bundle_manifest

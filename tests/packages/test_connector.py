@@ -12,8 +12,7 @@ import pytest
 from tests.contract.links import Ears
 from tests.packages.archive_samples import tar_of
 from tests.packages.test_package_cache import ref_of
-from toolgate.model.packages import PackageRef
-from toolgate.model.servers import ServerRecord, StdioLaunch
+from toolgate.model.servers import PackageRef, ServerRecord, StdioLaunch
 from toolgate.packages.connector import PackageCache, PackageConnector, resolve_launch
 from toolgate.upstream.connection.contract import ConnectionListener, ServerConnection, StartFailed
 

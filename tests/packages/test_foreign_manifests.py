@@ -6,7 +6,7 @@ import pytest
 
 from tests.packages.archive_samples import TOOL, definition, encoded
 from toolgate.errors import InvalidRecord
-from toolgate.model.packages import PackageRef
+from toolgate.model.servers import PackageRef
 from toolgate.packages.manifest import Manifest, build_server_body, parse_manifest
 from toolgate.registry.records.codec import parse_server
 

@@ -10,7 +10,7 @@ from tests.packages.archive_samples import MANIFEST, TOOL, definition, encoded
 from toolgate.catalog.checks import MAX_DEFINITIONS
 from toolgate.catalog.rows import DeclaredTool
 from toolgate.errors import BodyTooLarge, InvalidRecord
-from toolgate.model.packages import PackageRef
+from toolgate.model.servers import PackageRef
 from toolgate.packages.manifest import (
     MAX_MANIFEST_BYTES,
     Manifest,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.packages.archive_samples import MANIFEST, TOOL, encoded
 from toolgate.errors import InvalidRecord
-from toolgate.model.packages import PackageRef
+from toolgate.model.servers import PackageRef
 from toolgate.packages.foreign_manifests import convert_bundle, is_bundle_manifest
 from toolgate.packages.manifest import Manifest, build_server_body, encode_manifest, parse_manifest
 from toolgate.registry.records.codec import parse_server

@@ -13,7 +13,7 @@ import pytest
 
 from tests.packages.archive_samples import FILES, tar_of
 from toolgate.errors import ControlUnavailable, NotFound
-from toolgate.model.packages import PackageRef
+from toolgate.model.servers import PackageRef
 from toolgate.packages import connector as module
 from toolgate.packages.connector import SWEEP_EVERY_S, UNUSED_S, PackageCache
 from toolgate.upstream.connection.contract import StartFailed
@@ -267,7 +267,7 @@ async def test_what_no_record_names_goes_when_it_was_not_used_for_a_while(
 KILLED: Final = """
 import asyncio, os, sys
 from pathlib import Path
-from toolgate.model.packages import PackageRef
+from toolgate.model.servers import PackageRef
 from toolgate.packages import connector
 
 def stopped(source, directory):

@@ -5,9 +5,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tests.policy.worlds import ALL_PATTERNS, TAGS, Maker, World
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection
-from toolgate.model.tools import ServerTools
+from toolgate.model.tools import ServerTools, Snapshot
 from toolgate.policy.layers import TaskPolicy
 
 Items = tuple[str, ...]

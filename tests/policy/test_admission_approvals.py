@@ -8,15 +8,14 @@ import pytest
 
 from tests.policy.worlds import offer, refs, snapshot
 from toolgate.errors import InvalidRecord
-from toolgate.model.effects import read_effects
 from toolgate.model.names import ToolRef
-from toolgate.model.principals import Ceiling
 from toolgate.model.servers import Approval, ApprovalPolicy
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Task
+from toolgate.model.tools import Snapshot, read_effects
 from toolgate.policy.admission import find_requirements
 from toolgate.policy.compose import compose
-from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
+from toolgate.policy.layers import TaskPolicy, parse_task_policy
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import ApprovalRequirement
 
 NOT_READ_ONLY = "policy, and the tool is not marked as read-only"
@@ -103,13 +102,13 @@ def test_each_says_by_which_layer_and_rule() -> None:
 
 def test_a_scope_has_them_and_lists_what_it_lists_anyway() -> None:
     task = TaskPolicy(task_id="t", enabled=True, default=("fs",), deny=("write",), approval="always")
-    scope = compose(platform(), Ceiling(), task=task, request=SessionRequest())
+    scope = compose(ScopeInputs(platform(), task=task))
 
     assert scope.tools == refs("fs/delete", "fs/read")
     assert scope.approvals == dict.fromkeys(
         scope.tools, ApprovalRequirement("task", "mcp.approval_policy: always")
     )
-    plain = compose(platform(delete="always"), Ceiling(), task=None, request=SessionRequest())
+    plain = compose(ScopeInputs(platform(delete="always")))
     assert list(plain.approvals) == [ToolRef("fs", "delete")]
 
 
@@ -148,7 +147,7 @@ def test_a_server_and_a_task_may_leave_the_answer_to_others(
     if by_task is not None:
         config["mcp.approval_in_place"] = by_task
     task = parse_task_policy(Task(task_id="t", config=config))
-    scope = compose(snapshot(git), Ceiling(), task=task, request=SessionRequest())
+    scope = compose(ScopeInputs(snapshot(git), task=task))
 
     assert [demand.in_place for demand in scope.approvals.values()] == [expected]
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.model.principals import Principal
-from toolgate.model.quotas import (
+from toolgate.model.principals import (
     MAX_CALLS,
     HolderQuotas,
     LeaseGrant,
     LeaseRequest,
+    Principal,
     QuotaCount,
     QuotaHolder,
     QuotaName,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling
+from toolgate.model.tools import UNSTATED
 from toolgate.policy.reach import is_in_ceiling
 
 

@@ -8,10 +8,11 @@ from tests.policy.worlds import TOKENS, offer, refs, snapshot
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling
 from toolgate.model.servers import ApprovalPolicy
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection, Task
+from toolgate.model.tools import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import Decision, EffectiveFilter, Reason, Refusal, Scope
 
 EMPTY = "no tool is left in this scope: `toolgate explain` says why"
@@ -43,7 +44,7 @@ def tools_of(
     task: TaskPolicy | None = None,
     request: SessionRequest = ASK,
 ) -> tuple[ToolRef, ...]:
-    scope = compose(platform, ceiling, task=task, request=request)
+    scope = compose(ScopeInputs(platform, ceiling, task, request))
     assert scope.refusal is None
     return scope.tools
 
@@ -78,7 +79,7 @@ def test_the_task_config_of_the_requirement_document_means_what_it_says(
     )
     policy = parse_task_policy(Task(task_id="t", config=config))
 
-    scope = compose(platform, OPEN, task=policy, request=request_)
+    scope = compose(ScopeInputs(platform, task=policy, request=request_))
 
     assert (None if scope.refusal is not None else scope.tools) == expected
 
@@ -88,7 +89,7 @@ def test_a_scope_carries_all_that_is_to_be_known_about_it() -> None:
     platform = snapshot(offer("fs", "read", "write"), offer("git", "log"))
     task = replace(TASK, default=("fs", "ghost"), allow=("r*",))
 
-    assert compose(platform, OPEN, task=task, request=ASK) == Scope(
+    assert compose(ScopeInputs(platform, task=task, request=ASK)) == Scope(
         tools=(ToolRef("fs", "read"),),
         servers=("fs",),
         filters=(EffectiveFilter("task", "mcp.tool_allowlist", ("r*",), is_deny=False),),
@@ -131,7 +132,7 @@ def test_without_key_task_and_request_a_scope_is_what_the_platform_allows() -> N
 
 
 def test_an_empty_platform_gives_an_empty_scope_and_a_warning() -> None:
-    assert compose(snapshot(), OPEN, task=None, request=ASK) == Scope(warnings=(EMPTY,))
+    assert compose(ScopeInputs(snapshot(), request=ASK)) == Scope(warnings=(EMPTY,))
 
 
 @pytest.mark.requirement("000-15")
@@ -151,7 +152,7 @@ def test_a_server_whose_list_failed_keeps_the_tools_of_an_earlier_time() -> None
 
 def test_a_server_that_has_not_listed_its_tools_yet_is_in_the_scope_without_any() -> None:
     platform = snapshot(offer("fs", "read"), offer("git", state="pending"))
-    scope = compose(platform, OPEN, task=None, request=ASK)
+    scope = compose(ScopeInputs(platform, request=ASK))
 
     assert (scope.tools, scope.servers) == (refs("fs/read"), ("fs", "git"))
 
@@ -168,7 +169,7 @@ def test_a_server_that_has_not_listed_yet_counts_as_long_as_it_may_have_what_is_
     tools: tuple[str, ...], expected: tuple[str, ...]
 ) -> None:
     platform = snapshot(offer("fs", "read"), offer("git", state="pending"), offer("web", state="pending"))
-    scope = compose(platform, OPEN, task=None, request=SessionRequest(tools=tools))
+    scope = compose(ScopeInputs(platform, request=SessionRequest(tools=tools)))
 
     assert scope.servers == expected
 
@@ -212,7 +213,7 @@ def test_a_key_bound_to_a_task_has_what_the_task_has() -> None:
 
 
 def test_a_task_the_key_may_not_use_answers_as_if_it_did_not_exist() -> None:
-    scope = compose(PLATFORM, Ceiling(tasks=("u",)), task=TASK, request=ASK)
+    scope = compose(ScopeInputs(PLATFORM, Ceiling(tasks=("u",)), TASK, ASK))
 
     assert (scope.tools, scope.servers) == ((), ())
     assert scope.refusal == Refusal(code="not_found", message="no task `t`", hint="list what there is first")
@@ -424,7 +425,7 @@ def test_a_request_to_a_task_chooses_within_what_the_task_allows(
 def test_a_request_for_more_than_the_task_allows_is_refused_whole(
     task: TaskPolicy, request_: SessionRequest, message: str, hint: str
 ) -> None:
-    scope = compose(PLATFORM, OPEN, task=task, request=request_)
+    scope = compose(ScopeInputs(PLATFORM, task=task, request=request_))
 
     assert scope.refusal == Refusal(code="mcp_policy_denied", message=message, hint=hint)
     assert (scope.tools, scope.servers, scope.tokens, scope.warnings) == ((), (), 0, ())
@@ -437,7 +438,7 @@ def test_switching_off_is_always_accepted() -> None:
 
 def test_a_refusal_does_not_tell_whether_the_server_exists() -> None:
     asked = [
-        compose(PLATFORM, OPEN, task=TASK, request=SessionRequest(servers=(server,)))
+        compose(ScopeInputs(PLATFORM, task=TASK, request=SessionRequest(servers=(server,))))
         for server in ("git", "ghost")
     ]
     git, ghost = (scope.refusal for scope in asked)
@@ -471,11 +472,11 @@ def test_a_refusal_does_not_tell_whether_the_server_exists() -> None:
     ],
 )
 def test_a_scope_warns(task: TaskPolicy | None, request_: SessionRequest, expected: tuple[str, ...]) -> None:
-    assert compose(PLATFORM, OPEN, task=task, request=request_).warnings == expected
+    assert compose(ScopeInputs(PLATFORM, task=task, request=request_)).warnings == expected
 
 
 def test_a_scope_knows_what_it_holds() -> None:
-    scope = compose(PLATFORM, OPEN, task=TASK, request=ASK)
+    scope = compose(ScopeInputs(PLATFORM, task=TASK, request=ASK))
 
     assert [scope.holds(ref) for ref in ALL] == [True, True, False, False, False, False]
     assert not scope.holds(ToolRef("a", "first"))

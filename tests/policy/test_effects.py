@@ -13,23 +13,21 @@ from tests.policy.test_properties import scope_of, seeds, worlds
 from tests.policy.worlds import Maker, World, offer, refs, snapshot
 from tests.scenarios.soak import rounds
 from toolgate.errors import InvalidRecord
-from toolgate.model.effects import HINTS, UNSTATED, read_effects
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling, Key
 from toolgate.model.servers import Approval, ApprovalPolicy
-from toolgate.model.snapshot import Pin, Snapshot
 from toolgate.model.tasks import Profile, Selection
-from toolgate.model.tools import ServerTools
+from toolgate.model.tools import HINTS, UNSTATED, Pin, ServerTools, Snapshot, read_effects
 from toolgate.policy.admission import find_requirements
-from toolgate.policy.compose import compose
-from toolgate.policy.explain import explain
+from toolgate.policy.compose import compose, explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_tools_selection
 from toolgate.policy.learn import learn
 from toolgate.policy.lint import lint_all
 from toolgate.policy.patterns import Patterns, effect_of, parse_pattern
 from toolgate.policy.plan import plan
 from toolgate.policy.reach import compute_key_reach, is_in_ceiling
-from toolgate.policy.rules import can_match, find_matching, read_approved_effects
+from toolgate.policy.resolve import ScopeInputs
+from toolgate.policy.rules import can_match, find_matching, read_approved
 from toolgate.policy.scope import Scope
 
 FEW = settings(max_examples=rounds(suite=8, soak=17_000), database=None)
@@ -54,7 +52,7 @@ def seen(
     profiles: tuple[Profile, ...] = (),
 ) -> tuple[ToolRef, ...]:
     platform = snapshot(*(offers or (FS,)), profiles=profiles)
-    return compose(platform, ceiling or Ceiling(), task=task, request=request or SessionRequest()).tools
+    return compose(ScopeInputs(platform, ceiling or Ceiling(), task, request or SessionRequest())).tools
 
 
 @pytest.mark.parametrize(
@@ -85,7 +83,7 @@ def test_an_unknown_effect_is_refused_with_those_there_are(text: str, message: s
 
 
 def test_a_tool_that_calls_itself_like_an_effect_is_not_matched_by_it() -> None:
-    patterns = Patterns.of(["@read_only"])
+    patterns = Patterns(["@read_only"])
     ref = ToolRef("fs", "read_only_3f2a9c1b")
 
     assert patterns.first_match(ref, "@read_only", effects=UNSTATED, is_deny=False) is None
@@ -118,7 +116,7 @@ def test_an_allow_pattern_matches_only_what_a_definition_states(
         seen(request=SessionRequest(tools=parse_tools_selection(patterns))),
         seen(request=SessionRequest(allow=patterns)),
         seen(request=SessionRequest(profile="p"), profiles=(by_profile,)),
-        tuple(find_matching(snapshot(FS), Patterns.of(patterns), is_deny=False)),
+        tuple(find_matching(snapshot(FS), Patterns(patterns), is_deny=False)),
     ]
 
     assert found == [tuple(ToolRef("fs", name) for name in expected)] * len(found)
@@ -156,7 +154,7 @@ def test_an_effect_never_speaks_of_prompts_and_resources() -> None:
     server = offer("fs", "read", "prompt:p", "resource:f:x", allowed=("*", "prompt:*", "resource:*"))
 
     def scope(ceiling: Ceiling) -> Scope:
-        return compose(snapshot(server), ceiling, task=None, request=SessionRequest())
+        return compose(ScopeInputs(snapshot(server), ceiling))
 
     assert scope(Ceiling(allow=("@read_only",))).refs == ()
     assert scope(Ceiling(deny=("@destructive",))).refs == refs("fs/prompt:p", "fs/resource:f:x")
@@ -170,16 +168,15 @@ def test_annotations_that_change_after_approval_do_not_change_the_decision() -> 
     )
     pin = Pin(server_id="fs", tools={"write": "old"})
     platform = replace(snapshot(drifted), pins={"fs": pin})
-    found = explain(platform, Ceiling(), task=None, request=SessionRequest())
+    found = explain(ScopeInputs(platform))
 
     assert [(one.tool, one.allowed, one.rule) for one in found.tools] == [
         ("write", False, "pin: its definition is not the approved one")
     ]
-    assert read_approved_effects(drifted, pin, "write") is UNSTATED
-    assert (
-        read_approved_effects(drifted, Pin(server_id="fs", tools={"write": "new"}), "write") == tool.effects
-    )
-    assert list(find_matching(platform, Patterns.of(["@read_only"]), is_deny=False)) == []
+    approved = replace(platform, pins={"fs": Pin(server_id="fs", tools={"write": "new"})})
+    assert read_approved(platform, tool.ref) == ("", UNSTATED)
+    assert read_approved(approved, tool.ref) == ("", tool.effects)
+    assert list(find_matching(platform, Patterns(["@read_only"]), is_deny=False)) == []
 
 
 def test_an_approver_whose_ceiling_has_an_effect_judges_calls_within_it() -> None:
@@ -235,7 +232,7 @@ def test_an_approver_whose_ceiling_has_an_effect_judges_calls_within_it() -> Non
 def test_explain_says_which_effect_decided_and_what_the_definition_says(
     ceiling: Ceiling, expected: dict[str, str]
 ) -> None:
-    found = explain(snapshot(FS), ceiling, task=None, request=SessionRequest())
+    found = explain(ScopeInputs(snapshot(FS), ceiling))
 
     assert {one.tool: one.rule for one in found.tools} == expected
 
@@ -341,11 +338,11 @@ def test_lint_finds_effects_that_no_definition_states(
 def test_a_server_that_was_not_listed_may_hold_any_effect() -> None:
     slow = offer("slow", state="pending")
 
-    assert can_match(slow, Patterns.of(["@read_only"]), is_deny=False)
-    assert not can_match(MUTE, Patterns.of(["@read_only"]), is_deny=False)
-    assert can_match(MUTE, Patterns.of(["@read_only"]), is_deny=True)
+    assert can_match(slow, Patterns(["@read_only"]), is_deny=False)
+    assert not can_match(MUTE, Patterns(["@read_only"]), is_deny=False)
+    assert can_match(MUTE, Patterns(["@read_only"]), is_deny=True)
     broken = offer("bad", quarantined={"x": "no schema", "prompt:y": "no name"})
-    assert can_match(broken, Patterns.of(["@destructive"]), is_deny=True)
+    assert can_match(broken, Patterns(["@destructive"]), is_deny=True)
 
 
 def test_a_key_reaches_what_its_effects_let_through() -> None:

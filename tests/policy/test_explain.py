@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from tests.policy.worlds import offer, refs, snapshot
-from toolgate.model.principals import Ceiling
-from toolgate.policy.compose import compose
-from toolgate.policy.explain import Explanation, explain
-from toolgate.policy.layers import SessionRequest, TaskPolicy
+from toolgate.policy.compose import Explanation, compose, explain
+from toolgate.policy.layers import TaskPolicy
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import Decision, Reason, ScopeLimits
 
 PLATFORM = snapshot(
@@ -18,7 +17,7 @@ TASK = TaskPolicy(task_id="t", enabled=True, default=("fs", "ghost", "slow"))
 
 
 def test_every_registered_tool_has_one_decision_and_so_has_a_server_that_does_not_exist() -> None:
-    explanation = explain(PLATFORM, Ceiling(), task=TASK, request=SessionRequest())
+    explanation = explain(ScopeInputs(PLATFORM, task=TASK))
     git = Decision(
         server_id="git",
         tool=None,
@@ -37,7 +36,7 @@ def test_every_registered_tool_has_one_decision_and_so_has_a_server_that_does_no
     )
 
     assert explanation == Explanation(
-        scope=compose(PLATFORM, Ceiling(), task=TASK, request=SessionRequest()),
+        scope=compose(ScopeInputs(PLATFORM, task=TASK)),
         tools=(
             Decision(
                 server_id="fs",
@@ -65,13 +64,7 @@ def test_every_registered_tool_has_one_decision_and_so_has_a_server_that_does_no
 
 
 def test_a_scope_refused_for_its_size_is_explained_by_what_the_rules_admit() -> None:
-    explanation = explain(
-        PLATFORM,
-        Ceiling(),
-        task=None,
-        request=SessionRequest(),
-        limits=ScopeLimits(max_tools=1, on_too_many="refuse"),
-    )
+    explanation = explain(ScopeInputs(PLATFORM), limits=ScopeLimits(max_tools=1, on_too_many="refuse"))
 
     assert explanation.scope.refusal is not None
     assert explanation.scope.admitted == set(refs("fs/read", "git/log", "git/push"))
@@ -79,6 +72,6 @@ def test_a_scope_refused_for_its_size_is_explained_by_what_the_rules_admit() -> 
 
 
 def test_a_server_that_listed_nothing_is_not_pending() -> None:
-    explanation = explain(snapshot(offer("fs")), Ceiling(), task=None, request=SessionRequest())
+    explanation = explain(ScopeInputs(snapshot(offer("fs"))))
 
     assert (explanation.tools, explanation.servers, explanation.pending) == ((), (), ())

@@ -1,6 +1,6 @@
 """What a scope leaves out: counted whole, and named within a bound."""
 
-from toolgate.policy.explain import MAX_EXCLUSIONS, summarize_exclusions
+from toolgate.policy.compose import MAX_EXCLUSIONS, summarize_exclusions
 from toolgate.policy.scope import Decision, Reason
 
 

@@ -10,17 +10,15 @@ from hypothesis import strategies as st
 
 from tests.policy.worlds import KIND_PATTERNS, OTHERS, PATTERNS, TOOLS, offer, refs, snapshot
 from toolgate.errors import InvalidParams, InvalidRecord
-from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef, kind_of
 from toolgate.model.principals import Ceiling
-from toolgate.model.snapshot import Pin
-from toolgate.model.tools import ServerTools
-from toolgate.policy.compose import compose, decide_one
-from toolgate.policy.explain import explain
+from toolgate.model.tools import UNSTATED, Pin, ServerTools
+from toolgate.policy.compose import compose, decide_one, explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_tools_selection
 from toolgate.policy.lint import lint
 from toolgate.policy.patterns import MAX_KIND_PATTERN, Patterns, parse_pattern
 from toolgate.policy.plan import plan
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.rules import count_registered
 from toolgate.policy.scope import Decision, Reason, Scope, ScopeLimits
 
@@ -31,7 +29,7 @@ ALL = ("read", "prompt:greet", "resource:file:///a", "resource:file:///{x}")
 
 
 def scope_of(*names: str, allowed: tuple[str, ...], request: SessionRequest = ASK) -> Scope:
-    return compose(snapshot(offer("fs", *names, allowed=allowed)), OPEN, task=None, request=request)
+    return compose(ScopeInputs(snapshot(offer("fs", *names, allowed=allowed)), request=request))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +69,7 @@ def scope_of(*names: str, allowed: tuple[str, ...], request: SessionRequest = AS
     ],
 )
 def test_a_pattern_speaks_of_its_own_kind_alone(pattern: str, name: str, expected: bool) -> None:
-    patterns, ref = Patterns.of([pattern]), ToolRef("fs", name)
+    patterns, ref = Patterns([pattern]), ToolRef("fs", name)
 
     assert patterns.first_match(ref, effects=UNSTATED, is_deny=False) == (pattern if expected else None)
     assert patterns.matches_any("fs", [name]) is expected
@@ -82,7 +80,7 @@ def test_a_pattern_speaks_of_its_own_kind_alone(pattern: str, name: str, expecte
     st.sampled_from((*TOOLS, *OTHERS)),
 )
 def test_kinds_never_mix(pattern: str, name: str) -> None:
-    match = Patterns.of([pattern]).first_match(ToolRef("a", name), effects=UNSTATED, is_deny=False)
+    match = Patterns([pattern]).first_match(ToolRef("a", name), effects=UNSTATED, is_deny=False)
 
     assert match is None or kind_of(pattern) == kind_of(name)
 
@@ -90,7 +88,7 @@ def test_kinds_never_mix(pattern: str, name: str) -> None:
 @given(st.sampled_from((*TOOLS, *OTHERS)), st.sampled_from(("a", "b")))
 def test_what_something_is_called_is_a_pattern_that_names_it_and_nothing_else(name: str, server: str) -> None:
     ref = ToolRef(server, name)
-    patterns = Patterns.of([parse_pattern(str(ref))])
+    patterns = Patterns([parse_pattern(str(ref))])
     others = {ToolRef(one, other) for one in ("a", "b") for other in (*TOOLS, *OTHERS)} - {ref}
 
     assert patterns.first_match(ref, effects=UNSTATED, is_deny=False) == str(ref)
@@ -147,10 +145,12 @@ def test_sco_2_an_allowlist_of_any_layer_admits_only_the_kinds_it_names(layer: s
     allow = ("prompt:*",)
     task = TaskPolicy(task_id="t", enabled=True, default=("fs",), allow=allow if layer == "task" else None)
     scope = compose(
-        snapshot(offer("fs", *ALL, allowed=EVERYTHING)),
-        Ceiling(allow=allow if layer == "key" else None),
-        task=task,
-        request=SessionRequest(allow=allow if layer == "request" else None),
+        ScopeInputs(
+            snapshot(offer("fs", *ALL, allowed=EVERYTHING)),
+            Ceiling(allow=allow if layer == "key" else None),
+            task,
+            SessionRequest(allow=allow if layer == "request" else None),
+        )
     )
 
     assert scope.refs == refs("fs/prompt:greet")
@@ -162,10 +162,12 @@ def test_sco_2_a_denylist_of_any_layer_takes_away_the_kinds_it_names(layer: str)
     deny = ("resource:fs/file:///*",)
     task = TaskPolicy(task_id="t", enabled=True, default=("fs",), deny=deny if layer == "task" else ())
     scope = compose(
-        snapshot(offer("fs", *ALL, allowed=EVERYTHING)),
-        Ceiling(deny=deny if layer == "key" else ()),
-        task=task,
-        request=SessionRequest(deny=deny if layer == "request" else ()),
+        ScopeInputs(
+            snapshot(offer("fs", *ALL, allowed=EVERYTHING)),
+            Ceiling(deny=deny if layer == "key" else ()),
+            task,
+            SessionRequest(deny=deny if layer == "request" else ()),
+        )
     )
 
     assert scope.refs == refs("fs/read", "fs/prompt:greet")
@@ -177,7 +179,7 @@ def test_a_request_for_tools_takes_nothing_else_from_their_servers() -> None:
         offer("git", "log", "prompt:review", allowed=EVERYTHING),
     )
 
-    scope = compose(platform, OPEN, task=None, request=SessionRequest(tools=("fs/read",)))
+    scope = compose(ScopeInputs(platform, request=SessionRequest(tools=("fs/read",))))
 
     assert scope.refs == refs("fs/read", "fs/prompt:greet")
 
@@ -191,11 +193,9 @@ def test_a_request_for_tools_names_tools(item: str) -> None:
 def test_limits_count_tools_only() -> None:
     platform = snapshot(offer("fs", *ALL, allowed=EVERYTHING))
 
-    fits = compose(
-        platform, OPEN, task=None, request=ASK, limits=ScopeLimits(max_tools=1, on_too_many="refuse")
-    )
+    fits = compose(ScopeInputs(platform, request=ASK), limits=ScopeLimits(max_tools=1, on_too_many="refuse"))
     too_large = compose(
-        platform, OPEN, task=None, request=ASK, limits=ScopeLimits(max_tools=0, on_too_many="refuse")
+        ScopeInputs(platform, request=ASK), limits=ScopeLimits(max_tools=0, on_too_many="refuse")
     )
 
     assert fits.refusal is None
@@ -210,7 +210,7 @@ def test_pins_are_about_tools() -> None:
         pins=MappingProxyType({"fs": Pin(server_id="fs", tools={})}),
     )
 
-    scope = compose(platform, OPEN, task=None, request=ASK)
+    scope = compose(ScopeInputs(platform, request=ASK))
 
     assert {ref.name for ref in scope.refs} == {*ALL} - {"read"}
 
@@ -218,7 +218,7 @@ def test_pins_are_about_tools() -> None:
 def test_a_refused_listing_is_hidden_with_its_reason() -> None:
     platform = snapshot(offer("fs", "read", allowed=EVERYTHING, quarantined={"prompt:bad": "it has no name"}))
 
-    (bad,) = (one for one in explain(platform, OPEN, task=None, request=ASK).tools if not one.allowed)
+    (bad,) = (one for one in explain(ScopeInputs(platform, request=ASK)).tools if not one.allowed)
 
     assert (bad.tool, bad.reason, bad.rule) == (
         "prompt:bad",
@@ -231,7 +231,7 @@ def test_a_refused_listing_is_hidden_with_its_reason() -> None:
 def test_a_server_known_for_its_prompts_alone_stays_when_its_tools_cannot_be_listed() -> None:
     platform = snapshot(offer("fs", "prompt:greet", allowed=EVERYTHING, state="list_failed"))
 
-    assert compose(platform, OPEN, task=None, request=ASK).refs == refs("fs/prompt:greet")
+    assert compose(ScopeInputs(platform, request=ASK)).refs == refs("fs/prompt:greet")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_sco_2_a_uri_read_through_a_template_is_decided_on_its_own(
     platform = snapshot(offer("fs", "resource:file:///{x}", allowed=allowed))
     ref = ToolRef("fs", f"resource:{uri}")
 
-    decision = decide_one(platform, OPEN, task=None, request=ASK, ref=ref)
+    decision = decide_one(ScopeInputs(platform, request=ASK), ref)
 
     assert (decision.tool, decision.allowed) == (ref.name, expected)
 
@@ -268,7 +268,7 @@ def test_sco_22_nothing_is_read_of_a_server_that_is_not_in_the_scope(
     platform = snapshot(offer("fs", *ALL, allowed=EVERYTHING), offer("git"))
     ref = ToolRef(server_id, "resource:file:///a")
 
-    decision = decide_one(platform, OPEN, task=None, request=request_, ref=ref)
+    decision = decide_one(ScopeInputs(platform, request=request_), ref)
 
     assert (decision.tool, decision.allowed, decision.reason) == (ref.name, False, reason)
 
@@ -330,7 +330,7 @@ def test_the_cost_of_a_scope_follows_what_is_asked_for_and_not_what_is_registere
     platform = snapshot(*(offer(f"s{number}", "read") for number in range(100)))
     servers = Looked(platform.servers)
 
-    scope = compose(replace(platform, servers=servers), ceiling, task=task, request=request_)
+    scope = compose(ScopeInputs(replace(platform, servers=servers), ceiling, task, request_))
 
     assert scope.servers == ("s3", "s5")
     assert servers.at == {"s3", "s5"}
@@ -339,7 +339,7 @@ def test_the_cost_of_a_scope_follows_what_is_asked_for_and_not_what_is_registere
 def test_a_server_without_any_tool_that_is_asked_for_is_left_out_whole() -> None:
     platform = snapshot(offer("fs", "read", "prompt:greet", allowed=EVERYTHING), offer("git", "log"))
 
-    found = explain(platform, OPEN, task=None, request=SessionRequest(tools=("log",)))
+    found = explain(ScopeInputs(platform, request=SessionRequest(tools=("log",))))
 
     assert found.scope.servers == ("git",)
     assert [(one.server_id, one.reason, one.rule) for one in found.servers] == [
@@ -351,7 +351,7 @@ def test_what_compose_leaves_out_is_in_the_explanation() -> None:
     platform = snapshot(*(offer(f"s{number}", "read") for number in range(5)))
     ceiling = Ceiling(allow=("s1/*",))
 
-    found = explain(platform, ceiling, task=None, request=ASK)
+    found = explain(ScopeInputs(platform, ceiling, request=ASK))
 
     assert [one.tool for one in found.scope.decisions] == ["read"]
     assert found.servers == tuple(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.quotas import Quotas
+from toolgate.model.principals import Quotas
 from toolgate.model.tasks import Selection, Task
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.patterns import MAX_LISTED, MAX_LISTED_WILDCARDS

@@ -10,14 +10,13 @@ from tests.policy.test_properties import scope_of, seeds, worlds
 from tests.policy.worlds import World, offer, refs, snapshot
 from tests.scenarios.soak import rounds
 from toolgate.model.names import ToolRef
-from toolgate.model.principals import Ceiling
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection, Task
+from toolgate.model.tools import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.learn import MAX_NAMED_OF_KIND, Lesson, encode_lesson, learn
 from toolgate.policy.patterns import MAX_LISTED, MAX_PATTERN
-from toolgate.policy.resolve import bind_task
+from toolgate.policy.resolve import ScopeInputs, bind_task
 
 FEW = settings(max_examples=rounds(suite=12, soak=17_000), database=None)
 
@@ -36,7 +35,7 @@ def reach(platform: Snapshot, task: TaskPolicy) -> set[ToolRef]:
     """All that any caller could get of the task."""
     every = SessionRequest(servers=tuple(bind_task(platform, task).allowed))
     asked = (SessionRequest(), every)
-    return {ref for one in asked for ref in compose(platform, Ceiling(), task=task, request=one).refs}
+    return {ref for one in asked for ref in compose(ScopeInputs(platform, task=task, request=one)).refs}
 
 
 def learned(used: tuple[ToolRef, ...], task: TaskPolicy = TASK) -> Lesson:
@@ -92,7 +91,9 @@ def test_servers_of_which_nothing_was_used_may_still_be_named() -> None:
     """Else a request that names one among others would be denied whole."""
     task = replace(TASK, allowed=None)
     lesson = learned(refs("git/git_log"), task)
-    scope = compose(PLATFORM, Ceiling(), task=lesson.policy, request=SessionRequest(servers=("git", "time")))
+    scope = compose(
+        ScopeInputs(PLATFORM, task=lesson.policy, request=SessionRequest(servers=("git", "time")))
+    )
 
     assert (lesson.policy.default, lesson.policy.allowed) == (("git",), ("git", "time"))
     assert (scope.tools, scope.refusal) == (refs("git/git_log"), None)

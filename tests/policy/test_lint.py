@@ -5,10 +5,9 @@ import json
 import pytest
 
 from tests.policy.worlds import offer, snapshot
-from toolgate.model.principals import Ceiling, Key
-from toolgate.model.quotas import Quotas
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.principals import Ceiling, Key, Quotas
 from toolgate.model.tasks import Environment, Profile, Selection, Task
+from toolgate.model.tools import Snapshot
 from toolgate.policy.lint import FindingCode, LintFinding, lint, lint_all
 
 SERVERS = (

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
+from toolgate.model.tools import UNSTATED
 from toolgate.policy.patterns import MAX_PATTERN, Patterns, parse_pattern
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_a_pattern_without_a_slash_is_held_against_the_name(pattern: str, name: str, expected: bool) -> None:
-    found = Patterns.of([pattern]).first_match(ToolRef("fs", name), effects=UNSTATED, is_deny=False)
+    found = Patterns([pattern]).first_match(ToolRef("fs", name), effects=UNSTATED, is_deny=False)
 
     assert found == (pattern if expected else None)
 
@@ -78,15 +78,14 @@ def test_a_pattern_without_a_slash_is_held_against_the_name(pattern: str, name: 
     ],
 )
 def test_a_pattern_with_a_slash_is_held_against_server_and_name(pattern: str, expected: bool) -> None:
-    found = Patterns.of([pattern]).first_match(ToolRef("fs", "read"), effects=UNSTATED, is_deny=False)
+    found = Patterns([pattern]).first_match(ToolRef("fs", "read"), effects=UNSTATED, is_deny=False)
 
     assert found == (pattern if expected else None)
 
 
 def test_a_tool_whose_name_has_a_slash_is_not_taken_for_another_servers_tool() -> None:
     assert (
-        Patterns.of(["fs/read"]).first_match(ToolRef("evil", "fs/read"), effects=UNSTATED, is_deny=False)
-        is None
+        Patterns(["fs/read"]).first_match(ToolRef("evil", "fs/read"), effects=UNSTATED, is_deny=False) is None
     )
 
 
@@ -103,28 +102,28 @@ def test_of_several_patterns_that_match_the_same_one_is_named_in_every_order(
 ) -> None:
     ref = ToolRef("fs", "read")
 
-    assert Patterns.of(texts).first_match(ref, effects=UNSTATED, is_deny=False) == expected
-    assert Patterns.of(reversed(texts)).first_match(ref, effects=UNSTATED, is_deny=False) == expected
+    assert Patterns(texts).first_match(ref, effects=UNSTATED, is_deny=False) == expected
+    assert Patterns(reversed(texts)).first_match(ref, effects=UNSTATED, is_deny=False) == expected
 
 
 def test_patterns_with_the_same_texts_are_equal_and_have_one_hash() -> None:
-    one, other = Patterns.of(["b*", "a", "a"]), Patterns.of(["a", "b*"])
+    one, other = Patterns(["b*", "a", "a"]), Patterns(["a", "b*"])
 
     assert one == other
     assert hash(one) == hash(other)
     assert one.texts == ("a", "b*")
-    assert one != Patterns.of(["a"])
+    assert one != Patterns(["a"])
 
 
 def test_patterns_know_of_which_servers_they_speak() -> None:
-    patterns = Patterns.of(["a/x", "b/*", "c*/y"])
+    patterns = Patterns(["a/x", "b/*", "c*/y"])
 
     assert patterns.server_ids == {"a", "b"}
     assert [patterns.names_server(one) for one in ("a", "b", "cc", "d")] == [True, True, True, False]
     assert not patterns.has_bare
-    assert Patterns.of(["x"]).has_bare
-    assert Patterns.of(["x*", "a/y"]).has_bare
-    assert not Patterns.of([]).has_bare
+    assert Patterns(["x"]).has_bare
+    assert Patterns(["x*", "a/y"]).has_bare
+    assert not Patterns([]).has_bare
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,7 @@ def test_patterns_know_of_which_servers_they_speak() -> None:
 def test_patterns_know_whether_they_speak_of_any_tool_of_a_server(
     texts: tuple[str, ...], expected: bool
 ) -> None:
-    assert Patterns.of(texts).matches_any("fs", {"list", "read"}) is expected
+    assert Patterns(texts).matches_any("fs", {"list", "read"}) is expected
 
 
 @pytest.mark.parametrize(
@@ -212,7 +211,7 @@ def name_of(size: int, number: int) -> str:
 def test_sco_9_the_cost_of_a_match_grows_no_faster_than_pattern_and_name(
     hostile: Callable[[int], str],
 ) -> None:
-    costs = [steps(Patterns.of([hostile(size)]), [ToolRef("fs", name_of(size, 0))]) for size in (32, 64, 128)]
+    costs = [steps(Patterns([hostile(size)]), [ToolRef("fs", name_of(size, 0))]) for size in (32, 64, 128)]
 
     assert all(doubled <= 2.2 * cost for cost, doubled in pairwise(costs)), costs
 
@@ -221,7 +220,7 @@ def test_sco_9_the_cost_of_a_match_grows_no_faster_than_pattern_and_name(
 def test_sco_9_a_pattern_of_128_characters_against_2000_names_costs_2000_times_one(
     hostile: Callable[[int], str],
 ) -> None:
-    patterns = Patterns.of([parse_pattern(hostile(128))])
+    patterns = Patterns([parse_pattern(hostile(128))])
     names = [ToolRef("fs", name_of(128, number)) for number in range(2_000)]
     one = steps(patterns, names[:1])
 
@@ -244,6 +243,6 @@ def test_a_tool_with_an_alias_is_spoken_of_by_either_name_and_never_as_another_k
     pattern: str, native: str, expected: str | None
 ) -> None:
     assert (
-        Patterns.of((pattern,)).first_match(ToolRef("fs", "alias"), native, effects=UNSTATED, is_deny=False)
+        Patterns((pattern,)).first_match(ToolRef("fs", "alias"), native, effects=UNSTATED, is_deny=False)
         == expected
     )

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from tests.policy.worlds import offer, refs, snapshot
 from toolgate.model.names import ToolRef
-from toolgate.model.principals import Ceiling
-from toolgate.model.snapshot import Pin, Snapshot
+from toolgate.model.tools import Pin, Snapshot
 from toolgate.policy.compose import compose, decide_one
-from toolgate.policy.layers import SessionRequest
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import Reason, Scope
 
 GIT = offer("git", "log", "push")
@@ -24,7 +23,7 @@ def pinned(**tools: str) -> Snapshot:
 
 
 def scope_of(platform: Snapshot) -> Scope:
-    return compose(platform, Ceiling(), task=None, request=SessionRequest())
+    return compose(ScopeInputs(platform))
 
 
 def held(scope: Scope) -> list[tuple[str | None, str, str]]:
@@ -70,7 +69,7 @@ def test_of_a_pinned_server_that_lists_nothing_yet_what_was_approved_alone_may_c
 ) -> None:
     pin = Pin(server_id="git", tools={"log": "1" * 64, "push": "2" * 64}, changed={"push": "0" * 64})
     platform = replace(snapshot(offer("git", state="pending")), pins={"git": pin})
-    decision = decide_one(platform, Ceiling(), task=None, request=SessionRequest(), ref=ToolRef("git", name))
+    decision = decide_one(ScopeInputs(platform), ToolRef("git", name))
 
     assert (decision.allowed, decision.rule) == (name == "log", rule)
 

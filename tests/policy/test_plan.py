@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tests.policy.worlds import offer, refs, snapshot
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection, Task
+from toolgate.model.tools import Snapshot
 from toolgate.policy.plan import Plan, TaskChange, plan
 from toolgate.policy.scope import Refusal, ScopeLimits
 

@@ -13,13 +13,13 @@ from tests.policy.test_properties import seeds
 from tests.policy.worlds import ALL_PATTERNS, GHOST, SERVERS, TAGS, Maker, offer, snapshot
 from tests.scenarios.soak import rounds
 from toolgate.errors import InvalidRecord
-from toolgate.model.principals import Ceiling
-from toolgate.model.snapshot import Pin, Snapshot
 from toolgate.model.tasks import Task
+from toolgate.model.tools import Pin, Snapshot
 from toolgate.policy import plan as planning
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, parse_task_policy
 from toolgate.policy.plan import Planner, TaskChange
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import ScopeLimits
 
 REFUSING = ScopeLimits(max_tools=128, on_too_many="refuse")
@@ -45,7 +45,7 @@ def side(platform: Snapshot, task_id: str | None, limits: ScopeLimits) -> tuple[
         return nothing, nothing, None, str(exc)
     requests = [SessionRequest(), SessionRequest(servers=None if policy is None else policy.allowed)]
     scope, widest = (
-        compose(platform, Ceiling(), task=policy, request=one, limits=limits) for one in requests
+        compose(ScopeInputs(platform, task=policy, request=one), limits=limits) for one in requests
     )
     return frozenset(scope.refs), scope.admitted | widest.admitted, scope.refusal, None
 

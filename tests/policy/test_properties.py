@@ -17,13 +17,13 @@ from tests.policy.changes import add_deny, remove_allow, reorder
 from tests.policy.worlds import SERVERS, Maker, World
 from tests.scenarios.soak import rounds
 from toolgate.errors import InvalidRecord
-from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.tasks import Task
-from toolgate.policy.compose import compose, decide_one
-from toolgate.policy.explain import Explanation, explain
+from toolgate.model.tools import UNSTATED
+from toolgate.policy.compose import Explanation, compose, decide_one, explain
 from toolgate.policy.layers import parse_task_policy
 from toolgate.policy.patterns import Patterns
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.rules import compile_stored
 from toolgate.policy.scope import Decision, Scope
 
@@ -42,7 +42,7 @@ def worlds(seed: int) -> Iterator[tuple[Maker, World]]:
 
 
 def scope_of(world: World) -> Scope:
-    return compose(world.platform, world.ceiling, task=world.task, request=world.request)
+    return compose(ScopeInputs(world.platform, world.ceiling, world.task, world.request))
 
 
 def seen(scope: Scope) -> tuple[ToolRef, ...]:
@@ -50,7 +50,7 @@ def seen(scope: Scope) -> tuple[ToolRef, ...]:
 
 
 def explanation_of(world: World) -> Explanation:
-    return explain(world.platform, world.ceiling, task=world.task, request=world.request)
+    return explain(ScopeInputs(world.platform, world.ceiling, world.task, world.request))
 
 
 def ref_of(decision: Decision) -> ToolRef:
@@ -138,7 +138,7 @@ def test_sco_2_what_a_scope_shows_is_decided_the_same_when_it_is_asked_for_alone
     for _, world in worlds(seed):
         for one in explanation_of(world).tools:
             alone = decide_one(
-                world.platform, world.ceiling, task=world.task, request=world.request, ref=ref_of(one)
+                ScopeInputs(world.platform, world.ceiling, world.task, world.request), ref_of(one)
             )
 
             assert alone == one
@@ -186,9 +186,9 @@ def test_patterns_match_as_their_definition_says_whatever_the_order(seed: int) -
             "".join(random.choices("ab", k=2)), "".join(random.choices("ab*?", k=random.randrange(1, 9)))
         )
         matching = sorted(text for text in set(texts) if model.matches(text, ref))
-        patterns = Patterns.of(texts)
+        patterns = Patterns(texts)
         found = patterns.first_match(ref, effects=UNSTATED, is_deny=False)
 
         assert (found in matching) if matching else (found is None), (texts, ref)
         assert patterns.matches_any(ref.server_id, {ref.name}) is bool(matching)
-        assert Patterns.of(reversed(texts)).first_match(ref, effects=UNSTATED, is_deny=False) == found
+        assert Patterns(reversed(texts)).first_match(ref, effects=UNSTATED, is_deny=False) == found

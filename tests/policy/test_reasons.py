@@ -6,11 +6,11 @@ import pytest
 
 from tests.policy.worlds import offer, snapshot
 from toolgate.model.principals import Ceiling
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection
-from toolgate.model.tools import ServerTools
-from toolgate.policy.explain import explain
+from toolgate.model.tools import ServerTools, Snapshot
+from toolgate.policy.compose import explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import Decision, Layer, Reason
 
 OPEN = Ceiling()
@@ -31,7 +31,7 @@ def decided(
     platform: Snapshot, ceiling: Ceiling, *, task: TaskPolicy | None, request: SessionRequest
 ) -> tuple[Decision, ...]:
     """Every decision, those against whole servers as they were made."""
-    found = explain(platform, ceiling, task=task, request=request)
+    found = explain(ScopeInputs(platform, ceiling, task, request))
     about_tools = [one for one in found.scope.decisions if one.tool is not None]
     return tuple(sorted((*found.servers, *about_tools), key=lambda one: (one.server_id, one.tool or "")))
 

@@ -6,10 +6,10 @@ import pytest
 
 from tests.policy.worlds import offer, snapshot
 from toolgate.model.principals import Ceiling
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy
-from toolgate.policy.resolve import ALL_ON, Integrations
+from toolgate.policy.resolve import ALL_ON, Integrations, ScopeInputs
 from toolgate.policy.scope import Refusal
 
 OPEN = Ceiling()
@@ -84,7 +84,7 @@ OFF = snapshot(
 def test_a_task_that_requires_servers_refuses_a_scope_without_one_and_says_why(
     ceiling: Ceiling, task: TaskPolicy, request_: SessionRequest, why: str
 ) -> None:
-    scope = compose(OFF, ceiling, task=task, request=request_)
+    scope = compose(ScopeInputs(OFF, ceiling, task, request_))
 
     assert scope.refusal is not None
     assert (scope.refusal.code, scope.refusal.message) == ("mcp_policy_denied", NONE_LEFT + why)
@@ -105,14 +105,14 @@ def test_a_task_that_requires_servers_refuses_a_scope_without_one_and_says_why(
 def test_otherwise_a_task_that_requires_servers_is_served_as_any(
     task: TaskPolicy, request_: SessionRequest
 ) -> None:
-    assert compose(OFF, OPEN, task=task, request=request_).refusal is None
+    assert compose(ScopeInputs(OFF, task=task, request=request_)).refusal is None
 
 
 @pytest.mark.requirement("000-42")
 def test_a_server_that_is_not_listed_yet_is_enough_for_a_task_that_requires_one() -> None:
     platform = snapshot(offer("fs", state="pending"))
 
-    assert compose(platform, OPEN, task=NEEDY, request=ASK).refusal is None
+    assert compose(ScopeInputs(platform, task=NEEDY, request=ASK)).refusal is None
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_server_that_the_key_hides_is_refused_with_the_words_of_one_that_does_
     task = replace(NEEDY, default=("git",))
 
     def refusal(platform: Snapshot) -> Refusal | None:
-        return compose(platform, ceiling, task=task, request=ASK, integrations=integrations).refusal
+        return compose(ScopeInputs(platform, ceiling, task, ASK, integrations=integrations)).refusal
 
     hidden, absent = refusal(OFF), refusal(snapshot())
 

@@ -11,15 +11,12 @@ from hypothesis import strategies as st
 
 from tests.policy.worlds import SERVERS, Maker, World, offer, snapshot
 from tests.scenarios.soak import rounds
-from toolgate.model.effects import read_effects
 from toolgate.model.names import kind_of
 from toolgate.model.principals import Ceiling, IntegrationChoice, IntegrationState, Principal, make_choice_id
-from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import ServerTools
-from toolgate.policy.compose import compose, decide_one
-from toolgate.policy.explain import explain
-from toolgate.policy.layers import SessionRequest, TaskPolicy
-from toolgate.policy.resolve import ALL_ON, Integrations, read_integrations
+from toolgate.model.tools import ServerTools, Snapshot, read_effects
+from toolgate.policy.compose import compose, decide_one, explain
+from toolgate.policy.layers import TaskPolicy
+from toolgate.policy.resolve import ALL_ON, Integrations, ScopeInputs, read_integrations
 from toolgate.policy.scope import NO_LIMITS, Reason, Scope
 
 READ_ONLY = read_effects({"readOnlyHint": True})
@@ -45,13 +42,7 @@ def files(*names: str) -> ServerTools:
 
 
 def scope_of(platform: Snapshot, integrations: Integrations) -> Scope:
-    return compose(
-        platform,
-        Ceiling(),
-        task=None,
-        request=SessionRequest(),
-        integrations=integrations,
-    )
+    return compose(ScopeInputs(platform, integrations=integrations))
 
 
 def names(scope: Scope) -> list[str]:
@@ -59,7 +50,7 @@ def names(scope: Scope) -> list[str]:
 
 
 def reasons(platform: Snapshot, integrations: Integrations) -> dict[str, tuple[str, str, str]]:
-    found = explain(platform, Ceiling(), task=None, request=SessionRequest(), integrations=integrations)
+    found = explain(ScopeInputs(platform, integrations=integrations))
     return {
         f"{one.server_id}/{one.tool}": (one.layer, str(one.reason), one.rule)
         for one in found.tools
@@ -119,7 +110,7 @@ def test_platform_and_key_object_before_the_caller_and_the_task_after_it() -> No
     task = TaskPolicy(task_id="t", enabled=True, default=("files",), deny=("write",))
 
     def layer(name: str, ceiling: Ceiling) -> str:
-        found = explain(platform, ceiling, task=task, request=SessionRequest(), integrations=integrations)
+        found = explain(ScopeInputs(platform, ceiling, task, integrations=integrations))
         return next(one.layer for one in found.tools if one.tool == name)
 
     assert layer("bad", Ceiling()) == "platform"
@@ -131,12 +122,7 @@ def test_platform_and_key_object_before_the_caller_and_the_task_after_it() -> No
 def test_a_tool_that_no_list_has_is_not_taken_for_read_only() -> None:
     ref = next(iter(scope_of(snapshot(files()), ALL_ON).tools))
     decision = decide_one(
-        snapshot(files()),
-        Ceiling(),
-        task=None,
-        request=SessionRequest(),
-        ref=ref._replace(name="read_more"),
-        integrations=Integrations("read_only"),
+        ScopeInputs(snapshot(files()), integrations=Integrations("read_only")), ref._replace(name="read_more")
     )
 
     assert (decision.allowed, decision.reason) == (False, Reason.INTEGRATION_READ_ONLY)
@@ -194,12 +180,8 @@ def test_choices_only_take_away_and_exactly_what_they_say(seed: int) -> None:
 
 def composed(world: World, platform: Snapshot, integrations: Integrations) -> Scope:
     return compose(
-        platform,
-        world.ceiling,
-        task=world.task,
-        request=world.request,
+        ScopeInputs(platform, world.ceiling, world.task, world.request, integrations=integrations),
         limits=NO_LIMITS,
-        integrations=integrations,
     )
 
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from tests.policy.worlds import offer, refs, snapshot
 from tests.scenarios.soak import rounds
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Rollout, RolloutBy, Selection, Task
-from toolgate.policy.compose import compose
-from toolgate.policy.explain import explain
+from toolgate.model.tools import Snapshot
+from toolgate.policy.compose import compose, explain
 from toolgate.policy.layers import SessionRequest, parse_task_policy
 from toolgate.policy.learn import learn
 from toolgate.policy.lint import lint
 from toolgate.policy.plan import Planner, TaskChange, plan
-from toolgate.policy.reach import NO_CEILING, compute_task_reach
+from toolgate.policy.reach import compute_task_reach
+from toolgate.policy.resolve import NO_CEILING, ScopeInputs
 from toolgate.policy.rollouts import (
     BUCKETS,
     Cohort,
@@ -116,7 +116,7 @@ def scope_for(
 ) -> tuple[object, ...]:
     task = None if request.profile else parse_task_policy(REVIEW)
     drawn = draw_versions(platform(profile), principal_id, task=task, request=request)
-    scope = compose(drawn, NO_CEILING, task=task, request=request)
+    scope = compose(ScopeInputs(drawn, task=task, request=request))
     return scope.tools, scope.profiles
 
 
@@ -148,9 +148,9 @@ def test_explain_names_version_side_and_share() -> None:
     drawn = draw_versions(
         platform(rolled_out(100)), "key:a", task=parse_task_policy(REVIEW), request=ASKS_NOTHING
     )
-    found = explain(drawn, NO_CEILING, task=parse_task_policy(REVIEW), request=ASKS_NOTHING)
+    found = explain(ScopeInputs(drawn, task=parse_task_policy(REVIEW), request=ASKS_NOTHING))
     stable = explain(
-        platform(rolled_out(30, by="task")), NO_CEILING, task=parse_task_policy(REVIEW), request=ASKS_NOTHING
+        ScopeInputs(platform(rolled_out(30, by="task")), task=parse_task_policy(REVIEW), request=ASKS_NOTHING)
     )
 
     assert [str(one) for one in found.scope.profiles] == ["p@2"]
@@ -161,7 +161,7 @@ def test_explain_names_version_side_and_share() -> None:
 def test_a_task_that_is_not_enforced_has_no_part_in_a_rollout() -> None:
     lax = Task(task_id="review", config={**REVIEW.config, "mcp.enforce": "false"})
     scope = compose(
-        platform(rolled_out(50), lax), NO_CEILING, task=parse_task_policy(lax), request=ASKS_NOTHING
+        ScopeInputs(platform(rolled_out(50), lax), task=parse_task_policy(lax), request=ASKS_NOTHING)
     )
 
     assert scope.profiles == ()
@@ -278,7 +278,7 @@ def test_a_rollout_never_goes_past_the_task_and_the_key() -> None:
     drawn = draw_versions(platform(rolled_out(100)), "key:a", task=task, request=ASKS_NOTHING)
     ceiling = replace(NO_CEILING, servers=("fs",))
 
-    assert compose(drawn, NO_CEILING, task=task, request=ASKS_NOTHING).tools == refs("fs/read")
-    assert compose(drawn, ceiling, task=parse_task_policy(REVIEW), request=ASKS_NOTHING).tools == refs(
+    assert compose(ScopeInputs(drawn, task=task, request=ASKS_NOTHING)).tools == refs("fs/read")
+    assert compose(ScopeInputs(drawn, ceiling, parse_task_policy(REVIEW), ASKS_NOTHING)).tools == refs(
         "fs/read"
     )

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.worlds import offer, refs, snapshot
-from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
+from toolgate.model.tools import UNSTATED
 from toolgate.policy.patterns import Patterns
 from toolgate.policy.rules import find_matching, list_names
 
@@ -32,7 +32,7 @@ PLATFORM = snapshot(
 def test_all_that_is_registered_is_found_whatever_is_allowed_of_it(
     patterns: list[str], expected: list[str]
 ) -> None:
-    assert tuple(find_matching(PLATFORM, Patterns.of(patterns), is_deny=False)) == refs(*expected)
+    assert tuple(find_matching(PLATFORM, Patterns(patterns), is_deny=False)) == refs(*expected)
 
 
 words = st.text("git/*?prlo", min_size=1, max_size=8)
@@ -40,7 +40,7 @@ words = st.text("git/*?prlo", min_size=1, max_size=8)
 
 @given(st.lists(words, max_size=3))
 def test_exactly_what_rules_would_match_is_found(texts: list[str]) -> None:
-    patterns = Patterns.of(texts)
+    patterns = Patterns(texts)
     every = sorted(
         ToolRef(server_id, name) for server_id, one in PLATFORM.servers.items() for name in list_names(one)
     )

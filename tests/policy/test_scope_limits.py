@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.policy.worlds import TOKENS, offer, refs, snapshot
-from toolgate.model.principals import Ceiling
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import NO_LIMITS, Refusal, Scope, ScopeLimits
 
 PLATFORM = snapshot(offer("fs", "list", "read", "write"))
@@ -16,7 +16,7 @@ HINT = "narrow it with `?tools=`, `?servers=`, a task or a profile, or search it
 
 
 def scope_within(limits: ScopeLimits, request: SessionRequest | None = None) -> Scope:
-    return compose(PLATFORM, Ceiling(), task=None, request=request or SessionRequest(), limits=limits)
+    return compose(ScopeInputs(PLATFORM, request=request or SessionRequest()), limits=limits)
 
 
 def test_the_limits_unless_set_otherwise() -> None:
@@ -97,10 +97,7 @@ def test_a_narrower_request_brings_a_scope_under_its_limit() -> None:
 def test_a_request_the_task_refuses_is_refused_for_that_and_not_for_its_size() -> None:
     task = TaskPolicy(task_id="t", enabled=True, default=("fs",))
     scope = compose(
-        PLATFORM,
-        Ceiling(),
-        task=task,
-        request=SessionRequest(servers=("git",)),
+        ScopeInputs(PLATFORM, task=task, request=SessionRequest(servers=("git",))),
         limits=ScopeLimits(max_tools=0),
     )
 

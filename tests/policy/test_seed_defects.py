@@ -8,15 +8,13 @@ import pytest
 
 from tests.policy.worlds import offer, refs, snapshot
 from toolgate.errors import InvalidParams, InvalidRecord
-from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
-from toolgate.model.principals import Ceiling
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Task
-from toolgate.policy.compose import compose
-from toolgate.policy.explain import explain
+from toolgate.model.tools import UNSTATED, Snapshot
+from toolgate.policy.compose import compose, explain
 from toolgate.policy.layers import SessionRequest, parse_session_params, parse_task_policy
 from toolgate.policy.patterns import Patterns
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import Reason, Scope
 
 PLATFORM = snapshot(offer("fs", "read", "delete"), offer("other", "tool"))
@@ -25,7 +23,7 @@ PLATFORM = snapshot(offer("fs", "read", "delete"), offer("other", "tool"))
 def scope_of(config: dict[str, str], params: dict[str, object] | None = None) -> Scope:
     """The scope of a task with this config in a session with these parameters."""
     task = parse_task_policy(Task(task_id="t", config=config))
-    return compose(PLATFORM, Ceiling(), task=task, request=parse_session_params(params or {}))
+    return compose(ScopeInputs(PLATFORM, task=task, request=parse_session_params(params or {})))
 
 
 @pytest.mark.requirement("000-05")
@@ -96,7 +94,7 @@ def test_defect_2_the_tasks_allowlist_holds_when_its_default_is_empty_and_the_se
 def test_defect_9_why_a_tool_is_missing_can_be_seen(
     platform: Snapshot, request_: SessionRequest, expected: Reason
 ) -> None:
-    explanation = explain(platform, Ceiling(), task=None, request=request_)
+    explanation = explain(ScopeInputs(platform, request=request_))
 
     assert [(one.server_id, one.reason) for one in explanation.servers] == [("fs", expected)]
 
@@ -158,12 +156,12 @@ def test_a_star_in_a_tools_name_never_uses_up_the_patterns_star(
     pattern: str, name: str, expected: bool
 ) -> None:
     assert (
-        Patterns.of([pattern]).first_match(ToolRef("fs", name), effects=UNSTATED, is_deny=False) is not None
+        Patterns([pattern]).first_match(ToolRef("fs", name), effects=UNSTATED, is_deny=False) is not None
     ) is expected
 
 
 def test_a_question_mark_matches_one_character_of_any_alphabet() -> None:
-    assert Patterns.of(["caf?"]).first_match(ToolRef("fs", "café"), effects=UNSTATED, is_deny=False) == "caf?"
+    assert Patterns(["caf?"]).first_match(ToolRef("fs", "café"), effects=UNSTATED, is_deny=False) == "caf?"
 
 
 def test_a_pattern_can_name_the_server_too() -> None:

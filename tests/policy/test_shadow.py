@@ -16,6 +16,7 @@ from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.lint import lint
 from toolgate.policy.plan import plan
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import Decision, Scope, ScopeLimits
 
 PLATFORM = snapshot(
@@ -85,7 +86,7 @@ def test_alone_and_in_a_list_the_shadow_is_the_same(seed: int) -> None:
             asked = lax(world)
             for one in explanation_of(asked).tools:
                 alone = decide_one(
-                    asked.platform, asked.ceiling, task=asked.task, request=asked.request, ref=ref_of(one)
+                    ScopeInputs(asked.platform, asked.ceiling, asked.task, asked.request), ref_of(one)
                 )
 
                 assert alone == one
@@ -93,7 +94,7 @@ def test_alone_and_in_a_list_the_shadow_is_the_same(seed: int) -> None:
 
 def shadows(*servers: str) -> dict[str, str]:
     request = SessionRequest(servers=servers or None)
-    scope = compose(PLATFORM, Ceiling(), task=TASK, request=request)
+    scope = compose(ScopeInputs(PLATFORM, task=TASK, request=request))
     return {str(ref): f"{one.layer}: {one.rule}" for ref, one in scope.shadowed.items()}
 
 
@@ -106,34 +107,28 @@ def test_each_shadow_names_the_layer_and_rule() -> None:
 
 
 def test_a_request_that_the_task_would_refuse_whole_goes_through() -> None:
-    scope = compose(PLATFORM, Ceiling(), task=TASK, request=SessionRequest(servers=("mail",)))
+    scope = compose(ScopeInputs(PLATFORM, task=TASK, request=SessionRequest(servers=("mail",))))
 
     assert (scope.tools, scope.refusal) == (refs("mail/send"), None)
     assert shadows("mail") == {"mail/send": "task: mcp.default_server_ids"}
 
 
 def test_a_disabled_task_stays_disabled() -> None:
-    scope = compose(PLATFORM, Ceiling(), task=replace(TASK, enabled=False), request=SessionRequest())
+    scope = compose(ScopeInputs(PLATFORM, task=replace(TASK, enabled=False)))
 
     assert (scope.refs, scope.shadowed) == ((), {})
 
 
 def test_a_key_narrows_whether_or_not_the_task_is_enforced() -> None:
-    bound = compose(PLATFORM, Ceiling(servers=("mail",)), task=TASK, request=SessionRequest())
-    elsewhere = compose(PLATFORM, Ceiling(tasks=("u",)), task=TASK, request=SessionRequest())
+    bound = compose(ScopeInputs(PLATFORM, Ceiling(servers=("mail",)), TASK))
+    elsewhere = compose(ScopeInputs(PLATFORM, Ceiling(tasks=("u",)), TASK))
 
     assert bound.tools == refs("mail/send")
     assert (elsewhere.refs, elsewhere.refusal and elsewhere.refusal.code) == ((), "not_found")
 
 
 def test_the_limits_of_a_scope_hold_in_any_case() -> None:
-    scope = compose(
-        PLATFORM,
-        Ceiling(),
-        task=TASK,
-        request=SessionRequest(),
-        limits=ScopeLimits(max_tools=2, on_too_many="refuse"),
-    )
+    scope = compose(ScopeInputs(PLATFORM, task=TASK), limits=ScopeLimits(max_tools=2, on_too_many="refuse"))
 
     assert scope.refusal is not None
     assert scope.refusal.code == "too_many_tools"
@@ -141,7 +136,7 @@ def test_the_limits_of_a_scope_hold_in_any_case() -> None:
 
 def test_a_profile_that_does_not_exist_is_no_concern_of_a_task_that_is_not_enforced() -> None:
     task = replace(TASK, profile="gone")
-    scope = compose(PLATFORM, Ceiling(), task=task, request=SessionRequest())
+    scope = compose(ScopeInputs(PLATFORM, task=task))
 
     assert scope.warnings == ()
 

@@ -6,13 +6,19 @@ from random import Random
 from types import MappingProxyType
 from typing import TypeVar
 
-from toolgate.model.effects import HINTS, read_effects
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling, Key
 from toolgate.model.servers import EMPTY, ServerRecord
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import ENVIRONMENTS, Environment, Profile, Selection, Task
-from toolgate.model.tools import Listing, ListState, ServerTools, ToolDefinition
+from toolgate.model.tools import (
+    HINTS,
+    Listing,
+    ListState,
+    ServerTools,
+    Snapshot,
+    ToolDefinition,
+    read_effects,
+)
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 
 T = TypeVar("T")

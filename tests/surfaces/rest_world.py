@@ -34,7 +34,7 @@ from toolgate.govern.control import Control
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.principals import Role
 from toolgate.model.revisions import Kind, RecordWrite
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.modules import ModuleStore
 from toolgate.packages.objects import open_object_store

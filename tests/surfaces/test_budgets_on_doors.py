@@ -21,7 +21,7 @@ from tests.upstream.memory_link import MemoryNet
 from tests.upstream.responses_model import ResponsesScript, say
 from tests.upstream.scripted_model import calls, hang, scripted_model, text
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.model.quotas import Quotas
+from toolgate.model.principals import Quotas
 
 pytestmark = pytest.mark.anyio
 

@@ -135,7 +135,6 @@ def test_patterns_are_matched_in_these_places_and_effects_decided_in_one() -> No
         "first_match",
         "match_effect",
         "find_matching",
-        "find_matching_of_server",
         "can_match",
         "matches_any",
     )
@@ -151,10 +150,9 @@ def test_patterns_are_matched_in_these_places_and_effects_decided_in_one() -> No
         "policy/compose.py matches_any",  # a key's denial of a whole server, by names alone
         "policy/learn.py first_match",
         "policy/lint.py can_match",
-        "policy/lint.py find_matching_of_server",
+        "policy/lint.py find_matching",
         "policy/patterns.py match_effect",
         "policy/reach.py first_match",
-        "policy/rules.py find_matching_of_server",
         "policy/rules.py first_match",
         "policy/rules.py match_effect",
         "policy/rules.py matches_any",

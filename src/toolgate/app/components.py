@@ -24,7 +24,7 @@ from toolgate.gateway.search.index import open_semantic_search
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.revisions import RecordWrite
 from toolgate.model.servers import RedactionRules
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.replication.state import SESSION_SECRET_ID
 from toolgate.settings import Settings

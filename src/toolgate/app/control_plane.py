@@ -40,7 +40,7 @@ from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control
 from toolgate.govern.operator_policy import OperatorPolicy
 from toolgate.govern.pins import follow_pins
-from toolgate.model.packages import PackageRef
+from toolgate.model.servers import PackageRef
 from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.modules import ModuleStore
 from toolgate.packages.objects import open_object_store

@@ -26,7 +26,7 @@ from toolgate.gateway.gateway import Gateway, GatewayServices
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.invocations import InvocationResult
 from toolgate.model.servers import ServerRecord, Transport
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.packages.connector import (
     FetchArchive,
     ManifestTools,

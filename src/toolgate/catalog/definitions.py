@@ -1,15 +1,19 @@
-"""Checks each tool definition that a server lists, alone, so that one bad tool never costs the list.
+"""Checks each tool definition that a server lists, alone: one bad tool never costs the list. Compares them.
 
 What a call depends on (name, description, schemas) must be right, or the tool is quarantined with the reason.
 What only adorns it (title, icons, hints) is dropped if it has the wrong type: strict clients would reject the
 whole list for it, and the default of every hint is the cautious one. Everything else passes unchanged. No
 definition is ever judged by what its text says.
+
+A diff is for people who approve a new definition. It compares what a digest covers, leaves nothing out
+without saying so, and escapes invisible characters.
 """
 
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from difflib import unified_diff
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -41,10 +45,9 @@ from toolgate.catalog.naming import (
     is_disguised,
     make_alias,
 )
-from toolgate.model.effects import read_effects
-from toolgate.model.json_text import decode_members
+from toolgate.model.json_text import decode_members, encode_json
 from toolgate.model.names import ToolRef, is_tool_name
-from toolgate.model.tools import ToolDefinition
+from toolgate.model.tools import ToolDefinition, read_effects
 
 # Each match is one piece: up to six letters (short words are one token, long identifiers several), up to
 # three digits, up to four signs (tokenizers join `":{"`), or one character outside ASCII, counted by its
@@ -239,3 +242,105 @@ def _check_bounds(members: Members, raws: Mapping[str, msgspec.Raw]) -> None:
         if key in raws and len(bytes(raws[key])) > MAX_SCHEMA_BYTES:
             raise InvalidDefinition(f"its `{key}` is larger than {MAX_SCHEMA_BYTES} bytes")
     check_depth({key: value for key, value in members.items() if key not in _SCHEMAS})
+
+
+MAX_DIFF_LINES: Final = 1_000
+"""Of one tool. Further lines are counted."""
+MAX_SHOWN_LINES: Final = 5_000
+"""Of all tools together. Later tools are named as changed, without their diff."""
+NOT_SHOWN: Final = ("… more changes than can be shown at once",)
+
+_WIDTH: Final = 120
+# `difflib` takes the product of both lengths at worst. Past this, all old lines precede all new ones.
+_MAX_COMPARED: Final = 4_000_000
+# A line break inside a JSON string: a good place to break a long text.
+_ESCAPED_BREAK: Final = re.compile(r"((?<!\\)(?:\\\\)*\\n)(?=.)")
+_FOLDABLE: Final = re.compile(rf"(.{{{_WIDTH // 2},{_WIDTH}}} |.{{{_WIDTH}}})(?=.)")
+
+Definitions = Mapping[str, bytes]
+"""Tool name → its definition, as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolChanges:
+    """The differences of two sets of tools. A tool is in at most one of the four."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    """(old name, new name) of tools that are otherwise equal."""
+    changed: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Tool name → the lines of a unified diff."""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.renamed or self.changed)
+
+
+def diff_definitions(old: Definitions, new: Definitions) -> ToolChanges:
+    """The changes from `old` to `new`. Raises InvalidDefinition for what is not a JSON object."""
+    before = {name: _parse_digested(raw) for name, raw in old.items()}
+    after = {name: _parse_digested(raw) for name, raw in new.items()}
+    removed = sorted(before.keys() - after.keys())
+    added = sorted(after.keys() - before.keys())
+    renamed = tuple(
+        _find_renames({name: before[name] for name in removed}, {name: after[name] for name in added})
+    )
+    gone, come = {name for name, _ in renamed}, {name for _, name in renamed}
+    return ToolChanges(
+        added=tuple(name for name in added if name not in come),
+        removed=tuple(name for name in removed if name not in gone),
+        renamed=renamed,
+        changed=MappingProxyType(_diff_changed(before, after)),
+    )
+
+
+def diff_lines(old: object, new: object) -> tuple[str, ...]:
+    """A bounded unified diff of two JSON values, without invisible characters."""
+    before, after = _split_lines(old), _split_lines(new)
+    if len(before) * len(after) > _MAX_COMPARED:
+        lines = [*(f"-{line}" for line in before), *(f"+{line}" for line in after)]
+    else:
+        # The first two lines name files: drop them.
+        lines = list(unified_diff(before, after, lineterm=""))[2:]
+    if len(lines) > MAX_DIFF_LINES:
+        lines[MAX_DIFF_LINES:] = [f"… and {len(lines) - MAX_DIFF_LINES} more lines"]
+    return tuple(lines)
+
+
+def _diff_changed(
+    before: Mapping[str, dict[str, Any]], after: Mapping[str, dict[str, Any]]
+) -> dict[str, tuple[str, ...]]:
+    changed: dict[str, tuple[str, ...]] = {}
+    left = MAX_SHOWN_LINES
+    for name in sorted(before.keys() & after.keys()):
+        if encode_canonical(before[name]) != encode_canonical(after[name]):
+            changed[name] = diff_lines(before[name], after[name]) if left > 0 else NOT_SHOWN
+            left -= len(changed[name])
+    return changed
+
+
+def _parse_digested(raw: bytes) -> dict[str, Any]:
+    return pick_digested(parse_members(raw))
+
+
+def _find_renames(
+    removed: Mapping[str, dict[str, Any]], added: Mapping[str, dict[str, Any]]
+) -> Iterator[tuple[str, str]]:
+    """Pairs that differ in their name alone, if that is unambiguous."""
+    came = _group_by_content(added)
+    for content, names in _group_by_content(removed).items():
+        if len(names) == 1 and len(came.get(content, ())) == 1:
+            yield names[0], came[content][0]
+
+
+def _group_by_content(tools: Mapping[str, dict[str, Any]]) -> dict[bytes, list[str]]:
+    found: dict[bytes, list[str]] = {}
+    for name, members in tools.items():
+        content = encode_canonical({key: value for key, value in members.items() if key != "name"})
+        found.setdefault(content, []).append(name)
+    return found
+
+
+def _split_lines(value: object) -> Sequence[str]:
+    text = _ESCAPED_BREAK.sub(r"\1\n", encode_json(value, indent=2, sort_keys=True))
+    return [piece for line in text.split("\n") for piece in _FOLDABLE.sub(r"\1\n", line).split("\n")]

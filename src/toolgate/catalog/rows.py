@@ -13,10 +13,9 @@ from typing import Final
 
 import msgspec
 
-from toolgate.model.effects import read_effects
 from toolgate.model.packages import ALL_TOOLS, CatalogRow, Package, Source
 from toolgate.model.servers import ServerRecord
-from toolgate.model.tools import ServerTools, ToolDefinition
+from toolgate.model.tools import ServerTools, ToolDefinition, read_effects
 
 MAX_ANNOTATIONS_BYTES: Final = 16 * 1024
 """Larger ones are dropped. Schemas are bounded by the checks of definitions, 256 KiB each."""

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from toolgate.catalog.naming import join_tool_name
 from toolgate.errors import InvalidRecord
-from toolgate.model.effects import HINTS
 from toolgate.model.names import ToolRef, parse_server_id, parse_task_id
+from toolgate.model.tools import HINTS
 
 MAX_SKILL_TOOLS: Final = 1_000
 MAX_TITLE: Final = 200

@@ -5,13 +5,12 @@ takes what happened and returns `AskModel`, `RunTools` or `Finish`. A transcript
 it came as and builds the next request to the model. `hidden_turns.py` packs what the client does not see of a
 turn into the id of a call, since no node keeps anything between two requests.
 
-- `requests.py`, `messages.py`, `client_tools.py`, `parsing.py`, `config.py`  what clients and tasks send
-- `injection.py`                                             MCP tools as functions
-- `tool_loop.py`, `tool_calls.py`                            the loop, and what models call and read
-- `replies.py`, `streamed_replies.py`                        what models answer, repaired where servers are
-  sloppy
-- `completions.py`, `hidden_turns.py`                        the history, and the completion for the client
-- `call_filter.py`                                           passthrough without undeclared calls
+- `requests.py`, `client_tools.py`, `parsing.py`, `config.py`  what clients and tasks send
+- `injection.py`                        MCP tools as functions
+- `tool_loop.py`, `tool_calls.py`       the loop, and what models call and read
+- `replies.py`, `streamed_replies.py`   what models answer, repaired where servers are sloppy
+- `completions.py`, `hidden_turns.py`   the history, and the completion for the client
+- `call_filter.py`                      passthrough without undeclared calls
 
 `gateway.chat` drives it; the endpoints parse and encode with it. Never awaits, logs, or reads a clock. Never
 decides what a caller may do: that is policy.

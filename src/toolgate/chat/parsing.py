@@ -1,5 +1,10 @@
-"""Parses parts of a chat request. Errors have the wording of the OpenAI API, which clients look for."""
+"""Parses and checks parts of a chat request. Errors have the wording of the OpenAI API: clients look for it.
 
+The structure of a conversation is strict: some models answer a faulty one with nonsense, others with a 500.
+Unknown members and kinds of content parts pass: they are the model's business.
+"""
+
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
@@ -89,3 +94,146 @@ def _parse(raw: msgspec.Raw, param: str, *, expected: str, kind: type[_Part]) ->
         return msgspec.json.decode(raw, type=kind)
     except UNREADABLE as exc:
         raise wrong_type(param, expected, raw) from exc
+
+
+MAX_MESSAGES: Final = 10_000
+"""Far more than any model's context holds; each costs the checks here."""
+_MAX_NAMED: Final = 20
+_ROLES: Final = ("system", "assistant", "user", "function", "tool", "developer")
+_OTHER_CONTENT: Final = ("tool_calls", "function_call", "refusal", "audio")
+"""Members that replace the content of an assistant's message."""
+
+
+def parse_messages(raw: msgspec.Raw | None) -> tuple[msgspec.Raw, ...]:
+    """The messages of a request, each as it came. Raises InvalidChat."""
+    if raw is None or raw == NULL:
+        raise missing_param("messages")
+    messages = parse_array(raw, "messages")
+    if not messages:
+        raise InvalidChat(
+            "Invalid 'messages': empty array. Expected an array with minimum length 1, "
+            "but got an empty array instead.",
+            param="messages",
+        )
+    if len(messages) > MAX_MESSAGES:
+        raise InvalidChat(
+            f"Invalid 'messages': array too long. Expected an array with maximum length {MAX_MESSAGES}, "
+            f"but got an array with length {len(messages)} instead.",
+            param="messages",
+        )
+    return tuple(messages)
+
+
+def check_messages(messages: Sequence[msgspec.Raw]) -> None:
+    """Raises InvalidChat for an invalid message, and for calls and results that do not match."""
+    turn = _ToolTurn()
+    for place, raw in enumerate(messages):
+        where = f"messages[{place}]"
+        members = parse_members(raw, where)
+        role = require_text(members, "role", where)
+        if role not in _ROLES:
+            raise unsupported_value(f"{where}.role", role, _ROLES)
+        if role == "tool":
+            turn.add_result(members, place)
+            continue
+        turn.check_answered()
+        _check_content(members, role, where)
+        if role == "function":
+            require_text(members, "name", where)
+        turn = _ToolTurn(place, _parse_call_ids(members, where) if role == "assistant" else ())
+    turn.check_answered()
+
+
+class _ToolTurn:
+    """One message that is not a result, and which of its calls have no result yet."""
+
+    def __init__(self, place: int = 0, call_ids: Sequence[str] = ()) -> None:
+        self._place = place
+        self._call_ids = frozenset(call_ids)
+        self._open = Counter(call_ids)
+        self._answered: dict[str, int] = {}
+        """The place of the newest result of each call."""
+
+    def add_result(self, members: Members, place: int) -> None:
+        where = f"messages[{place}]"
+        if not self._call_ids:
+            raise InvalidChat(
+                "Invalid parameter: messages with role 'tool' must be a response to a preceeding message "
+                "with 'tool_calls'.",
+                param=f"messages.[{place}].role",
+            )
+        call_id = require_text(members, "tool_call_id", where)
+        _check_result_content(members, where)
+        fault = ""
+        if call_id not in self._call_ids:
+            fault = f"'tool_call_id' of '{quote(call_id)}' not found in 'tool_calls' of previous message"
+        elif not self._open[call_id]:
+            places = f"in messages[{self._answered[call_id]}] and messages[{place}]"
+            fault = f"Duplicate value for 'tool_call_id' of '{quote(call_id)}', {places}"
+        if fault:
+            raise InvalidChat(f"Invalid parameter: {fault}.", param=f"messages.[{place}].tool_call_id")
+        self._open[call_id] -= 1
+        self._answered[call_id] = place
+
+    def check_answered(self) -> None:
+        still_open = list(self._open.elements())
+        if not still_open:
+            return
+        named = ", ".join(quote(call_id) for call_id in still_open[:_MAX_NAMED])
+        raise InvalidChat(
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+            f"'tool_call_id'. The following tool_call_ids did not have response messages: {named}",
+            param=f"messages.[{self._place}].role",
+        )
+
+
+def _check_content(members: Members, role: str, where: str) -> None:
+    raw = get_member(members, "content")
+    if raw is not None:
+        for part, at in _parse_parts(raw, f"{where}.content"):
+            require_text(part, "type", at)
+        return
+    has_other = any(get_member(members, name) is not None for name in _OTHER_CONTENT)
+    if role == "function" or (role == "assistant" and has_other):
+        return
+    if "content" not in members:
+        raise missing_param(f"{where}.content")
+    raise InvalidChat("Invalid value for 'content': expected a string, got null.", param=f"{where}.content")
+
+
+def _check_result_content(members: Members, where: str) -> None:
+    """Results are text: they take no image and no file."""
+    raw = members.get("content")
+    if raw is None:
+        raise missing_param(f"{where}.content")
+    for part, at in _parse_parts(raw, f"{where}.content"):
+        kind = require_text(part, "type", at)
+        if kind != "text":
+            raise unsupported_value(f"{at}.type", kind, ("text",))
+        require_text(part, "text", at)
+
+
+def _parse_parts(raw: msgspec.Raw, param: str) -> list[tuple[Members, str]]:
+    """The parts of a content and their places; empty if the content is text."""
+    start = bytes(raw)[:1]
+    if start == b'"':
+        parse_text(raw, param)
+        return []
+    if start != b"[":
+        raise wrong_type(param, "one of a string or array of objects", raw)
+    parts = parse_array(raw, param)
+    return [(parse_members(part, f"{param}[{at}]"), f"{param}[{at}]") for at, part in enumerate(parts)]
+
+
+def _parse_call_ids(members: Members, where: str) -> list[str]:
+    raw = get_member(members, "tool_calls")
+    ids = []
+    for at, one in enumerate([] if raw is None else parse_array(raw, f"{where}.tool_calls")):
+        place = f"{where}.tool_calls[{at}]"
+        call = parse_members(one, place)
+        ids.append(require_text(call, "id", place))
+        if "type" not in call or parse_text(call["type"], f"{place}.type") == "function":
+            function = require_members(call, "function", place)
+            require_text(function, "name", f"{place}.function")
+            require_text(function, "arguments", f"{place}.function")
+    return ids

@@ -16,11 +16,12 @@ import msgspec
 from toolgate.chat.client_tools import ClientTools, ToolChoice, parse_choice, parse_tools
 from toolgate.chat.config import parse_budgets
 from toolgate.chat.hidden_turns import ID_PREFIX
-from toolgate.chat.messages import check_messages, parse_messages
 from toolgate.chat.parsing import (
+    check_messages,
     get_member,
     parse_array,
     parse_members,
+    parse_messages,
     parse_optional_flag,
     parse_text,
     quote,

@@ -94,6 +94,9 @@ class ToolgateError(Exception):
     default_hint: ClassVar[str] = "this is a bug in Toolgate: report it with the request id"
     retryable: ClassVar[bool] = False
 
+    def __init_subclass__(cls, *, code: str, retryable: bool = False) -> None:
+        cls.code, cls.retryable = code, retryable
+
     def __init__(
         self, message: str, *, hint: str | None = None, data: Mapping[str, Any] | None = None
     ) -> None:

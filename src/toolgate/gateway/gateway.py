@@ -17,12 +17,7 @@ import msgspec
 
 from toolgate.audit.events import DefinitionChanged
 from toolgate.audit.log.writer import AuditLog
-from toolgate.catalog.search.find_tools import (
-    DESCRIBE_TOOL,
-    SEARCH_TOOLS,
-    parse_search_arguments,
-    parse_target,
-)
+from toolgate.catalog.find_tools import DESCRIBE_TOOL, SEARCH_TOOLS, parse_search_arguments, parse_target
 from toolgate.errors import InvalidArguments, ServerUnavailable, ToolgateError, TooManyTools, UnknownTool
 from toolgate.gateway.auth.identity import principal_of, reaches
 from toolgate.gateway.call.approval import ApprovalStage
@@ -64,10 +59,9 @@ from toolgate.gateway.subscriptions.listeners import MAX_OPEN, Subscriptions
 from toolgate.gateway.subscriptions.resources import ResourceSubscriptions
 from toolgate.model.json_text import Members
 from toolgate.model.names import ToolRef
-from toolgate.model.principals import Principal
-from toolgate.model.quotas import HolderQuotas
+from toolgate.model.principals import HolderQuotas, Principal
 from toolgate.model.servers import RedactionRules
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.policy.admission import collect_quotas
 from toolgate.policy.layers import TaskPolicy
 from toolgate.policy.rules import RegistryTotals, count_registered

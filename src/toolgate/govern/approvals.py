@@ -29,7 +29,7 @@ from toolgate.govern.control import Control
 from toolgate.model.approvals import MAX_REASON, ApprovalState, CallApproval
 from toolgate.model.json_text import UNREADABLE
 from toolgate.model.principals import Principal
-from toolgate.policy.reach import NO_CEILING
+from toolgate.policy.resolve import NO_CEILING
 from toolgate.registry.approvals.contract import approval_not_found
 from toolgate.registry.approvals.sql import Approvals
 from toolgate.registry.records.body import StrictBody

@@ -17,9 +17,9 @@ from toolgate.errors import NotFound
 from toolgate.gateway.scope.resources import normalize_uri
 from toolgate.govern.control import Control
 from toolgate.model.names import MAX_AUDITED_NAME, RESOURCE, ToolRef, kind_of
-from toolgate.model.quotas import HolderQuotas, QuotaHolder, QuotaName
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.principals import HolderQuotas, QuotaHolder, QuotaName
 from toolgate.model.tasks import Profile
+from toolgate.model.tools import Snapshot
 from toolgate.policy.admission import list_limits, window_at
 from toolgate.policy.layers import parse_task_policy
 

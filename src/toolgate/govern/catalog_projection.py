@@ -17,7 +17,7 @@ from types import MappingProxyType, TracebackType
 from typing import Final, NamedTuple, Self
 
 from toolgate.catalog.rows import CatalogQuality, DeclaredTool, make_rows
-from toolgate.catalog.search.index import make_entry
+from toolgate.catalog.word_search import make_entry
 from toolgate.errors import InvalidRecord, NotFound, ToolgateError
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.search.index import HybridIndex

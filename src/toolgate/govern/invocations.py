@@ -17,7 +17,7 @@ from toolgate.govern.changes.permissions import find_record_within
 from toolgate.govern.control import Control
 from toolgate.model.invocations import ENDED, Invocation
 from toolgate.model.principals import Principal
-from toolgate.policy.reach import NO_CEILING
+from toolgate.policy.resolve import NO_CEILING
 from toolgate.registry.invocations.contract import InvocationCreation
 
 

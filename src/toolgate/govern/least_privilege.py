@@ -26,10 +26,9 @@ from toolgate.govern.changes.impact import ChangePlan
 from toolgate.govern.changes.records import PendingChange, fill_defaults, find_record, show_body
 from toolgate.govern.control import Control
 from toolgate.model.names import ToolRef
-from toolgate.model.principals import Principal
-from toolgate.model.quotas import QuotaHolder
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.principals import Principal, QuotaHolder
 from toolgate.model.tasks import Task
+from toolgate.model.tools import Snapshot
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.learn import GrantUse, Lesson, encode_lesson, learn, weigh_grant
 from toolgate.policy.plan import TaskChange

@@ -8,15 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolgate.catalog.definitions import check_tools
-from toolgate.catalog.diff import ToolChanges, diff_definitions
+from toolgate.catalog.definitions import ToolChanges, check_tools, diff_definitions
 from toolgate.errors import Conflict, InvalidRequest
 from toolgate.govern.changes.records import PendingChange
-from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
-from toolgate.model.packages import Package, PackageRef
+from toolgate.model.packages import Package
 from toolgate.model.revisions import Body, Kind, StoredRecord
-from toolgate.model.tools import ToolDefinition
+from toolgate.model.servers import PackageRef
+from toolgate.model.tools import UNSTATED, ToolDefinition
 from toolgate.packages.manifest import Manifest, build_server_body, parse_manifest
 from toolgate.policy.patterns import Patterns
 from toolgate.registry.records.codec import BODIES, encode_record, parse_record
@@ -168,7 +167,7 @@ def parse_installed(stored: StoredRecord | None) -> Package | None:
 
 def _list_visible(package: Package, change: PendingChange, stored: StoredRecord | None) -> tuple[str, ...]:
     kept = [] if stored is None else stored.body.get("allowed_tools", [])
-    allowed, tools = Patterns.of((change.sent or {}).get("allowed_tools", kept)), change.tools or {}
+    allowed, tools = Patterns((change.sent or {}).get("allowed_tools", kept)), change.tools or {}
 
     def is_allowed(name: str) -> bool:
         effects = tools[name].effects if name in tools else UNSTATED

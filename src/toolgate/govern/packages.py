@@ -34,8 +34,9 @@ from toolgate.govern.package_install import (
     prepare_installation,
     read_package,
 )
-from toolgate.model.packages import Package, PackageRef
+from toolgate.model.packages import Package
 from toolgate.model.principals import Principal
+from toolgate.model.servers import PackageRef
 from toolgate.packages.archive import normalize_archive
 from toolgate.packages.manifest import Manifest, build_server_body, encode_manifest, parse_manifest
 from toolgate.packages.modules import StoredModule, check_module_size

@@ -11,15 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from toolgate.catalog.diff import diff_definitions
+from toolgate.catalog.definitions import diff_definitions
 from toolgate.errors import Conflict, InvalidRecord, ToolgateError
 from toolgate.gateway.cluster.drift import DriftedTool
 from toolgate.gateway.gateway import Gateway
 from toolgate.govern.changes.records import find_record, read_mapping
 from toolgate.govern.control import Control
 from toolgate.model.revisions import RecordWrite, StoredRecord
-from toolgate.model.snapshot import Pin, Snapshot
-from toolgate.model.tools import ServerTools, ToolDefinition
+from toolgate.model.tools import Pin, ServerTools, Snapshot, ToolDefinition
 from toolgate.policy.rules import is_unlisted
 from toolgate.registry.records.codec import parse_record
 from toolgate.registry.store.sql_store import Store

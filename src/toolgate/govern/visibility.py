@@ -13,15 +13,13 @@ from typing import Final, NamedTuple
 
 from toolgate.gateway.gateway import Gateway
 from toolgate.govern.catalog_projection import CatalogProjection
-from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
 from toolgate.model.principals import Ceiling, Principal
-from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import ServerTools, ToolDefinition
+from toolgate.model.tools import UNSTATED, ServerTools, Snapshot, ToolDefinition
 from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
-from toolgate.policy.resolve import bind_task
+from toolgate.policy.resolve import ScopeInputs, bind_task
 from toolgate.policy.rollouts import draw_versions, find_candidates
 from toolgate.policy.rules import can_match, compile_stored, is_unlisted
 from toolgate.policy.scope import Reason, Scope, ScopeLimits
@@ -194,13 +192,8 @@ def _compose_scope(
     servers: tuple[str, ...] | None,
 ) -> Scope:
     """The scope, whatever its size."""
-    return compose(
-        platform,
-        ceiling,
-        task=task,
-        request=SessionRequest(servers=servers),
-        limits=replace(limits, on_too_many="find"),
-    )
+    inputs = ScopeInputs(platform, ceiling, task, SessionRequest(servers=servers))
+    return compose(inputs, limits=replace(limits, on_too_many="find"))
 
 
 def _is_shown(row: CatalogRow, admitted: AbstractSet[ToolRef], unknown: AbstractSet[str]) -> bool:
@@ -219,7 +212,7 @@ def _may_hold_some(platform: Snapshot, ceiling: Ceiling, task: TaskPolicy | None
     ):
         return False
     request = SessionRequest(servers=(server_id,))
-    decision = decide_one(platform, ceiling, task=task, request=request, ref=everything)
+    decision = decide_one(ScopeInputs(platform, ceiling, task, request), everything)
     return decision.reason is not Reason.DENIED_BY_TASK
 
 

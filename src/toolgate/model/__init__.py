@@ -2,8 +2,8 @@
 
 - records: `servers`, `tasks`, `principals`, `packages`, `chat`, and how the registry stores them
   (`revisions`)
-- what servers offer: `tools`, `effects`, and the `snapshot` a node serves from
-- what happens: `invocations`, `approvals`, `quotas`, `reports`
+- what servers offer: `tools`, with the snapshot a node serves from
+- what happens: `invocations`, `approvals`, `reports`
 - text at the edges: `names`, `json_text`, `http`, and what MCP fixes (`protocol`)
 
 Field names of records are part of the wire and of stored data: they never change.

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from toolgate.model.effects import UNSTATED, Effects, read_effects
+from toolgate.model.tools import UNSTATED, Effects, read_effects
 
 Source = Literal["manifest", "summary", "legacy", "discovered"]
 """The source of a row: a full definition in a manifest, a summary there, the list of the running server, or
@@ -19,15 +19,6 @@ ALL_TOOLS = "*"
 """The tool name of a placeholder row."""
 MAX_PART_BYTES: Final = 4 * 1024 * 1024
 """Of an uploaded archive: the largest body of a request."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageRef:
-    """The package a server runs from."""
-
-    version: str
-    sha256: str
-    """Of its archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal
 
-from toolgate.model.packages import PackageRef
-
 Transport = Literal["stdio", "streamable_http", "http_sse_legacy"]
 Sharing = Literal["shared", "per_session"]
 Protocol = Literal["auto", "stateless", "session"]
@@ -90,6 +88,15 @@ class RedactionRules:
     """Names that only look secret."""
     arguments: AuditedArguments = "redacted"
     """`none`: the audit has no arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageRef:
+    """The package a server runs from."""
+
+    version: str
+    sha256: str
+    """Of its archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,88 @@
-"""What a server offers: the definitions of tools as the bytes they came in, listings, and their state."""
+"""What servers offer: tools with their effects, listings, pins, and the snapshot that a node serves.
+
+MCP lets a server annotate a tool with four hints. Each is true, false or absent, and two of them may
+contradict each other. An allow pattern (`@read_only`) matches only stated effects; a deny pattern matches all
+that are not ruled out. So an absent or contradicted hint always gives a caller less. Hints are the server's
+own words: only a pin ensures that they stay as approved.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
-from toolgate.model.effects import UNSTATED, Effects
+from toolgate.model.chat import ChatUpstream
 from toolgate.model.names import ToolRef
-from toolgate.model.servers import ServerRecord
+from toolgate.model.principals import IntegrationChoice, Key
+from toolgate.model.servers import EMPTY, RedactionRules, ServerRecord
+from toolgate.model.tasks import Environment, Profile, Task
+
+HINTS: Final[Mapping[str, str]] = {
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+    "open_world": "openWorldHint",
+    "read_only": "readOnlyHint",
+}
+"""The effects of patterns, and the annotation of each."""
+
+
+class Effects(NamedTuple):
+    """The effects of a tool by its definition. Equal annotations share one object."""
+
+    stated: frozenset[str]
+    """The effects that the tool has."""
+    ruled_out: frozenset[str]
+    """The effects that it does not have. An effect in neither set is unknown."""
+    hints: tuple[tuple[str, bool], ...]
+    """The annotations, for people."""
+
+    def counts_as(self, effect: str, *, is_deny: bool) -> bool:
+        """Whether a pattern for `effect` matches the tool. Only this method decides it."""
+        return effect not in self.ruled_out if is_deny else effect in self.stated
+
+    def describe(self, effect: str) -> str:
+        """The statement of the definition about `effect`, for people."""
+        hint = HINTS[effect]
+        hints = dict(self.hints)
+        if effect in _OPPOSITES and hints.get("readOnlyHint") and hints.get("destructiveHint"):
+            return "the definition contradicts itself: `readOnlyHint: true`, `destructiveHint: true`"
+        if hint in hints:
+            return f"the definition says `{hint}: {str(hints[hint]).lower()}`"
+        if effect in self.ruled_out:
+            return "the definition says `readOnlyHint: true`"
+        return f"the definition does not state `{hint}`"
+
+
+_OPPOSITES: Final = frozenset({"destructive", "read_only"})
+
+
+def read_effects(annotations: Mapping[str, Any]) -> Effects:
+    """The effects by the `annotations` of a definition. Only true and false are hints."""
+    values = map(annotations.get, HINTS.values())
+    return _derive_effects(tuple(value if isinstance(value, bool) else None for value in values))
+
+
+@lru_cache(maxsize=81)  # four hints, each true, false or absent
+def _derive_effects(values: tuple[bool | None, ...]) -> Effects:
+    hints = dict(zip(HINTS, values, strict=True))
+    stated = {effect for effect, value in hints.items() if value is True}
+    ruled_out = {effect for effect, value in hints.items() if value is False}
+    if stated >= _OPPOSITES:
+        stated -= _OPPOSITES
+    elif "read_only" in stated:
+        # By MCP, `destructiveHint` is meaningful only if a tool is not read-only.
+        ruled_out.add("destructive")
+    return Effects(
+        stated=frozenset(stated),
+        ruled_out=frozenset(ruled_out),
+        hints=tuple((HINTS[effect], value) for effect, value in hints.items() if value is not None),
+    )
+
+
+UNSTATED: Final = read_effects({})
+"""For a tool without annotations, or without a definition."""
+
 
 ListState = Literal["pending", "ready", "env_missing", "list_timeout", "list_failed"]
 Revision = Literal["legacy", "modern"]
@@ -78,3 +153,38 @@ class ServerTools:
     """Whether the newest attempt to list it failed. `detail` has the reason."""
     detail: str = ""
     """The reason of the state, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """The approved tools of a server: each is offered only with exactly this digest."""
+
+    server_id: str
+    tools: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    """Tool name → SHA-256 of its definition. Other tools are not offered."""
+    changed: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    """Tool name → SHA-256 of the definition that was found in place of the approved one. Such a tool is
+    quarantined until it is approved again, whatever its server lists then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The registry at one revision, with the last valid lists of every server."""
+
+    serial: int = 0
+    """Rises by one with every swap on this node; caches are keyed by it."""
+    revision: int = 0
+    """The registry revision."""
+    environment: Environment = "prod"
+    redaction: RedactionRules = field(default_factory=RedactionRules)
+    """The installation's rules, for the arguments of every server."""
+    servers: Mapping[str, ServerTools] = field(default_factory=lambda: MappingProxyType({}))
+    tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
+    profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))
+    candidates: frozenset[str] = frozenset()
+    """The profiles whose candidate the caller has, by `policy.rollouts`. Empty in a node's own snapshot."""
+    keys: Mapping[str, Key] = field(default_factory=lambda: MappingProxyType({}))
+    pins: Mapping[str, Pin] = field(default_factory=lambda: MappingProxyType({}))
+    chat_upstreams: Mapping[str, ChatUpstream] = field(default_factory=lambda: MappingProxyType({}))
+    choices: Mapping[str, IntegrationChoice] = field(default_factory=lambda: MappingProxyType({}))
+    """By `make_choice_id` their callers."""

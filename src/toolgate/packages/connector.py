@@ -24,8 +24,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from toolgate.errors import InvalidRecord, NotFound, ToolgateError
-from toolgate.model.packages import PackageRef
-from toolgate.model.servers import ServerRecord, StdioLaunch
+from toolgate.model.servers import PackageRef, ServerRecord, StdioLaunch
 from toolgate.model.tools import Revision
 from toolgate.packages.archive import unpack_archive
 from toolgate.packages.entries import MAX_ARCHIVE_BYTES

@@ -30,7 +30,8 @@ from toolgate.catalog.rows import DeclaredTool
 from toolgate.errors import BodyTooLarge, InvalidRecord
 from toolgate.model.json_text import Members, decode_members
 from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME, is_tool_name
-from toolgate.model.packages import PackageRef, SchemaVersion, Source
+from toolgate.model.packages import SchemaVersion, Source
+from toolgate.model.servers import PackageRef
 from toolgate.model.tools import ToolDefinition
 from toolgate.packages.foreign_manifests import upgrade_manifest
 from toolgate.registry.records.body import (

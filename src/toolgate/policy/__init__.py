@@ -7,7 +7,7 @@ and resources a caller sees, and every exclusion has exactly one reason.
 - `patterns`   which names and effects a rule matches
 - `rules`      layers as lists of rules, and what servers offer to them
 - `resolve`    a key, a caller, a task and a request against one snapshot
-- `compose`    the scope; `explain` spells it out
+- `compose`    the scope, and the scope spelled out
 - `admission`  approvals and quotas that come before a call
 - `rollouts`   which version of a profile a caller has
 - `plan`       the effect of a change on every task

@@ -18,20 +18,19 @@ from typing import Final, NamedTuple
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import ToolRef
-from toolgate.model.principals import Principal
-from toolgate.model.quotas import (
+from toolgate.model.principals import (
     HolderQuotas,
     LeaseGrant,
     LeaseRequest,
+    Principal,
     QuotaCount,
     QuotaHolder,
     QuotaName,
     Quotas,
 )
 from toolgate.model.servers import Approval, ApprovalPolicy
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Task
-from toolgate.model.tools import ServerTools, ToolDefinition
+from toolgate.model.tools import ServerTools, Snapshot, ToolDefinition
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.patterns import effect_of, has_wildcard
 from toolgate.policy.rules import compile_stored

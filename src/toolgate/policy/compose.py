@@ -2,43 +2,41 @@
 
 Each layer can only narrow what the one before it left. Servers are decided first, and only the names of those
 that remain are read, so the cost follows the request and not the registry. Tools, prompts and resources go
-through the same rules; only pins and limits are about tools alone.
+through the same rules; only pins and limits are about tools alone. `explain` spells a scope out: it repeats
+the decisions of `compose` and never makes one itself.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from toolgate.model.effects import UNSTATED
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
-from toolgate.model.principals import Ceiling
-from toolgate.model.snapshot import Pin, Snapshot
-from toolgate.model.tools import ListState, ServerTools, ToolDefinition
+from toolgate.model.tools import UNSTATED, ListState, ServerTools, Snapshot, ToolDefinition
 from toolgate.policy.admission import find_requirements
-from toolgate.policy.layers import SessionRequest, TaskPolicy
-from toolgate.policy.resolve import ALL_ON, Integrations, ResolvedRequest, decide_unknown_server, resolve
+from toolgate.policy.layers import TaskPolicy
+from toolgate.policy.resolve import ResolvedRequest, ScopeInputs, decide_unknown_server, resolve
 from toolgate.policy.rollouts import find_versions
 from toolgate.policy.rules import (
     ToolRule,
     can_match,
     compile_stored,
-    find_native_name,
     find_pin_violation,
     is_unlisted,
     list_names,
-    read_approved_effects,
+    read_approved,
 )
 from toolgate.policy.scope import (
     DEFAULT_LIMITS,
     Decision,
+    EffectiveFilter,
     Reason,
     Refusal,
     Scope,
     ScopeLimits,
     deny,
     refuse_oversize,
-    warn_searchable,
 )
 
 MAX_NAMED: Final = 10
@@ -50,16 +48,8 @@ _LIST_FAULTS: Final[dict[ListState, Reason]] = {
 }
 
 
-def compose(
-    platform: Snapshot,
-    ceiling: Ceiling,
-    *,
-    task: TaskPolicy | None,
-    request: SessionRequest,
-    limits: ScopeLimits = DEFAULT_LIMITS,
-    integrations: Integrations = ALL_ON,
-) -> Scope:
-    """The scope of a caller with `ceiling` and `integrations` who sends `request` under `task`.
+def compose(inputs: ScopeInputs, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Scope:
+    """The scope of the caller who sends this request under this task.
 
     - Without a task that layer does not restrict, and all servers are requested unless the request names
       some. A task that is named but not enabled has no tools.
@@ -70,19 +60,18 @@ def compose(
     - Enabled with nothing left: a warning, or a refusal if the task requires servers.
     - More tools than the limits: a searchable scope, or a refusal.
     """
-    resolved = resolve(platform, ceiling, task=task, request=request, integrations=integrations)
+    platform, task, resolved = inputs.platform, inputs.task, resolve(inputs)
     servers: list[str] = []
     decisions: list[Decision] = []
-    for server_id in sorted(find_candidate_servers(platform, resolved) | resolved.unknown.keys()):
+    for server_id in sorted(_find_candidate_servers(resolved) | resolved.unknown.keys()):
         if server_id in resolved.unknown:
             decisions.append(resolved.unknown[server_id])
             continue
         offer = platform.servers[server_id]
-        exclusion = exclude_server(offer, resolved)
+        exclusion = _exclude_server(offer, resolved)
         if exclusion is None:
             servers.append(server_id)
-            names = sorted(list_names(offer))
-            decisions.extend(_decide_names(offer, platform.pins.get(server_id), resolved, names))
+            decisions.extend(_decide_names(offer, resolved, sorted(list_names(offer))))
         else:
             decisions.append(exclusion)
     refs = [ToolRef(one.server_id, one.tool) for one in decisions if one.allowed and one.tool is not None]
@@ -98,64 +87,56 @@ def compose(
             ref for ref in others if _parse_uri(ref) in platform.servers[ref.server_id].templates
         ),
         servers=tuple(servers),
-        filters=tuple(rule.effective_filter for rule in resolved.rules.tools),
+        filters=tuple(
+            EffectiveFilter(rule.layer, rule.name, rule.patterns.texts, rule.is_deny)
+            for rule in resolved.rules.tools
+        ),
         decisions=tuple(decisions),
         warnings=resolved.warnings,
         refusal=resolved.refusal,
         approvals=find_requirements(platform, tools, task),
         tokens=sum(platform.servers[ref.server_id].tools[ref.name].tokens for ref in tools),
-        profiles=find_versions(platform, task, request),
+        profiles=find_versions(platform, task, inputs.request),
     )
     if not resolved.is_enabled:
         return scope
     if task is not None and task.require_servers and task.enforced and _lacks_servers(platform, scope):
-        refusal = _refuse_without_servers(platform, resolved, task.task_id)
+        refusal = _refuse_without_servers(resolved, task.task_id)
         return Scope(decisions=scope.decisions, warnings=scope.warnings, refusal=refusal)
     return _apply_limits(scope, limits, task)
 
 
-def decide_one(
-    platform: Snapshot,
-    ceiling: Ceiling,
-    *,
-    task: TaskPolicy | None,
-    request: SessionRequest,
-    ref: ToolRef,
-    integrations: Integrations = ALL_ON,
-) -> Decision:
+def decide_one(inputs: ScopeInputs, ref: ToolRef) -> Decision:
     """The decision on `ref` alone, listed or not: a URI that matches a template, for example."""
-    resolved = resolve(platform, ceiling, task=task, request=request, integrations=integrations)
-    offer = platform.servers.get(ref.server_id)
+    offer = inputs.platform.servers.get(ref.server_id)
     if offer is None:
         return deny(*ref, "platform", Reason.UNKNOWN_SERVER, "registry")
-    exclusion = exclude_server(offer, resolved)
+    resolved = resolve(inputs)
+    exclusion = _exclude_server(offer, resolved)
     if exclusion is not None:
         return replace(exclusion, tool=ref.name)
-    return _decide_names(offer, platform.pins.get(ref.server_id), resolved, [ref.name])[0]
+    return _decide_names(offer, resolved, [ref.name])[0]
 
 
-def find_candidate_servers(platform: Snapshot, resolved: ResolvedRequest) -> AbstractSet[str]:
+def _find_candidate_servers(resolved: ResolvedRequest) -> AbstractSet[str]:
     """The servers that lists of ids and of patterns leave. No other server can be in the scope.
 
     There may be thousands of others, so each step reads only what the one before it left.
     """
     lists = [rule.ids for rule in resolved.rules.servers if rule.ids is not None]
-    found: AbstractSet[str] = platform.servers.keys()
+    servers = resolved.inputs.platform.servers
+    found: AbstractSet[str] = servers.keys()
     for ids in sorted(lists, key=len):
         found = ids & found
     for rule in resolved.rules.tools:
         if rule.names_servers:
-            found = {server_id for server_id in found if rule.patterns.names_server(server_id)}
+            found = {one for one in found if rule.patterns.names_server(one)}
     if resolved.tools is not None:
-        found = {
-            server_id
-            for server_id in found
-            if can_match(platform.servers[server_id], resolved.tools, is_deny=False)
-        }
+        found = {one for one in found if can_match(servers[one], resolved.tools, is_deny=False)}
     return found
 
 
-def exclude_server(offer: ServerTools, resolved: ResolvedRequest) -> Decision | None:
+def _exclude_server(offer: ServerTools, resolved: ResolvedRequest) -> Decision | None:
     """The denial of the whole server, if one of the layers denies it."""
     record = offer.record
     server_id = record.server_id
@@ -193,8 +174,12 @@ def _apply_limits(scope: Scope, limits: ScopeLimits, task: TaskPolicy | None) ->
     if excess is None:
         return scope
     if limits.on_too_many == "find":
-        warnings = (*scope.warnings, warn_searchable(excess))
-        return replace(scope, is_searchable=True, warnings=warnings)
+        warning = (
+            f"the scope has {excess}, so its tools are searched and not listed; "
+            "each can still be called by its name. To have them listed, narrow the scope with `?tools=`, "
+            "`?servers=`, a task or a profile"
+        )
+        return replace(scope, is_searchable=True, warnings=(*scope.warnings, warning))
     return Scope(decisions=scope.decisions, warnings=scope.warnings, refusal=refuse_oversize(excess))
 
 
@@ -205,13 +190,13 @@ def _lacks_servers(platform: Snapshot, scope: Scope) -> bool:
     return not any(is_unlisted(platform.servers[server_id]) for server_id in scope.servers)
 
 
-def _refuse_without_servers(platform: Snapshot, resolved: ResolvedRequest, task_id: str) -> Refusal:
+def _refuse_without_servers(resolved: ResolvedRequest, task_id: str) -> Refusal:
     """The refusal of a task that requires servers, with the reason for each that the key reaches."""
     requested = (rule.ids for rule in resolved.rules.servers if rule.layer == "request")
     reasons = [
         f"`{server_id}` ({reason})"
         for server_id in sorted(next((ids for ids in requested if ids is not None), ()))
-        if (reason := _explain_absence(platform, resolved, server_id)) is not None
+        if (reason := _explain_absence(resolved, server_id)) is not None
     ]
     more = [f"{len(reasons) - MAX_NAMED} more"] if len(reasons) > MAX_NAMED else []
     named = ", ".join([*reasons[:MAX_NAMED], *more])
@@ -223,7 +208,7 @@ def _refuse_without_servers(platform: Snapshot, resolved: ResolvedRequest, task_
     )
 
 
-def _explain_absence(platform: Snapshot, resolved: ResolvedRequest, server_id: str) -> str | None:
+def _explain_absence(resolved: ResolvedRequest, server_id: str) -> str | None:
     """Why a requested server is not in the scope; None if the key hides it.
 
     A server of which the key hides every name gets the words of one that is not registered.
@@ -232,10 +217,11 @@ def _explain_absence(platform: Snapshot, resolved: ResolvedRequest, server_id: s
     lists = [rule for rule in resolved.rules.tools if rule.layer == "key"]
     if not all(server_id in one for one in ids) or not all(_may_name(rule, server_id) for rule in lists):
         return None
+    platform = resolved.inputs.platform
     offer = platform.servers.get(server_id)
-    if offer is None or not _reaches_some(offer, platform.pins.get(server_id), lists):
+    if offer is None or not _reaches_some(platform, offer, lists):
         return str(decide_unknown_server(server_id, "", resolved.rules).reason)
-    exclusion = exclude_server(offer, resolved)
+    exclusion = _exclude_server(offer, resolved)
     return "no tool is allowed" if exclusion is None else str(exclusion.reason)
 
 
@@ -246,36 +232,29 @@ def _may_name(rule: ToolRule, server_id: str) -> bool:
     return rule.patterns.has_bare or rule.patterns.names_server(server_id)
 
 
-def _reaches_some(offer: ServerTools, pin: Pin | None, lists: Sequence[ToolRule]) -> bool:
+def _reaches_some(platform: Snapshot, offer: ServerTools, lists: Sequence[ToolRule]) -> bool:
     """Whether `lists` allow something that the server has, or could have while it is not listed."""
-    server_id = offer.record.server_id
-    return (
-        not lists
-        or is_unlisted(offer)
-        or any(
-            all(
-                (rule.find_match(ToolRef(server_id, name), native, effects) is None) is rule.is_deny
-                for rule in lists
-            )
-            for name in list_names(offer)
-            for native, effects in [(find_native_name(offer, name), read_approved_effects(offer, pin, name))]
-        )
+    if not lists or is_unlisted(offer):
+        return True
+    refs = (ToolRef(offer.record.server_id, name) for name in list_names(offer))
+    return any(
+        all((rule.find_match(ref, native, effects) is None) is rule.is_deny for rule in lists)
+        for ref in refs
+        for native, effects in [read_approved(platform, ref)]
     )
 
 
-def _decide_names(
-    offer: ServerTools, pin: Pin | None, resolved: ResolvedRequest, names: Sequence[str], /
-) -> Sequence[Decision]:
+def _decide_names(offer: ServerTools, resolved: ResolvedRequest, names: Sequence[str]) -> Sequence[Decision]:
     """The decisions on `names` of a server that no layer excluded whole.
 
     If the task's policy is not enforced, each allowed one has the denial that it would be if it were.
     """
-    judge = _Judge(offer, pin, resolved)
+    judge = _Judge(offer, resolved)
     decisions = [judge.decide(name) for name in names]
     if resolved.strict is None:
         return decisions
-    exclusion = exclude_server(offer, resolved.strict)
-    strict = _Judge(offer, pin, resolved.strict)
+    exclusion = _exclude_server(offer, resolved.strict)
+    strict = _Judge(offer, resolved.strict)
     would_be = [strict.decide(name) if exclusion is None else replace(exclusion, tool=name) for name in names]
     return [
         replace(one, shadow=shadow) if one.allowed and not shadow.allowed else one
@@ -286,21 +265,18 @@ def _decide_names(
 class _Judge:
     """Decides on names of one server."""
 
-    def __init__(self, offer: ServerTools, pin: Pin | None, resolved: ResolvedRequest) -> None:
-        rules = resolved.rules.tools
-        self._read_only_rule = resolved.integrations.read_only_rule(offer.record.server_id)
+    def __init__(self, offer: ServerTools, resolved: ResolvedRequest) -> None:
+        rules, inputs, server_id = resolved.rules.tools, resolved.inputs, offer.record.server_id
+        self._read_only_rule = inputs.integrations.read_only_rule(server_id)
         self._offer = offer
-        self._pin = pin
+        self._pin = inputs.platform.pins.get(server_id)
         self._own = ToolRule(
             layer="platform",
             reason=Reason.NOT_IN_SERVER_ALLOWLIST,
             name="allowed_tools",
             patterns=compile_stored(offer.record.allowed_tools),
         )
-        self._rules = {
-            True: tuple(rules),
-            False: tuple(rule for rule in rules if not rule.is_about_tools),
-        }
+        self._rules = {True: rules, False: tuple(rule for rule in rules if not rule.is_about_tools)}
 
     def decide(self, name: str) -> Decision:
         ref = ToolRef(self._offer.record.server_id, name)
@@ -346,3 +322,79 @@ class _Judge:
             if match is not None:
                 admitting, pattern = rule, match
         return admitting.decide(ref, pattern, effects, allowed=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A scope, spelled out."""
+
+    scope: Scope
+    tools: tuple[Decision, ...]
+    """One for each registered tool, prompt and resource, sorted by server and name."""
+    servers: tuple[Decision, ...]
+    """The servers excluded whole, and the requested ones that do not exist."""
+    pending: tuple[str, ...]
+    """Servers in the scope that have not listed their tools."""
+
+
+def explain(inputs: ScopeInputs, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Explanation:
+    """The scope that `compose` returns for these arguments, with a decision for every registered tool."""
+    platform, resolved = inputs.platform, resolve(inputs)
+    scope = compose(inputs, limits=limits)
+    out_of_question = platform.servers.keys() - _find_candidate_servers(resolved)
+    excluded = (_exclude_server(platform.servers[server_id], resolved) for server_id in out_of_question)
+    decisions = sorted(
+        (*scope.decisions, *(one for one in excluded if one is not None)),
+        key=lambda one: (one.server_id, one.tool or ""),
+    )
+    return Explanation(
+        scope=scope,
+        tools=tuple(tool for one in decisions for tool in _expand_decision(one, platform)),
+        servers=tuple(one for one in decisions if one.tool is None),
+        pending=tuple(one for one in scope.servers if is_unlisted(platform.servers[one])),
+    )
+
+
+def _expand_decision(decision: Decision, platform: Snapshot) -> Iterator[Decision]:
+    """`decision` for each name it is about: itself, or one for each name of its server."""
+    if decision.tool is not None:
+        yield decision
+    elif decision.server_id in platform.servers:
+        for name in sorted(list_names(platform.servers[decision.server_id])):
+            yield replace(decision, tool=name)
+
+
+MAX_EXCLUSIONS: Final = 64
+"""Exclusions that are named. The others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusions:
+    """The exclusions of one scope."""
+
+    reasons: Mapping[Reason, int]
+    named: tuple[Decision, ...]
+    """The first: whole servers before single names."""
+    fingerprint: int
+    """Differs if what is excluded, or why, differs. Comparable within one process only."""
+
+    @property
+    def count(self) -> int:
+        return sum(self.reasons.values())
+
+
+def summarize_exclusions(decisions: Iterable[Decision]) -> Exclusions:
+    """What `decisions` leave out.
+
+    Rules are not in the fingerprint: they may quote errors that differ each time.
+    """
+    against = [one for one in decisions if one.reason is not None]
+    servers = [one for one in against if one.tool is None]
+    named = servers[:MAX_EXCLUSIONS]
+    if len(named) < MAX_EXCLUSIONS:
+        named += [one for one in against if one.tool is not None][: MAX_EXCLUSIONS - len(named)]
+    return Exclusions(
+        reasons=Counter(one.reason for one in against if one.reason is not None),
+        named=tuple(named),
+        fingerprint=hash(tuple((one.server_id, one.tool, one.reason) for one in against)),
+    )

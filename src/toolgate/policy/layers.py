@@ -17,7 +17,7 @@ import msgspec
 
 from toolgate.errors import InvalidParams, InvalidRecord, PolicyDenied
 from toolgate.model.names import MAX_SERVER_ID, kind_of, parse_server_id, parse_task_id
-from toolgate.model.quotas import MAX_CALLS, MAX_TOKENS, Quotas
+from toolgate.model.principals import MAX_CALLS, MAX_TOKENS, Quotas
 from toolgate.model.servers import Approval
 from toolgate.model.tasks import Selection, Task
 from toolgate.policy.patterns import check_patterns, has_wildcard, parse_pattern

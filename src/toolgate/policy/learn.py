@@ -11,12 +11,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from toolgate.model.effects import Effects
 from toolgate.model.names import MAX_AUDITED_NAME, PROMPT, RESOURCE, ToolRef, kind_of
-from toolgate.model.principals import Ceiling
 from toolgate.model.servers import EMPTY
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Selection
+from toolgate.model.tools import Snapshot
 from toolgate.policy.compose import decide_one
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.patterns import (
@@ -27,9 +25,9 @@ from toolgate.policy.patterns import (
     Patterns,
     has_wildcard,
 )
-from toolgate.policy.resolve import bind_task
+from toolgate.policy.resolve import ScopeInputs, bind_task
 from toolgate.policy.rollouts import list_sides
-from toolgate.policy.rules import is_unlisted, list_names, read_approved_effects
+from toolgate.policy.rules import is_unlisted, list_names, read_approved
 from toolgate.policy.scope import Decision
 from toolgate.redaction.shapes import MASK
 
@@ -132,12 +130,12 @@ def _judge(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
     """
     offer = platform.servers[ref.server_id]
     if (tool := offer.tools.get(ref.name)) is not None:
-        offer = replace(offer, tools={ref.name: replace(tool, effects=_read_approved_effects(platform, ref))})
+        offer = replace(offer, tools={ref.name: replace(tool, effects=read_approved(platform, ref)[1])})
     record = replace(offer.record, enabled=True, allowed_tools=_EVERYTHING)
     well = replace(offer, record=record, state="ready", quarantined=EMPTY)
     alone = replace(platform, servers={ref.server_id: well}, pins={})
     request = SessionRequest(servers=(ref.server_id,))
-    return decide_one(alone, Ceiling(), task=replace(task, enabled=True), request=request, ref=ref)
+    return decide_one(ScopeInputs(alone, task=replace(task, enabled=True), request=request), ref)
 
 
 def _set_servers(platform: Snapshot, task: TaskPolicy, kept: Iterable[ToolRef]) -> TaskPolicy:
@@ -183,14 +181,10 @@ def _loosen(platform: Snapshot, task: TaskPolicy, kept: Collection[ToolRef]) -> 
 
 
 def _denies(platform: Snapshot, text: str, refs: Iterable[ToolRef]) -> bool:
-    pattern = Patterns.of((text,))
+    pattern = Patterns((text,))
     return any(
-        pattern.first_match(ref, effects=_read_approved_effects(platform, ref), is_deny=True) for ref in refs
+        pattern.first_match(ref, effects=read_approved(platform, ref)[1], is_deny=True) for ref in refs
     )
-
-
-def _read_approved_effects(platform: Snapshot, ref: ToolRef) -> Effects:
-    return read_approved_effects(platform.servers[ref.server_id], platform.pins.get(ref.server_id), ref.name)
 
 
 def _list_dropped_rules(before: TaskPolicy, after: TaskPolicy) -> Iterable[str]:
@@ -212,11 +206,11 @@ def _group_patterns(refs: Iterable[ToolRef]) -> _Groups:
 
 def _widen_groups(platform: Snapshot, refs: Iterable[ToolRef], task: TaskPolicy) -> _Groups:
     """As `_group_patterns`, but with wider patterns: never wider than the task allows."""
-    allow = Patterns.of(task.allow or ()) if task.enforced else Patterns.of(())
+    allow = Patterns(task.allow or ()) if task.enforced else Patterns(())
     groups: dict[str, set[str]] = defaultdict(set)
     for ref in refs:
         start = f"{kind_of(ref.name)}{ref.server_id}/"
-        match = allow.first_match(ref, effects=_read_approved_effects(platform, ref), is_deny=False)
+        match = allow.first_match(ref, effects=read_approved(platform, ref)[1], is_deny=False)
         groups[start].add(match or f"{start}*")
     return {start: frozenset(patterns) for start, patterns in groups.items()}
 

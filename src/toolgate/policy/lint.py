@@ -9,19 +9,16 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.effects import HINTS
-from toolgate.model.names import PROMPT, RESOURCE, ToolRef
-from toolgate.model.principals import Key
-from toolgate.model.quotas import Quotas
+from toolgate.model.names import PROMPT, RESOURCE
+from toolgate.model.principals import Key, Quotas
 from toolgate.model.revisions import Kind
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection, Task
-from toolgate.model.tools import ServerTools
+from toolgate.model.tools import HINTS, ServerTools, Snapshot
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.patterns import Patterns, effect_of
 from toolgate.policy.resolve import KEY_NAMES, OVERRIDE_NAMES, bind_task, select_servers
 from toolgate.policy.rollouts import list_sides
-from toolgate.policy.rules import RuleNames, can_match, find_matching_of_server, is_unlisted
+from toolgate.policy.rules import RuleNames, can_match, find_matching, is_unlisted
 
 FindingCode = Literal[
     "disabled_server",
@@ -203,9 +200,10 @@ def _lint_selection(
     yield from _lint_patterns(at, names.deny, selection.deny, offers, is_deny=True)
     if not selection.deny:
         return
-    denied = set(_find_matching(platform, Patterns.of(selection.deny), offers, is_deny=True))
+    ids = [offer.record.server_id for offer in offers]
+    denied = set(find_matching(platform, Patterns(selection.deny), is_deny=True, server_ids=ids))
     for text in selection.allow or ():
-        allowed = set(_find_matching(platform, Patterns.of((text,)), offers, is_deny=False))
+        allowed = set(find_matching(platform, Patterns((text,)), is_deny=False, server_ids=ids))
         if allowed and allowed <= denied:
             message = f"all that `{text}` allows is denied by `{names.deny}`"
             yield at.find("shadowed", names.allow, text, message)
@@ -223,7 +221,7 @@ def _lint_patterns(
     at: _LintedRecord, rule: str, texts: Iterable[str], offers: Sequence[ServerTools], *, is_deny: bool
 ) -> Iterator[LintFinding]:
     for text in texts:
-        patterns = Patterns.of((text,))
+        patterns = Patterns((text,))
         holding = [offer for offer in offers if can_match(offer, patterns, is_deny=is_deny)]
         unlisted = [offer for offer in holding if is_unlisted(offer)]
         if not unlisted and (silent := _explain_missing_hints(text, patterns, offers)):
@@ -264,15 +262,6 @@ def _explain_missing_hints(text: str, patterns: Patterns, offers: Iterable[Serve
     first, *others = sorted(f"`{offer.record.server_id}`" for offer in concerned)
     more = f" and {len(others)} more servers" if others else ""
     return f"no tool of {first}{more} states `{HINTS[effect]}`"
-
-
-def _find_matching(
-    platform: Snapshot, patterns: Patterns, offers: Iterable[ServerTools], *, is_deny: bool
-) -> Iterator[ToolRef]:
-    for offer in offers:
-        yield from find_matching_of_server(
-            offer, platform.pins.get(offer.record.server_id), patterns, is_deny=is_deny
-        )
 
 
 def _find_registered(platform: Snapshot, ids: Iterable[str]) -> list[ServerTools]:

@@ -10,19 +10,19 @@ a part with a colon is the scheme of the URI.
 A name that begins with `@` is an effect: `@read_only` matches every tool whose approved definition states it,
 `fs/@read_only` those of one server. It never matches the name of a tool, not even a native name `@read_only`.
 An allowlist and a denylist read a definition differently, each on the side that gives less: see
-`model.effects`.
+`model.tools`.
 
 A name is only ever compared, never interpreted: a `*` in a tool's name is a character like any other.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.effects import HINTS, Effects
 from toolgate.model.names import RESOURCE, Glob, ToolRef, kind_of
+from toolgate.model.tools import HINTS, Effects
 
 MAX_PATTERN: Final = 128
 MAX_KIND_PATTERN: Final = 1_024
@@ -130,66 +130,48 @@ def _split_pattern(text: str) -> tuple[str | None, str]:
     return server, kind + name
 
 
-@dataclass(frozen=True, slots=True)
 class Patterns:
     """A set of patterns, compiled once. Two are equal when they hold the same texts, in any order."""
 
-    texts: tuple[str, ...]
-    _names: frozenset[str] = field(compare=False, repr=False)
-    _refs: Mapping[str, frozenset[str]] = field(compare=False, repr=False)
-    _wild: Mapping[str, tuple[_WildcardPattern, ...]] = field(compare=False, repr=False)
-    """By kind: a wildcard never matches another kind."""
-    _effects: tuple[_EffectPattern, ...] = field(compare=False, repr=False)
-    """Without those of a server that is named without wildcards, which are in `_server_effects`."""
-    _server_effects: Mapping[str, tuple[_EffectPattern, ...]] = field(compare=False, repr=False)
-    server_ids: frozenset[str] = field(compare=False, repr=False)
-    """The servers that are named without wildcards."""
-    _servers: tuple[Glob, ...] = field(compare=False, repr=False)
-    """The others that are named."""
-    has_bare: bool = field(compare=False, repr=False)
-    """Whether a pattern has no server, and so matches all of them."""
-    are_about_tools: bool = field(compare=False, repr=False)
-    """Whether every pattern is about tools."""
-    has_effects: bool = field(compare=False, repr=False)
-    """Whether a pattern is for an effect."""
-
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> "Patterns":
-        unique = tuple(sorted(set(texts)))
-        names: set[str] = set()
-        refs: dict[str, set[str]] = {}
-        wild: dict[str, list[_WildcardPattern]] = {}
-        effects: dict[str, list[_EffectPattern]] = {}
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.texts = tuple(sorted(set(texts)))
+        self.are_about_tools = not any(map(kind_of, self.texts))
+        self.has_bare = False
+        """Whether a pattern has no server, and so matches all of them."""
+        self._names: set[str] = set()
+        self._refs: defaultdict[str, set[str]] = defaultdict(set)
+        self._wild: defaultdict[str, list[_WildcardPattern]] = defaultdict(list)
+        """By kind: a wildcard never matches another kind."""
+        self._effects: defaultdict[str, list[_EffectPattern]] = defaultdict(list)
+        """By the server that is named without wildcards, or under an empty name."""
         servers: set[str] = set()
-        has_bare = False
-        for text in unique:
+        for text in self.texts:
             server, name = _split_pattern(text)
-            has_bare |= server is None
-            servers |= set() if server is None else {server}
+            if server is None:
+                self.has_bare = True
+            else:
+                servers.add(server)
             if name.startswith(EFFECT):
                 glob = Glob(server) if server is not None and has_wildcard(server) else None
-                effect = _EffectPattern(text, glob, name.removeprefix(EFFECT))
-                effects.setdefault(server if server is not None and glob is None else "", []).append(effect)
+                where = server if server is not None and glob is None else ""
+                self._effects[where].append(_EffectPattern(text, glob, name.removeprefix(EFFECT)))
             elif has_wildcard(text):
-                one = _WildcardPattern(text, None if server is None else Glob(server), Glob(name))
-                wild.setdefault(kind_of(text), []).append(one)
+                glob = None if server is None else Glob(server)
+                self._wild[kind_of(text)].append(_WildcardPattern(text, glob, Glob(name)))
             elif server is not None:
-                refs.setdefault(server, set()).add(name)
+                self._refs[server].add(name)
             else:
-                names.add(name)
-        return cls(
-            texts=unique,
-            _names=frozenset(names),
-            _refs={server: frozenset(tools) for server, tools in refs.items()},
-            _wild={kind: tuple(patterns) for kind, patterns in wild.items()},
-            has_effects=bool(effects),
-            _effects=tuple(effects.pop("", ())),
-            _server_effects={server: tuple(patterns) for server, patterns in effects.items()},
-            server_ids=frozenset(server for server in servers if not has_wildcard(server)),
-            _servers=tuple(Glob(server) for server in servers if has_wildcard(server)),
-            has_bare=has_bare,
-            are_about_tools=not any(map(kind_of, unique)),
-        )
+                self._names.add(name)
+        self.has_effects = bool(self._effects)
+        self.server_ids = frozenset(server for server in servers if not has_wildcard(server))
+        """The servers that are named without wildcards."""
+        self._servers = [Glob(server) for server in servers if has_wildcard(server)]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Patterns) and self.texts == other.texts
+
+    def __hash__(self) -> int:
+        return hash(self.texts)
 
     def has_kind(self, kind: str) -> bool:
         """Whether a pattern is about this kind: prompts, resources or tools."""
@@ -244,23 +226,19 @@ class Patterns:
 
     def _effects_for(self, server_id: str) -> Iterator[_EffectPattern]:
         """The patterns for effects that match tools of this server."""
-        yield from self._server_effects.get(server_id, ())
-        yield from (one for one in self._effects if one.server is None or one.server.matches(server_id))
+        yield from self._effects.get(server_id, ())
+        for one in self._effects.get("", ()):
+            if one.server is None or one.server.matches(server_id):
+                yield one
 
     def matches_any(self, server_id: str, names: Collection[str]) -> bool:
         """Whether a pattern matches one of the `names` of a server, effects aside."""
-        if not self._names.isdisjoint(names):
+        if not self._names.isdisjoint(names) or not self._refs.get(server_id, _NONE).isdisjoint(names):
             return True
-        if not self._refs.get(server_id, _NONE).isdisjoint(names):
-            return True
-        reaching = {
-            kind: globs
-            for kind, wild in self._wild.items()
-            if (globs := [one.name for one in wild if one.covers_server(server_id)])
-        }
-        for kind, globs in reaching.items():
-            # Most names are tools, and only other kinds have a colon.
-            own = [name for name in names if (kind_of(name) if ":" in name else "") == kind]
-            if any(any(map(glob.matches, own)) for glob in globs):
-                return True
+        for kind, wild in self._wild.items():
+            if globs := [one.name for one in wild if one.covers_server(server_id)]:
+                # Most names are tools, and only other kinds have a colon.
+                own = [name for name in names if (kind_of(name) if ":" in name else "") == kind]
+                if any(any(map(glob.matches, own)) for glob in globs):
+                    return True
         return False

@@ -12,14 +12,12 @@ from typing import Final, NamedTuple
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import ToolRef, kind_of
-from toolgate.model.principals import Ceiling
-from toolgate.model.snapshot import Pin, Snapshot
 from toolgate.model.tasks import Profile, Side, Task
-from toolgate.model.tools import ServerTools
+from toolgate.model.tools import Pin, ServerTools, Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.reach import restrict_to_task
-from toolgate.policy.resolve import bind_task
+from toolgate.policy.resolve import ScopeInputs, bind_task
 from toolgate.policy.rollouts import split_cohorts
 from toolgate.policy.scope import DEFAULT_LIMITS, NO_LIMITS, Refusal, Scope, ScopeLimits, refuse_oversize
 
@@ -278,7 +276,7 @@ class Planner:
         self, platform: Snapshot, policy: TaskPolicy | None, request: SessionRequest, limits: ScopeLimits
     ) -> Scope:
         self.composed += len(platform.servers)
-        return compose(platform, Ceiling(), task=policy, request=request, limits=limits)
+        return compose(ScopeInputs(platform, task=policy, request=request), limits=limits)
 
 
 def _find_differences(before: Mapping[str, object], after: Mapping[str, object]) -> AbstractSet[str]:

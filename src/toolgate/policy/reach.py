@@ -3,21 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.effects import Effects
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling, Principal
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Effects, Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
-from toolgate.policy.resolve import bind_task
+from toolgate.policy.resolve import NO_CEILING, NO_REQUEST, ScopeInputs, bind_task
 from toolgate.policy.rollouts import draw_versions, list_sides
 from toolgate.policy.rules import compile_stored
 from toolgate.policy.scope import NO_LIMITS, Scope
-
-NO_CEILING: Final = Ceiling()
 
 
 def restrict_to_task(platform: Snapshot, task: TaskPolicy) -> Snapshot:
@@ -57,19 +53,19 @@ def compose_caller_scopes(platform: Snapshot, principal: Principal) -> list[Scop
     return [
         scope
         for task in _parse_readable(platform, ceiling.tasks)
-        for drawn in [draw_versions(platform, principal.id, task=task, request=SessionRequest())]
+        for drawn in [draw_versions(platform, principal.id, task=task, request=NO_REQUEST)]
         for scope in _compose_task_scopes(drawn, task, ceiling)
     ]
 
 
 def _compose_whole(platform: Snapshot, ceiling: Ceiling) -> Scope:
-    return compose(platform, ceiling, task=None, request=SessionRequest(), limits=NO_LIMITS)
+    return compose(ScopeInputs(platform, ceiling), limits=NO_LIMITS)
 
 
 def _compose_task_scopes(platform: Snapshot, task: TaskPolicy, ceiling: Ceiling) -> list[Scope]:
     return [
-        compose(restrict_to_task(platform, task), ceiling, task=task, request=request, limits=NO_LIMITS)
-        for request in (SessionRequest(), SessionRequest(servers=tuple(bind_task(platform, task).allowed)))
+        compose(ScopeInputs(restrict_to_task(platform, task), ceiling, task, request), limits=NO_LIMITS)
+        for request in (NO_REQUEST, SessionRequest(servers=tuple(bind_task(platform, task).allowed)))
     ]
 
 

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from toolgate.errors import NotFound, PolicyDenied
 from toolgate.model.principals import Ceiling, IntegrationState, Principal, make_choice_id
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Selection, Side
+from toolgate.model.tools import Snapshot
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.patterns import Patterns
 from toolgate.policy.rollouts import find_version
@@ -57,7 +57,7 @@ def read_integrations(platform: Snapshot, principal: Principal) -> Integrations:
     return Integrations(principal.integrations, choice.servers) if choice.is_readable else Integrations("off")
 
 
-def make_integration_rules(integrations: Integrations) -> Rules:
+def _integration_rules(integrations: Integrations) -> Rules:
     """The servers that are on. `compose` checks each tool of those that are on for reading."""
     rule = partial(ServerRule, layer="caller", reason=Reason.INTEGRATION_OFF)
     rules = []
@@ -77,10 +77,27 @@ OVERRIDE_NAMES: Final = RuleNames(
 )
 
 
+NO_CEILING: Final = Ceiling()
+NO_REQUEST: Final = SessionRequest()
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeInputs:
+    """The five layers of one scope: all that decides it. By default a layer restricts nothing."""
+
+    platform: Snapshot
+    ceiling: Ceiling = NO_CEILING
+    task: TaskPolicy | None = None
+    request: SessionRequest = NO_REQUEST
+    integrations: Integrations = ALL_ON
+    """The choices of the caller."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRequest:
-    """All that decides a scope, except the servers themselves."""
+    """The inputs of a scope, and what follows from them, except for the servers themselves."""
 
+    inputs: ScopeInputs
     rules: Rules
     tools: Patterns | None
     """The patterns of `?tools=`, which are also a rule."""
@@ -89,9 +106,7 @@ class ResolvedRequest:
     refusal: Refusal | None
     warnings: tuple[str, ...]
     is_enabled: bool
-    integrations: Integrations = ALL_ON
-    """The choices of the caller. The servers are also a rule."""
-    strict: "ResolvedRequest | None" = None
+    strict: "ResolvedRequest | None"
     """The same with the task's policy enforced. None: it is."""
 
 
@@ -102,7 +117,7 @@ class _RequestedServers(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BoundTask:
     """A task with its servers: the default of a request, and those it may name."""
 
@@ -113,20 +128,14 @@ class BoundTask:
     allowed_name: str
 
 
-def resolve(
-    platform: Snapshot,
-    ceiling: Ceiling,
-    *,
-    task: TaskPolicy | None,
-    request: SessionRequest,
-    integrations: Integrations = ALL_ON,
-) -> ResolvedRequest:
-    """The rules of key, caller, task and request over `platform`, in the order of the layers."""
-    tools = None if request.tools is None else Patterns.of(request.tools)
+def resolve(inputs: ScopeInputs) -> ResolvedRequest:
+    """The rules of key, caller, task and request over the platform, in the order of the layers."""
+    platform, task, request = inputs.platform, inputs.task, inputs.request
+    tools = None if request.tools is None else Patterns(request.tools)
     bound = bind_task(platform, task) if task is not None and task.enforced else None
-    refusal = None if task is None else _check_request(ceiling, task, bound, request)
+    refusal = None if task is None else _check_request(inputs.ceiling, task, bound, request)
     requested = _find_requested_servers(request, tools, bound)
-    rules = _key_rules(ceiling, task).then(make_integration_rules(integrations))
+    rules = _key_rules(inputs.ceiling, task).then(_integration_rules(inputs.integrations))
     if task is not None and not task.enabled:
         rules = rules.then(deny_all("task", "mcp.enabled"))
     if bound is not None:
@@ -135,45 +144,28 @@ def resolve(
         rules = rules.then(deny_all("task", f"refused as a whole: {refusal.message}"))
     rules = rules.then(_request_rules(platform, request, requested, tools))
     return ResolvedRequest(
+        inputs=inputs,
         rules=rules,
         tools=tools,
         unknown=_decide_unknown_servers(platform, requested, tools, rules),
         refusal=refusal,
         warnings=_warn_missing_profiles(platform, None if bound is None else task, request),
         is_enabled=(task is None or task.enabled) and request.enabled is not False,
-        integrations=integrations,
         strict=None
         if task is None or task.enforced
-        else resolve(
-            platform,
-            ceiling,
-            task=replace(task, enforced=True),
-            request=request,
-            integrations=integrations,
-        ),
+        else resolve(replace(inputs, task=replace(task, enforced=True))),
     )
 
 
 def bind_task(platform: Snapshot, task: TaskPolicy) -> BoundTask:
-    """The task with its servers.
-
-    `allowed` defaults to the default servers. Without enforcement it has all.
-    """
+    """The task with its servers. `allowed` defaults to the default ones; without enforcement it has all."""
     if not task.enforced:
-        ids, name = frozenset(platform.servers), "mcp.enforce"
-        return BoundTask(policy=task, default=ids, default_name=name, allowed=ids, allowed_name=name)
-    default, default_name = _default_servers(platform, task)
+        everything = frozenset(platform.servers)
+        return BoundTask(task, everything, "mcp.enforce", everything, "mcp.enforce")
+    default, name = _default_servers(platform, task)
     if task.allowed is None:
-        allowed, allowed_name = default, default_name
-    else:
-        allowed, allowed_name = frozenset(task.allowed), "mcp.allowed_server_ids"
-    return BoundTask(
-        policy=task,
-        default=default,
-        default_name=default_name,
-        allowed=allowed,
-        allowed_name=allowed_name,
-    )
+        return BoundTask(task, default, name, default, name)
+    return BoundTask(task, default, name, frozenset(task.allowed), "mcp.allowed_server_ids")
 
 
 def _default_servers(platform: Snapshot, task: TaskPolicy) -> tuple[frozenset[str], str]:
@@ -283,19 +275,14 @@ def _request_rules(
     servers = None if requested.ids is None else tuple(requested.ids)
     own = Selection(servers=servers, allow=request.allow, deny=request.deny)
     rules = deny_all("request", "mcp.enabled") if request.enabled is False else Rules()
-    rules = rules.then(make_rules("request", own, names, compile_patterns=Patterns.of))
+    rules = rules.then(make_rules("request", own, names, is_stored=False))
     if request.profile is not None:
         rules = rules.then(_profile_rules(platform, "request", request.profile, label="?profile="))
     if tools is None:
         return rules
-    selection = ToolRule(
-        layer="request",
-        reason=Reason.NOT_IN_REQUEST_ALLOWLIST,
-        name="?tools=",
-        patterns=tools,
-        is_about_tools=True,
-    )
-    return rules.then(Rules((), (selection,)))
+    reason = Reason.NOT_IN_REQUEST_ALLOWLIST
+    asked = ToolRule(layer="request", reason=reason, name="?tools=", patterns=tools, is_about_tools=True)
+    return rules.then(Rules((), (asked,)))
 
 
 def _profile_rules(platform: Snapshot, layer: Layer, profile: str, *, label: str) -> Rules:

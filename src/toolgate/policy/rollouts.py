@@ -10,8 +10,8 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Side
+from toolgate.model.tools import Snapshot
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.scope import ProfileVersion
 

@@ -5,22 +5,18 @@ becomes rules that know their layer, the reason they exclude with, and their nam
 narrow: none may ever allow what another excludes.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from toolgate.model.effects import UNSTATED, Effects
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Pin, Snapshot
 from toolgate.model.tasks import Selection
-from toolgate.model.tools import ServerTools, ToolDefinition
+from toolgate.model.tools import UNSTATED, Effects, Pin, ServerTools, Snapshot, ToolDefinition
 from toolgate.policy.patterns import Patterns
-from toolgate.policy.scope import Decision, EffectiveFilter, Layer, Reason, deny
-
-CompilePatterns = Callable[[tuple[str, ...]], Patterns]
+from toolgate.policy.scope import Decision, Layer, Reason, deny
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +58,6 @@ class ToolRule:
         """Whether it admits only names whose pattern has a server."""
         return not self.is_deny and not self.patterns.has_bare
 
-    @property
-    def effective_filter(self) -> EffectiveFilter:
-        return EffectiveFilter(self.layer, self.name, self.patterns.texts, self.is_deny)
-
     def find_match(self, ref: ToolRef, native_name: str, effects: Effects) -> str | None:
         """The pattern that matches `ref`, whose approved definition has these `effects`."""
         return self.patterns.first_match(ref, native_name, effects=effects, is_deny=self.is_deny)
@@ -105,56 +97,41 @@ class RuleNames(NamedTuple):
     deny: str
 
 
-class _Reasons(NamedTuple):
-    server: Reason
-    allow: Reason
-    deny: Reason
-
-
-_REASONS: Final[dict[Layer, _Reasons]] = {
-    "key": _Reasons(Reason.NOT_ALLOWED_BY_KEY, Reason.NOT_ALLOWED_BY_KEY, Reason.NOT_ALLOWED_BY_KEY),
-    "task": _Reasons(Reason.NOT_ALLOWED_BY_TASK, Reason.NOT_IN_TASK_ALLOWLIST, Reason.DENIED_BY_TASK),
-    "request": _Reasons(Reason.NOT_REQUESTED, Reason.NOT_IN_REQUEST_ALLOWLIST, Reason.DENIED_BY_REQUEST),
+_REASONS: Final[dict[Layer, tuple[Reason, Reason, Reason]]] = {
+    "key": (Reason.NOT_ALLOWED_BY_KEY, Reason.NOT_ALLOWED_BY_KEY, Reason.NOT_ALLOWED_BY_KEY),
+    "task": (Reason.NOT_ALLOWED_BY_TASK, Reason.NOT_IN_TASK_ALLOWLIST, Reason.DENIED_BY_TASK),
+    "request": (Reason.NOT_REQUESTED, Reason.NOT_IN_REQUEST_ALLOWLIST, Reason.DENIED_BY_REQUEST),
 }
+"""Of lists of servers, of allowlists and of denylists."""
 
 
 @lru_cache(maxsize=4_096)
 def compile_stored(texts: tuple[str, ...]) -> Patterns:
     """The patterns of a stored record, compiled once. Never for requests: callers would fill the cache."""
-    return Patterns.of(texts)
+    return Patterns(texts)
 
 
-def make_rules(
-    layer: Layer,
-    selection: Selection,
-    names: RuleNames,
-    *,
-    compile_patterns: CompilePatterns = compile_stored,
-) -> Rules:
+def make_rules(layer: Layer, selection: Selection, names: RuleNames, *, is_stored: bool = True) -> Rules:
     """`selection` as rules of `layer`: one for each of its lists that is present."""
-    reasons = _REASONS[layer]
+    outside, unlisted, denied = _REASONS[layer]
+    compiled = compile_stored if is_stored else Patterns
     servers: list[ServerRule] = []
     tools: list[ToolRule] = []
-    if selection.servers is not None:
-        ids = frozenset(selection.servers)
-        servers.append(ServerRule(layer=layer, reason=reasons.server, name=names.servers, ids=ids))
-    if selection.tags is not None:
-        tags = frozenset(selection.tags)
-        servers.append(ServerRule(layer=layer, reason=reasons.server, name=names.tags, tags=tags))
-    if selection.allow is not None:
-        allowed = compile_patterns(selection.allow)
-        tools.append(ToolRule(layer=layer, reason=reasons.allow, name=names.allow, patterns=allowed))
-    if selection.deny:
-        denied = compile_patterns(selection.deny)
-        tools.append(
-            ToolRule(layer=layer, reason=reasons.deny, name=names.deny, patterns=denied, is_deny=True)
-        )
+    if (ids := selection.servers) is not None:
+        servers.append(ServerRule(layer=layer, reason=outside, name=names.servers, ids=frozenset(ids)))
+    if (tags := selection.tags) is not None:
+        servers.append(ServerRule(layer=layer, reason=outside, name=names.tags, tags=frozenset(tags)))
+    if (texts := selection.allow) is not None:
+        tools.append(ToolRule(layer=layer, reason=unlisted, name=names.allow, patterns=compiled(texts)))
+    if texts := selection.deny:
+        patterns = compiled(texts)
+        tools.append(ToolRule(layer=layer, reason=denied, name=names.deny, patterns=patterns, is_deny=True))
     return Rules(tuple(servers), tuple(tools))
 
 
 def deny_all(layer: Layer, name: str) -> Rules:
     """A rule that admits no server."""
-    return Rules((ServerRule(layer=layer, reason=_REASONS[layer].server, name=name, ids=frozenset()),))
+    return Rules((ServerRule(layer=layer, reason=_REASONS[layer][0], name=name, ids=frozenset()),))
 
 
 class RegistryTotals(NamedTuple):
@@ -192,35 +169,20 @@ def list_names(offer: ServerTools) -> Collection[str]:
     return names
 
 
-def find_matching(platform: Snapshot, patterns: Patterns, *, is_deny: bool) -> Iterator[ToolRef]:
-    """All registered names that `patterns` match, by server and name. It reads every server.
+def find_matching(
+    platform: Snapshot, patterns: Patterns, *, is_deny: bool, server_ids: Iterable[str] | None = None
+) -> Iterator[ToolRef]:
+    """The names that `patterns` match, by server and name; without `server_ids` it reads every server.
 
     `is_deny`: as a denylist, which for effects matches more.
     """
-    for server_id, offer in sorted(platform.servers.items()):
+    for server_id in sorted(platform.servers if server_ids is None else server_ids):
         if patterns.has_bare or patterns.names_server(server_id):
-            yield from find_matching_of_server(offer, platform.pins.get(server_id), patterns, is_deny=is_deny)
-
-
-def find_matching_of_server(
-    offer: ServerTools, pin: Pin | None, patterns: Patterns, *, is_deny: bool
-) -> Iterator[ToolRef]:
-    """The names of a server that `patterns` match, sorted."""
-    server_id = offer.record.server_id
-    for name in sorted(list_names(offer)):
-        ref = ToolRef(server_id, name)
-        effects = read_approved_effects(offer, pin, name)
-        if (
-            patterns.first_match(ref, find_native_name(offer, name), effects=effects, is_deny=is_deny)
-            is not None
-        ):
-            yield ref
-
-
-def find_native_name(offer: ServerTools, name: str) -> str:
-    """The server's name of a tool that has an alias; else empty."""
-    tool = offer.tools.get(name)
-    return "" if tool is None else tool.native_name
+            for name in sorted(list_names(platform.servers[server_id])):
+                ref = ToolRef(server_id, name)
+                native, effects = read_approved(platform, ref)
+                if patterns.first_match(ref, native, effects=effects, is_deny=is_deny) is not None:
+                    yield ref
 
 
 def find_pin_violation(pin: Pin, name: str, listed: ToolDefinition | None) -> str:
@@ -235,12 +197,15 @@ def find_pin_violation(pin: Pin, name: str, listed: ToolDefinition | None) -> st
     return ""
 
 
-def read_approved_effects(offer: ServerTools, pin: Pin | None, name: str) -> Effects:
-    """The effects of a tool by its approved definition; any other definition states nothing."""
-    tool = offer.tools.get(name)
-    if tool is None or (pin is not None and find_pin_violation(pin, name, tool)):
-        return UNSTATED
-    return tool.effects
+def read_approved(platform: Snapshot, ref: ToolRef) -> tuple[str, Effects]:
+    """What patterns match besides the name: a native name behind an alias, and the effects by the approved
+    definition. Any other definition states nothing."""
+    tool = None if (offer := platform.servers.get(ref.server_id)) is None else offer.tools.get(ref.name)
+    if tool is None:
+        return "", UNSTATED
+    pin = platform.pins.get(ref.server_id)
+    is_approved = pin is None or not find_pin_violation(pin, ref.name, tool)
+    return tool.native_name, tool.effects if is_approved else UNSTATED
 
 
 def is_unlisted(offer: ServerTools) -> bool:

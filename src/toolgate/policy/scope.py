@@ -219,15 +219,6 @@ NO_LIMITS: Final = ScopeLimits(max_tools=sys.maxsize)
 """For a scope that is never listed."""
 
 
-def warn_searchable(excess: str) -> str:
-    """The warning of a scope that is searched because it is too large by `excess`."""
-    return (
-        f"the scope has {excess}, so its tools are searched and not listed; "
-        "each can still be called by its name. To have them listed, narrow the scope with `?tools=`, "
-        "`?servers=`, a task or a profile"
-    )
-
-
 def refuse_oversize(excess: str) -> Refusal:
     """The refusal of a scope that is too large by `excess`."""
     return Refusal(code="too_many_tools", message=f"the scope has {excess}", hint=TooManyTools.default_hint)

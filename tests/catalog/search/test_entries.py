@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolgate.catalog.search.index import MAX_PARAMETER_CHARS, SearchEntry, collect_parameter_text, make_entry
+from toolgate.catalog.word_search import MAX_PARAMETER_CHARS, SearchEntry, collect_parameter_text, make_entry
 from toolgate.model.packages import CatalogRow
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from toolgate.catalog.search.find_tools import (
+from toolgate.catalog.find_tools import (
     CALL_TOOL,
     DESCRIBE_TOOL,
     FIND_TOOLS,

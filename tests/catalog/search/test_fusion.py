@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolgate.catalog.search.index import fuse_rankings
+from toolgate.catalog.word_search import fuse_rankings
 
 RANKINGS = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size=4)
 

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.search.index import (
-    MAX_QUERY_CHARS,
-    MAX_QUERY_TERMS,
-    SearchEntry,
-    SearchHit,
-    SearchIndex,
-)
+from toolgate.catalog.word_search import MAX_QUERY_CHARS, MAX_QUERY_TERMS, SearchEntry, SearchHit, SearchIndex
 
 
 def tool(key: str, description: str = "", **more: object) -> SearchEntry:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.search.terms import (
+from toolgate.catalog.word_search import (
     MAX_TERM_CHARS,
     MAX_TEXT_CHARS,
     SYNONYMS,

@@ -8,9 +8,8 @@ import pytest
 from toolgate.chat.responses.requests import parse_responses_request
 from toolgate.chat.responses.tools import MAX_TOOLS, OfferedTool, parse_responses_tools, select_offers
 from toolgate.errors import InvalidChat
-from toolgate.model.effects import read_effects
 from toolgate.model.names import ToolRef
-from toolgate.model.tools import ToolDefinition
+from toolgate.model.tools import ToolDefinition, read_effects
 
 
 def raw(value: Any) -> msgspec.Raw:

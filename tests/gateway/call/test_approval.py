@@ -26,7 +26,7 @@ from toolgate.gateway.scope.view import View, ViewSettings
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.policy.scope import ApprovalRequirement, Decision, Scope
 from toolgate.registry.approvals.contract import EXPIRES_MS, ApprovalLimits, ApprovalService, ApprovalVerdict
 from toolgate.upstream.connection.contract import Params

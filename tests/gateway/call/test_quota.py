@@ -10,7 +10,7 @@ import pytest
 from tests.registry.memory_store import MemoryQuotaLedger
 from toolgate.errors import BudgetExceeded, ControlUnavailable, ServerBusy, ServerUnavailable
 from toolgate.gateway.call.quota import ExceededQuota, QuotaLeases, QuotaReservation
-from toolgate.model.quotas import HolderQuotas, LeaseGrant, LeaseRequest, QuotaHolder, Quotas
+from toolgate.model.principals import HolderQuotas, LeaseGrant, LeaseRequest, QuotaHolder, Quotas
 from toolgate.telemetry import Metrics
 
 pytestmark = pytest.mark.anyio

@@ -20,7 +20,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.subscriptions.listeners import ListenerUpdate
 from toolgate.model.revisions import RecordWrite
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.replication.state import RegistryState

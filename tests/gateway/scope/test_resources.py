@@ -19,10 +19,10 @@ from toolgate.gateway.scope.resources import alias_of
 from toolgate.gateway.scope.view import View, ViewCache, ViewSettings
 from toolgate.model.names import ToolRef
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import ListKind, Revision, ServerTools
+from toolgate.model.tools import ListKind, Revision, ServerTools, Snapshot
 from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.layers import SessionRequest
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import Decision
 
 EVERYTHING = ("*", "prompt:*", "resource:*")
@@ -62,9 +62,9 @@ def view_of(
     ceiling = caller.principal.ceiling
 
     def decide(ref: ToolRef) -> Decision:
-        return decide_one(platform, ceiling, task=None, request=caller.request, ref=ref)
+        return decide_one(ScopeInputs(platform, ceiling, request=caller.request), ref)
 
-    scope = compose(platform, ceiling, task=None, request=caller.request)
+    scope = compose(ScopeInputs(platform, ceiling, request=caller.request))
     return View(
         caller, scope, platform, ViewSettings(page_size=2, decide=decide, on_growth=ViewCache().on_growth)
     )

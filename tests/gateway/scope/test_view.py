@@ -7,7 +7,7 @@ from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View, ViewCache, ViewSettings
 from toolgate.model.names import ToolRef
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.scope import Decision, Scope
 

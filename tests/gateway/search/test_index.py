@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from toolgate.catalog.search.index import SearchEntry, SearchIndex
+from toolgate.catalog.word_search import SearchEntry, SearchIndex
 from toolgate.errors import StartRefused
 from toolgate.gateway.search.index import HybridIndex, open_semantic_search
 from toolgate.gateway.search.semantic import BATCH, Embedder, SemanticSearch, VectorCache, Vectors

@@ -11,8 +11,8 @@ import pytest
 
 from tests.upstream.memory_link import definition, record
 from toolgate.catalog.definitions import check_tools
-from toolgate.catalog.search.find_tools import MAX_DESCRIPTION_CHARS, SearchArguments
-from toolgate.catalog.search.index import SearchEntry
+from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, SearchArguments
+from toolgate.catalog.word_search import SearchEntry
 from toolgate.errors import CallTimedOut, ServerBusy
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View, ViewSettings
@@ -21,10 +21,9 @@ from toolgate.gateway.search.index import HybridIndex
 from toolgate.gateway.search.tool_search import MAX_WAITING, MAX_WAITING_EACH, ToolSearch
 from toolgate.model.principals import Principal
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import ServerTools
+from toolgate.model.tools import ServerTools, Snapshot
 from toolgate.policy.compose import compose
-from toolgate.policy.layers import SessionRequest
+from toolgate.policy.resolve import ScopeInputs
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +51,7 @@ def snapshot(*offers: ServerTools, serial: int = 1) -> Snapshot:
 
 def view(platform: Snapshot, principal: Principal = ADMIN) -> View:
     caller = Caller(principal, mode="find")
-    scope = compose(platform, principal.ceiling, task=None, request=SessionRequest())
+    scope = compose(ScopeInputs(platform, principal.ceiling))
     return View(
         caller,
         scope,
@@ -324,7 +323,7 @@ async def test_a_tool_is_found_by_its_title_its_arguments_and_what_its_server_is
 async def test_lod_1_a_view_that_is_searched_weighs_more() -> None:
     platform, grown = snapshot(ONE, TWO), list[int]()
     caller = Caller(ADMIN, mode="find")
-    scope = compose(platform, ADMIN.ceiling, task=None, request=SessionRequest())
+    scope = compose(ScopeInputs(platform, ADMIN.ceiling))
     settings = ViewSettings(page_size=10, decide=unasked, on_growth=lambda _, size: grown.append(size))
     large = View(caller, scope, platform, settings)
     before = large.size

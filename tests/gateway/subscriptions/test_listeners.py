@@ -14,7 +14,7 @@ from toolgate.gateway.subscriptions.listeners import ListenerUpdate, Subscriptio
 from toolgate.gateway.subscriptions.resources import MAX_NOTIFIED, ResourceWatch
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.scope import Decision, Scope
 

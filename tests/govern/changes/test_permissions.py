@@ -7,8 +7,7 @@ import pytest
 
 from toolgate.errors import Forbidden
 from toolgate.govern.changes.permissions import check_grant, check_removal, check_writer_role
-from toolgate.model.principals import Ceiling, Principal, Role
-from toolgate.model.quotas import Quotas
+from toolgate.model.principals import Ceiling, Principal, Quotas, Role
 from toolgate.model.revisions import Kind
 from toolgate.registry.records.codec import parse_record
 

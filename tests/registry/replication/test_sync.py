@@ -12,7 +12,7 @@ from tests.registry.memory_store import MemoryStore
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import Unauthenticated
 from toolgate.model.revisions import ChangeBatch, RecordWrite
-from toolgate.model.snapshot import Pin
+from toolgate.model.tools import Pin
 from toolgate.registry.replication.sync import DEFAULT_LIMITS, Backoff, SyncStatus
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ import pytest
 from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world
 from tests.surfaces.rest_world import secret_of
 from toolgate.errors import ControlUnavailable, Forbidden, NotFound, ToolgateError, Unauthenticated
-from toolgate.model.packages import PackageRef
+from toolgate.model.servers import PackageRef
 from toolgate.packages.artifacts import ArtifactStore
 from toolgate.registry.replication.connection import ControlAddress, open_control_connection
 

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world, refusal_of
 from tests.surfaces.rest_world import secret_of
 from toolgate.errors import ControlUnavailable
-from toolgate.model.quotas import MAX_LEASE_REQUESTS, MAX_TOKENS, LeaseRequest, QuotaHolder
+from toolgate.model.principals import MAX_LEASE_REQUESTS, MAX_TOKENS, LeaseRequest, QuotaHolder
 from toolgate.proto import node_pb2
 from toolgate.registry.replication.remote import CALL_TIMEOUT_S, A, RemoteQuotas
 

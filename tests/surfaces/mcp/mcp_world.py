@@ -19,8 +19,8 @@ from toolgate.gateway.gateway import Gateway, GatewayServices
 from toolgate.gateway.subscriptions.listeners import MAX_OPEN
 from toolgate.model.principals import Ceiling, Key, Role
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Task
+from toolgate.model.tools import Snapshot
 from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.replication.state import RegistryState
 from toolgate.surfaces.http.guard import OriginGuard

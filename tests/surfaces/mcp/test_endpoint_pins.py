@@ -11,7 +11,7 @@ from tests.surfaces.mcp.mcp_world import McpWorld, open_mcp_world
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.audit.events import DefinitionChanged
 from toolgate.catalog.definitions import check_tools
-from toolgate.model.snapshot import Pin
+from toolgate.model.tools import Pin
 from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio

@@ -21,7 +21,7 @@ from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, text
 from toolgate.errors import UnknownTool
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.model.principals import Principal
-from toolgate.model.snapshot import Pin
+from toolgate.model.tools import Pin
 from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio

@@ -15,10 +15,11 @@ from tests.surfaces.mcp.mcp_world import task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Task
+from toolgate.model.tools import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, parse_task_policy
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import Scope
 
 OK, EACCES, EINVAL, ENOENT, EBADF = 0, -13, -22, -2, -9
@@ -154,7 +155,7 @@ class Oracle:
         key = (self.principal.id, self.config.task_id, request)
         if key not in self.scopes:
             policy = parse_task_policy(self.config)
-            self.scopes[key] = compose(self.snapshot, self.principal.ceiling, task=policy, request=request)
+            self.scopes[key] = compose(ScopeInputs(self.snapshot, self.principal.ceiling, policy, request))
         return self.scopes[key]
 
     def fd_of(self, step: Step) -> int:

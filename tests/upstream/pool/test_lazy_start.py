@@ -20,9 +20,8 @@ from tests.upstream.memory_link import (
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.catalog.definitions import check_tools
 from toolgate.errors import ServerBusy, ServerUnavailable
-from toolgate.model.packages import PackageRef
-from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch
-from toolgate.model.snapshot import Pin
+from toolgate.model.servers import HttpEndpoint, PackageRef, ServerRecord, StdioLaunch
+from toolgate.model.tools import Pin
 from toolgate.upstream.connection.contract import RpcResponse, StartFailed
 from toolgate.upstream.pool.kept_definitions import KeptDefinitions
 from toolgate.upstream.pool.pool import CallOrigin, Pool, PoolServices

@@ -10,8 +10,7 @@ from toolgate.catalog.definitions import check_tools
 from toolgate.errors import ServerUnavailable, UnknownTool
 from toolgate.gateway.cluster.drift import DriftDetector
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Pin
-from toolgate.model.tools import ToolDefinition
+from toolgate.model.tools import Pin, ToolDefinition
 from toolgate.upstream.connection.contract import RpcResponse
 from toolgate.upstream.pool.pool import Pool
 

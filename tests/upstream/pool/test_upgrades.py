@@ -7,9 +7,8 @@ import pytest
 
 from tests.upstream.memory_link import MemoryNet, definition, params, pool_of, record
 from toolgate.gateway.cluster.drift import DriftDetector
-from toolgate.model.packages import PackageRef
-from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Pin
+from toolgate.model.servers import PackageRef, ServerRecord
+from toolgate.model.tools import Pin
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.pool.pool import Pool
 

@@ -38,8 +38,7 @@ from toolgate.cli.render.packages import (
 )
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import parse_server_id, slugify_server_id
-from toolgate.model.packages import PackageRef
-from toolgate.model.servers import ServerRecord
+from toolgate.model.servers import PackageRef, ServerRecord
 from toolgate.model.tools import ToolDefinition
 from toolgate.packages.archive import normalize_archive
 from toolgate.packages.connector import resolve_launch

@@ -26,8 +26,8 @@ from toolgate.cli.render.changes import render_change_set, render_plan
 from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.render.scope import describe_saving
 from toolgate.errors import InvalidRecord
-from toolgate.model.effects import read_effects
 from toolgate.model.names import ToolRef
+from toolgate.model.tools import read_effects
 from toolgate.policy.patterns import Patterns
 from toolgate.surfaces.http.selection import format_scope_url
 
@@ -187,7 +187,7 @@ def _matches_decision(pattern: Patterns, decision: Json) -> bool:
 
 def _check_tool(ref: ToolRef, explained: Json, prices: Mapping[str, int]) -> dict[str, Any]:
     """What became of one entry of the manifest, which may be a pattern."""
-    pattern = Patterns.of((str(ref),))
+    pattern = Patterns((str(ref),))
     known: Sequence[Json] = [one for one in explained["tools"] if one["server_id"] == ref.server_id]
     found = [one for one in known if _matches_decision(pattern, one)]
     servers = [one for one in explained["servers"] if one["server_id"] == ref.server_id]

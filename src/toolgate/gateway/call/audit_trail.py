@@ -31,8 +31,7 @@ from toolgate.gateway.scope.view import View
 from toolgate.model.json_text import NO_ARGUMENTS
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef
 from toolgate.model.principals import Principal
-from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import ToolDefinition
+from toolgate.model.tools import Snapshot, ToolDefinition
 from toolgate.policy.scope import Decision
 from toolgate.redaction.arguments import DEFAULT_REDACTION
 from toolgate.telemetry import Metrics

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from toolgate.errors import BudgetExceeded, ServerBusy, ServerUnavailable, ToolgateError
 from toolgate.gateway.call.context import Admission, CallContext, Denial
-from toolgate.model.quotas import (
+from toolgate.model.principals import (
     MAX_LEASE_REQUESTS,
     HolderQuotas,
     LeaseGrant,

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from toolgate.catalog.search.find_tools import CALL_TOOL, parse_target
+from toolgate.catalog.find_tools import CALL_TOOL, parse_target
 from toolgate.errors import (
     InvalidArguments,
     InvalidParams,

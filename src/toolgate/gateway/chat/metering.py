@@ -9,7 +9,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.token_counts import PER_BYTES, TOKENS
 from toolgate.model.chat import ChatUpstream
-from toolgate.model.quotas import HolderQuotas
+from toolgate.model.principals import HolderQuotas
 from toolgate.upstream.models.client import ModelEventStream, ModelResponse, PromptableModels
 from toolgate.upstream.models.streams import ModelEvent
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from toolgate.catalog.find_tools import FIND_TOOLS
 from toolgate.catalog.naming import make_chat_names
-from toolgate.catalog.search.find_tools import FIND_TOOLS
 from toolgate.chat.config import TaskChat, parse_task_chat
 from toolgate.chat.requests import ChatOptions
 from toolgate.errors import ToolgateError, UnknownModel
@@ -22,8 +22,7 @@ from toolgate.gateway.scope.view import View
 from toolgate.model.chat import ChatBudgets, ChatMode, ChatUpstream, NameProfile
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
-from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import ToolDefinition
+from toolgate.model.tools import Snapshot, ToolDefinition
 from toolgate.policy.layers import parse_session_params
 from toolgate.telemetry.spans import MAX_SPAN_NAME_CHARS
 from toolgate.upstream.models.routing import find_upstream

@@ -13,8 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from toolgate.model.snapshot import Pin
-from toolgate.model.tools import ServerTools, ToolDefinition
+from toolgate.model.tools import Pin, ServerTools, ToolDefinition
 
 
 class DriftedTool(NamedTuple):

@@ -16,8 +16,7 @@ from toolgate.catalog.listings import ServerLists, check_lists
 from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, ToolgateError
 from toolgate.model.reports import Definitions, HealthState, NodeReport, ServerReport
 from toolgate.model.servers import ServerRecord, Transport
-from toolgate.model.snapshot import Pin
-from toolgate.model.tools import ServerTools, ToolDefinition
+from toolgate.model.tools import Pin, ServerTools, ToolDefinition
 from toolgate.registry.store.contract import Reports
 from toolgate.upstream.connection.contract import (
     DEFAULT_LIMITS,

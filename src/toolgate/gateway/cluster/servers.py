@@ -8,8 +8,7 @@ from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Pin
-from toolgate.model.tools import ServerTools, ToolDefinition
+from toolgate.model.tools import Pin, ServerTools, ToolDefinition
 from toolgate.upstream.connection.contract import Acknowledgement, ClientChannel, Params
 from toolgate.upstream.pool.connectors import TrialReport
 from toolgate.upstream.pool.health import ServerHealth

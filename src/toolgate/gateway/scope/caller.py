@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from toolgate.model.principals import Principal
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.rollouts import draw_versions
 from toolgate.policy.scope import Scope

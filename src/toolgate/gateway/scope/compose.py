@@ -6,20 +6,19 @@ exactly like a missing one. The other roles may read the whole registry anyway.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from toolgate.errors import Forbidden, NotFound, PolicyDenied, ToolgateError, TooManyTools
 from toolgate.gateway.auth.identity import credential_lapsed, principal_of, reaches
 from toolgate.gateway.scope.caller import Caller
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Key, Principal
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Side
-from toolgate.policy.compose import compose, decide_one
-from toolgate.policy.explain import Explanation, explain
+from toolgate.model.tools import Snapshot
+from toolgate.policy.compose import Explanation, compose, decide_one, explain
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.patterns import Patterns
-from toolgate.policy.resolve import read_integrations
+from toolgate.policy.resolve import ScopeInputs, read_integrations
 from toolgate.policy.rules import can_match, is_unlisted
 from toolgate.policy.scope import NO_LIMITS, Decision, Refusal, Scope, ScopeLimits
 
@@ -50,22 +49,19 @@ def limits_of(caller: Caller, limits: ScopeLimits) -> ScopeLimits:
 
 def compose_scope(snapshot: Snapshot, caller: Caller, limits: ScopeLimits) -> Scope:
     """The scope as policy composes it, refusals included."""
-    platform, inputs = _policy_inputs(snapshot, caller)
-    return compose(platform, caller.principal.ceiling, limits=limits_of(caller, limits), **inputs)
+    return compose(_scope_inputs(snapshot, caller), limits=limits_of(caller, limits))
 
 
 def decide(snapshot: Snapshot, caller: Caller, ref: ToolRef) -> Decision:
     """Whether the caller may use one tool, prompt or resource, listed or not."""
-    platform, inputs = _policy_inputs(snapshot, caller)
-    return decide_one(platform, caller.principal.ceiling, ref=ref, **inputs)
+    return decide_one(_scope_inputs(snapshot, caller), ref)
 
 
-def _policy_inputs(snapshot: Snapshot, caller: Caller) -> tuple[Snapshot, dict[str, Any]]:
-    """The caller's platform, and what else policy decides by."""
+def _scope_inputs(snapshot: Snapshot, caller: Caller) -> ScopeInputs:
     task = find_task_policy(snapshot, caller)
-    platform = caller.platform(snapshot, task)
-    own = read_integrations(platform, caller.principal)
-    return platform, {"task": task, "request": caller.request, "integrations": own}
+    platform, principal = caller.platform(snapshot, task), caller.principal
+    own = read_integrations(platform, principal)
+    return ScopeInputs(platform, principal.ceiling, task, caller.request, own)
 
 
 def explain_for(
@@ -77,12 +73,11 @@ def explain_for(
     """
     if side is not None and not reaches(asker.role, "viewer"):
         raise Forbidden("explaining another version of a profile needs the role `viewer`")
-    platform, inputs = _policy_inputs(snapshot, caller)
+    inputs = _scope_inputs(snapshot, caller)
     if side is not None:
         candidates = frozenset(snapshot.profiles if side == "candidate" else ())
-        platform = replace(snapshot, candidates=candidates)
-    ceiling = caller.principal.ceiling
-    explanation = explain(platform, ceiling, limits=limits_of(caller, limits), **inputs)
+        inputs = replace(inputs, platform=replace(snapshot, candidates=candidates))
+    explanation = explain(inputs, limits=limits_of(caller, limits))
     return replace(
         explanation,
         tools=visible_decisions(explanation.tools, asker),
@@ -113,7 +108,7 @@ def can_show_server(snapshot: Snapshot, principal: Principal, server_id: str) ->
     offer, allow = snapshot.servers[server_id], principal.ceiling.allow
     if reaches(principal.role, "viewer"):
         return True
-    return is_unlisted(offer) and (allow is None or can_match(offer, Patterns.of(allow), is_deny=False))
+    return is_unlisted(offer) and (allow is None or can_match(offer, Patterns(allow), is_deny=False))
 
 
 def check_key(keys: Mapping[str, Key], principal: Principal) -> None:

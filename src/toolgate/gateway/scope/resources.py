@@ -17,8 +17,7 @@ from urllib.parse import quote, unquote
 from toolgate.catalog.listings import MAX_URI_BYTES, SCHEME, Uri, UriTemplate
 from toolgate.gateway.scope.routes import Route, redactions_of, route_to
 from toolgate.model.names import RESOURCE, ToolRef
-from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import Listing
+from toolgate.model.tools import Listing, Snapshot
 from toolgate.policy.scope import Decision, Scope
 
 Decide = Callable[[ToolRef], Decision]

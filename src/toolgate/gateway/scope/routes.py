@@ -5,12 +5,11 @@ from typing import Final
 
 import msgspec
 
+from toolgate.catalog.find_tools import FIND_TOOLS
 from toolgate.catalog.naming import join_tool_name, parse_joined_name
-from toolgate.catalog.search.find_tools import FIND_TOOLS
 from toolgate.gateway.scope.caller import Caller
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
-from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import Listing, ToolDefinition
+from toolgate.model.tools import Listing, Snapshot, ToolDefinition
 from toolgate.policy.scope import ApprovalRequirement, Decision, Scope
 from toolgate.redaction.arguments import DEFAULT_REDACTION, Redaction, compile_redaction
 

@@ -22,8 +22,8 @@ from toolgate.catalog.encoding import (
     encode_listing,
     encode_page,
 )
+from toolgate.catalog.find_tools import FIND_INSTRUCTIONS, FIND_TOOLS
 from toolgate.catalog.naming import join_tool_name
-from toolgate.catalog.search.find_tools import FIND_INSTRUCTIONS, FIND_TOOLS
 from toolgate.errors import InvalidParams
 from toolgate.gateway.auth.identity import fingerprint_of
 from toolgate.gateway.scope.caller import Caller, Mode
@@ -31,11 +31,10 @@ from toolgate.gateway.scope.resources import Decide, ResourceRoutes
 from toolgate.gateway.scope.routes import FIND_ROUTES, Route, allowed_decisions, prompt_routes, tool_routes
 from toolgate.gateway.scope.token_counts import TaskTokens
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef
+from toolgate.model.principals import HolderQuotas
 from toolgate.model.protocol import SERVER_INFO_KEY
-from toolgate.model.quotas import HolderQuotas
-from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import ListKind, Revision, ServerTools
-from toolgate.policy.explain import summarize_exclusions
+from toolgate.model.tools import ListKind, Revision, ServerTools, Snapshot
+from toolgate.policy.compose import summarize_exclusions
 from toolgate.policy.rules import RegistryTotals, compile_stored
 from toolgate.policy.scope import UNREACHED, Reason, Scope
 from toolgate.telemetry import CallStats, Metrics

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from toolgate.catalog.search.index import SearchEntry, SearchHit, SearchIndex, fuse_rankings
+from toolgate.catalog.word_search import SearchEntry, SearchHit, SearchIndex, fuse_rankings
 from toolgate.errors import StartRefused
 from toolgate.lazy_modules import load_lazily
 

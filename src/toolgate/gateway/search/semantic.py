@@ -27,8 +27,7 @@ from safetensors.numpy import load_file
 from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer
 
-from toolgate.catalog.search.index import SearchEntry
-from toolgate.catalog.search.terms import split_name
+from toolgate.catalog.word_search import SearchEntry, split_name
 from toolgate.errors import StartRefused
 
 MAX_VECTORS: Final = 50_000

@@ -17,17 +17,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from toolgate.catalog.encoding import encode_definition, make_error_result
+from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, SearchArguments
 from toolgate.catalog.rows import fill_row, make_rows
-from toolgate.catalog.search.find_tools import MAX_DESCRIPTION_CHARS, SearchArguments
-from toolgate.catalog.search.index import make_entry
+from toolgate.catalog.word_search import make_entry
 from toolgate.errors import CallTimedOut, ServerBusy, ToolgateError
 from toolgate.gateway.scope.routes import Route
 from toolgate.gateway.scope.view import View
 from toolgate.gateway.search.index import HybridIndex
 from toolgate.model.json_text import Members
 from toolgate.model.packages import UNCATEGORIZED, CatalogRow
-from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import ServerTools
+from toolgate.model.tools import ServerTools, Snapshot
 
 MAX_WAITING: Final = 64
 MAX_WAITING_EACH: Final = 16

@@ -27,7 +27,7 @@ from toolgate.govern.control import Control
 from toolgate.govern.operator_policy import PLANNED_KINDS
 from toolgate.model.principals import Principal, make_choice_id
 from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
-from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Snapshot
 from toolgate.policy.admission import find_weakened_guards
 from toolgate.redaction.records import HIDING, list_hidden_fields
 from toolgate.registry.files.reload import source_of

@@ -19,8 +19,7 @@ from toolgate.govern.control import Control
 from toolgate.model.names import REFERENCE
 from toolgate.model.revisions import Body
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import ServerTools
+from toolgate.model.tools import ServerTools, Snapshot
 from toolgate.policy.lint import LintFinding, lint
 from toolgate.policy.plan import TaskChange
 from toolgate.policy.rules import is_unlisted

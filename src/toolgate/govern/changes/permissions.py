@@ -14,18 +14,18 @@ from toolgate.govern.changes.records import find_record, record_not_found
 from toolgate.govern.control import Control
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.chat import ChatUpstream
-from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.packages import Package
 from toolgate.model.principals import Ceiling, IntegrationChoice, InternalSecret, Key, Principal, Role
 from toolgate.model.revisions import Kind, StoredRecord, describe_kind
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Pin
 from toolgate.model.tasks import Profile, Task
+from toolgate.model.tools import Pin
 from toolgate.policy.admission import is_narrower
 from toolgate.policy.layers import parse_task_policy
-from toolgate.policy.reach import NO_CEILING, is_in_ceiling
-from toolgate.policy.rules import find_native_name, read_approved_effects
+from toolgate.policy.reach import is_in_ceiling
+from toolgate.policy.resolve import NO_CEILING
+from toolgate.policy.rules import read_approved
 from toolgate.registry.records.codec import Record, parse_record
 
 WRITER_ROLES: Final[Mapping[Kind, Role]] = {
@@ -209,12 +209,6 @@ def may_decide(control: Control, actor: Principal, question: ApprovalRequest) ->
     """Whether `actor` may see and decide on a call: its own, or one that its ceiling contains."""
     if actor.ceiling == NO_CEILING or question.principal == actor.id:
         return True
-    snapshot = control.gateway.snapshot
-    offer, pin = snapshot.servers.get(question.server_id), snapshot.pins.get(question.server_id)
-    return is_in_ceiling(
-        actor.ceiling,
-        ToolRef(question.server_id, question.tool),
-        task_id=question.task_id or None,
-        effects=UNSTATED if offer is None else read_approved_effects(offer, pin, question.tool),
-        native_name="" if offer is None else find_native_name(offer, question.tool),
-    )
+    ref, task_id = ToolRef(question.server_id, question.tool), question.task_id or None
+    native, effects = read_approved(control.gateway.snapshot, ref)
+    return is_in_ceiling(actor.ceiling, ref, task_id=task_id, effects=effects, native_name=native)

@@ -10,7 +10,14 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
 
-from toolgate.model.quotas import HolderUsage, LeaseGrant, LeaseRequest, QuotaCount, QuotaHolder, QuotaName
+from toolgate.model.principals import (
+    HolderUsage,
+    LeaseGrant,
+    LeaseRequest,
+    QuotaCount,
+    QuotaHolder,
+    QuotaName,
+)
 from toolgate.policy.admission import grant_lease, window_at
 from toolgate.registry.database.tables import SPENDING, insert_new
 from toolgate.registry.database.transactions import SharedTable

@@ -18,8 +18,8 @@ from toolgate.model.packages import Package
 from toolgate.model.principals import IntegrationChoice, InternalSecret, Key
 from toolgate.model.revisions import Body, Kind, StoredRecord
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Pin
 from toolgate.model.tasks import Profile, Task
+from toolgate.model.tools import Pin
 from toolgate.policy.layers import parse_task_policy
 from toolgate.redaction.records import redact_record
 from toolgate.registry.records.body import StrictBody, field_path, find_problems, invalid_record

@@ -14,8 +14,17 @@ from typing import Annotated, Final
 from pydantic import Field, field_validator, model_validator
 
 from toolgate.model.chat import ChatBudgets, ChatMode, ChatUpstream, NameProfile, OtherTools
-from toolgate.model.principals import Ceiling, IntegrationChoice, IntegrationState, Key, Role, make_choice_id
-from toolgate.model.quotas import MAX_CALLS, MAX_TOKENS, Quotas
+from toolgate.model.principals import (
+    MAX_CALLS,
+    MAX_TOKENS,
+    Ceiling,
+    IntegrationChoice,
+    IntegrationState,
+    Key,
+    Quotas,
+    Role,
+    make_choice_id,
+)
 from toolgate.model.tasks import (
     MAX_OUTPUT_BYTES,
     Environment,

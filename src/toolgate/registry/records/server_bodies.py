@@ -10,7 +10,7 @@ from pydantic import AliasChoices, Field, model_validator
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import is_tool_name
-from toolgate.model.packages import Package, PackageRef, SchemaVersion, Source
+from toolgate.model.packages import Package, SchemaVersion, Source
 from toolgate.model.principals import InternalSecret
 from toolgate.model.servers import (
     Approval,
@@ -19,6 +19,7 @@ from toolgate.model.servers import (
     Grant,
     HttpEndpoint,
     OAuth,
+    PackageRef,
     Protocol,
     RedactionRules,
     ServerBudgets,
@@ -27,7 +28,7 @@ from toolgate.model.servers import (
     StdioLaunch,
     Transport,
 )
-from toolgate.model.snapshot import Pin
+from toolgate.model.tools import Pin
 from toolgate.policy.patterns import EFFECT, check_patterns, parse_pattern
 from toolgate.registry.records.body import StrictBody, make_value
 from toolgate.registry.records.fields import (

@@ -37,9 +37,9 @@ from toolgate.errors import (
     WatchLagged,
 )
 from toolgate.model.http import is_loopback, parse_address
-from toolgate.model.packages import PackageRef
 from toolgate.model.reports import Definitions, EndedSession, NodeReport
 from toolgate.model.revisions import Body, ChangeBatch, Kind, RecordChange, RecordList, StoredRecord
+from toolgate.model.servers import PackageRef
 from toolgate.proto import node_pb2
 from toolgate.redaction.text import redact_text
 from toolgate.registry.records.body import printable

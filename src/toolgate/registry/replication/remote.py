@@ -18,8 +18,7 @@ from google.protobuf.message import Message
 from toolgate.errors import ControlUnavailable
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.invocations import Invocation, InvocationResult, LogLine
-from toolgate.model.principals import Principal
-from toolgate.model.quotas import LeaseGrant, LeaseRequest
+from toolgate.model.principals import LeaseGrant, LeaseRequest, Principal
 from toolgate.proto import node_pb2
 from toolgate.registry.approvals.contract import ApprovalOutcome, ApprovalVerdict, ElicitedDecision
 from toolgate.registry.invocations.contract import LeaseVerdict

@@ -17,8 +17,8 @@ from toolgate.model.packages import Package
 from toolgate.model.principals import IntegrationChoice, InternalSecret, Key
 from toolgate.model.revisions import Body, ChangeBatch, Kind, RecordList
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Pin
 from toolgate.model.tasks import Profile, Task
+from toolgate.model.tools import Pin
 from toolgate.registry.records.codec import Record, parse_record
 
 if TYPE_CHECKING:  # a node loads no SQL

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from toolgate.model.quotas import LeaseGrant, LeaseRequest
+from toolgate.model.principals import LeaseGrant, LeaseRequest
 from toolgate.model.reports import MAX_ENDED, Definitions, EndedSession, NodeReport
 from toolgate.registry.approvals.contract import DEFAULT_APPROVAL_LIMITS, ApprovalLimits
 from toolgate.registry.invocations.contract import DEFAULT_QUEUE_LIMITS, QueueLimits

@@ -19,7 +19,7 @@ from toolgate.errors import InvalidRecord, InvalidRequest
 from toolgate.govern.control import Control
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES, ApprovalRequest
 from toolgate.model.names import is_tool_name, parse_task_id
-from toolgate.model.quotas import (
+from toolgate.model.principals import (
     MAX_LEASE_REQUESTS,
     MAX_TOKENS,
     HolderKind,

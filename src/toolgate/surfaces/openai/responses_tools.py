@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from toolgate.catalog.search.find_tools import CALL_TOOL
+from toolgate.catalog.find_tools import CALL_TOOL
 from toolgate.chat.responses.requests import CarriedCall, ResponsesRequest, decode_carried, encode_carried
 from toolgate.chat.responses.tools import (
     ALL_TOOLS,

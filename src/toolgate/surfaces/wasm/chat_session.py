@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from toolgate.chat.client_tools import parse_tools
-from toolgate.chat.messages import MAX_MESSAGES
+from toolgate.chat.parsing import MAX_MESSAGES
 from toolgate.chat.requests import ChatRequest, parse_chat_request
 from toolgate.errors import BodyTooLarge, InvalidParams, TooManyTools
 from toolgate.gateway.chat.session import CallerToolFailed

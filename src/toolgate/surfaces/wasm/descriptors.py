@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from toolgate.errors import InvalidParams, PolicyDenied
-from toolgate.model.effects import UNSTATED
 from toolgate.model.json_text import UNREADABLE
 from toolgate.model.names import ToolRef, kind_of
+from toolgate.model.tools import UNSTATED
 from toolgate.policy.layers import SessionRequest, parse_session_params
 from toolgate.policy.patterns import Patterns, effect_of, has_wildcard
 from toolgate.surfaces.wasm.context import TaskContext, TaskGuest, decode_text
@@ -110,7 +110,7 @@ class FdPolicy:
         """
         if self.allow is None:
             return
-        before = Patterns.of(self.allow)
+        before = Patterns(self.allow)
         for entry in allow:
             ref = ToolRef(server_id, entry.removeprefix(f"{server_id}/"))
             is_name = not has_wildcard(entry) and effect_of(entry) is None and not kind_of(entry)

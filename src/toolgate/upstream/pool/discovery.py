@@ -22,8 +22,7 @@ from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.json_text import UNREADABLE, Members, decode_members
 from toolgate.model.protocol import LIST_CHANGED, LIST_MEMBERS, LIST_METHODS
 from toolgate.model.servers import EMPTY, ServerRecord
-from toolgate.model.snapshot import Pin
-from toolgate.model.tools import FEATURES, ListKind, ListState, Revision, ServerTools
+from toolgate.model.tools import FEATURES, ListKind, ListState, Pin, Revision, ServerTools
 from toolgate.upstream.connection.contract import (
     Params,
     PoolLimits,

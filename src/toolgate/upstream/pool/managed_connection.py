@@ -16,8 +16,7 @@ from typing import Final
 from toolgate.errors import CallTimedOut, LoginRequired, ServerBusy, ServerUnavailable
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord, describe_download, find_runner
-from toolgate.model.snapshot import Pin
-from toolgate.model.tools import Revision
+from toolgate.model.tools import Pin, Revision
 from toolgate.telemetry import Metrics
 from toolgate.upstream.connection.contract import (
     CALL_CEILING_S,

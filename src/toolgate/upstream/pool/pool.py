@@ -21,8 +21,7 @@ import msgspec
 from toolgate.errors import NotFound, OutputTooLarge, ServerUnavailable, ToolgateError, UnknownTool
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import EMPTY, ServerRecord, Transport
-from toolgate.model.snapshot import Pin
-from toolgate.model.tools import Revision, ServerTools, ToolDefinition
+from toolgate.model.tools import Pin, Revision, ServerTools, ToolDefinition
 from toolgate.telemetry import Metrics
 from toolgate.telemetry.spans import Tracer
 from toolgate.upstream.connection.contract import (

@@ -14,8 +14,7 @@ from toolgate.model.json_text import UNREADABLE
 from toolgate.model.protocol import UPDATED
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Pin
-from toolgate.model.tools import ListKind, ServerTools
+from toolgate.model.tools import ListKind, Pin, ServerTools
 from toolgate.upstream.connection.contract import (
     Acknowledgement,
     ClientChannel,

@@ -17,7 +17,7 @@ from tests.surfaces.rest_world import PINS, SERVERS, RestWorld, error_of, open_r
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.govern.pins import follow_pins, read_pin
 from toolgate.model.revisions import StoredRecord
-from toolgate.model.snapshot import Pin
+from toolgate.model.tools import Pin
 from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio

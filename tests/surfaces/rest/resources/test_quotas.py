@@ -6,7 +6,7 @@ import pytest
 
 from tests.surfaces.rest_world import KEYS, RestWorld, error_of, open_rest, secret_of, stdio, task
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.model.quotas import LeaseRequest, QuotaHolder
+from toolgate.model.principals import LeaseRequest, QuotaHolder
 
 pytestmark = pytest.mark.anyio
 

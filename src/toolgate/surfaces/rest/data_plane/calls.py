@@ -11,7 +11,7 @@ import msgspec
 from pydantic import Field
 
 from toolgate.catalog.encoding import InputRequired, adapt_result
-from toolgate.catalog.search.find_tools import CALL_TOOL, MAX_NAME_CHARS
+from toolgate.catalog.find_tools import CALL_TOOL, MAX_NAME_CHARS
 from toolgate.errors import (
     ApprovalDenied,
     ApprovalRequired,

@@ -18,8 +18,7 @@ from toolgate.gateway.scope.compose import can_show_server, explain_for, visible
 from toolgate.gateway.scope.resources import decide_unlisted
 from toolgate.govern.process import GatewayProcess
 from toolgate.model.names import RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
-from toolgate.model.principals import Principal
-from toolgate.model.quotas import HolderKind, QuotaName
+from toolgate.model.principals import HolderKind, Principal, QuotaName
 from toolgate.model.tasks import RolloutBy, Side
 from toolgate.model.tools import ToolDefinition
 from toolgate.policy.admission import list_limits

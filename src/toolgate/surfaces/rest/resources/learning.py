@@ -19,7 +19,7 @@ from toolgate.govern.least_privilege import (
     read_usage,
     weigh_holders,
 )
-from toolgate.model.quotas import HolderKind, QuotaHolder
+from toolgate.model.principals import HolderKind, QuotaHolder
 from toolgate.policy.learn import UnusedTool
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from pydantic import Field, model_validator
 
-from toolgate.catalog.diff import ToolChanges
+from toolgate.catalog.definitions import ToolChanges
 from toolgate.errors import Conflict, InvalidRequest, NotFound, StorageFailed
 from toolgate.govern.control import Control
 from toolgate.govern.package_install import Installation, InstallRequest, PackageSource, parse_installed

@@ -15,14 +15,14 @@ from toolgate.govern.changes.impact import find_literals
 from toolgate.govern.changes.records import find_record
 from toolgate.govern.control import Control
 from toolgate.model.names import ToolRef, kind_of
-from toolgate.model.principals import Ceiling
 from toolgate.model.revisions import Kind
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, RolloutBy, Side, Task
+from toolgate.model.tools import Snapshot
 from toolgate.policy.compose import compose
-from toolgate.policy.layers import SessionRequest, parse_task_policy
+from toolgate.policy.layers import parse_task_policy
 from toolgate.policy.lint import FindingCode, LintFinding, lint_all
 from toolgate.policy.patterns import MAX_KIND_PATTERN, Patterns, parse_pattern
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.rollouts import list_sides
 from toolgate.policy.rules import count_registered, find_matching
 from toolgate.policy.scope import ScopeLimits
@@ -176,7 +176,7 @@ def _task_overview(snapshot: Snapshot, limits: ScopeLimits, task: Task, base_url
     policy = parse_task_policy(task)
     # While the profile is rolled out by caller, that of the stable version.
     platform = list_sides(snapshot, policy)[0]
-    scope = compose(platform, Ceiling(), task=policy, request=SessionRequest(), limits=limits)
+    scope = compose(ScopeInputs(platform, task=policy), limits=limits)
     return TaskOverview.of(
         task,
         servers=list(scope.servers),
@@ -270,7 +270,7 @@ def _match_all(snapshot: Snapshot, patterns: Sequence[str], *, is_deny: bool) ->
 
 def _match_one(snapshot: Snapshot, pattern: str, *, is_deny: bool) -> MatchShown:
     try:
-        found = list(find_matching(snapshot, Patterns.of((parse_pattern(pattern),)), is_deny=is_deny))
+        found = list(find_matching(snapshot, Patterns((parse_pattern(pattern),)), is_deny=is_deny))
     except InvalidRecord as exc:
         return MatchShown(pattern=pattern, count=0, tools=[], error=f"{exc}; {exc.hint}")
     shown = [_name(ref) for ref in found[:MAX_SHOWN]]

@@ -16,13 +16,12 @@ from toolgate.govern.changes.permissions import check_removal, find_record_withi
 from toolgate.govern.changes.records import PendingChange, find_record
 from toolgate.govern.control import Control
 from toolgate.model.names import ToolRef, kind_of, parse_task_id
-from toolgate.model.principals import Ceiling
 from toolgate.model.revisions import Kind
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import ListState, ServerTools
-from toolgate.policy.explain import explain
-from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
+from toolgate.model.tools import ListState, ServerTools, Snapshot
+from toolgate.policy.compose import explain
+from toolgate.policy.layers import TaskPolicy, parse_task_policy
+from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.rules import list_tool_names
 from toolgate.policy.scope import Decision, Layer, Reason
 from toolgate.redaction.text import redact_text
@@ -212,7 +211,7 @@ def _decide_tools(snapshot: Snapshot, offer: ServerTools, task: TaskPolicy | Non
     """By the name they are about, sorted."""
     server_id = offer.record.server_id
     alone = replace(snapshot, servers=MappingProxyType({server_id: offer}))
-    found = explain(alone, Ceiling(), task=task, request=SessionRequest())
+    found = explain(ScopeInputs(alone, task=task))
     return {one.tool: one for one in found.tools if one.server_id == server_id and one.tool is not None}
 
 

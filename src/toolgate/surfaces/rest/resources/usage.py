@@ -8,7 +8,7 @@ from toolgate.audit.index.tables import EventFilter
 from toolgate.errors import InvalidRequest, NotFound
 from toolgate.govern.audit import MAX_BUCKETS, QuotaUsage, list_quota_usage
 from toolgate.govern.control import Control
-from toolgate.model.quotas import HolderKind, QuotaName
+from toolgate.model.principals import HolderKind, QuotaName
 from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape
