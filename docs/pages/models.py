@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pages.markdown import bullet, code, page, sentence, wrap
+from toolgate.gateway.auth.issuer import OidcSettings
 from toolgate.registry.records import policy_bodies, server_bodies
 from toolgate.registry.records import policy_bodies as chat_bodies
 from toolgate.registry.records import policy_bodies as profile_bodies
@@ -19,7 +20,6 @@ from toolgate.settings import (
     ApprovalWebhookSettings,
     AuditSettings,
     GrpcSettings,
-    OidcSettings,
     OtlpSettings,
     Settings,
 )

@@ -5,6 +5,7 @@ Loaded once by the composition root, which hands each part the few values it nee
 
 import ipaddress
 import json
+import socket
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -22,12 +23,12 @@ from pydantic import (
 )
 
 from toolgate.errors import StartRefused
+from toolgate.gateway.auth.issuer import OidcSettings
 from toolgate.model.http import is_loopback, parse_address, parse_origin
-from toolgate.model.principals import IntegrationState, Role
 from toolgate.model.servers import AuditedArguments
 from toolgate.model.tasks import Environment
 from toolgate.registry.records.body import FieldDescriptions
-from toolgate.upstream.http.egress import EgressRefused, parse_target
+from toolgate.upstream.http.egress import Egress, EgressRefused, parse_target
 
 PREFIX: Final = "TOOLGATE_"
 ALIASES: Final = {"SMS_MCP_DIR": "mcp_registry_dir", "SMS_MCP_REGISTRY_DIR": "mcp_registry_dir"}
@@ -43,59 +44,6 @@ LAUNCHERS: Final = ("npx", "bunx", "uvx", "uv", "pipx", "node", "deno", "bun", "
 mistakes and programs that were never meant as servers, and the role `admin` keeps out strangers."""
 
 
-class OidcSettings(FieldDescriptions, BaseModel):
-    """An issuer whose tokens are accepted in addition to keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    issuer: str
-    """Its URL, exactly as in the `iss` of its tokens."""
-
-    audience: str
-    """What `aud` must hold: this gateway, by the name the issuer knows it by."""
-
-    jwks_url: str | None = None
-    """Where its keys are. Unset: found through `<issuer>/.well-known/openid-configuration`."""
-
-    role_claim: str = "roles"
-    """The claim that identifies the user; `a.b` looks inside `a`. Text, or a list of texts."""
-
-    roles: dict[str, Role] = {}
-    """Values of that claim to roles of this gateway. Of several, the highest counts."""
-
-    default_role: Role | None = None
-    """The role of a token that has none of them. Unset: it is refused."""
-
-    tasks_claim: str | None = None
-    """The claim that lists the tasks a token is bound to."""
-
-    servers_claim: str | None = None
-    """The claim that lists the servers a token may reach."""
-
-    tools_claim: str | None = None
-    """The claim that lists patterns of the tools a token may reach."""
-
-    denied_tools_claim: str | None = None
-    """The claim that lists patterns of the tools a token may not reach."""
-
-    task_claim: str | None = None
-    """The claim that names the task of a request that names none."""
-
-    integrations: IntegrationState = "on"
-    """What callers with a token have of each server before they switch it on or off for themselves: `on` all
-    its tools, `read_only` those marked as read-only, `off` nothing."""
-
-    leeway_s: float = Field(default=30.0, ge=0, le=300)
-    """How far the issuer's clock may be ahead. A token is never good for longer than it says."""
-
-    client_id: str | None = Field(default=None, min_length=1)
-    """Who the console is at the issuer: a public client (no secret, PKCE) that may return to
-    `<this gateway>/console/login`. Set: people log in to the console there. Unset: they show a key."""
-
-    scopes: tuple[str, ...] = ("openid",)
-    """What the console asks the issuer for: what makes it put `audience` and `role_claim` into its tokens."""
-
-
 class AuditSettings(FieldDescriptions, BaseModel):
     """What the audit has of calls, and how much of it is kept."""
 
@@ -103,16 +51,12 @@ class AuditSettings(FieldDescriptions, BaseModel):
 
     days: int = Field(default=90, ge=1, le=3_650)
     """How long what happened can be looked up."""
-
     rows: int = Field(default=10_000_000, ge=1_000, le=1_000_000_000)
     """How many events can be looked up at most: the oldest are dropped first."""
-
     file_mb: int = Field(default=64, ge=1, le=16_384)
     """At how many MiB the log begins a new file."""
-
     files: int = Field(default=10, ge=1, le=1_000)
     """How many full files of the log are kept in addition to the current one."""
-
     arguments: AuditedArguments = "redacted"
     """What the audit has of the arguments of calls: what is not hidden in them (`redacted`), or `none`."""
 
@@ -125,20 +69,15 @@ class OtlpSettings(FieldDescriptions, BaseModel):
     endpoint: str
     """Its URL; `/v1/traces` and `/v1/logs` are added. Also from `OTEL_EXPORTER_OTLP_ENDPOINT`, where nothing
     of this is set."""
-
     headers_file: Path | None = None
     """File with the headers it wants to see, such as a token: `Name: value`, one a line. They are sent over
     TLS, or to this very machine."""
-
     headers: SecretStr | None = None
     """The same as text, as `OTEL_EXPORTER_OTLP_HEADERS` has them: `name=value,…`. Better in a file."""
-
     traces: bool = True
     """Whether it gets a trace of every request, from the door to the server."""
-
     audit: bool = False
     """Whether it gets what the audit log has, as log records: each at least once, in order."""
-
     sample: float = Field(default=1.0, ge=0, le=1)
     """The part of traces that begin here and are sent. Callers who trace decide for their own."""
 
@@ -167,13 +106,10 @@ class GrpcSettings(FieldDescriptions, BaseModel):
 
     listen: str = "127.0.0.1:8090"
     """Address and port that `control` binds. Any address other than loopback needs a certificate."""
-
     cert_file: Path | None = None
     """Certificate chain of the listener, in PEM."""
-
     key_file: Path | None = None
     """Private key of that certificate, in PEM."""
-
     allow_plaintext: bool = False
     """Whether gRPC may be unencrypted beyond loopback, because a mesh or tunnel encrypts it."""
 
@@ -192,7 +128,6 @@ class ApprovalWebhookSettings(FieldDescriptions, BaseModel):
     url: str
     """Where it takes requests: `https`, or `http` on this machine. Held to what servers' addresses are held
     to; redirects are not followed."""
-
     secret_file: Path
     """File that holds the secret of at least 32 characters that requests are signed with, both ways."""
 
@@ -204,129 +139,91 @@ class Settings(FieldDescriptions, BaseModel):
 
     listen: str = "127.0.0.1:8080"
     """Address and port to bind. Anything but loopback needs keys. Port 0 takes a free one."""
-
     data_dir: Path = Path(".toolgate")
     """Where the registry and the audit log live. Made on first start, for its owner only."""
-
     mcp_registry_dir: Path | None = None
     """Directory of server files (`*.toml`, `*.json`), loaded at start and whenever one changes."""
-
     registry_recursive: bool = False
     """Whether to look for server files in sub-directories too."""
-
     strict: bool = False
     """Refuse unknown fields, duplicate server ids and any invalid server file instead of warning."""
-
     environment: Environment = "prod"
     """Which selection of a profile applies: `dev`, `staging` or `prod`."""
-
     allowed_hosts: tuple[str, ...] = ()
     """Host names clients may call this gateway by, besides its own address and loopback."""
-
     allowed_origins: tuple[str, ...] = INSPECTOR_ORIGINS
     """Origins whose pages may call this gateway from a browser. By default the MCP Inspector, on loopback."""
-
     admin_key_file: Path | None = None
     """File that holds an administrator's key of at least 32 characters, for the first start off loopback."""
-
     trust_loopback: bool = True
     """Whether a caller without a key is the local administrator. Only ever so when bound to loopback."""
-
     secrets_dir: Path | None = None
     """Directory whose files are the secrets that `auth_ref` may name. Else they come from the environment."""
-
     allowed_commands: tuple[str, ...] = (*LAUNCHERS, "mcp-server-*")
     """Programs that a server written over an API may be started by; patterns with `*` and `?`. One without a
     `/` means a program on the PATH; `./*` those that packages bring along. `*` alone allows any. Server files
     are not held to it."""
-
     require_plan: bool = False
     """Whether a change of a server, task or profile must name the plan that showed it."""
-
     public_url: str | None = None
     """The URL clients reach this gateway by, where a proxy makes it another than the address they call."""
-
     oidc: OidcSettings | None = None
     """An OpenID Connect issuer whose tokens are accepted in addition to keys. Unset: keys only."""
-
     approval_webhook: ApprovalWebhookSettings | None = None
     """The receiver that `up` or `control` notifies of each pending approval. Unset: none."""
-
     database: str | None = None
     """Where `control` keeps the registry: `postgresql://…`. Unset: SQLite in the data directory. Leave the
     password to `PGPASSWORD` or a password file."""
-
     grpc: GrpcSettings = GrpcSettings()
     """The gRPC listener of `control`. `grpc_listen`, `grpc_cert_file` and the like are accepted, too."""
-
     control: tuple[str, ...] = ()
     """`HOST:PORT` of the control a `node` follows; several, separated by commas, are replicas of one."""
-
     control_key_file: Path | None = None
     """File that holds the node's key, of role `node`."""
-
     control_ca_file: Path | None = None
     """Certificates, in PEM, that control's own must be signed by. Unset: those of the system."""
-
     node_id: str | None = None
     """The name a node reports under. Unset: the name of its machine."""
-
     max_policy_staleness_s: int | None = Field(default=None, ge=10)
     """How long a node serves without hearing from control, which speaks every 5 s. Unset: for ever."""
-
     allow_private_upstreams: bool = True
     """Whether servers may be registered on loopback and private networks."""
-
     allowed_upstream_hosts: tuple[str, ...] = ()
     """The only hosts that servers behind URLs, and their authorization servers, may be at: names and
     addresses; patterns with `*` and `?`. Empty: any host."""
-
     artifacts: str | None = None
     """Where the archives of packages are kept: a directory, or `s3://BUCKET/PREFIX` (variables of AWS).
     Unset: `artifacts` in the data directory. Replicas of control need one that all of them see."""
-
     audit: AuditSettings = AuditSettings()
     """How much of the audit is kept, in the log and to be looked up."""
-
     redact_arguments: tuple[str, ...] = Field(default=(), max_length=256)
     """Names of arguments that are hidden in the audit and from approvers, at any depth, in addition to
     those that look like the names of secrets; patterns with `*` and `?`. No server's record shows them."""
-
     summary_fallback: float | None = Field(default=None, ge=0, le=100)
     """Share of catalog rows with full definitions (from manifest or server), in percent, from which the
     summary fallback is off and other rows are hidden. Unset: it stays. Set the same for every `control`."""
-
     semantic_model: Path | None = None
     """Directory of a sentence embedding model (MiniLM). Set: search also goes by meaning; needs the extra
     `toolgate[semantic]`. Unset: by words alone."""
-
     on_too_many: OnTooMany = "find"
     """What clients get of a scope with too many tools: `find`, tools that search it; `refuse`, an error."""
-
     max_tools: int = Field(default=128, ge=1, le=10_000)
     """The most tools one scope may list. `on_too_many` says what happens above it."""
-
     max_definition_tokens: int | None = Field(default=None, ge=1)
     """The most tokens the definitions of one scope may cost. Unset: no limit."""
-
     max_children: int = Field(default=256, ge=1, le=10_000)
     """The most child processes this node may run at once. A start beyond them ends the child of an idle
     server."""
-
     max_calls: int = Field(default=512, ge=1, le=100_000)
     """The most calls this node has in flight at all servers together. As many again wait for a slot, shared
     fairly between principals; then calls fail with `node_busy`. Raise it if
     `toolgate_node_calls_queued` stays above 0 while the servers have room."""
-
     max_guests: int = Field(default=32, ge=0, le=1_000)
     """The most guests (runs of tasks with workloads) this node has at once. 0: it runs none."""
-
     drain_s: float = Field(default=10.0, ge=0, le=300)
     """How long a stopping node waits for calls and guests in flight."""
-
     otlp: OtlpSettings | None = None
     """An OpenTelemetry collector for traces and audit. Unset: `OTEL_EXPORTER_OTLP_ENDPOINT`, or none."""
-
     log_level: LogLevel = "info"
     """How much is logged: `debug`, `info`, `warning` or `error`."""
 
@@ -373,6 +270,16 @@ class Settings(FieldDescriptions, BaseModel):
     def registry_file(self) -> Path:
         """The registry where no database is set: SQLite."""
         return self.data_dir / "registry.db"
+
+    @property
+    def process_id(self) -> str:
+        """The name of this process among several."""
+        return self.node_id or socket.gethostname()
+
+    @property
+    def egress(self) -> Egress:
+        """The addresses where servers may be."""
+        return Egress(allow_private=self.allow_private_upstreams, allowed_hosts=self.allowed_upstream_hosts)
 
     @property
     def address(self) -> tuple[str, int]:

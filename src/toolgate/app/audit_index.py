@@ -3,11 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import (
-    AbstractAsyncContextManager,
-    asynccontextmanager,
-    suppress,
-)
+from contextlib import asynccontextmanager, suppress
 from threading import Timer
 from typing import Any, Final, TypeVar
 
@@ -39,11 +35,18 @@ _log: Final = logging.getLogger(__name__)
 async def open_index(settings: Settings, journal: Journal) -> AsyncIterator[AuditIndex]:
     """The index of all events: those of this process, and those that nodes forward."""
 
-    async def deliver(read: LogChunk) -> int:
-        batch = await asyncio.to_thread(_parse, read)
-        return await index.add(batch, node="", log=journal.name)
+    def parse(read: LogChunk) -> LineBatch:
+        parsed = map(parse_line, read.lines)
+        return LineBatch(read.after, read.upto, [line for line in parsed if line is not None])
 
-    async with _open_tables(settings) as index:
+    async def deliver(read: LogChunk) -> int:
+        return await index.add(await asyncio.to_thread(parse, read), node="", log=journal.name)
+
+    if settings.database is None:
+        opening = open_sqlite_index(settings.data_dir / INDEX_FILE)
+    else:
+        opening = open_postgres_index(settings.database)
+    async with opening as index:
         with suppress(ToolgateError):  # the follower retries
             # Before anything is recorded: if the file lost its end, no number may mean two events.
             journal.log.resume_after(await deliver(EMPTY_CHUNK))
@@ -52,18 +55,6 @@ async def open_index(settings: Settings, journal: Journal) -> AsyncIterator[Audi
             run_in_background(_keep_pruning(index, settings.audit.days * DAY_MS, settings.audit.rows)),
         ):
             yield index
-
-
-def _parse(read: LogChunk) -> LineBatch:
-    return LineBatch(
-        read.after, read.upto, [line for raw in read.lines if (line := parse_line(raw)) is not None]
-    )
-
-
-def _open_tables(settings: Settings) -> AbstractAsyncContextManager[AuditIndex]:
-    if settings.database is None:
-        return open_sqlite_index(settings.data_dir / INDEX_FILE)
-    return open_postgres_index(settings.database)
 
 
 @asynccontextmanager

@@ -3,10 +3,9 @@
 import asyncio
 import logging
 import secrets
-import socket
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,13 +13,9 @@ from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import Conflict, StartRefused
 from toolgate.gateway.auth.failed_attempts import FailedAttempts
 from toolgate.gateway.auth.identity import MIN_KEY_CHARS, Identities, TokenVerifier
-from toolgate.gateway.auth.issuer import (
-    KEYS_ONLY,
-    NoResourceMetadata,
-    ResourceMetadata,
-)
-from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.search.index import open_semantic_search
+from toolgate.gateway.auth.issuer import KEYS_ONLY, ResourceMetadata
+from toolgate.gateway.cluster.servers import Servers
+from toolgate.gateway.gateway import Gateway, GatewayServices
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.revisions import RecordWrite
 from toolgate.model.servers import RedactionRules
@@ -32,6 +27,13 @@ from toolgate.surfaces.http.guard import LOOPBACK_NAMES
 from toolgate.telemetry import Metrics
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
+
+if TYPE_CHECKING:
+    from toolgate.registry.store.sql_store import Store
+
+SESSION_KEY_BYTES: Final = 32
+
+_log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -46,48 +48,29 @@ async def run_in_background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[N
         await asyncio.wait(tasks)
 
 
-if TYPE_CHECKING:
-    from toolgate.gateway.search.semantic import SemanticSearch
-    from toolgate.registry.store.sql_store import Store
-
-VECTORS_FILE: Final = "vectors.sqlite3"
-COMPACT_EVERY_S: Final = 600
-SESSION_KEY_BYTES: Final = 32
-
-_log = logging.getLogger(__name__)
-
-
 def wall_clock_ms() -> int:
     """The clock of records."""
     return int(time.time() * 1000)
 
 
-def choose_node_id(settings: Settings) -> str:
-    """The name of this process among several."""
-    return settings.node_id or socket.gethostname()
-
-
-def build_limits(settings: Settings) -> ScopeLimits:
-    """The limits of a scope's size."""
-    return ScopeLimits(
-        max_tools=settings.max_tools,
-        max_definition_tokens=settings.max_definition_tokens,
-        on_too_many=settings.on_too_many,
-    )
-
-
-def empty_snapshot(settings: Settings) -> Snapshot:
-    """What is served before the registry is known: nothing, under this process's settings."""
-    return Snapshot(
-        environment=settings.environment,
-        redaction=RedactionRules(hide=settings.redact_arguments, arguments=settings.audit.arguments),
-    )
-
-
-def build_egress(settings: Settings) -> Egress:
-    """The addresses where servers may be."""
-    return Egress(
-        allow_private=settings.allow_private_upstreams, allowed_hosts=settings.allowed_upstream_hosts
+def build_gateway(
+    settings: Settings, servers: Servers, audit: AuditLog, metrics: Metrics, *, services: GatewayServices
+) -> Gateway:
+    """A gateway under these settings. It serves nothing before the registry is known."""
+    return Gateway(
+        servers,
+        audit,
+        metrics=metrics,
+        limits=ScopeLimits(
+            max_tools=settings.max_tools,
+            max_definition_tokens=settings.max_definition_tokens,
+            on_too_many=settings.on_too_many,
+        ),
+        snapshot=Snapshot(
+            environment=settings.environment,
+            redaction=RedactionRules(hide=settings.redact_arguments, arguments=settings.audit.arguments),
+        ),
+        services=services,
     )
 
 
@@ -99,9 +82,8 @@ async def open_identities(
     async with AsyncExitStack() as stack:
         verifier: TokenVerifier | None = None
         if settings.oidc is not None:
-            oidc = load_lazily("toolgate.gateway.auth.oidc")
-            config = oidc.OidcConfig(**settings.oidc.model_dump(exclude={"client_id", "scopes"}))
-            verifier = await stack.enter_async_context(oidc.open_oidc(config, build_issuer_fetcher(settings)))
+            opening = load_lazily("toolgate.gateway.auth.oidc").open_oidc
+            verifier = await stack.enter_async_context(opening(settings.oidc, build_issuer_fetcher(settings)))
         yield Identities(
             admin_key=admin_key,
             trusts_local=settings.trust_loopback and settings.is_loopback,
@@ -117,16 +99,9 @@ def build_issuer_fetcher(settings: Settings) -> Fetcher:
     return Fetcher(Egress(allow_private=settings.allow_private_upstreams))
 
 
-def open_search_model(settings: Settings) -> AbstractAsyncContextManager["SemanticSearch | None"]:
-    """Semantic search; None if no model is set. Raises StartRefused."""
-    return open_semantic_search(settings.semantic_model, vectors=settings.data_dir / VECTORS_FILE)
-
-
-def build_discovery(settings: Settings) -> ResourceMetadata | NoResourceMetadata:
+def build_discovery(settings: Settings) -> ResourceMetadata:
     """How clients find the issuer of the tokens that this gateway accepts."""
-    if settings.oidc is None:
-        return KEYS_ONLY
-    return ResourceMetadata(settings.oidc.issuer, settings.public_url)
+    return KEYS_ONLY if settings.oidc is None else ResourceMetadata(settings.oidc.issuer, settings.public_url)
 
 
 def read_key_file(path: Path | None, setting: str) -> str | None:
@@ -176,8 +151,9 @@ def find_console_url(settings: Settings, base_url: str) -> str:
     return (settings.public_url or "").rstrip("/") or ("" if settings.is_everywhere else base_url)
 
 
-def describe_gateway(metrics: Metrics, gateway: Gateway) -> None:
+def describe_gateway(gateway: Gateway) -> None:
     """The gauges of every process, read on each scrape."""
+    metrics = gateway.metrics
     metrics.gauge("toolgate_registry_revision", "Revision served.", lambda: float(gateway.snapshot.revision))
 
     def states() -> Mapping[tuple[str, str], float]:

@@ -3,26 +3,19 @@
 On SQLite it is one process; on PostgreSQL any number of replicas serve the same registry.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Final
 
 from toolgate.app.components import (
-    build_limits,
+    build_gateway,
     describe_gateway,
-    empty_snapshot,
     find_console_url,
     list_own_hosts,
     load_session_key,
     wall_clock_ms,
 )
-from toolgate.app.control_plane import (
-    RegistryHost,
-    build_console_endpoint,
-    open_control_plane,
-    open_registry_host,
-)
+from toolgate.app.control_plane import build_console_endpoint, open_control_plane, open_registry_host
 from toolgate.app.data_plane import (
     ConnectorDependencies,
     build_authorizer,
@@ -33,11 +26,10 @@ from toolgate.app.observability import open_loop_lag
 from toolgate.app.process import ServingApp
 from toolgate.errors import StartRefused, StorageUnavailable
 from toolgate.gateway.cluster.reported_servers import ReportedServers
-from toolgate.gateway.gateway import Gateway, GatewayServices
+from toolgate.gateway.gateway import GatewayServices
 from toolgate.govern.process import Readiness, ReadinessCondition
 from toolgate.model.http import is_loopback, parse_address
 from toolgate.registry.store.engines import open_store
-from toolgate.registry.store.sql_store import Store
 from toolgate.settings import GrpcSettings, Settings
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
 from toolgate.surfaces.http.guard import OriginGuard
@@ -56,25 +48,49 @@ async def open_control(
     """Open the registry, follow what nodes report, serve REST and gRPC."""
     tls = _read_tls(settings.grpc)
     async with AsyncExitStack() as stack:
-        target = settings.database or settings.registry_file
-        opening = open_store(target, wall_clock_ms, waits=True)
+        opening = open_store(settings.database or settings.registry_file, wall_clock_ms, waits=True)
         host = await stack.enter_async_context(open_registry_host(settings, environ, opening))
-        await load_session_key(host.store)
+        store = host.store
+        await load_session_key(store)
         stack.enter_context(open_loop_lag(host.metrics))
-        gateway, servers = await stack.enter_async_context(
-            _open_gateway(host, find_console_url(settings, base_url))
+        authorizer = build_authorizer(settings, environ)
+        openers, _, _ = await stack.enter_async_context(
+            open_connectors(
+                settings,
+                environ,
+                ConnectorDependencies(authorizer=authorizer, fetch=host.fetch_archive),
+                named=lambda: list_package_hashes(gateway.snapshot),
+                audit=host.audit,
+            )
         )
+
+        def on_change(server_id: str) -> None:
+            gateway.on_tools_changed(server_id)
+
+        servers = ReportedServers(
+            store.reports,
+            openers,
+            on_change=on_change,
+            clock_ms=wall_clock_ms,
+        )
+        services = GatewayServices(console_url=find_console_url(settings, base_url))
+        # It explains every scope over what nodes report, and calls nothing.
+        gateway = build_gateway(settings, servers, host.audit, host.metrics, services=services)
+        await stack.enter_async_context(servers)
+
+        def read_readiness() -> Readiness:
+            """A control plane without its database has nothing that nodes and clients could rely on."""
+            if store.is_current:
+                return Readiness()
+            return Readiness((ReadinessCondition.of(StorageUnavailable, blocks=True),))
+
         plane = await stack.enter_async_context(
             open_control_plane(
-                host,
-                gateway,
-                calls_tools=False,
-                sync_readiness=partial(_read_readiness, host.store),
-                client_url=servers.door_url,
+                host, gateway, calls_tools=False, sync_readiness=read_readiness, client_url=servers.door_url
             )
         )
         control = plane.control
-        describe_gateway(host.metrics, gateway)
+        describe_gateway(gateway)
         grpc_address = await stack.enter_async_context(
             open_grpc_server(control, settings.grpc.listen, tls=tls)
         )
@@ -90,46 +106,6 @@ async def open_control(
             close_streams=control.watches.close,
             details={"grpc": grpc_address},
         )
-
-
-@asynccontextmanager
-async def _open_gateway(
-    host: RegistryHost, console_url: str
-) -> AsyncIterator[tuple[Gateway, ReportedServers]]:
-    """A gateway over what nodes report: it explains every scope, and calls nothing."""
-    settings = host.settings
-
-    def list_named() -> Collection[str] | None:
-        return list_package_hashes(gateway.snapshot)
-
-    def on_change(server_id: str) -> None:
-        gateway.on_tools_changed(server_id)
-
-    authorizer = build_authorizer(settings, host.environ)
-    supplies = ConnectorDependencies(authorizer=authorizer, fetch=host.archives.fetch)
-    async with open_connectors(
-        settings, host.environ, supplies, named=list_named, audit=host.audit
-    ) as transports:
-        servers = ReportedServers(
-            host.store.reports, transports.openers, on_change=on_change, clock_ms=wall_clock_ms
-        )
-        gateway = Gateway(
-            servers,
-            host.audit,
-            metrics=host.metrics,
-            limits=build_limits(settings),
-            snapshot=empty_snapshot(settings),
-            services=GatewayServices(console_url=console_url),
-        )
-        async with servers:
-            yield gateway, servers
-
-
-def _read_readiness(store: Store) -> Readiness:
-    """A control plane without its database has nothing that nodes and clients could rely on."""
-    if store.is_current:
-        return Readiness()
-    return Readiness((ReadinessCondition.of(StorageUnavailable, blocks=True),))
 
 
 def _read_tls(grpc: GrpcSettings) -> Tls | None:

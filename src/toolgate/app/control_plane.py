@@ -17,24 +17,23 @@ from typing import TYPE_CHECKING, Any, Final
 from toolgate.app.audit_index import open_index
 from toolgate.app.components import (
     build_discovery,
-    build_egress,
     build_issuer_fetcher,
     open_identities,
-    open_search_model,
     read_key_file,
     run_in_background,
     wall_clock_ms,
 )
-from toolgate.app.observability import describe_journal, open_exported_journal
+from toolgate.app.observability import open_exported_journal
+from toolgate.app.process import reload_nothing
 from toolgate.audit.events import AdminRecorded
 from toolgate.audit.index.index import AuditIndex
 from toolgate.audit.log.writer import AuditLog
 from toolgate.catalog.rows import SOURCES, CatalogQuality
 from toolgate.errors import StartRefused, ToolgateError
 from toolgate.gateway.auth.identity import Identities
-from toolgate.gateway.auth.issuer import NoOidcLogin, OidcClient, OidcLogin
+from toolgate.gateway.auth.issuer import NoOidcLogin, OidcLogin
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.search.index import HybridIndex
+from toolgate.gateway.search.index import HybridIndex, open_semantic_search
 from toolgate.govern.approvals import ApprovalWebhook, BodySigner, build_approval_event
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control
@@ -75,19 +74,6 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveStores:
-    """Published packages, modules, and uploads of both."""
-
-    artifacts: ArtifactStore
-    modules: ModuleStore
-    uploads: UploadStore
-
-    def fetch(self, package_id: str, ref: PackageRef) -> AsyncGenerator[bytes, None]:
-        """The archive of a package that this process starts."""
-        return self.artifacts.read(package_id, ref.version)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryHost:
     """What a process that keeps the registry opens before its gateway."""
 
@@ -99,7 +85,13 @@ class RegistryHost:
     audit_index: AuditIndex
     semantic_search: "SemanticSearch | None"
     metrics: Metrics
-    archives: ArchiveStores
+    artifacts: ArtifactStore
+    modules: ModuleStore
+    uploads: UploadStore
+
+    def fetch_archive(self, package_id: str, ref: PackageRef) -> AsyncGenerator[bytes, None]:
+        """The archive of a package that this process starts."""
+        return self.artifacts.read(package_id, ref.version)
 
 
 @asynccontextmanager
@@ -107,14 +99,18 @@ async def open_registry_host(
     settings: Settings, environ: Mapping[str, str], opening: AbstractAsyncContextManager[Store]
 ) -> AsyncIterator[RegistryHost]:
     """Open the store, the audit log with its index, and the archives. Raises StartRefused."""
-    admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
+    admin_key, metrics = read_key_file(settings.admin_key_file, "admin_key_file"), Metrics()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(opening)
         await _refuse_public_without_keys(settings, store, admin_key)
-        journal = await stack.enter_async_context(open_exported_journal(settings))
+        journal = await stack.enter_async_context(open_exported_journal(settings, metrics))
         index = await stack.enter_async_context(open_index(settings, journal))
-        metrics = Metrics()
-        describe_journal(metrics, journal)
+        searching = open_semantic_search(settings.semantic_model, settings.data_dir)
+        semantic_search = await stack.enter_async_context(searching)
+        objects = open_object_store(settings.artifacts or str(settings.data_dir / "artifacts"), environ)
+        uploads = UploadStore(objects, settings.data_dir / "uploads", clock_ms=wall_clock_ms)
+        sweep = _repeat(uploads.sweep, every_s=SWEEP_EVERY_S, what="removal of abandoned uploads")
+        await stack.enter_async_context(run_in_background(sweep))
         yield RegistryHost(
             settings=settings,
             environ=environ,
@@ -122,9 +118,11 @@ async def open_registry_host(
             store=store,
             audit=journal.log,
             audit_index=index,
-            semantic_search=await stack.enter_async_context(open_search_model(settings)),
+            semantic_search=semantic_search,
             metrics=metrics,
-            archives=await stack.enter_async_context(_open_archives(settings, environ)),
+            artifacts=ArtifactStore(objects, clock_ms=wall_clock_ms),
+            modules=ModuleStore(objects),
+            uploads=uploads,
         )
 
 
@@ -140,26 +138,8 @@ async def _refuse_public_without_keys(settings: Settings, store: Store, admin_ke
     )
 
 
-@asynccontextmanager
-async def _open_archives(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[ArchiveStores]:
-    objects = open_object_store(settings.artifacts or str(settings.data_dir / "artifacts"), environ)
-    archives = ArchiveStores(
-        artifacts=ArtifactStore(objects, clock_ms=wall_clock_ms),
-        modules=ModuleStore(objects),
-        uploads=UploadStore(objects, settings.data_dir / "uploads", clock_ms=wall_clock_ms),
-    )
-    async with run_in_background(
-        _repeat(archives.uploads.sweep, every_s=SWEEP_EVERY_S, what="removal of abandoned uploads")
-    ):
-        yield archives
-
-
 async def _ignore_state(_state: RegistryState) -> None:
     """For a process that keeps nothing by principal."""
-
-
-async def _reload_nothing() -> None:
-    """For a process without a directory of server files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +149,7 @@ class ControlPlane:
     control: Control
     rest_services: Sequence[object]
     """Services that REST offers only if they are there."""
-    reload: Callable[[], Awaitable[object]] = _reload_nothing
+    reload: Callable[[], Awaitable[object]] = reload_nothing
     """Reads the directory of server files again."""
 
 
@@ -182,11 +162,11 @@ async def open_control_plane(
     **own: Any,
 ) -> AsyncIterator[ControlPlane]:
     """Everything that governs, over `gateway`. `own` is what only this process gives its `Control`."""
-    settings, store, archives = host.settings, host.store, host.archives
+    settings, store = host.settings, host.store
     async with AsyncExitStack() as stack:
         identities = await stack.enter_async_context(open_identities(settings, host.admin_key, host.audit))
-        directories = [settings.mcp_registry_dir.expanduser()] if settings.mcp_registry_dir else []
-        loaders = [await _load_directory(host, directory) for directory in directories]
+        directory = settings.mcp_registry_dir
+        loaders = [] if directory is None else [await _load_directory(host, directory.expanduser())]
 
         async def apply(state: RegistryState) -> None:
             identities.apply(state.keys)
@@ -207,15 +187,13 @@ async def open_control_plane(
             operator_policy=OperatorPolicy(
                 allowed_commands=settings.allowed_commands,
                 requires_plan=settings.require_plan,
-                egress=build_egress(settings),
+                egress=settings.egress,
             ),
-            try_models=partial(
-                try_models, Secrets(host.environ, settings.secrets_dir), build_egress(settings)
-            ),
+            try_models=partial(try_models, Secrets(host.environ, settings.secrets_dir), settings.egress),
             data_dir=settings.data_dir,
-            artifacts=archives.artifacts,
-            uploads=archives.uploads,
-            modules=archives.modules,
+            artifacts=host.artifacts,
+            uploads=host.uploads,
+            modules=host.modules,
             catalog=catalog,
             audit_index=host.audit_index,
             **own,
@@ -224,17 +202,16 @@ async def open_control_plane(
         yield ControlPlane(
             control=control,
             rest_services=[*loaders, *([] if webhook is None else [webhook])],
-            reload=loaders[0].reload if loaders else _reload_nothing,
+            reload=loaders[0].reload if loaders else reload_nothing,
         )
 
 
 def _build_oidc_login(settings: Settings, identities: Identities) -> OidcLogin | NoOidcLogin:
-    """How people log in to the console with a browser."""
     oidc = settings.oidc
     if oidc is None or oidc.client_id is None:
         return NoOidcLogin()
-    client = OidcClient(issuer=oidc.issuer, client_id=oidc.client_id, scopes=oidc.scopes)
-    return OidcLogin(client, build_issuer_fetcher(settings), identities)
+    fetcher = build_issuer_fetcher(settings)
+    return OidcLogin(oidc.issuer, oidc.client_id, fetcher, identities, scopes=oidc.scopes)
 
 
 def build_console_endpoint(rest: HttpHandler) -> ConsoleEndpoint:
@@ -317,7 +294,7 @@ def _build_catalog(host: RegistryHost, gateway: Gateway) -> CatalogProjection:
         gateway,
         searching=HybridIndex(host.semantic_search),
         clock_ms=wall_clock_ms,
-        artifacts=host.archives.artifacts,
+        artifacts=host.artifacts,
         quality=quality,
     )
 
@@ -331,7 +308,7 @@ async def open_webhook(
     if config is None:
         yield None
         return
-    egress = build_egress(settings)
+    egress = settings.egress
     try:
         egress.check_literal(parse_secure_target(config.url))
     except EgressRefused as exc:

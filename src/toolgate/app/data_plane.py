@@ -2,27 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final
 
-from toolgate.app.components import (
-    build_discovery,
-    build_egress,
-    build_limits,
-    choose_node_id,
-    describe_gateway,
-    empty_snapshot,
-    wall_clock_ms,
-)
+from toolgate.app.components import build_gateway, describe_gateway, list_own_hosts, wall_clock_ms
 from toolgate.app.observability import open_loop_lag, open_token_audit, open_traces
+from toolgate.app.process import ServingApp
+from toolgate.app.sessions import open_session_upkeep
 from toolgate.audit.events import ProcessSpawned
 from toolgate.audit.log.writer import AuditLog
-from toolgate.gateway.auth.identity import Identities
-from toolgate.gateway.auth.signing import Signer
 from toolgate.gateway.gateway import Gateway, GatewayServices
+from toolgate.govern.process import GatewayProcess
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.invocations import InvocationResult
 from toolgate.model.servers import ServerRecord, Transport
@@ -37,7 +30,9 @@ from toolgate.packages.connector import (
 from toolgate.redaction.records import redact_command
 from toolgate.registry.invocations.contract import InvocationQueue
 from toolgate.settings import Settings
+from toolgate.surfaces.http.guard import OriginGuard
 from toolgate.surfaces.http.messages import HttpHandler, HttpRequest, Responder
+from toolgate.surfaces.mcp.endpoint import McpEndpoint
 from toolgate.surfaces.mcp.exchange import is_mcp_path
 from toolgate.surfaces.mcp.session import ClientSessions
 from toolgate.surfaces.openai.context import ChatServices, is_openai_path
@@ -57,7 +52,7 @@ from toolgate.upstream.oauth.connector import OAuthConnector
 from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT
 from toolgate.upstream.pool.admission import NodeSlots
-from toolgate.upstream.pool.kept_definitions import DeclareTools, KeptDefinitions
+from toolgate.upstream.pool.kept_definitions import KeptDefinitions
 from toolgate.upstream.pool.pool import Pool, PoolServices
 from toolgate.upstream.stdio.children import Warden
 from toolgate.upstream.stdio.connector import StdioConnector
@@ -87,15 +82,10 @@ class GuestRuntime:
         self._gateway = gateway
         self._fetch = fetch
         self._turn = asyncio.Lock()
-        self._stack = AsyncExitStack()
+        self.stack = AsyncExitStack()
+        """Closes what was loaded. Enter it before the first guest."""
         self._slots: Slots[TaskContext] | None = None
         self._modules: CompiledModules | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self._stack.aclose()
 
     async def open(self, sha256: str) -> Path:
         """See `CompiledModules`."""
@@ -106,7 +96,7 @@ class GuestRuntime:
                 modules = compiled.CompiledModules(
                     self._settings.data_dir / MODULE_CACHE_DIR, self._fetch, named=self._named
                 )
-                self._modules = await self._stack.enter_async_context(modules)
+                self._modules = await self.stack.enter_async_context(modules)
         return await modules.open(sha256)
 
     async def run(self, run: GuestRun[TaskContext]) -> InvocationResult:
@@ -117,7 +107,7 @@ class GuestRuntime:
                 runs = await asyncio.to_thread(load_lazily, "toolgate.wasm.slots")
                 calls = await asyncio.to_thread(load_lazily, "toolgate.surfaces.wasm.functions")
                 slots = runs.Slots(calls.ALL_FUNCTIONS, max_guests=self._settings.max_guests)
-                self._slots = await self._stack.enter_async_context(slots)
+                self._slots = await self.stack.enter_async_context(slots)
         return await slots.run(run)
 
     def _named(self) -> Collection[str] | None:
@@ -125,23 +115,6 @@ class GuestRuntime:
         if not snapshot.revision:  # nothing is known of tasks yet
             return None
         return {task.workload.module for task in snapshot.tasks.values() if task.workload is not None}
-
-
-@asynccontextmanager
-async def open_invoker(
-    settings: Settings, gateway: Gateway, models: Models, work: InvocationSource
-) -> AsyncIterator[Invoker]:
-    """Runs guests in this process, up to `max_guests` at once."""
-    async with GuestRuntime(settings, gateway, work.fetch) as runtime:
-        invoker = Invoker(
-            GuestServices(gateway=gateway, models=models, queue=work.queue, slots=runtime, modules=runtime),
-            node_id=choose_node_id(settings),
-            max_guests=settings.max_guests,
-            drain_s=settings.drain_s,
-        )
-        gateway.metrics.gauge("toolgate_guests", "Guests that run.", lambda: float(len(invoker)))
-        async with invoker:
-            yield invoker
 
 
 DEFINITIONS_DIR: Final = "definitions"
@@ -170,31 +143,19 @@ class ConnectorDependencies:
     fetch: FetchArchive
 
 
-class ServerConnectors(NamedTuple):
-    """The connector of each transport, and how many child processes there may be."""
-
-    openers: Mapping[Transport, Connector]
-    max_children: Callable[[], int]
-    declared: DeclareTools
-
-
 def build_authorizer(
     settings: Settings, environ: Mapping[str, str], grants: GrantFiles | None = None
 ) -> Authorizer:
     """Gets tokens for servers. Without `grants`, no principal can log in to one."""
+    public_url = settings.public_url or ""
+    has_document = public_url.startswith("https://")  # authorization servers fetch it nowhere else
     return Authorizer(
         Secrets(environ, settings.secrets_dir),
-        Fetcher(build_egress(settings)),
+        Fetcher(settings.egress),
         clock_s=time.time,
         grants=grants,
-        own_url=_client_url(settings.public_url),
+        own_url=public_url.rstrip("/") + CLIENT_DOCUMENT if has_document else None,
     )
-
-
-def _client_url(public_url: str | None) -> str | None:
-    """The URL of this gateway's client metadata document, for authorization servers."""
-    is_fit = public_url is not None and public_url.startswith("https://")
-    return f"{public_url}".rstrip("/") + CLIENT_DOCUMENT if is_fit else None
 
 
 @asynccontextmanager
@@ -205,10 +166,11 @@ async def open_connectors(
     *,
     named: NamedPackages,
     audit: AuditLog,
-) -> AsyncIterator[ServerConnectors]:
-    """The connectors of servers, with the warden of their processes. Each start is audited beforehand.
+) -> AsyncIterator[tuple[Mapping[Transport, Connector], Warden, PackageCache]]:
+    """The connector of each transport, the warden of child processes, and the files of packages.
 
-    `named` says which packages are in use: the files of others are removed.
+    Each start of a child is audited beforehand. `named` says which packages are in use: the files of others
+    are removed.
     """
 
     def spawning(record: ServerRecord, purpose: Purpose, /) -> None:
@@ -223,8 +185,7 @@ async def open_connectors(
             )
         )
 
-    resolved = Secrets(environ, settings.secrets_dir)
-    egress = build_egress(settings)
+    resolved, egress = Secrets(environ, settings.secrets_dir), settings.egress
     warden = Warden(max_children=settings.max_children)
     unpacked = PackageCache(settings.data_dir / "packages-cache", supplies.fetch, named=named)
     try:
@@ -237,7 +198,7 @@ async def open_connectors(
                 ),
                 "http_sse_legacy": SseLegacyConnector(resolved, egress),
             }
-            yield ServerConnectors(openers, lambda: warden.capacity, ManifestTools(unpacked))
+            yield openers, warden, unpacked
     finally:
         await warden.aclose()
 
@@ -256,12 +217,14 @@ async def open_gateway(
     async with AsyncExitStack() as stack:
         stack.enter_context(open_loop_lag(metrics))
         tracing = await stack.enter_async_context(open_traces(settings, environ))
-
-        def named() -> Collection[str] | None:
-            return list_package_hashes(gateway.snapshot)
-
-        transports = await stack.enter_async_context(
-            open_connectors(settings, environ, supplies, named=named, audit=audit)
+        openers, warden, unpacked = await stack.enter_async_context(
+            open_connectors(
+                settings,
+                environ,
+                supplies,
+                named=lambda: list_package_hashes(gateway.snapshot),
+                audit=audit,
+            )
         )
 
         def changed(server_id: str) -> None:
@@ -269,7 +232,7 @@ async def open_gateway(
             services.on_tools_changed()
 
         def updated(server_id: str, uri: str) -> None:
-            gateway.on_updated(server_id, uri)
+            gateway.subscriptions.watches.on_updated(server_id, uri)
 
         def verified(server_id: str) -> None:
             if (offer := pool.offer(server_id)) is not None and gateway.drift.confirm(offer):
@@ -278,28 +241,21 @@ async def open_gateway(
 
         known = await stack.enter_async_context(KeptDefinitions(settings.data_dir / DEFINITIONS_DIR))
         pool = Pool(
-            transports.openers,
+            openers,
             on_change=changed,
             limits=PoolLimits(max_calls=settings.max_calls),
             on_updated=updated,
             metrics=metrics,
             services=PoolServices(
                 kept=known,
-                declared=transports.declared,
+                declared=ManifestTools(unpacked),
                 on_verified=verified,
-                max_children=transports.max_children,
+                max_children=lambda: warden.capacity,
                 tracer=tracing,
             ),
         )
         _describe_slots(metrics, pool.slots)
-        gateway = Gateway(
-            pool,
-            audit,
-            metrics=metrics,
-            limits=build_limits(settings),
-            snapshot=empty_snapshot(settings),
-            services=replace(services, tracer=tracing),
-        )
+        gateway = build_gateway(settings, pool, audit, metrics, services=replace(services, tracer=tracing))
         await stack.enter_async_context(open_token_audit(gateway))
         await stack.enter_async_context(gateway.quotas.reporting())
         await stack.enter_async_context(pool)
@@ -334,9 +290,55 @@ def _describe_slots(metrics: Metrics, slots: NodeSlots) -> None:
     )
 
 
-def describe_data_plane(metrics: Metrics, gateway: Gateway, sessions: ClientSessions) -> None:
+@asynccontextmanager
+async def open_endpoints(
+    settings: Settings,
+    environ: Mapping[str, str],
+    process: GatewayProcess,
+    *,
+    sessions: ClientSessions,
+    work: InvocationSource,
+    rest: HttpHandler,
+) -> AsyncIterator[ServingApp]:
+    """Every endpoint over what `process` serves, and what runs guests; `rest` gets all other paths."""
+    gateway, identities, discovery = process.gateway, process.identities, process.discovery
+    mcp = McpEndpoint(gateway, identities, sessions=sessions, discovery=discovery)
+    runtime = GuestRuntime(settings, gateway, work.fetch)
+    async with (
+        Models(Secrets(environ, settings.secrets_dir), settings.egress, tracer=gateway.tracer) as models,
+        runtime.stack,
+        Invoker(
+            GuestServices(gateway=gateway, models=models, queue=work.queue, slots=runtime, modules=runtime),
+            node_id=settings.process_id,
+            max_guests=settings.max_guests,
+            drain_s=settings.drain_s,
+        ) as invoker,
+        open_session_upkeep(sessions),
+    ):
+        chat = ChatEndpoint(
+            identities,
+            ChatServices(gateway=gateway, models=models, signer=sessions.signer, wall_s=time.time),
+            metadata=discovery,
+        )
+        router = EndpointRouter(mcp, chat, rest)
+
+        def close_streams() -> None:
+            mcp.close()
+            invoker.stop()
+
+        _describe_data_plane(gateway, sessions, invoker)
+        yield ServingApp(
+            settings=settings,
+            gateway=gateway,
+            front=OriginGuard(router, list_own_hosts(settings), settings.allowed_origins),
+            close_streams=close_streams,
+        )
+
+
+def _describe_data_plane(gateway: Gateway, sessions: ClientSessions, invoker: Invoker) -> None:
     """The gauges of a process that serves callers."""
-    load = gateway.servers.load
+    metrics, load = gateway.metrics, gateway.servers.load
+    metrics.gauge("toolgate_guests", "Guests that run.", lambda: float(len(invoker)))
     metrics.gauge("toolgate_sessions", "Legacy sessions open.", lambda: float(len(sessions)))
     metrics.gauge("toolgate_streams", "Event streams open.", lambda: float(len(gateway.subscriptions)))
     metrics.gauge("toolgate_children", "Child processes.", lambda: float(load().children))
@@ -346,25 +348,4 @@ def describe_data_plane(metrics: Metrics, gateway: Gateway, sessions: ClientSess
     metrics.gauge(
         "toolgate_calls_queued", "Calls that wait for a slot.", lambda: load().queued, labels=("server_id",)
     )
-    describe_gateway(metrics, gateway)
-
-
-@asynccontextmanager
-async def open_model_endpoints(
-    settings: Settings,
-    environ: Mapping[str, str],
-    gateway: Gateway,
-    *,
-    identities: Identities,
-    signer: Signer,
-    work: InvocationSource,
-) -> AsyncIterator[tuple[ChatEndpoint, Invoker]]:
-    """All that prompts models, over the same connections: the chat endpoint, and what runs guests."""
-    async with (
-        Models(
-            Secrets(environ, settings.secrets_dir), build_egress(settings), tracer=gateway.tracer
-        ) as models,
-        open_invoker(settings, gateway, models, work) as invoker,
-    ):
-        services = ChatServices(gateway=gateway, models=models, signer=signer, wall_s=time.time)
-        yield ChatEndpoint(identities, services, metadata=build_discovery(settings)), invoker
+    describe_gateway(gateway)

@@ -1,9 +1,7 @@
-"""The audit of a node, handed to its control. Apart from others: it knows gRPC, which `up` need not load.
+"""`toolgate node`: the endpoints and the servers behind them, governed by a control plane elsewhere.
 
-`toolgate node`: the doors and the servers behind them, governed by a control elsewhere.
-
-It keeps nothing on disk but its audit log, the files of packages while servers run from them, and what it
-need not learn or compute again (vectors, where search goes by meaning).
+It hands its audit log to control, and keeps nothing else on disk but the files of packages while servers run
+from them, and what it need not learn or compute again (vectors, where search goes by meaning).
 """
 
 import asyncio
@@ -20,33 +18,27 @@ from toolgate import __version__
 from toolgate.app.components import (
     SESSION_KEY_BYTES,
     build_discovery,
-    choose_node_id,
-    list_own_hosts,
     open_identities,
-    open_search_model,
     read_key_file,
     wall_clock_ms,
 )
 from toolgate.app.data_plane import (
     ConnectorDependencies,
-    EndpointRouter,
     InvocationSource,
     build_authorizer,
-    describe_data_plane,
+    open_endpoints,
     open_gateway,
-    open_model_endpoints,
 )
-from toolgate.app.observability import describe_journal, open_exported_journal
+from toolgate.app.observability import open_exported_journal
 from toolgate.app.process import ServingApp
-from toolgate.app.sessions import EndedSessionExchange, open_session_upkeep
+from toolgate.app.sessions import EndedSessionExchange
 from toolgate.audit.log.files import LogChunk
 from toolgate.audit.log.follower import follow_log
-from toolgate.audit.log.journal import Journal
 from toolgate.errors import ControlUnavailable, StartRefused
 from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.cluster.node import NodeReporter, StalenessGuard
 from toolgate.gateway.gateway import Gateway, GatewayServices
-from toolgate.gateway.search.index import HybridIndex
+from toolgate.gateway.search.index import HybridIndex, open_semantic_search
 from toolgate.govern.process import GatewayProcess, Readiness, ReadinessCondition
 from toolgate.model.http import parse_address
 from toolgate.model.reports import NodeReport
@@ -60,34 +52,10 @@ from toolgate.registry.replication.remote import RemoteApprovals, RemoteInvocati
 from toolgate.registry.replication.state import RegistryState
 from toolgate.registry.replication.sync import NodeSync
 from toolgate.settings import Settings
-from toolgate.surfaces.http.guard import OriginGuard
-from toolgate.surfaces.mcp.endpoint import McpEndpoint
 from toolgate.surfaces.mcp.session import ClientSessions
 from toolgate.surfaces.rest.framework.routing import RestApi
 from toolgate.surfaces.rest.node_app import NODE_ENDPOINTS
 from toolgate.telemetry import Metrics
-
-
-@asynccontextmanager
-async def open_forwarding(
-    settings: Settings, journal: Journal, link: GrpcControlConnection
-) -> AsyncIterator[None]:
-    """What a node writes down is handed to its control, which it may be without for a while."""
-
-    async def deliver(read: LogChunk) -> int:
-        return await link.record_events(
-            node_pb2.RecordEventsRequest(
-                node_id=choose_node_id(settings),
-                log=journal.name,
-                after=read.after,
-                upto=read.upto,
-                events=read.lines,
-            )
-        )
-
-    async with follow_log(journal, deliver, who="control"):
-        yield
-
 
 _log: Final = logging.getLogger(__name__)
 
@@ -100,12 +68,25 @@ async def open_node(
     address = _build_control_address(settings)
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     async with AsyncExitStack() as stack:
-        journal = await stack.enter_async_context(open_exported_journal(settings))
-        meaning = await stack.enter_async_context(open_search_model(settings))
         metrics = Metrics()
-        describe_journal(metrics, journal)
+        journal = await stack.enter_async_context(open_exported_journal(settings, metrics))
+        meaning = await stack.enter_async_context(
+            open_semantic_search(settings.semantic_model, settings.data_dir)
+        )
         link = await stack.enter_async_context(open_control_connection(address))
-        await stack.enter_async_context(open_forwarding(settings, journal, link))
+
+        async def forward(read: LogChunk) -> int:
+            return await link.record_events(
+                node_pb2.RecordEventsRequest(
+                    node_id=settings.process_id,
+                    log=journal.name,
+                    after=read.after,
+                    upto=read.upto,
+                    events=read.lines,
+                )
+            )
+
+        await stack.enter_async_context(follow_log(journal, forward, who="control"))
 
         def tools_changed() -> None:
             following.reporter.on_change()
@@ -133,13 +114,11 @@ async def open_node(
         sessions = ClientSessions(
             secrets.token_bytes(SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time
         )
+        url = settings.public_url or base_url
+        if settings.is_everywhere and url and not settings.public_url:
+            url = f"http://{socket.gethostname()}:{urlsplit(base_url).port}"
         following = ControlFollower(
-            settings,
-            link,
-            gateway=gateway,
-            identities=identities,
-            sessions=sessions,
-            url=find_node_url(settings, base_url),
+            settings, link, gateway=gateway, identities=identities, sessions=sessions, url=url
         )
         await stack.enter_async_context(following.running())
         serving = GatewayProcess(
@@ -151,55 +130,12 @@ async def open_node(
         )
         following.describe(metrics)
         work = InvocationSource(queue=RemoteInvocations(link), fetch=link.read_module)
+        controls = ", ".join(f"`{target}`" for target in settings.control)
+        hint = f"this is a node: what it serves is governed at {controls}"
+        rest = RestApi(NODE_ENDPOINTS, serving, hint=hint)
         yield await stack.enter_async_context(
-            _open_app(settings, environ, serving, sessions=sessions, work=work)
+            open_endpoints(settings, environ, serving, sessions=sessions, work=work, rest=rest)
         )
-
-
-@asynccontextmanager
-async def _open_app(
-    settings: Settings,
-    environ: Mapping[str, str],
-    serving: GatewayProcess,
-    *,
-    sessions: ClientSessions,
-    work: InvocationSource,
-) -> AsyncIterator[ServingApp]:
-    """All endpoints over what this node serves."""
-    gateway, identities = serving.gateway, serving.identities
-    mcp = McpEndpoint(gateway, identities, sessions=sessions, discovery=serving.discovery)
-    async with (
-        open_model_endpoints(
-            settings, environ, gateway, identities=identities, signer=sessions.signer, work=work
-        ) as (chat, invoker),
-        open_session_upkeep(sessions),
-    ):
-
-        def close_streams() -> None:
-            mcp.close()
-            invoker.stop()
-
-        describe_data_plane(gateway.metrics, gateway, sessions)
-        rest = RestApi(
-            NODE_ENDPOINTS,
-            serving,
-            hint=f"this is a node: what it serves is governed at {_list_controls(settings)}",
-        )
-        yield ServingApp(
-            settings=settings,
-            gateway=gateway,
-            front=OriginGuard(
-                EndpointRouter(mcp, chat, rest), list_own_hosts(settings), settings.allowed_origins
-            ),
-            close_streams=close_streams,
-        )
-
-
-def find_node_url(settings: Settings, base_url: str) -> str:
-    """The URL that a node reports: its public one, or where it listens."""
-    if settings.public_url or not base_url or not settings.is_everywhere:
-        return settings.public_url or base_url
-    return f"http://{socket.gethostname()}:{urlsplit(base_url).port}"
 
 
 class ControlFollower:
@@ -221,15 +157,10 @@ class ControlFollower:
         self._endings = EndedSessionExchange(sessions, link.sync_sessions)
         self._freshness = StalenessGuard(gateway, max_staleness_s=settings.max_policy_staleness_s)
         self._sync = NodeSync(link, apply=self._apply, on_contact=self._freshness.on_contact)
-        itself = NodeReport(
-            node_id=choose_node_id(settings),
-            url=url,
-            version=__version__,
-        )
         self.reporter = NodeReporter(
             link,
             gateway.servers,
-            itself=itself,
+            itself=NodeReport(node_id=settings.process_id, url=url, version=__version__),
             status=lambda: self._sync.status,
             drifted=lambda: gateway.drift.unrecorded,
         )
@@ -309,7 +240,3 @@ def _build_control_address(settings: Settings) -> ControlAddress:
         ca=certificates,
         allows_plaintext=settings.grpc.allow_plaintext,
     )
-
-
-def _list_controls(settings: Settings) -> str:
-    return ", ".join(f"`{target}`" for target in settings.control)

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, 
 from typing import Final
 from urllib.parse import unquote
 
-from toolgate.app.components import choose_node_id, run_in_background, wall_clock_ms
+from toolgate.app.components import run_in_background, wall_clock_ms
 from toolgate.audit.log.files import LogTail
 from toolgate.audit.log.follower import follow_log
 from toolgate.audit.log.journal import Journal
@@ -84,25 +84,8 @@ def open_journal(settings: Settings) -> Iterator[Journal]:
         yield journal
 
 
-def describe_journal(metrics: Metrics, journal: Journal) -> None:
-    """The gauges of a process that writes down what happens: all of them."""
-    log = journal.log
-    metrics.gauge(
-        "toolgate_audit_events_total", "Lines of the audit log, by the newest.", lambda: log.last_sequence
-    )
-    metrics.gauge(
-        "toolgate_audit_failing", "1 while the audit log cannot be written.", lambda: float(log.is_failing)
-    )
-    metrics.gauge(
-        "toolgate_audit_lag",
-        "Lines of the audit log that who follows has still to take.",
-        journal.lag,
-        labels=("follower",),
-    )
-
-
 SPAN_INTERVAL_S: Final = 1.0
-"""How long spans are gathered before they are sent."""
+"""How long spans are gathered before they are sent, unless the standard variable says otherwise."""
 EXPORT_POSITION_FILE: Final = "audit.otlp"
 """How far the collector has the audit log."""
 
@@ -115,104 +98,91 @@ async def open_traces(settings: Settings, environ: Mapping[str, str]) -> AsyncIt
         yield None
         return
     tracing = load_lazily("toolgate.telemetry.tracing")
-    async with AsyncExitStack() as stack:
-        made: Tracer = await stack.enter_async_context(
-            tracing.open_tracing(
-                build_collector(otlp).send_traces,
-                tracing.make_resource(choose_node_id(settings)),
-                sample=otlp.sample,
-                every_s=_choose_interval_s(environ),
-            )
-        )
-        stack.enter_context(append_trace_ids(lambda: made.trace_id if made.is_recording else ""))
-        yield made
-
-
-def _choose_interval_s(environ: Mapping[str, str]) -> float:
-    """How long spans are gathered, by the standard variable."""
     given_ms = environ.get("OTEL_BSP_SCHEDULE_DELAY", "")
-    return (
-        min(int(given_ms), 60_000) / 1_000 if given_ms.isdecimal() and len(given_ms) < 9 else SPAN_INTERVAL_S
-    )
+    is_given = given_ms.isdecimal() and len(given_ms) < 9
+    made: Tracer
+    async with tracing.open_tracing(
+        build_collector(otlp).send_traces,
+        tracing.make_resource(settings.process_id),
+        sample=otlp.sample,
+        every_s=min(int(given_ms), 60_000) / 1_000 if is_given else SPAN_INTERVAL_S,
+    ) as made:
+        with append_trace_ids(lambda: made.trace_id if made.is_recording else ""):
+            yield made
 
 
 @asynccontextmanager
-async def open_exported_journal(settings: Settings) -> AsyncIterator[Journal]:
-    """The audit log of this process, which the collector is handed where it is to be. Raises StartRefused."""
-    with open_journal(settings) as journal:
-        async with _export_audit(settings, journal):
-            yield journal
-
-
-@asynccontextmanager
-async def _export_audit(settings: Settings, journal: Journal) -> AsyncIterator[None]:
-    otlp = settings.otlp
-    if otlp is None or not otlp.audit:
-        yield
-        return
-    audit = load_lazily("toolgate.audit.otlp")
-    tracing = load_lazily("toolgate.telemetry.tracing")
-    export = audit.AuditExport(
-        build_collector(otlp).send_logs,
-        audit.ExportPosition(settings.data_dir / EXPORT_POSITION_FILE, log=journal.name),
-        resource=tracing.make_resource(choose_node_id(settings)).attributes,
-        log=journal.name,
-    )
-    with closing(LogTail(settings.data_dir / AUDIT_FILE)) as tail:
-        async with follow_log(journal, export.deliver, who="the collector", tail=tail):
-            yield
+async def open_exported_journal(settings: Settings, metrics: Metrics) -> AsyncIterator[Journal]:
+    """The audit log of this process, shown in `metrics` and exported if that is set. Raises StartRefused."""
+    async with AsyncExitStack() as stack:
+        journal = stack.enter_context(open_journal(settings))
+        log, otlp = journal.log, settings.otlp
+        metrics.gauge(
+            "toolgate_audit_events_total", "Lines of the audit log, by the newest.", lambda: log.last_sequence
+        )
+        metrics.gauge(
+            "toolgate_audit_failing",
+            "1 while the audit log cannot be written.",
+            lambda: float(log.is_failing),
+        )
+        metrics.gauge(
+            "toolgate_audit_lag",
+            "Lines of the audit log that who follows has still to take.",
+            journal.lag,
+            labels=("follower",),
+        )
+        if otlp is not None and otlp.audit:
+            audit = load_lazily("toolgate.audit.otlp")
+            tracing = load_lazily("toolgate.telemetry.tracing")
+            export = audit.AuditExport(
+                build_collector(otlp).send_logs,
+                audit.ExportPosition(settings.data_dir / EXPORT_POSITION_FILE, log=journal.name),
+                resource=tracing.make_resource(settings.process_id).attributes,
+                log=journal.name,
+            )
+            tail = stack.enter_context(closing(LogTail(settings.data_dir / AUDIT_FILE)))
+            await stack.enter_async_context(
+                follow_log(journal, export.deliver, who="the collector", tail=tail)
+            )
+        yield journal
 
 
 SAMPLE_EVERY_S: Final = 0.05
 WINDOW_S: Final = 30.0
 
 
-class LoopLagMonitor:
-    """The longest delay of a timer, in this window of time and the one before."""
-
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """`clock_s` is not the loop's own, which does not advance during one iteration."""
-        self._loop = asyncio.get_running_loop()
-        self._clock_s = clock_s
-        self._recent_s = self._former_s = 0.0
-        self._window_ends_s = self._clock_s() + WINDOW_S
-        self._arm()
-
-    @property
-    def longest_s(self) -> float:
-        """Of the last half minute at least, and a minute at most."""
-        return max(self._recent_s, self._former_s)
-
-    def close(self) -> None:
-        """Look no more."""
-        self._timer.cancel()
-
-    def _arm(self) -> None:
-        self._due_s = self._clock_s() + SAMPLE_EVERY_S
-        self._timer = self._loop.call_later(SAMPLE_EVERY_S, self._look)
-
-    def _look(self) -> None:
-        now_s = self._clock_s()
-        self._recent_s = max(self._recent_s, now_s - self._due_s)
-        if now_s >= self._window_ends_s:
-            self._former_s, self._recent_s = self._recent_s, 0.0
-            self._window_ends_s = now_s + WINDOW_S
-        self._arm()
-
-
 @contextmanager
-def open_loop_lag(metrics: Metrics) -> Iterator[None]:
-    """Watch the running loop, and show in `metrics` what was seen."""
-    lag = LoopLagMonitor()
+def open_loop_lag(metrics: Metrics, clock_s: Callable[[], float] = time.monotonic) -> Iterator[None]:
+    """Show the longest delay of a timer while the block runs: of half a minute at least, a minute at most.
+
+    `clock_s` is not the loop's own, which does not advance during one iteration.
+    """
+    loop = asyncio.get_running_loop()
+    recent_s = former_s = 0.0
+    due_s = clock_s() + SAMPLE_EVERY_S
+    window_ends_s = clock_s() + WINDOW_S
+    timer: asyncio.TimerHandle
+
+    def look() -> None:
+        nonlocal recent_s, former_s, due_s, window_ends_s, timer
+        now_s = clock_s()
+        recent_s = max(recent_s, now_s - due_s)
+        if now_s >= window_ends_s:
+            former_s, recent_s = recent_s, 0.0
+            window_ends_s = now_s + WINDOW_S
+        due_s = now_s + SAMPLE_EVERY_S
+        timer = loop.call_later(SAMPLE_EVERY_S, look)
+
+    timer = loop.call_later(SAMPLE_EVERY_S, look)
     metrics.gauge(
         "toolgate_loop_lag_ms",
         "Longest delay of the event loop in the last minute.",
-        lambda: lag.longest_s * 1e3,
+        lambda: max(recent_s, former_s) * 1e3,
     )
     try:
         yield
     finally:
-        lag.close()
+        timer.cancel()
 
 
 AUDIT_TOKENS_EVERY_S: Final = 60.0
@@ -236,7 +206,7 @@ async def open_token_audit(gateway: Gateway) -> AsyncIterator[None]:
     def tell() -> None:
         counts.audit_changes(at_ms=wall_clock_ms(), registered=gateway.snapshot.tasks)
 
-    async def tell_on() -> None:
+    async def keep_telling() -> None:
         while True:
             await asyncio.sleep(AUDIT_TOKENS_EVERY_S)
             tell()
@@ -244,7 +214,7 @@ async def open_token_audit(gateway: Gateway) -> AsyncIterator[None]:
     for metric, (number, help_text) in _TOKEN_METRICS.items():
         gateway.metrics.gauge(metric, help_text, counts.read_by_task(number), labels=("task_id",))
     try:
-        async with run_in_background(tell_on()):
+        async with run_in_background(keep_telling()):
             yield
     finally:
         tell()

@@ -30,7 +30,7 @@ _M_MMAP_THRESHOLD: Final = -3
 _log = logging.getLogger(__name__)
 
 
-async def _reload_nothing() -> None:
+async def reload_nothing() -> None:
     """For a process without a directory of server files."""
 
 
@@ -46,7 +46,7 @@ class ServingApp:
     """Ends each open stream in the way of its protocol."""
     console: str | None = None
     """The path of the console, if this process has one."""
-    reload: Callable[[], Awaitable[object]] = _reload_nothing
+    reload: Callable[[], Awaitable[object]] = reload_nothing
     """For SIGHUP."""
     details: Mapping[str, str] = field(default_factory=dict)
     """What else it listens on, for the command that started it."""
@@ -108,11 +108,14 @@ async def serve(
                 await stopping.wait()
                 app.close_streams()
 
-            def reload() -> None:
-                tasks.create_task(_reload(app.reload))
+            async def reload() -> None:
+                try:
+                    await app.reload()
+                except ToolgateError as exc:
+                    _log.error("reload refused, the old records stay: %s", exc)
 
             _tune_memory()
-            with _handle_signals({signal.SIGHUP: reload}):
+            with _handle_signals({signal.SIGHUP: lambda: tasks.create_task(reload())}):
                 server = HttpServer(app.front)
                 serving = tasks.create_task(server.serve(listener, stopped, drain_s=settings.drain_s))
                 if on_ready is not None:
@@ -148,7 +151,7 @@ def _stop_signals(
 
 
 @contextmanager
-def _handle_signals(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
+def _handle_signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
     """Have these signals handled on the loop for as long as the block runs."""
     loop = asyncio.get_running_loop()
     for number, handler in handlers.items():
@@ -158,13 +161,6 @@ def _handle_signals(handlers: Mapping[signal.Signals, Callable[[], None]]) -> It
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)
-
-
-async def _reload(reload: Callable[[], Awaitable[object]]) -> None:
-    try:
-        await reload()
-    except ToolgateError as exc:
-        _log.error("reload refused, the old records stay: %s", exc)
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -4,33 +4,20 @@ import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
-from toolgate.app.components import (
-    find_console_url,
-    list_own_hosts,
-    load_session_key,
-    run_in_background,
-    wall_clock_ms,
-)
-from toolgate.app.control_plane import (
-    ControlPlane,
-    RegistryHost,
-    build_console_endpoint,
-    open_control_plane,
-    open_registry_host,
-)
+from toolgate.app.components import find_console_url, load_session_key, run_in_background, wall_clock_ms
+from toolgate.app.control_plane import build_console_endpoint, open_control_plane, open_registry_host
 from toolgate.app.data_plane import (
     ConnectorDependencies,
-    EndpointRouter,
     InvocationSource,
     build_authorizer,
-    describe_data_plane,
+    open_endpoints,
     open_gateway,
-    open_model_endpoints,
 )
 from toolgate.app.process import ServingApp
-from toolgate.app.sessions import EndedSessionExchange, build_store_sync, open_session_upkeep
+from toolgate.app.sessions import EndedSessionExchange, build_store_sync
 from toolgate.errors import StartRefused, StorageFailed
 from toolgate.gateway.auth.identity import can_authenticate
 from toolgate.gateway.gateway import GatewayServices
@@ -38,8 +25,6 @@ from toolgate.gateway.search.index import HybridIndex
 from toolgate.registry.replication.state import RegistryState
 from toolgate.registry.store.engines import open_sqlite_store
 from toolgate.settings import Settings
-from toolgate.surfaces.http.guard import OriginGuard
-from toolgate.surfaces.mcp.endpoint import McpEndpoint
 from toolgate.surfaces.mcp.session import ClientSessions
 from toolgate.surfaces.rest.app import ENDPOINTS
 from toolgate.surfaces.rest.framework.routing import RestApi
@@ -57,7 +42,11 @@ async def open_up(
     settings: Settings, environ: Mapping[str, str], base_url: str = ""
 ) -> AsyncIterator[ServingApp]:
     """Build all parts on the data directory, load the registry, and keep everything running."""
-    _refuse_database(settings)
+    if settings.database is not None:
+        raise StartRefused(
+            "`toolgate up` keeps its registry in the data directory, and `database` is set",
+            hint="unset it, or run `toolgate control` with it, and `toolgate node`",
+        )
     async with AsyncExitStack() as stack:
         opening = open_sqlite_store(settings.registry_file, wall_clock_ms)
         host = await stack.enter_async_context(open_registry_host(settings, environ, opening))
@@ -81,7 +70,7 @@ async def open_up(
                 environ,
                 host.audit,
                 host.metrics,
-                supplies=ConnectorDependencies(authorizer=authorizer, fetch=host.archives.fetch),
+                supplies=ConnectorDependencies(authorizer=authorizer, fetch=host.fetch_archive),
                 services=services,
             )
         )
@@ -96,44 +85,15 @@ async def open_up(
         plane = await stack.enter_async_context(
             open_control_plane(host, gateway, on_state=tidy_logins, logins=logins)
         )
-        await stack.enter_async_context(open_session_upkeep(sessions))
-        describe_data_plane(host.metrics, gateway, sessions)
-        yield await stack.enter_async_context(_open_app(host, plane, sessions))
-
-
-@asynccontextmanager
-async def _open_app(
-    host: RegistryHost, plane: ControlPlane, sessions: ClientSessions
-) -> AsyncIterator[ServingApp]:
-    """Every endpoint over what is governed and served here."""
-    settings, control = host.settings, plane.control
-    gateway, identities = control.gateway, control.identities
-    mcp = McpEndpoint(gateway, identities, sessions=sessions, discovery=control.discovery)
-    work = InvocationSource(queue=host.store.invocations, fetch=host.archives.modules.read)
-    async with open_model_endpoints(
-        settings, host.environ, gateway, identities=identities, signer=sessions.signer, work=work
-    ) as (chat, invoker):
+        control = plane.control
+        rest = build_console_endpoint(RestApi(ENDPOINTS, control, services=plane.rest_services))
+        work = InvocationSource(queue=store.invocations, fetch=host.modules.read)
+        app = await stack.enter_async_context(
+            open_endpoints(settings, environ, control, sessions=sessions, work=work, rest=rest)
+        )
 
         def close_streams() -> None:
-            mcp.close()
+            app.close_streams()
             control.watches.close()
-            invoker.stop()
 
-        rest = build_console_endpoint(RestApi(ENDPOINTS, control, services=plane.rest_services))
-        router = EndpointRouter(mcp, chat, rest)
-        yield ServingApp(
-            settings=settings,
-            gateway=gateway,
-            front=OriginGuard(router, list_own_hosts(settings), settings.allowed_origins),
-            console=rest.path,
-            reload=plane.reload,
-            close_streams=close_streams,
-        )
-
-
-def _refuse_database(settings: Settings) -> None:
-    if settings.database is not None:
-        raise StartRefused(
-            "`toolgate up` keeps its registry in the data directory, and `database` is set",
-            hint="unset it, or run `toolgate control` with it, and `toolgate node`",
-        )
+        yield replace(app, console=rest.path, reload=plane.reload, close_streams=close_streams)

@@ -9,7 +9,7 @@ from typing import Final
 
 from toolgate.errors import ToolgateError
 from toolgate.gateway.auth.identity import Identities
-from toolgate.gateway.auth.issuer import KEYS_ONLY, NoResourceMetadata, ResourceMetadata
+from toolgate.gateway.auth.issuer import KEYS_ONLY, ResourceMetadata
 from toolgate.gateway.gateway import Gateway
 
 
@@ -59,7 +59,7 @@ class GatewayProcess:
     """Whether what this process serves is current."""
     client_url: Callable[[], str | None] = lambda: None
     """Where agents and editors call, if that is another process whose URL is known."""
-    discovery: ResourceMetadata | NoResourceMetadata = KEYS_ONLY
+    discovery: ResourceMetadata = KEYS_ONLY
     """Tells clients which issuer's tokens this gateway accepts."""
     started_at_ms: int = field(init=False)
 

@@ -16,10 +16,10 @@ from toolgate.gateway.auth.issuer import (
     METADATA_RETRY_S,
     METADATA_TTL_S,
     IssuerMetadata,
-    OidcClient,
     OidcLogin,
+    OidcSettings,
 )
-from toolgate.gateway.auth.oidc import OidcConfig, open_oidc
+from toolgate.gateway.auth.oidc import open_oidc
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
 
@@ -42,11 +42,10 @@ def issuer() -> Iterator[Issuer]:
 async def logging_in(issuer: Issuer, *, max_concurrent: int = 8, **fields: Any) -> AsyncIterator[OidcLogin]:
     """The login of a gateway that takes this issuer's tokens."""
     roles = {"agents": "agent", "owners": "admin"}
-    config = OidcConfig(**{"issuer": issuer.url, "audience": AUDIENCE, "roles": roles} | fields)
+    config = OidcSettings(**{"issuer": issuer.url, "audience": AUDIENCE, "roles": roles} | fields)
     async with open_oidc(config, FETCHER) as verifier:
         identities = Identities(admin_key=None, trusts_local=False, clock_s=time.time, verifier=verifier)
-        client = OidcClient(issuer=issuer.url, client_id=CLIENT, scopes=("openid",))
-        yield OidcLogin(client, FETCHER, identities, max_concurrent=max_concurrent)
+        yield OidcLogin(issuer.url, CLIENT, FETCHER, identities, max_concurrent=max_concurrent)
 
 
 def agreed(issuer: Issuer, **changed: str) -> str:

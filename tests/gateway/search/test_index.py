@@ -105,7 +105,7 @@ async def letters_meaning(directory: Path) -> AsyncIterator[tuple[Letters, Seman
 
 
 async def test_without_a_model_it_is_the_index_of_words(tmp_path: Path) -> None:
-    async with open_semantic_search(None, vectors=tmp_path / "vectors") as meaning:
+    async with open_semantic_search(None, tmp_path) as meaning:
         searching, index = HybridIndex(meaning), SearchIndex()
     put_all(searching)
     put_all(index)
@@ -120,7 +120,7 @@ async def test_without_a_model_it_is_the_index_of_words(tmp_path: Path) -> None:
 
 async def test_with_a_model_tools_are_found_by_what_is_meant(tmp_path: Path) -> None:
     """The real model: none of these queries shares a word with the tool it means."""
-    async with open_semantic_search(model_directory(), vectors=tmp_path / "vectors") as meaning:
+    async with open_semantic_search(model_directory(), tmp_path) as meaning:
         assert meaning is not None
         searching, words = HybridIndex(meaning), HybridIndex()
         put_all(searching)
@@ -275,7 +275,7 @@ async def test_a_directory_without_a_model_is_refused(
     prepare(directory)
 
     with pytest.raises(StartRefused, match="cannot load a model from") as refused:
-        async with open_semantic_search(directory, vectors=tmp_path / "vectors"):
+        async with open_semantic_search(directory, tmp_path):
             pytest.fail("opened")
     assert "docs/guides/search.md" in refused.value.hint
 
@@ -285,6 +285,6 @@ async def test_a_model_without_the_extra_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "numpy", None)
 
     with pytest.raises(StartRefused, match="`numpy` is not installed") as refused:
-        async with open_semantic_search(tmp_path, vectors=tmp_path / "vectors"):
+        async with open_semantic_search(tmp_path, tmp_path):
             pytest.fail("opened")
     assert "toolgate[semantic]" in refused.value.hint

@@ -8,6 +8,7 @@ import ipaddress
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from toolgate.audit.events import CredentialRefused
@@ -25,26 +26,24 @@ MAX_AUDITED: Final = 1_000
 """Audit records in `WINDOW_S` for all peers together, so that no one outside can fill the disk."""
 
 
+@dataclass(slots=True)
 class _AttemptWindow:
     """What came from one peer within `WINDOW_S`. Only hashes are kept, which are useless to anyone else."""
 
-    __slots__ = ("_credentials", "_paths", "attempts", "began_s")
-
-    def __init__(self, began_s: float) -> None:
-        self.began_s = began_s
-        self.attempts = 0
-        self._credentials: set[int] = set()
-        self._paths: Counter[int] = Counter()
+    began_s: float
+    attempts: int = 0
+    credentials: set[int] = field(default_factory=set)
+    paths: Counter[int] = field(default_factory=Counter)
 
     def add(self, credential: str, path: str) -> bool:
         """Count one attempt; whether it is one too many."""
         self.attempts += 1
-        if len(self._credentials) <= MAX_ATTEMPTS:
-            self._credentials.add(hash(credential))
+        if len(self.credentials) <= MAX_ATTEMPTS:
+            self.credentials.add(hash(credential))
         number = hash(path)
-        if number in self._paths or len(self._paths) < MAX_PATHS:
-            self._paths[number] += 1
-        return len(self._credentials) > MAX_ATTEMPTS or self._paths[number] > MAX_ATTEMPTS
+        if number in self.paths or len(self.paths) < MAX_PATHS:
+            self.paths[number] += 1
+        return len(self.credentials) > MAX_ATTEMPTS or self.paths[number] > MAX_ATTEMPTS
 
 
 class FailedAttempts:
@@ -71,33 +70,27 @@ class FailedAttempts:
 
     def record_attempt(self, peer: str, credential: str, *, path: str) -> None:
         """A wrong credential came from `peer` to `path`. Raises TooManyAttempts past the limits."""
-        window = self._window(_network_of(peer))
+        now_s, network = self._clock_s(), _network_of(peer)
+        window = self._peers.get(network)
+        if window is None or now_s - window.began_s >= WINDOW_S:
+            self._peers.pop(network, None)
+            if len(self._peers) >= self._max_peers:
+                self._peers.popitem(last=False)
+            window = self._peers[network] = _AttemptWindow(now_s)
         is_too_many = window.add(credential, path)
         if window.attempts <= MAX_ATTEMPTS:
-            self._record(peer, TooManyAttempts.code if is_too_many else Unauthenticated.code)
+            self._record(peer, TooManyAttempts.code if is_too_many else Unauthenticated.code, now_s)
         if is_too_many:
-            wait_s = max(1, round(window.began_s + WINDOW_S - self._clock_s()))
+            wait_s = max(1, round(window.began_s + WINDOW_S - now_s))
             raise TooManyAttempts(
                 "too many wrong credentials came from this address",
                 hint=f"wait {wait_s} s, or send a valid one",
                 data={"retry_after_s": wait_s},
             )
 
-    def _window(self, peer: str) -> _AttemptWindow:
-        now = self._clock_s()
-        window = self._peers.get(peer)
-        if window is not None and now - window.began_s < WINDOW_S:
-            return window
-        self._peers.pop(peer, None)
-        if len(self._peers) >= self._max_peers:
-            self._peers.popitem(last=False)
-        window = self._peers[peer] = _AttemptWindow(now)
-        return window
-
-    def _record(self, peer: str, code: str) -> None:
-        now = self._clock_s()
-        if now - self._audited_since_s >= WINDOW_S:
-            self._audited_since_s, self._audited = now, 0
+    def _record(self, peer: str, code: str, now_s: float) -> None:
+        if now_s - self._audited_since_s >= WINDOW_S:
+            self._audited_since_s, self._audited = now_s, 0
         self._audited += 1
         if self._audit is not None and self._audited <= self._max_audited:
             self._audit.record(CredentialRefused(at_ms=int(time.time() * 1e3), peer=peer, code=code))

@@ -8,6 +8,7 @@ loopback and trusts it. What outlives its request, such as a stream, ends when i
 import asyncio
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -50,16 +51,14 @@ class Proof(NamedTuple):
     expires_at_s: float | None = None
 
 
+@dataclass(slots=True, eq=False)
 class _HeldCredential:
     """A credential that something long rests on, such as an open stream."""
 
-    __slots__ = ("digest", "on_lapse", "proof", "timer")
-
-    def __init__(self, digest: bytes, proof: Proof, on_lapse: Callable[[], None]) -> None:
-        self.digest = digest
-        self.proof = proof
-        self.on_lapse = on_lapse
-        self.timer: asyncio.TimerHandle | None = None
+    digest: bytes
+    proof: Proof
+    on_lapse: Callable[[], None]
+    timer: asyncio.TimerHandle | None = None
 
     def stop(self) -> None:
         if self.timer is not None:
@@ -244,7 +243,7 @@ class Identities:
         return digest, proof
 
     def _forget_tokens(self) -> None:
-        """Verify every token again, and end open streams, so that theirs are verified too."""
+        # Verified again, and so are those of open streams, which end.
         self._tokens.clear()
         self._held_tokens.recheck({})
 

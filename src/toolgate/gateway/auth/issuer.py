@@ -9,9 +9,11 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Never
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from toolgate.errors import (
     Forbidden,
@@ -22,6 +24,8 @@ from toolgate.errors import (
     Unauthenticated,
 )
 from toolgate.gateway.auth.identity import Identities
+from toolgate.model.principals import IntegrationState, Role
+from toolgate.registry.records.body import FieldDescriptions
 from toolgate.upstream.http.egress import EgressRefused
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed, parse_secure_target
 
@@ -43,23 +47,64 @@ _PLAIN = re.compile(r"[A-Za-z0-9/_.:\[\]-]*")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceMetadata:
-    """Tells clients which issuer's tokens this gateway accepts."""
+class OidcSettings(FieldDescriptions, BaseModel):
+    """An issuer whose tokens are accepted in addition to keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     issuer: str
+    """Its URL, exactly as in the `iss` of its tokens."""
+    audience: str
+    """What `aud` must hold: this gateway, by the name the issuer knows it by."""
+    jwks_url: str | None = None
+    """Where its keys are. Unset: found through `<issuer>/.well-known/openid-configuration`."""
+    role_claim: str = "roles"
+    """The claim that identifies the user; `a.b` looks inside `a`. Text, or a list of texts."""
+    roles: dict[str, Role] = {}
+    """Values of that claim to roles of this gateway. Of several, the highest counts."""
+    default_role: Role | None = None
+    """The role of a token that has none of them. Unset: it is refused."""
+    tasks_claim: str | None = None
+    """The claim that lists the tasks a token is bound to."""
+    servers_claim: str | None = None
+    """The claim that lists the servers a token may reach."""
+    tools_claim: str | None = None
+    """The claim that lists patterns of the tools a token may reach."""
+    denied_tools_claim: str | None = None
+    """The claim that lists patterns of the tools a token may not reach."""
+    task_claim: str | None = None
+    """The claim that names the task of a request that names none."""
+    integrations: IntegrationState = "on"
+    """What callers with a token have of each server before they switch it on or off for themselves: `on` all
+    its tools, `read_only` those marked as read-only, `off` nothing."""
+    leeway_s: float = Field(default=30.0, ge=0, le=300)
+    """How far the issuer's clock may be ahead. A token is never good for longer than it says."""
+    client_id: str | None = Field(default=None, min_length=1)
+    """Who the console is at the issuer: a public client (no secret, PKCE) that may return to
+    `<this gateway>/console/login`. Set: people log in to the console there. Unset: they show a key."""
+    scopes: tuple[str, ...] = ("openid",)
+    """What the console asks the issuer for: what makes it put `audience` and `role_claim` into its tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceMetadata:
+    """Tells clients which issuer's tokens this gateway accepts; without one, it accepts its own keys only."""
+
+    issuer: str | None = None
     public_url: str | None = None
     """How clients reach the gateway, if that differs from the URL they call."""
 
     def metadata_url(self, called_url: str, path: str) -> str | None:
-        """The URL of the metadata of `path`; that of the whole gateway for an unusual path."""
+        """The URL of the metadata of `path`, or of the gateway if that is unusual. None without an issuer."""
         base_url = self._base_url(called_url)
-        if not _PLAIN.fullmatch(base_url):
+        if self.issuer is None or not _PLAIN.fullmatch(base_url):
             return None
         return base_url + WELL_KNOWN + (path.rstrip("/") if _PLAIN.fullmatch(path) else "")
 
     def metadata(self, called_url: str, path: str) -> Mapping[str, object]:
-        """The metadata of `path`; empty: of the whole gateway."""
+        """The metadata of `path`; empty: of the whole gateway. Raises NotFound without an issuer."""
+        if self.issuer is None:
+            raise NotFound("this gateway takes no tokens", hint="call it with one of its own keys")
         return {
             "resource": self._base_url(called_url) + path,
             "authorization_servers": [self.issuer],
@@ -71,19 +116,7 @@ class ResourceMetadata:
         return (self.public_url or called_url).rstrip("/")
 
 
-class NoResourceMetadata:
-    """Takes the place of `ResourceMetadata` in a gateway that accepts its own keys only."""
-
-    public_url: Final = None
-
-    def metadata_url(self, _called_url: str, _path: str) -> None:
-        return None
-
-    def metadata(self, _called_url: str, _path: str) -> Never:
-        raise NotFound("this gateway takes no tokens", hint="call it with one of its own keys")
-
-
-KEYS_ONLY: Final = NoResourceMetadata()
+KEYS_ONLY: Final = ResourceMetadata()
 
 
 async def read_metadata(issuer: str, fetcher: Fetcher) -> Mapping[str, Any]:
@@ -122,15 +155,6 @@ class IssuerMetadata:
         return self._known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OidcClient:
-    """The client that the console logs people in as."""
-
-    issuer: str
-    client_id: str
-    scopes: tuple[str, ...]
-
-
 class LoginToken(NamedTuple):
     """A token that is valid here, and for how long."""
 
@@ -148,29 +172,30 @@ class LoginPage(NamedTuple):
 
 
 class OidcLogin:
-    """Logs people in as `client`."""
+    """Logs people in to the console, which is the issuer's client `client_id`."""
 
     def __init__(
         self,
-        client: OidcClient,
+        issuer: str,
+        client_id: str,
         fetcher: Fetcher,
         identities: Identities,
         *,
-        clock_s: Callable[[], float] = time.time,
+        scopes: Sequence[str] = ("openid",),
         max_concurrent: int = MAX_CONCURRENT_LOGINS,
     ) -> None:
-        self._client = client
+        self._issuer = issuer
+        self._client_id = client_id
+        self._scopes = scopes
         self._fetcher = fetcher
         self._identities = identities
-        self._clock_s = clock_s
-        self._metadata = IssuerMetadata(client.issuer, fetcher, clock_s=time.monotonic)
+        self._metadata = IssuerMetadata(issuer, fetcher, clock_s=time.monotonic)
         self._free = max_concurrent
 
     async def describe(self) -> LoginPage:
         """Where a browser begins to log in. Raises IssuerUnavailable."""
-        client = self._client
         endpoint = await self._find_endpoint("authorization_endpoint")
-        return LoginPage(client.issuer, endpoint, client.client_id, " ".join(client.scopes))
+        return LoginPage(self._issuer, endpoint, self._client_id, " ".join(self._scopes))
 
     async def redeem(self, code: str, *, code_verifier: str, redirect_uri: str) -> LoginToken:
         """Exchange a code for a token.
@@ -182,7 +207,7 @@ class OidcLogin:
             "code": code,
             "code_verifier": code_verifier,
             "redirect_uri": redirect_uri,
-            "client_id": self._client.client_id,
+            "client_id": self._client_id,
         }
         if not self._free:
             raise TooManyAttempts("too many people log in at this moment", hint="try again in a moment")
@@ -190,9 +215,12 @@ class OidcLogin:
         try:
             endpoint = await self._find_endpoint("token_endpoint")
             status, document = await self._fetcher.post_form(endpoint, form)
+            answer: dict[str, Any] = document if isinstance(document, dict) else {}
             if status != 200:
-                raise _code_refused(document)
-            return await self._find_usable_token(document if isinstance(document, dict) else {})
+                reason = answer.get("error")
+                detail = f": `{reason}`" if isinstance(reason, str) and _ERROR.fullmatch(reason) else ""
+                raise Unauthenticated(f"the issuer does not take the code{detail}", hint="log in again")
+            return await self._find_usable_token(answer)
         except FetchFailed as exc:
             raise IssuerUnavailable(f"the issuer cannot be asked for a token: {exc}") from exc
         finally:
@@ -207,7 +235,7 @@ class OidcLogin:
                 except (Unauthenticated, Forbidden) as exc:
                     problems.append(exc)
                 else:
-                    return LoginToken(token, int((proof.expires_at_s or 0) - self._clock_s()))
+                    return LoginToken(token, int((proof.expires_at_s or 0) - time.time()))
         for problem in problems:
             if isinstance(problem, Forbidden):  # valid, without a role: the most helpful error
                 raise problem
@@ -235,9 +263,3 @@ class NoOidcLogin:
 
     async def redeem(self, *_args: object, **_kwargs: object) -> Never:
         raise NotFound("this gateway has no browser login", hint="set `oidc.client_id`; or call with a key")
-
-
-def _code_refused(document: Any) -> Unauthenticated:
-    code = document.get("error") if isinstance(document, dict) else None
-    detail = f": `{code}`" if isinstance(code, str) and _ERROR.fullmatch(code) else ""
-    return Unauthenticated(f"the issuer does not take the code{detail}", hint="log in again")

@@ -13,7 +13,6 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import jwt
@@ -24,9 +23,9 @@ from pydantic import ValidationError
 
 from toolgate.errors import Forbidden, InvalidRecord, IssuerUnavailable, StartRefused, Unauthenticated
 from toolgate.gateway.auth.identity import OF_ISSUER, Proof
-from toolgate.gateway.auth.issuer import read_metadata
+from toolgate.gateway.auth.issuer import OidcSettings, read_metadata
 from toolgate.model.names import parse_task_id
-from toolgate.model.principals import Ceiling, IntegrationState, Principal, Role
+from toolgate.model.principals import Ceiling, Principal, Role
 from toolgate.registry.records.policy_bodies import CeilingBody
 from toolgate.upstream.http.egress import EgressRefused
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed, parse_secure_target
@@ -44,7 +43,6 @@ MAX_TOKEN_CHARS: Final = 16 * 1024
 MAX_TIME_S: Final = 10**12
 MAX_SUBJECT_CHARS: Final = 255
 """OIDC Core, section 2: the longest `sub`."""
-MAX_LEEWAY_S: Final = 300
 _BY_RANK: Final[tuple[Role, ...]] = ("admin", "publisher", "viewer", "agent", "node")
 # Only asymmetric algorithms: a verifier must not be able to sign.
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -155,55 +153,10 @@ def _parse_key(body: Mapping[str, Any]) -> SigningKey | None:
     return SigningKey(key, algorithms) if algorithms else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OidcConfig:
-    """Whose tokens are accepted, and how they are read. Raises StartRefused if that would not be safe.
-
-    A claim is named as in the token, or by a path of names with dots in between.
-    """
-
-    issuer: str
-    """As in `iss`; its keys are found by discovery."""
-    audience: str
-    """What `aud` must contain: a token for another audience is not for us."""
-    jwks_url: str | None = None
-    """Where the issuer's keys are, without discovery."""
-    role_claim: str = "roles"
-    """A list of strings, or one string of words, such as `scope`."""
-    roles: Mapping[str, Role] = field(default_factory=dict)
-    """Value of the claim → role; of several, the highest counts."""
-    default_role: Role | None = None
-    """The role of a token without any of these values. None: such a token is refused."""
-    tasks_claim: str | None = None
-    """These claims list what the token may reach; as in a key's ceiling, an absent one does not restrict."""
-    servers_claim: str | None = None
-    tools_claim: str | None = None
-    denied_tools_claim: str | None = None
-    task_claim: str | None = None
-    """Names the task of a request that names none."""
-    integrations: IntegrationState = "on"
-    """What a token's subject has of each server before it chooses; see the field of keys."""
-    leeway_s: float = 30.0
-    """How far the issuer's clock may be ahead of our clock. A token is never valid longer than it says."""
-
-    def __post_init__(self) -> None:
-        for name, url in (("issuer", self.issuer), ("jwks_url", self.jwks_url)):
-            try:
-                _ = url is None or parse_secure_target(url)
-            except EgressRefused as exc:
-                raise StartRefused(f"setting `oidc.{name}`: {exc}") from exc
-        if not self.audience:
-            raise StartRefused("setting `oidc.audience` is empty: tokens for any audience would be accepted")
-        if not 0 <= self.leeway_s <= MAX_LEEWAY_S:
-            raise StartRefused(f"setting `oidc.leeway_s` is not between 0 and {MAX_LEEWAY_S}")
-        if not self.roles and self.default_role is None:
-            raise StartRefused("setting `oidc.roles` is empty: no token would be let in")
-
-
 class OidcVerifier:
     """Verifies the tokens of one issuer. `clock_s` is the time of day."""
 
-    def __init__(self, config: OidcConfig, keys: SigningKeys, *, clock_s: Callable[[], float]) -> None:
+    def __init__(self, config: OidcSettings, keys: SigningKeys, *, clock_s: Callable[[], float]) -> None:
         self._config = config
         self._keys = keys
         self._clock_s = clock_s
@@ -258,20 +211,30 @@ class OidcVerifier:
 
 
 @asynccontextmanager
-async def open_oidc(
-    config: OidcConfig, fetcher: Fetcher, *, clock_s: Callable[[], float] = time.time
-) -> AsyncIterator[OidcVerifier]:
-    """A verifier whose keys are kept fresh while the block runs. Opens even if the issuer is unreachable."""
+async def open_oidc(config: OidcSettings, fetcher: Fetcher) -> AsyncIterator[OidcVerifier]:
+    """A verifier whose keys are kept fresh while the block runs. Opens even if the issuer is unreachable.
+
+    Raises StartRefused if `config` would accept tokens that prove nothing.
+    """
+    for name, url in (("issuer", config.issuer), ("jwks_url", config.jwks_url)):
+        try:
+            _ = url is None or parse_secure_target(url)
+        except EgressRefused as exc:
+            raise StartRefused(f"setting `oidc.{name}`: {exc}") from exc
+    if not config.audience:
+        raise StartRefused("setting `oidc.audience` is empty: tokens for any audience would be accepted")
+    if not config.roles and config.default_role is None:
+        raise StartRefused("setting `oidc.roles` is empty: no token would be let in")
     keys = SigningKeys(jwks_source(config, fetcher), clock_s=time.monotonic)
     async with asyncio.TaskGroup() as tasks:
         refreshing = tasks.create_task(keys.keep_fresh())
         try:
-            yield OidcVerifier(config, keys, clock_s=clock_s)
+            yield OidcVerifier(config, keys, clock_s=time.time)
         finally:
             refreshing.cancel()
 
 
-def jwks_source(config: OidcConfig, fetcher: Fetcher) -> FetchJwks:
+def jwks_source(config: OidcSettings, fetcher: Fetcher) -> FetchJwks:
     """Fetches the keys from the configured URL, or from where the issuer's metadata says."""
 
     async def fetch() -> Any:
@@ -303,7 +266,7 @@ def _parse_time(claims: Mapping[str, Any], name: str) -> float:
     raise Unauthenticated(f"the token's `{name}` is not a time")
 
 
-def principal_of_claims(claims: Mapping[str, Any], config: OidcConfig) -> Principal:
+def principal_of_claims(claims: Mapping[str, Any], config: OidcSettings) -> Principal:
     """The principal of verified claims. Raises Unauthenticated; Forbidden if they give no role."""
     subject = claims.get("sub")
     if not (isinstance(subject, str) and subject.isprintable() and 0 < len(subject) <= MAX_SUBJECT_CHARS):
@@ -317,7 +280,7 @@ def principal_of_claims(claims: Mapping[str, Any], config: OidcConfig) -> Princi
     )
 
 
-def _parse_role(claims: Mapping[str, Any], config: OidcConfig) -> Role:
+def _parse_role(claims: Mapping[str, Any], config: OidcSettings) -> Role:
     granted = {config.roles.get(value) for value in _parse_texts(claims, config.role_claim) or ()}
     role = next((one for one in _BY_RANK if one in granted), config.default_role)
     if role is None:
@@ -328,7 +291,7 @@ def _parse_role(claims: Mapping[str, Any], config: OidcConfig) -> Role:
     return role
 
 
-def _parse_ceiling(claims: Mapping[str, Any], config: OidcConfig) -> Ceiling:
+def _parse_ceiling(claims: Mapping[str, Any], config: OidcSettings) -> Ceiling:
     names = {
         "tasks": config.tasks_claim,
         "servers": config.servers_claim,

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -25,7 +26,8 @@ class Signer:
 
     def sign(self, purpose: bytes, payload: bytes) -> bytes:
         """A token that holds `payload`, in characters that are safe in headers and URLs."""
-        return base64.urlsafe_b64encode(self._mac(purpose, payload) + payload).rstrip(b"=")
+        mac = hmac.digest(self.key, b"%b\0%b" % (purpose, payload), hashlib.sha256)
+        return base64.urlsafe_b64encode(mac + payload).rstrip(b"=")
 
     def open(self, purpose: bytes, token: bytes) -> bytes | None:
         """The payload of a token; None if the token is invalid."""
@@ -37,9 +39,6 @@ class Signer:
         # The very bytes that were issued: another spelling of them would be another token.
         return payload if hmac.compare_digest(token, self.sign(purpose, payload)) else None
 
-    def _mac(self, purpose: bytes, payload: bytes) -> bytes:
-        return hmac.digest(self.key, b"%b\0%b" % (purpose, payload), hashlib.sha256)
-
 
 class _SealedData(msgspec.Struct, array_like=True, frozen=True):
     principal: str
@@ -47,18 +46,18 @@ class _SealedData(msgspec.Struct, array_like=True, frozen=True):
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
 class SealedIds:
     """Ids of one purpose that hold data for one principal and a while. `wall_s` is the time of day."""
 
-    def __init__(self, signer: Signer, wall_s: Callable[[], float], *, purpose: bytes) -> None:
-        self._signer = signer
-        self._wall_s = wall_s
-        self._purpose = purpose
+    signer: Signer
+    wall_s: Callable[[], float]
+    purpose: bytes
 
     def seal(self, prefix: str, data: bytes, *, principal_id: str) -> str:
         """An id that begins with `prefix` and holds `data`, for this principal: see `fingerprint_of`."""
-        sealed = _SealedData(principal_id, int(self._wall_s()) + SEAL_LIFETIME_S, data)
-        token = self._signer.sign(self._purpose + prefix.encode(), msgspec.msgpack.encode(sealed))
+        sealed = _SealedData(principal_id, int(self.wall_s()) + SEAL_LIFETIME_S, data)
+        token = self.signer.sign(self.purpose + prefix.encode(), msgspec.msgpack.encode(sealed))
         return prefix + token.decode("ascii")
 
     def open(self, prefix: str, sent: str, *, principal_id: str) -> bytes | None:
@@ -66,9 +65,9 @@ class SealedIds:
         if not sent.isascii():
             return None
         token = sent.removeprefix(prefix).encode()
-        payload = self._signer.open(self._purpose + prefix.encode(), token)
+        payload = self.signer.open(self.purpose + prefix.encode(), token)
         if payload is None:
             return None
         sealed = msgspec.msgpack.decode(payload, type=_SealedData)
-        is_good = sealed.principal == principal_id and sealed.expires_s >= self._wall_s()
+        is_good = sealed.principal == principal_id and sealed.expires_s >= self.wall_s()
         return sealed.data if is_good else None

@@ -45,7 +45,7 @@ class SealedTurns:
     """
 
     def __init__(self, signer: Signer, wall_s: Callable[[], float]) -> None:
-        self._ids = SealedIds(signer, wall_s, purpose=_TURN_PURPOSE)
+        self._ids = SealedIds(signer, wall_s, _TURN_PURPOSE)
 
     def seal(self, turn: HiddenTurn, *, principal_id: str) -> str:
         """Return an id that holds `turn` for this principal."""

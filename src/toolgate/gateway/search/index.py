@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Container, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from toolgate.catalog.word_search import SearchEntry, SearchHit, SearchIndex, fuse_rankings
 from toolgate.errors import StartRefused
@@ -22,18 +22,22 @@ SEMANTIC_TIMEOUT_S: Final = 1.0
 
 
 @asynccontextmanager
-async def open_semantic_search(
-    model: Path | None, *, vectors: Path
-) -> AsyncIterator["SemanticSearch | None"]:
+async def open_semantic_search(model: Path | None, data_dir: Path) -> AsyncIterator["SemanticSearch | None"]:
     """Open what indexes share for semantic search; None without a `model`. Raises StartRefused.
 
-    `vectors` is the file that caches vectors between runs.
+    Vectors are cached in `data_dir` between runs.
     """
     if model is None:
         yield None
         return
-    module = await asyncio.to_thread(_load)
-    async with module.open_semantic_model(model, vectors) as meaning:
+    try:
+        module = await asyncio.to_thread(load_lazily, "toolgate.gateway.search.semantic")
+    except ImportError as exc:
+        raise StartRefused(
+            f"`semantic_model` is set, and `{exc.name}` is not installed",
+            hint="install the extra: `pip install 'toolgate[semantic]'`, or unset `semantic_model`",
+        ) from exc
+    async with module.open_semantic_model(model, data_dir / "vectors.sqlite3") as meaning:
         yield meaning
 
 
@@ -83,13 +87,3 @@ class HybridIndex:
         except TimeoutError:
             near = []
         return fuse_rankings([worded, near], limit=limit)
-
-
-def _load() -> Any:
-    try:
-        return load_lazily("toolgate.gateway.search.semantic")
-    except ImportError as exc:
-        raise StartRefused(
-            f"`semantic_model` is set, and `{exc.name}` is not installed",
-            hint="install the extra: `pip install 'toolgate[semantic]'`, or unset `semantic_model`",
-        ) from exc

@@ -10,7 +10,7 @@ from typing import Final
 
 from toolgate.errors import Forbidden, MethodNotAllowed, ToolgateError
 from toolgate.gateway.auth.identity import Identities, reaches
-from toolgate.gateway.auth.issuer import KEYS_ONLY, NoResourceMetadata, ResourceMetadata
+from toolgate.gateway.auth.issuer import KEYS_ONLY, ResourceMetadata
 from toolgate.gateway.call.parked_calls import ParkedCalls
 from toolgate.gateway.gateway import Gateway
 from toolgate.surfaces.http.endpoint import error_headers
@@ -61,7 +61,7 @@ class McpEndpoint:
         identities: Identities,
         *,
         sessions: ClientSessions,
-        discovery: ResourceMetadata | NoResourceMetadata = KEYS_ONLY,
+        discovery: ResourceMetadata = KEYS_ONLY,
     ) -> None:
         """`discovery`: the issuer of the tokens that this gateway accepts in addition to its own keys."""
         self._identities = identities

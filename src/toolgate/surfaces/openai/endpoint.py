@@ -14,7 +14,7 @@ import msgspec
 
 from toolgate.errors import Forbidden, MethodNotAllowed, ParseFailed, ToolgateError, UnknownModel
 from toolgate.gateway.auth.identity import Identities, credential_lapsed, reaches
-from toolgate.gateway.auth.issuer import KEYS_ONLY, NoResourceMetadata, ResourceMetadata
+from toolgate.gateway.auth.issuer import KEYS_ONLY, ResourceMetadata
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.json_text import Members, decode_members
 from toolgate.model.principals import Principal
@@ -61,7 +61,7 @@ class ChatEndpoint:
         identities: Identities,
         services: ChatServices,
         *,
-        metadata: ResourceMetadata | NoResourceMetadata = KEYS_ONLY,
+        metadata: ResourceMetadata = KEYS_ONLY,
     ) -> None:
         """`metadata` names the issuer of the tokens that this gateway accepts next to its own keys."""
         self._identities = identities

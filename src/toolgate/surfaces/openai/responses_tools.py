@@ -116,7 +116,7 @@ class SealedCalls:
     """Seals calls into ids, and opens them. `wall_s` is the time of day."""
 
     def __init__(self, signer: Signer, wall_s: Callable[[], float]) -> None:
-        self._ids = SealedIds(signer, wall_s, purpose=_PURPOSE)
+        self._ids = SealedIds(signer, wall_s, _PURPOSE)
 
     def seal(self, prefix: str, carried: CarriedCall, *, principal_id: str) -> str:
         """Return an id that begins with `prefix` and holds `carried`, for this principal."""
