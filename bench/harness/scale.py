@@ -17,15 +17,15 @@ from types import MappingProxyType
 
 import msgspec
 import uvloop
-from toolgate.audit.log.writer import AuditLog
+
 from toolgate.audit.log.lines import EncodedLines
+from toolgate.audit.log.writer import AuditLog
 from toolgate.catalog.definitions import check_definition
-from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.auth.identity import Identities
+from toolgate.gateway.gateway import Gateway
 from toolgate.model.servers import HttpEndpoint, ServerRecord
-from toolgate.model.tools import Snapshot
 from toolgate.model.tasks import Task
-from toolgate.model.tools import ServerTools
+from toolgate.model.tools import ServerTools, Snapshot
 from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.replication.state import RegistryState
 from toolgate.surfaces.http.messages import HttpRequest

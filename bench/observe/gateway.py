@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from toolgate.app import audit_index
-from toolgate.model.json_text import NO_ARGUMENTS
 from toolgate.cli.root import main
 from toolgate.gateway.call import audit_trail
 from toolgate.gateway.call.audit_trail import AuditTrail
-from toolgate.redaction.arguments import Redaction
 from toolgate.gateway.call.pipeline import CallPipeline
+from toolgate.model.json_text import NO_ARGUMENTS
+from toolgate.redaction.arguments import Redaction
 
 # Short: what else the machine does meanwhile changes from one tenth of a second to the next.
 TURN_S = 0.02

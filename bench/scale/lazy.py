@@ -22,9 +22,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PROJECT))
 
 import psutil  # noqa: E402
+from tests.eventually import eventually_equal  # noqa: E402
 from tests.package_kit import manifest, pack, sha256  # noqa: E402
 from tests.scenarios.gateway import Gateway, Site, running  # noqa: E402
-from tests.eventually import eventually_equal  # noqa: E402
 
 THREADS = 16
 Json = dict[str, Any]

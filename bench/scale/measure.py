@@ -26,18 +26,21 @@ sys.path.insert(0, str(PROJECT))
 from tests.memory_audit import MemorySink  # noqa: E402
 from tests.registry.memory_store import MemoryStore  # noqa: E402
 from tests.upstream.memory_link import definition, record  # noqa: E402
+
 from toolgate.audit.log.writer import AuditLog  # noqa: E402
-from toolgate.catalog.listings import check_lists, digest_lists  # noqa: E402
 from toolgate.catalog.find_tools import SearchArguments  # noqa: E402
+from toolgate.catalog.listings import check_lists, digest_lists  # noqa: E402
 from toolgate.gateway.cluster.reported_servers import ReportedServers  # noqa: E402
 from toolgate.gateway.gateway import Gateway  # noqa: E402
 from toolgate.gateway.scope.caller import Caller  # noqa: E402
 from toolgate.govern.changes.impact import lint_edits  # noqa: E402
 from toolgate.model.principals import Principal  # noqa: E402
 from toolgate.model.reports import Definitions, NodeReport, ServerReport  # noqa: E402
-from toolgate.model.tools import Snapshot  # noqa: E402
 from toolgate.model.tasks import Task  # noqa: E402
-from toolgate.model.tools import ServerTools  # noqa: E402
+from toolgate.model.tools import (
+    ServerTools,  # noqa: E402
+    Snapshot,  # noqa: E402
+)
 from toolgate.policy.admission import find_weakened_guards  # noqa: E402
 from toolgate.policy.plan import plan  # noqa: E402
 from toolgate.policy.scope import ScopeLimits  # noqa: E402

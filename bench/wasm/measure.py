@@ -25,12 +25,12 @@ import uvloop
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PROJECT))
 
-from wasmtime import wat2wasm  # noqa: E402
-
 from tests.scenarios.gateway import Site, running  # noqa: E402
 from tests.surfaces.wasm.task_house import TaskHouse, open_task_house  # noqa: E402
 from tests.upstream.memory_link import MemoryNet, MemoryServer, record  # noqa: E402
 from tests.wasm.wat import compiled, job, spear  # noqa: E402
+from wasmtime import wat2wasm  # noqa: E402
+
 from toolgate.model.tasks import WorkloadLimits  # noqa: E402
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS  # noqa: E402
 from toolgate.wasm.module_cache import CompiledModules  # noqa: E402

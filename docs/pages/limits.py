@@ -15,15 +15,16 @@ from toolgate.catalog import word_search as search_entries
 from toolgate.chat import hidden_turns, replies, streamed_replies, tool_calls
 from toolgate.chat import parsing as chat_messages
 from toolgate.chat.responses import tools
-from toolgate.gateway.auth import failed_attempts, identity, issuer, signing
-from toolgate.gateway.call import elicitation, parked_calls, quota
+from toolgate.gateway import search as searching
+from toolgate.gateway import subscriptions
+from toolgate.gateway.auth import identity, issuer, signing
+from toolgate.gateway.call import elicitation, quota
 from toolgate.gateway.call import elicitation as in_place
 from toolgate.gateway.call import quota as purses
 from toolgate.gateway.chat import session as chat_session
 from toolgate.gateway.scope import view
-from toolgate.gateway.search import index as searching
 from toolgate.gateway.search import semantic, tool_search
-from toolgate.gateway.subscriptions import listeners, resources
+from toolgate.gateway.subscriptions import resources
 from toolgate.gateway.subscriptions import resources as resource_watches
 from toolgate.govern import approvals as approval_webhook
 from toolgate.govern import audit as govern_audit
@@ -321,8 +322,8 @@ def _questions() -> Rows:
         relay.MAX_CLIENT_REQUESTS_PER_CALL,
     )
     at_once = ", ".join(map(str, bounds))
-    parked_bytes = f"{size(parked_calls.MAX_PARKED_BYTES)}, {size(parked_calls.MAX_PARKED_BYTES_EACH)}"
-    parked = f"{parked_calls.MAX_PARKED:,}, {parked_calls.MAX_PARKED_EACH}"
+    parked_bytes = f"{size(elicitation.MAX_PARKED_BYTES)}, {size(elicitation.MAX_PARKED_BYTES_EACH)}"
+    parked = f"{elicitation.MAX_PARKED:,}, {elicitation.MAX_PARKED_EACH}"
     watched = f"{resource_watches.MAX_WATCHED:,}, {resource_watches.MAX_WATCHED_EACH:,}"
     state = size(input_required.MAX_STATE_BYTES)
     return (
@@ -429,14 +430,14 @@ def _fleet() -> Rows:
 
 
 def _process() -> Rows:
-    wrong = f"{failed_attempts.MAX_ATTEMPTS} in {duration(failed_attempts.WINDOW_S)}"
-    most, share = resources.max_for_one(listeners.MAX_OPEN), listeners.MAX_OPEN // resources.SHARE
+    wrong = f"{identity.MAX_ATTEMPTS} in {duration(identity.WINDOW_S)}"
+    most, share = resources.max_for_one(subscriptions.MAX_OPEN), subscriptions.MAX_OPEN // resources.SHARE
     return (
         ("key of an administrator", f"at least {identity.MIN_KEY_CHARS} characters", "refuses to start"),
         ("wrong credentials from one address", wrong, "429 `too_many_attempts`"),
         ("logins with a browser at once", f"{issuer.MAX_CONCURRENT_LOGINS}", "429 `too_many_attempts`"),
         ("files of the console", size(console_files.MAX_BYTES), "refuses to start"),
-        ("event streams", f"{listeners.MAX_OPEN:,}", "503 `session_limit`"),
+        ("event streams", f"{subscriptions.MAX_OPEN:,}", "503 `session_limit`"),
         (
             "event streams of one caller",
             f"{most:,}; once {most:,} are open in all, {share:,}",

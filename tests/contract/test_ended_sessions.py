@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from tests.contract.stores import DEADLINE_S, Clock
-from toolgate.app.sessions import EndedSessionExchange, SyncEndedSessions, build_store_sync
+from toolgate.app.components import EndedSessionExchange, SyncEndedSessions, build_store_sync
 from toolgate.errors import ControlUnavailable, UnknownSession
 from toolgate.gateway.scope.caller import Caller
 from toolgate.model.principals import Principal

@@ -14,7 +14,7 @@ from tests.registry.memory_store import MemoryStore
 from tests.surfaces.rest_world import NOW_MS, RestWorld, open_rest, stdio
 from tests.upstream.memory_link import MemoryNet, definition
 from toolgate.errors import ServerUnavailable
-from toolgate.gateway.search.index import HybridIndex
+from toolgate.gateway.search import HybridIndex
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
 from toolgate.model.revisions import RecordWrite

@@ -17,7 +17,7 @@ import pytest
 from tests.scenarios.soak import rounds
 from tests.surfaces.rest_world import open_rest, stdio
 from tests.upstream.memory_link import MemoryNet, definition
-from toolgate.gateway.search.index import HybridIndex
+from toolgate.gateway.search import HybridIndex
 from toolgate.govern.catalog import CatalogQuery, find_visible, search_catalog
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control

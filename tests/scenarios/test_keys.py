@@ -13,7 +13,7 @@ import pytest
 from tests.eventually import eventually, eventually_equal
 from tests.scenarios.clients import LegacyClient, ModernClient
 from tests.scenarios.gateway import Gateway, Site, running
-from toolgate.gateway.auth.failed_attempts import MAX_ATTEMPTS
+from toolgate.gateway.auth.identity import MAX_ATTEMPTS
 
 pytestmark = pytest.mark.xdist_group("scenario-keys")
 

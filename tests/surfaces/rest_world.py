@@ -27,7 +27,7 @@ from toolgate.audit.log.writer import AuditLog
 from toolgate.catalog.rows import CatalogQuality
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.gateway import Gateway, GatewayServices
-from toolgate.gateway.search.index import HybridIndex
+from toolgate.gateway.search import HybridIndex
 from toolgate.govern.approvals import ApprovalWebhook, BodySigner
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control

@@ -90,7 +90,6 @@ class _AuditDatabase:
 
 
 async def _keep_pruning(index: AuditIndex, age_ms: int, keep: int) -> None:
-    """Delete what is too old or too much, in small steps."""
     while True:
         is_more = False
         try:

@@ -33,7 +33,7 @@ from toolgate.errors import StartRefused, ToolgateError
 from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.auth.issuer import NoOidcLogin, OidcLogin
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.search.index import HybridIndex, open_semantic_search
+from toolgate.gateway.search import HybridIndex, open_semantic_search
 from toolgate.govern.approvals import ApprovalWebhook, BodySigner, build_approval_event
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control
@@ -221,8 +221,6 @@ def build_console_endpoint(rest: HttpHandler) -> ConsoleEndpoint:
 
 
 async def _load_directory(host: RegistryHost, directory: Path) -> DirectoryLoader:
-    """The directory of server files, read once."""
-
     def audit_reload(report: ReloadReport, by: str) -> None:
         for change in report.applied:
             host.audit.record(
@@ -276,7 +274,6 @@ async def _follow_registry(
 
 
 def _build_catalog(host: RegistryHost, gateway: Gateway) -> CatalogProjection:
-    """What keeps the catalog, once the registry is applied; its quality is measured."""
     quality = CatalogQuality(host.settings.summary_fallback)
     host.metrics.gauge(
         "toolgate_catalog_rows",

@@ -8,10 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from toolgate.app.components import build_gateway, describe_gateway, list_own_hosts, wall_clock_ms
+from toolgate.app.components import (
+    build_gateway,
+    describe_gateway,
+    list_own_hosts,
+    open_session_upkeep,
+    wall_clock_ms,
+)
 from toolgate.app.observability import open_loop_lag, open_token_audit, open_traces
 from toolgate.app.process import ServingApp
-from toolgate.app.sessions import open_session_upkeep
 from toolgate.audit.events import ProcessSpawned
 from toolgate.audit.log.writer import AuditLog
 from toolgate.gateway.gateway import Gateway, GatewayServices
@@ -88,7 +93,6 @@ class GuestRuntime:
         self._modules: CompiledModules | None = None
 
     async def open(self, sha256: str) -> Path:
-        """See `CompiledModules`."""
         async with self._turn:
             modules = self._modules
             if modules is None:
@@ -100,7 +104,6 @@ class GuestRuntime:
         return await modules.open(sha256)
 
     async def run(self, run: GuestRun[TaskContext]) -> InvocationResult:
-        """See `Slots`."""
         async with self._turn:
             slots = self._slots
             if slots is None:
@@ -271,7 +274,6 @@ def list_package_hashes(snapshot: Snapshot) -> Collection[str] | None:
 
 
 def _describe_slots(metrics: Metrics, slots: NodeSlots) -> None:
-    """The gauges of the node's cap on calls in flight."""
     metrics.gauge(
         "toolgate_node_calls_in_flight",
         "Calls in flight at all servers together; except those that wait for their client.",
@@ -336,7 +338,6 @@ async def open_endpoints(
 
 
 def _describe_data_plane(gateway: Gateway, sessions: ClientSessions, invoker: Invoker) -> None:
-    """The gauges of a process that serves callers."""
     metrics, load = gateway.metrics, gateway.servers.load
     metrics.gauge("toolgate_guests", "Guests that run.", lambda: float(len(invoker)))
     metrics.gauge("toolgate_sessions", "Legacy sessions open.", lambda: float(len(sessions)))

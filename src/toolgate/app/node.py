@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from toolgate import __version__
 from toolgate.app.components import (
     SESSION_KEY_BYTES,
+    EndedSessionExchange,
     build_discovery,
     open_identities,
     read_key_file,
@@ -31,14 +32,13 @@ from toolgate.app.data_plane import (
 )
 from toolgate.app.observability import open_exported_journal
 from toolgate.app.process import ServingApp
-from toolgate.app.sessions import EndedSessionExchange
 from toolgate.audit.log.files import LogChunk
 from toolgate.audit.log.follower import follow_log
 from toolgate.errors import ControlUnavailable, StartRefused
 from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.cluster.node import NodeReporter, StalenessGuard
 from toolgate.gateway.gateway import Gateway, GatewayServices
-from toolgate.gateway.search.index import HybridIndex, open_semantic_search
+from toolgate.gateway.search import HybridIndex, open_semantic_search
 from toolgate.govern.process import GatewayProcess, Readiness, ReadinessCondition
 from toolgate.model.http import parse_address
 from toolgate.model.reports import NodeReport
@@ -167,7 +167,6 @@ class ControlFollower:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Follow control while the block runs."""
         async with asyncio.TaskGroup() as tasks:
             work = (self._sync.run(), self.reporter.run(), self._endings.run())
             running = [tasks.create_task(one) for one in work]
@@ -186,7 +185,6 @@ class ControlFollower:
         self.reporter.on_change()
 
     def standing(self) -> Readiness:
-        """The node's readiness."""
         suspension, status = self._gateway.suspension, self._sync.status
         conditions = []
         if suspension is not None:
@@ -196,7 +194,6 @@ class ControlFollower:
         return Readiness(tuple(conditions))
 
     def describe(self, metrics: Metrics) -> None:
-        """The gauges of a process that follows."""
         began_s = time.monotonic()
 
         def age_s() -> float:
@@ -217,7 +214,6 @@ class ControlFollower:
 
 
 def _build_control_address(settings: Settings) -> ControlAddress:
-    """Where control is. Raises StartRefused."""
     if not settings.control:
         raise StartRefused("a node needs a control to follow", hint="name it with `--control HOST:PORT`")
     for target in settings.control:

@@ -152,7 +152,6 @@ def _stop_signals(
 
 @contextmanager
 def _handle_signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
-    """Have these signals handled on the loop for as long as the block runs."""
     loop = asyncio.get_running_loop()
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)

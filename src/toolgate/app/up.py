@@ -7,7 +7,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-from toolgate.app.components import find_console_url, load_session_key, run_in_background, wall_clock_ms
+from toolgate.app.components import (
+    EndedSessionExchange,
+    build_store_sync,
+    find_console_url,
+    load_session_key,
+    run_in_background,
+    wall_clock_ms,
+)
 from toolgate.app.control_plane import build_console_endpoint, open_control_plane, open_registry_host
 from toolgate.app.data_plane import (
     ConnectorDependencies,
@@ -17,11 +24,10 @@ from toolgate.app.data_plane import (
     open_gateway,
 )
 from toolgate.app.process import ServingApp
-from toolgate.app.sessions import EndedSessionExchange, build_store_sync
 from toolgate.errors import StartRefused, StorageFailed
 from toolgate.gateway.auth.identity import can_authenticate
 from toolgate.gateway.gateway import GatewayServices
-from toolgate.gateway.search.index import HybridIndex
+from toolgate.gateway.search import HybridIndex
 from toolgate.registry.replication.state import RegistryState
 from toolgate.registry.store.engines import open_sqlite_store
 from toolgate.settings import Settings

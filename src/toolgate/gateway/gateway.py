@@ -20,9 +20,9 @@ from toolgate.audit.log.writer import AuditLog
 from toolgate.catalog.find_tools import DESCRIBE_TOOL, SEARCH_TOOLS, parse_search_arguments, parse_target
 from toolgate.errors import InvalidArguments, ServerUnavailable, ToolgateError, TooManyTools, UnknownTool
 from toolgate.gateway.auth.identity import principal_of, reaches
+from toolgate.gateway.call import CallContext
 from toolgate.gateway.call.approval import ApprovalStage
 from toolgate.gateway.call.audit_trail import FAILED, AuditTrail, outcome_of_error, outcome_of_response
-from toolgate.gateway.call.context import CallContext
 from toolgate.gateway.call.pipeline import CallPipeline
 from toolgate.gateway.call.quota import QuotaLeases
 from toolgate.gateway.call.targets import (
@@ -32,8 +32,8 @@ from toolgate.gateway.call.targets import (
     find_target,
     recheck_route,
 )
+from toolgate.gateway.cluster import Servers
 from toolgate.gateway.cluster.drift import DriftDetector, DriftedTool
-from toolgate.gateway.cluster.servers import Servers
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.compose import (
     can_show_server,
@@ -47,7 +47,7 @@ from toolgate.gateway.scope.routes import FIND_ROUTES, Route
 from toolgate.gateway.scope.scope_audit import ScopeAudit
 from toolgate.gateway.scope.token_counts import TokenCounts
 from toolgate.gateway.scope.view import View, ViewCache, ViewSettings, count_scope
-from toolgate.gateway.search.index import HybridIndex
+from toolgate.gateway.search import HybridIndex
 from toolgate.gateway.search.tool_search import (
     INDEX_WAIT_S,
     SEARCH_HINT,
@@ -55,7 +55,7 @@ from toolgate.gateway.search.tool_search import (
     describe_tool,
     failed_find_result,
 )
-from toolgate.gateway.subscriptions.listeners import MAX_OPEN, Subscriptions
+from toolgate.gateway.subscriptions import MAX_OPEN, Subscriptions
 from toolgate.gateway.subscriptions.resources import ResourceSubscriptions
 from toolgate.model.json_text import Members
 from toolgate.model.names import ToolRef
@@ -226,7 +226,6 @@ class Gateway:
         self.snapshot = replace(self.snapshot, serial=self.snapshot.serial + 1)
 
     def resume(self) -> None:
-        """Serve again."""
         self._suspension = None
 
     @property
@@ -263,7 +262,6 @@ class Gateway:
     # Scopes
 
     def scope(self, caller: Caller) -> Scope:
-        """The scope as policy composes it, refusals included."""
         self._check_suspension()
         return compose_scope(self.snapshot, caller, self.limits)
 

@@ -14,7 +14,7 @@ from toolgate.audit.index.index import AuditIndex
 from toolgate.audit.index.statements import IndexExtent, ToolUse
 from toolgate.audit.index.tables import EventFilter, IndexedEvent, parse_event_id
 from toolgate.errors import NotFound
-from toolgate.gateway.scope.resources import normalize_uri
+from toolgate.gateway.scope.routes import normalize_uri
 from toolgate.govern.control import Control
 from toolgate.model.names import MAX_AUDITED_NAME, RESOURCE, ToolRef, kind_of
 from toolgate.model.principals import HolderQuotas, QuotaHolder, QuotaName

@@ -20,7 +20,7 @@ from toolgate.catalog.rows import CatalogQuality, DeclaredTool, make_rows
 from toolgate.catalog.word_search import make_entry
 from toolgate.errors import InvalidRecord, NotFound, ToolgateError
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.search.index import HybridIndex
+from toolgate.gateway.search import HybridIndex
 from toolgate.model.packages import CatalogRow, Package
 from toolgate.model.tools import ServerTools
 from toolgate.packages.artifacts import ArtifactStore

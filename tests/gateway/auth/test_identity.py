@@ -12,8 +12,17 @@ from toolgate.audit.events import CredentialRefused
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import TooManyAttempts, Unauthenticated
 from toolgate.gateway.auth import identity as identity_module
-from toolgate.gateway.auth.failed_attempts import MAX_ATTEMPTS, WINDOW_S, FailedAttempts
-from toolgate.gateway.auth.identity import KEYED_ADMIN, LOCAL_ADMIN, Identities, Proof, hash_key, reaches
+from toolgate.gateway.auth.identity import (
+    KEYED_ADMIN,
+    LOCAL_ADMIN,
+    MAX_ATTEMPTS,
+    WINDOW_S,
+    FailedAttempts,
+    Identities,
+    Proof,
+    hash_key,
+    reaches,
+)
 from toolgate.model.principals import Ceiling, Key, Principal
 
 pytestmark = pytest.mark.anyio

@@ -18,8 +18,8 @@ from toolgate.errors import (
     StorageFailed,
     ToolgateError,
 )
+from toolgate.gateway.call import CallContext, Denial
 from toolgate.gateway.call.approval import ApprovalStage
-from toolgate.gateway.call.context import CallContext, Denial
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.routes import Route
 from toolgate.gateway.scope.view import View, ViewSettings

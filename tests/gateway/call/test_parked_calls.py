@@ -10,10 +10,10 @@ import pytest
 
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import InputStateRefused, MissingCapability, ServerUnavailable, SessionLimit
-from toolgate.gateway.call.elicitation import MAX_ROUNDS
-from toolgate.gateway.call.parked_calls import (
+from toolgate.gateway.call.elicitation import (
     MAX_PARKED_BYTES_EACH,
     MAX_PARKED_EACH,
+    MAX_ROUNDS,
     ParkableCall,
     ParkedCalls,
     PendingInput,

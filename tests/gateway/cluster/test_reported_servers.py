@@ -13,8 +13,8 @@ from tests.registry.memory_store import MemoryStore
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, params, record
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, StorageFailed
+from toolgate.gateway.cluster import Servers
 from toolgate.gateway.cluster.reported_servers import ReportedServers
-from toolgate.gateway.cluster.servers import Servers
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, NodeReport, ServerReport
 from toolgate.model.servers import Transport
 from toolgate.model.tools import ServerTools

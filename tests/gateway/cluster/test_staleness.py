@@ -18,7 +18,7 @@ from toolgate.gateway.auth.identity import LOCAL_ADMIN, Identities, hash_key
 from toolgate.gateway.cluster.node import StalenessGuard
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller
-from toolgate.gateway.subscriptions.listeners import ListenerUpdate
+from toolgate.gateway.subscriptions import ListenerUpdate
 from toolgate.model.revisions import RecordWrite
 from toolgate.model.tools import Snapshot
 from toolgate.policy.layers import SessionRequest

@@ -15,7 +15,7 @@ from toolgate.errors import InvalidParams, MethodNotFound, UnknownPrompt, Unknow
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.call.targets import find_target
 from toolgate.gateway.scope.caller import Caller
-from toolgate.gateway.scope.resources import alias_of
+from toolgate.gateway.scope.routes import alias_of
 from toolgate.gateway.scope.view import View, ViewCache, ViewSettings
 from toolgate.model.names import ToolRef
 from toolgate.model.servers import ServerRecord

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.gateway.scope.resources import normalize_uri
+from toolgate.gateway.scope.routes import normalize_uri
 
 PLAIN = "file:///etc/passwd"
 

@@ -13,7 +13,7 @@ import pytest
 
 from toolgate.catalog.word_search import SearchEntry, SearchIndex
 from toolgate.errors import StartRefused
-from toolgate.gateway.search.index import HybridIndex, open_semantic_search
+from toolgate.gateway.search import HybridIndex, open_semantic_search
 from toolgate.gateway.search.semantic import BATCH, Embedder, SemanticSearch, VectorCache, Vectors
 
 pytestmark = pytest.mark.anyio

@@ -16,8 +16,7 @@ from toolgate.catalog.word_search import SearchEntry
 from toolgate.errors import CallTimedOut, ServerBusy
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View, ViewSettings
-from toolgate.gateway.search import tool_search
-from toolgate.gateway.search.index import HybridIndex
+from toolgate.gateway.search import HybridIndex, tool_search
 from toolgate.gateway.search.tool_search import MAX_WAITING, MAX_WAITING_EACH, ToolSearch
 from toolgate.model.principals import Principal
 from toolgate.model.servers import ServerRecord

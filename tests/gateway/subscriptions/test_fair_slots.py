@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from toolgate.errors import SessionLimit
-from toolgate.gateway.subscriptions.listeners import MAX_OPEN
+from toolgate.gateway.subscriptions import MAX_OPEN
 from toolgate.gateway.subscriptions.resources import FairSlots
 
 LIMITS = Path(__file__).parents[3] / "docs" / "reference" / "limits.md"

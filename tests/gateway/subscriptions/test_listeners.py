@@ -10,7 +10,7 @@ from toolgate.errors import NotFound, SessionLimit
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View, ViewCache, ViewSettings
-from toolgate.gateway.subscriptions.listeners import ListenerUpdate, Subscriptions
+from toolgate.gateway.subscriptions import ListenerUpdate, Subscriptions
 from toolgate.gateway.subscriptions.resources import MAX_NOTIFIED, ResourceWatch
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal

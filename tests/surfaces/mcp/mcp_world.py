@@ -16,7 +16,7 @@ from toolgate.audit.log.writer import AuditLog
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.auth.issuer import KEYS_ONLY
 from toolgate.gateway.gateway import Gateway, GatewayServices
-from toolgate.gateway.subscriptions.listeners import MAX_OPEN
+from toolgate.gateway.subscriptions import MAX_OPEN
 from toolgate.model.principals import Ceiling, Key, Role
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Profile, Task

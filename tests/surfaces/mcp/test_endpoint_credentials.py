@@ -17,7 +17,7 @@ from tests.surfaces.mcp.mcp_world import (
     open_mcp_world,
 )
 from tests.surfaces.mcp.test_endpoint import ADA, BOB, GIT, world
-from toolgate.gateway.auth.failed_attempts import MAX_ATTEMPTS
+from toolgate.gateway.auth.identity import MAX_ATTEMPTS
 from toolgate.gateway.auth.issuer import ResourceMetadata
 from toolgate.surfaces.http.messages import HttpRequest
 

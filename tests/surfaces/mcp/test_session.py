@@ -11,7 +11,7 @@ from tests.upstream.memory_link import MemoryNet
 from toolgate.errors import InvalidParams, NotFound, SessionLimit, UnknownSession
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View
-from toolgate.gateway.subscriptions.listeners import Subscription
+from toolgate.gateway.subscriptions import Subscription
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.reports import EndedSession
 from toolgate.policy.layers import SessionRequest

@@ -3,8 +3,7 @@
 Surfaces pass the `Authorization` header to `Identities`, which knows keys by their hashes and has tokens
 verified by an `OidcVerifier`. What outlives its request holds its credential and ends when that lapses.
 
-- `identity`  keys, tokens, roles, credential expiry
-- `failed_attempts`  wrong credentials are counted, audited and slowed down
+- `identity`  keys, tokens, roles, credential expiry; wrong credentials are counted, audited and slowed down
 - `oidc`  verifies an issuer's tokens (loaded only if one is configured)
 - `issuer`  the issuer's metadata, ours for clients, logins with a browser
 - `signing`  what clients keep for us between two requests

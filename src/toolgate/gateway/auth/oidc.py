@@ -112,7 +112,6 @@ class SigningKeys:
                 self.on_withdrawal()
 
     async def keep_fresh(self) -> None:
-        """Fetch the keys now, and again and again."""
         while True:
             await self.refresh()
             wait_s = JWKS_TTL_S if self.is_current else JWKS_RETRY_S
@@ -162,7 +161,6 @@ class OidcVerifier:
         self._clock_s = clock_s
 
     async def verify(self, token: str) -> Proof:
-        """The principal that the token proves, and until when."""
         kid = _parse_header(token).get("kid")
         key = self._keys.find(kid)
         if key is None:
@@ -177,7 +175,6 @@ class OidcVerifier:
         return Proof(principal_of_claims(claims, self._config), expires_at_s)
 
     def on_key_withdrawn(self, forget: Callable[[], None]) -> None:
-        """Call `forget` when the issuer withdraws a key."""
         self._keys.on_withdrawal = forget
 
     def _decode(self, token: str, key: SigningKey) -> Mapping[str, Any]:

@@ -23,15 +23,15 @@ from toolgate.errors import (
     ServerUnavailable,
     ToolgateError,
 )
-from toolgate.gateway.call.context import ADMITTED, Admission, CallContext, Denial
+from toolgate.gateway.call import ADMITTED, Admission, CallContext, Denial
 from toolgate.gateway.call.elicitation import (
     ApprovalElicitation,
     ElicitedAnswer,
+    ParkableCall,
     can_elicit,
     elicit_approval,
     encode_elicitation,
 )
-from toolgate.gateway.call.parked_calls import ParkableCall
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.routes import Route
 from toolgate.model.approvals import ApprovalRequest

@@ -23,7 +23,7 @@ from toolgate.audit.events import (
 from toolgate.audit.log.lines import encode_call_fields
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import CallTimedOut, PolicyDenied, ServerUnavailable, ToolgateError
-from toolgate.gateway.call.context import CallContext
+from toolgate.gateway.call import CallContext
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.routes import Route, guess_ref
 from toolgate.gateway.scope.token_counts import estimate_result
@@ -70,7 +70,6 @@ FAILED: Final = CallOutcome("error", "internal")
 
 
 def outcome_of_response(response: ServerResponse, tool: ToolDefinition | None, /) -> CallOutcome:
-    """What a server's response says of its call."""
     reply = response.reply
     if reply.members is None:
         return CallOutcome("error", "server_error", reply.size)
@@ -313,7 +312,6 @@ class SessionTotals:
         """How often each limit was hit."""
 
     def count_limit_hit(self, metrics: Metrics, door: str, code: str) -> None:
-        """Count a limit hit if `code` is that of a limit."""
         if code in LIMITS:
             self.limits[code] += 1
             metrics.limit_hits[door, code] += 1

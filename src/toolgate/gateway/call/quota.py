@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from toolgate.errors import BudgetExceeded, ServerBusy, ServerUnavailable, ToolgateError
-from toolgate.gateway.call.context import Admission, CallContext, Denial
+from toolgate.gateway.call import Admission, CallContext, Denial
 from toolgate.model.principals import (
     MAX_LEASE_REQUESTS,
     HolderQuotas,
@@ -92,7 +92,6 @@ class QuotaLease:
         self.closed_until_s = 0.0
 
     def fill(self, request: LeaseRequest, grant: LeaseGrant, *, requested_s: float, now_s: float) -> None:
-        """Add a grant."""
         # Counted from the request: the window never ends later than that.
         self.ends_s = requested_s + grant.left_ms / 1e3
         cached_until_s = min(self.ends_s, now_s + CACHED_S)
@@ -125,7 +124,6 @@ class QuotaReservation(Admission):
         self._taken: list[tuple[QuotaLease, int]] = []
 
     def take(self, lease: QuotaLease) -> None:
-        """Take one call out of a lease."""
         lease.left -= 1
         self._taken.append((lease, lease.window_ms))
 
@@ -137,7 +135,6 @@ class QuotaReservation(Admission):
         self._taken.clear()
 
     def settle(self, tokens: int) -> None:
-        """Count the tokens of the call's result."""
         self._record_tokens(tokens)
 
 
@@ -156,7 +153,6 @@ class QuotaAccount:
         self.token_limit = 0
 
     def find_empty(self, limits: Mapping[QuotaName, int], now_s: float) -> Mapping[QuotaName, int]:
-        """The quotas of which nothing is left here."""
         return {
             quota: limit
             for quota, limit in limits.items()
@@ -189,14 +185,12 @@ class QuotaAccount:
         ]
 
     def record_tokens(self, tokens: int, limit: int) -> None:
-        """Count tokens that were used."""
         self.unreported += tokens
         self.token_limit = limit
         if (lease := self.leases.get(_TOKENS)) is not None:
             lease.left -= tokens
 
     def return_unused(self, now_s: float) -> list[LeaseRequest]:
-        """Requests that return all calls that are left."""
         return [
             LeaseRequest(self.holder, quota, lease.limit, returned=lease.left, window_ms=lease.window_ms)
             for quota, lease in self.leases.items()
@@ -237,7 +231,6 @@ class QuotaLeases:
         return len(self._accounts)
 
     def applies_to(self, call: CallContext) -> bool:
-        """See `CallStage`."""
         return bool(call.view.quotas)
 
     async def admit(self, call: CallContext) -> Admission | Denial:
@@ -276,7 +269,6 @@ class QuotaLeases:
                     raise exceeded.error()
 
     def record_tokens(self, quotas: Sequence[HolderQuotas], tokens: int) -> None:
-        """Count tokens that a call or a chat has used."""
         for one in quotas:
             limit = one.budgets.tokens_per_day
             if limit is not None and tokens > 0:

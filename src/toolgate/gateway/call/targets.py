@@ -20,8 +20,7 @@ from toolgate.errors import (
     UnknownResource,
     UnknownTool,
 )
-from toolgate.gateway.scope.resources import alias_of
-from toolgate.gateway.scope.routes import FIND_ROUTES, Route, caller_name
+from toolgate.gateway.scope.routes import FIND_ROUTES, Route, alias_of, caller_name
 from toolgate.gateway.scope.view import View
 from toolgate.model.json_text import UNREADABLE, decode_members, describe_ambiguity, find_clash
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
@@ -164,7 +163,6 @@ def _is_object(raw: msgspec.Raw | None) -> bool:
 
 
 def _declared_parameters(route: Route | None) -> frozenset[str]:
-    """The parameters of a tool, as its schema names them."""
     if route is None or route.tool is None:
         return frozenset()
     try:

@@ -6,9 +6,8 @@ chat runs. A `ChatSession` holds what changes: the tool loop and the history in 
 `ChatSession.run` drives both until the model answers or a budget ends the chat.
 
 - `scope.py`        policy, upstream, budgets and tool names of one request
-- `session.py`      `ChatContext`, `ChatSession`, and the tool calls of one reply, run at the same time
+- `session.py`      `ChatContext`, `ChatSession`, the tool calls of one reply, token quotas of models
 - `completions.py`  the session of the Chat Completions API; hidden turns, sealed into call ids
-- `metering.py`     token quotas: checked before a model is prompted, charged after
 
 Never parses HTTP, never keeps anything between two requests, and never runs a tool that the caller's view
 does not hold.

@@ -48,7 +48,6 @@ class SealedTurns:
         self._ids = SealedIds(signer, wall_s, _TURN_PURPOSE)
 
     def seal(self, turn: HiddenTurn, *, principal_id: str) -> str:
-        """Return an id that holds `turn` for this principal."""
         return self._ids.seal(ID_PREFIX, encode_hidden(turn), principal_id=principal_id)
 
     def open(self, call_id: str, *, principal_id: str) -> HiddenTurn | None:

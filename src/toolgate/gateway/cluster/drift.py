@@ -41,11 +41,9 @@ class DriftDetector:
 
     @property
     def unrecorded(self) -> tuple[DriftedTool, ...]:
-        """The changes that are in no record yet."""
         return tuple(one for found in self._found.values() for one in found.values())
 
     def apply_pins(self, pins: Mapping[str, Pin]) -> None:
-        """Take over the pins as they are recorded now."""
         if pins is self._recorded:
             return
         self._recorded = pins
@@ -73,7 +71,6 @@ class DriftDetector:
         return sorted(new)
 
     def check_server(self, offer: ServerTools) -> list[DriftedTool]:
-        """The new changes in one server's lists, sorted."""
         new = sorted(self._check(offer))
         if new:
             self._merge()

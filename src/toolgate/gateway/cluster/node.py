@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, Protocol
 
 from toolgate.catalog.listings import ServerLists, digest_lists, read_lists
 from toolgate.errors import NotReady, PolicyStale, ToolgateError
+from toolgate.gateway.cluster import Servers
 from toolgate.gateway.cluster.drift import DriftedTool
-from toolgate.gateway.cluster.servers import Servers
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.tools import ServerTools
 from toolgate.policy.rules import is_unlisted
@@ -107,7 +107,6 @@ class NodeReporter:
             self._is_failing = False
 
     def build_report(self) -> NodeReport:
-        """The node as it is now."""
         status, healths = self._status(), self._servers.health()
         self._reported = {
             server_id: self._read_lists(server_id, offer)

@@ -211,7 +211,6 @@ class ReportedServers:
             return seen
 
     async def _read(self) -> None:
-        """Take over what is reported now."""
         now_ms = self._clock_ms()
         live = [report for report in await self._reports.list_reports() if not report.is_lost(now_ms)]
         self._summaries = await asyncio.to_thread(_summarize, live)

@@ -6,7 +6,7 @@ caches views until the snapshot changes.
 
 - `caller`  who sends a request, and for what
 - `compose`  scope, single decisions, explanations
-- `routes`, `resources`  names and URIs to what servers have
+- `routes`  names and URIs to what servers have
 - `view`  the compiled scope, and the cache of views
 - `scope_audit`, `token_counts`  what callers were offered, and what it cost
 

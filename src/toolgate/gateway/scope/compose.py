@@ -87,7 +87,6 @@ def explain_for(
 
 
 def visible_decisions(decisions: Iterable[Decision], asker: Principal) -> tuple[Decision, ...]:
-    """The decisions that `asker` may know."""
     if reaches(asker.role, "viewer"):
         return tuple(decisions)
     # Agents must not learn that a rule is not enforced either.
@@ -95,7 +94,6 @@ def visible_decisions(decisions: Iterable[Decision], asker: Principal) -> tuple[
 
 
 def visible_servers(snapshot: Snapshot, asker: Principal, scope: Scope) -> list[str]:
-    """The servers of a scope that `asker` may know."""
     named = {ref.server_id for ref in scope.refs}
     return [one for one in scope.servers if one in named or can_show_server(snapshot, asker, one)]
 
@@ -119,7 +117,6 @@ def check_key(keys: Mapping[str, Key], principal: Principal) -> None:
 
 
 def refusal_error(refusal: Refusal) -> ToolgateError:
-    """The error of a scope that is refused as a whole."""
     exc = _REFUSALS[refusal.code](refusal.message, hint=refusal.hint)
     if isinstance(exc, PolicyDenied):
         exc.servers = refusal.servers

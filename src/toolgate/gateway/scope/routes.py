@@ -1,11 +1,22 @@
-"""Routes from the names a caller knows to tools, prompts and resources of servers, built once per view."""
+"""Routes from the names and URIs a caller knows to tools, prompts and resources of servers, once per view.
 
-from collections.abc import Mapping
+Resources keep their servers' own URIs, since results of tools refer to them. If several servers of a view
+list the same URI, each is listed under an alias that names its server; any resource can be read by its alias.
+A listed URI leads to its server. Any other must match a template of exactly one server, or be readable at
+exactly one. Policy then decides on it twice: as written and in normal form, so that no spelling gets around a
+rule.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from toolgate.catalog.find_tools import FIND_TOOLS
+from toolgate.catalog.listings import MAX_URI_BYTES, SCHEME, Uri, UriTemplate
 from toolgate.catalog.naming import join_tool_name, parse_joined_name
 from toolgate.gateway.scope.caller import Caller
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
@@ -90,7 +101,6 @@ FIND_ROUTES: Final[Mapping[str, Route]] = {
 
 
 def allowed_decisions(scope: Scope) -> Mapping[ToolRef, Decision]:
-    """The decisions that admit something, by what they admit."""
     return {
         ToolRef(one.server_id, one.tool): one
         for one in scope.decisions
@@ -132,7 +142,6 @@ def prompt_routes(
 
 
 def redactions_of(scope: Scope, snapshot: Snapshot) -> Mapping[str, Redaction]:
-    """The redaction of each server of a scope."""
     return {
         server_id: compile_redaction(snapshot.redaction, snapshot.servers[server_id].record.redaction)
         for server_id in scope.servers
@@ -150,5 +159,166 @@ def guess_ref(caller: Caller, name: str) -> ToolRef | None:
 
 
 def caller_name(caller: Caller, ref: ToolRef) -> str:
-    """The caller's name for a tool or prompt."""
     return ref.name if caller.only_server else join_tool_name(ref)
+
+
+Decide = Callable[[ToolRef], Decision]
+"""Whether the caller may use one resource, listed or not."""
+
+ALIAS: Final = "toolgate://s/"
+_MAX_ALIAS_CHARS: Final = len(ALIAS) + 41 + 3 * MAX_URI_BYTES
+"""An alias holds a server id (40) and a URI with each byte encoded as three."""
+_MAX_DECODED: Final = 4
+"""Levels of percent-encoding: a URI with more has something to hide."""
+_SEPARATOR: Final = re.compile(r"[/?#;]")
+_SLASHES: Final = re.compile(r"(?<!:)//+")
+_HERE: Final = re.compile(r"(?<=/)\./|(?<=/)\.$")
+
+
+def normalize_uri(uri: str) -> str | None:
+    """What a server may read `uri` as; None if that could be anything: it leads upwards, or hides its end.
+
+    For matching rules only: two different resources may have one normal form.
+    """
+    text = _decode(uri)
+    if text is None or not uri.isprintable() or "\0" in text:
+        return None
+    text = text.replace("\\", "/")
+    if ".." in _SEPARATOR.split(text):
+        return None
+    scheme, colon, rest = text.partition(":")
+    if not colon:
+        return _collapse_slashes(text)
+    if not rest.startswith("//"):
+        return f"{scheme.lower()}:{_collapse_slashes(rest)}"
+    host, slash, path = rest[2:].partition("/")
+    host = "" if host.lower() == "localhost" else host
+    return f"{scheme.lower()}://{_collapse_slashes(host + slash + path)}"
+
+
+def _decode(text: str) -> str | None:
+    for _ in range(_MAX_DECODED):
+        decoded = unquote(text)
+        if decoded == text:
+            return text
+        text = decoded
+    return None
+
+
+def _collapse_slashes(path: str) -> str:
+    return _SLASHES.sub("/", _HERE.sub("", _SLASHES.sub("/", path)))
+
+
+def alias_of(server_id: str, uri: str) -> str:
+    """The URI that names both a server and its resource."""
+    return f"{ALIAS}{server_id}/{quote(uri, safe='')}"
+
+
+def _template_alias_of(server_id: str, template: str) -> str:
+    """As `alias_of`, without encoding: clients encode what they put into the expressions."""
+    return f"{ALIAS}{server_id}/{template}"
+
+
+def _parse_alias(text: str) -> ToolRef | None:
+    """The server and the URI of an alias; None for any other URI."""
+    if not text.startswith(ALIAS):
+        return None
+    server_id, _, rest = text[len(ALIAS) :].partition("/")
+    # An encoded URI has no colon left.
+    return ToolRef(server_id, rest if SCHEME.match(rest) else unquote(rest))
+
+
+def decide_unlisted(decide: Decide, server_id: str, uri: str) -> Decision | None:
+    """Whether the caller may read a resource that its server does not list. None: it leads nowhere.
+
+    Policy must admit it as written and in normal form.
+    """
+    plain = normalize_uri(uri)
+    if plain is None or len(uri.encode(errors="replace")) > MAX_URI_BYTES:
+        return None
+    decision = decide(ToolRef(server_id, RESOURCE + plain))
+    return decide(ToolRef(server_id, RESOURCE + uri)) if decision.allowed else decision
+
+
+class ResourceRoutes:
+    """The resources of one view."""
+
+    __slots__ = (
+        "_by_ref",
+        "_decide",
+        "_matchers",
+        "_offering",
+        "_redactions",
+        "_shared",
+        "listed",
+        "templates",
+    )
+
+    def __init__(
+        self, scope: Scope, snapshot: Snapshot, admitted: Mapping[ToolRef, Decision], decide: Decide
+    ) -> None:
+        servers = snapshot.servers
+        self._redactions = redactions_of(scope, snapshot)
+
+        def build(refs: Iterable[ToolRef], kind: str) -> dict[ToolRef, Route]:
+            found = {}
+            for ref in refs:
+                uri = ref.name[len(RESOURCE) :]
+                listing = getattr(servers[ref.server_id], kind)[uri]
+                found[ToolRef(ref.server_id, uri)] = self._route(admitted[ref], listing)
+            return found
+
+        resources, templates = build(scope.resources, "resources"), build(scope.templates, "templates")
+        self._shared = _shared_uris(resources)
+        self.listed = _by_caller_uri(resources, self._shared, alias_of)
+        """By the URIs they are listed under, sorted."""
+        self.templates = _by_caller_uri(templates, _shared_uris(templates), _template_alias_of)
+        self._by_ref = templates | resources
+        self._matchers = tuple((ref.server_id, UriTemplate(ref.name)) for ref in templates)
+        self._offering = tuple(one for one in scope.servers if "resources" in servers[one].features)
+        self._decide = decide
+
+    def find(self, uri: str) -> Route | None:
+        """The route of the resource or template that the caller knows as `uri`."""
+        listed = self.listed.get(uri) or self.templates.get(uri)
+        if listed is not None:
+            return listed
+        if len(uri) > _MAX_ALIAS_CHARS:
+            return None
+        alias = _parse_alias(uri)
+        if alias is not None:
+            return self._by_ref.get(alias) or self._find_unlisted([alias.server_id], alias.name)
+        return None if uri in self._shared else self._find_unlisted(self._find_candidates(uri), uri)
+
+    def _find_candidates(self, uri: str) -> Iterable[str]:
+        """The servers with a matching template; otherwise all that have resources."""
+        if not self._matchers or len(uri) > MAX_URI_BYTES:
+            return self._offering
+        subject = Uri(uri)
+        matching = {server_id for server_id, template in self._matchers if template.matches(subject)}
+        return matching or self._offering
+
+    def _find_unlisted(self, server_ids: Iterable[str], uri: str) -> Route | None:
+        """The route to the only one of these servers whose `uri` the caller may read."""
+        decisions = [decide_unlisted(self._decide, one, uri) for one in server_ids if one in self._offering]
+        allowed = [decision for decision in decisions if decision is not None and decision.allowed]
+        return self._route(allowed[0]) if len(allowed) == 1 else None
+
+    def _route(self, decision: Decision, listing: Listing | None = None) -> Route:
+        return route_to(decision, listing, redaction=self._redactions[decision.server_id])
+
+
+def _shared_uris(refs: Iterable[ToolRef]) -> frozenset[str]:
+    """The URIs that several servers list."""
+    return frozenset(uri for uri, uses in Counter(ref.name for ref in refs).items() if uses > 1)
+
+
+def _by_caller_uri(
+    routes: Mapping[ToolRef, Route], shared: Container[str], alias: Callable[[str, str], str]
+) -> Mapping[str, Route]:
+    """Routes by the URIs they are listed under: their own, or an alias if several servers list that."""
+    named = {
+        alias(*ref) if ref.name in shared or ref.name.startswith(ALIAS) else ref.name: route
+        for ref, route in routes.items()
+    }
+    return dict(sorted(named.items()))

@@ -27,8 +27,15 @@ from toolgate.catalog.naming import join_tool_name
 from toolgate.errors import InvalidParams
 from toolgate.gateway.auth.identity import fingerprint_of
 from toolgate.gateway.scope.caller import Caller, Mode
-from toolgate.gateway.scope.resources import Decide, ResourceRoutes
-from toolgate.gateway.scope.routes import FIND_ROUTES, Route, allowed_decisions, prompt_routes, tool_routes
+from toolgate.gateway.scope.routes import (
+    FIND_ROUTES,
+    Decide,
+    ResourceRoutes,
+    Route,
+    allowed_decisions,
+    prompt_routes,
+    tool_routes,
+)
 from toolgate.gateway.scope.token_counts import TaskTokens
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef
 from toolgate.model.principals import HolderQuotas
@@ -154,7 +161,6 @@ class View:
 
     @property
     def mode(self) -> Mode:
-        """Whether its tools are listed or searched."""
         return "list" if self.found is None else "find"
 
     @property
@@ -188,7 +194,6 @@ class View:
 
     @property
     def signatures(self) -> Mapping[ListKind, bytes]:
-        """A digest of each list."""
         if self._signatures is None:
             self._signatures = {kind: _signature(table) for kind, table in self._tables.items()}
         return self._signatures
@@ -244,7 +249,6 @@ class View:
 
 
 def count_scope(metrics: Metrics, caller: Caller, scope: Scope, snapshot: Snapshot) -> None:
-    """Count a scope that was compiled."""
     # The registry bounds the ids in records; a request can name any number of others.
     invented = caller.request.named_servers - snapshot.servers.keys()
     for decision in scope.decisions:
@@ -356,7 +360,6 @@ class ViewCache:
             self._grow(grown)
 
     def drop(self, principal_ids: AbstractSet[str]) -> None:
-        """Forget the views of these callers."""
         for caller in [one for one in self._views if one.principal.id in principal_ids]:
             self.size -= self._views.pop(caller).size
 

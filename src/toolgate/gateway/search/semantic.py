@@ -67,8 +67,6 @@ class VectorCache:
             self._connection = None
 
     def get(self, texts: Sequence[str]) -> dict[str, bytes]:
-        """The known vectors of `texts`."""
-
         def read(file: sqlite3.Connection) -> dict[str, bytes]:
             rows = ((text, file.execute(_GET, (self._key(text),)).fetchone()) for text in texts)
             return {text: row[0] for text, row in rows if row is not None}
@@ -76,8 +74,6 @@ class VectorCache:
         return self._try(read) or {}
 
     def put(self, vectors: Mapping[str, bytes]) -> None:
-        """Save the vector of each text."""
-
         def write(file: sqlite3.Connection) -> None:
             with file:
                 file.executemany(_PUT, [(self._key(text), vector) for text, vector in vectors.items()])
@@ -271,7 +267,6 @@ class SemanticSearch:
         self._cache.close()
 
     def open_index(self) -> "SemanticIndex":
-        """A new, empty index."""
         return SemanticIndex(self)
 
     def vectors_of(self, texts: Sequence[str], is_wanted: Callable[[], bool]) -> Vectors | None:
@@ -321,7 +316,6 @@ class SemanticIndex:
             self._meaning.background.submit(self._make, group, texts)
 
     def drop(self, group: str) -> None:
-        """Remove `group`, if it is there."""
         with self._changing:
             self._wanted.pop(group, None)
             self._made.pop(group, None)

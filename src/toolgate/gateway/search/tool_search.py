@@ -23,7 +23,7 @@ from toolgate.catalog.word_search import make_entry
 from toolgate.errors import CallTimedOut, ServerBusy, ToolgateError
 from toolgate.gateway.scope.routes import Route
 from toolgate.gateway.scope.view import View
-from toolgate.gateway.search.index import HybridIndex
+from toolgate.gateway.search import HybridIndex
 from toolgate.model.json_text import Members
 from toolgate.model.packages import UNCATEGORIZED, CatalogRow
 from toolgate.model.tools import ServerTools, Snapshot

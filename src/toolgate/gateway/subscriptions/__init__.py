@@ -1,12 +1,196 @@
 """Who is notified when a list or a resource changes.
 
-A client listens on a GET stream (session-based) or by `subscriptions/listen` (stateless). `Subscriptions`
-wakes exactly those listeners whose own lists changed with a new snapshot. `ResourceSubscriptions` resolves
+A client listens on a GET stream (session-based) or by `subscriptions/listen` (stateless). On a new snapshot,
+`Subscriptions` compiles each caller's view once, however many listeners share it, and wakes only those whose
+own lists differ. That may be thousands of compilations, so other tasks run in between. `resources` resolves
 each resource against the caller's view, and subscribes upstream once per resource, however many clients
 listen.
 
-- `listeners`  the streams, and what each has seen
-- `resources`  watched resources, audited before their server gets the subscription
-
 Never notifies a client of a server outside its scope. No principal can take all slots of a node.
 """
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from toolgate.errors import ToolgateError
+from toolgate.gateway.scope.caller import Caller
+from toolgate.gateway.scope.view import View
+from toolgate.gateway.subscriptions.resources import FairSlots, ResourceWatch, ResourceWatches, TimeSlice
+from toolgate.model.tools import ListKind
+from toolgate.upstream.connection.contract import Acknowledgement
+
+MAX_OPEN: Final = 5_000
+"""Listeners of a node. One more is refused; each holds a connection and about 4 KB."""
+
+ListSignatures = Mapping[ListKind, bytes]
+"""A short digest of each list."""
+SIGNATURE_BYTES: Final = 6
+"""Of a digest: it travels in event ids, and a client can only fool itself with a collision."""
+_NO_SIGNATURES: Final[ListSignatures] = {}
+
+
+class ListenerUpdate(NamedTuple):
+    """What a listener has to be notified of."""
+
+    lists: tuple[ListKind, ...] = ()
+    uris: tuple[str, ...] = ()
+    """Resources that were updated, as the listener knows them."""
+
+
+class Subscription:
+    """One listener. It is woken when there is an update for it, and when it has to end."""
+
+    __slots__ = ("_current", "_find_view", "_woken", "caller", "is_over", "seen", "watch")
+
+    def __init__(
+        self, caller: Caller, find_view: Callable[[Caller], View], watch: ResourceWatch | None
+    ) -> None:
+        self.caller = caller
+        self.watch = watch
+        self._find_view = find_view
+        self._current = _read_signatures(find_view, caller)
+        self.seen = self._current
+        """The lists that the listener was last notified of."""
+        self.is_over = False
+        """The listener must end."""
+        self._woken = asyncio.Event()
+        if self._has_updates:
+            self._woken.set()
+
+    @property
+    def _has_updates(self) -> bool:
+        return self.watch is not None and self.watch.has_updates
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def change(self, signatures: ListSignatures) -> None:
+        """The lists are these now."""
+        self._current = signatures
+        if signatures != self.seen or self.is_over or self._has_updates:
+            self._woken.set()
+        else:
+            self._woken.clear()
+
+    def catch_up(self, seen: ListSignatures) -> None:
+        """The listener has seen these lists on another stream: notify it of the difference."""
+        self.seen = seen
+        self.change(_read_signatures(self._find_view, self.caller))
+
+    def end(self) -> None:
+        self.is_over = True
+        self._woken.set()
+
+    async def wait(self, timeout_s: float) -> ListenerUpdate:
+        """What changed since the last call; waits for a change, or for the end, up to `timeout_s`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._woken.wait()
+        except TimeoutError:
+            return ListenerUpdate()
+        if not self.is_over:
+            self._woken.clear()
+        current, seen = self._current, self.seen
+        self.seen = current
+        kinds = current.keys() | seen.keys()
+        lists = tuple(sorted(kind for kind in kinds if current.get(kind) != seen.get(kind)))
+        return ListenerUpdate(lists, await self._take_updates())
+
+    async def _take_updates(self) -> tuple[str, ...]:
+        """Updates of resources that the listener may still read under the same URI."""
+        watch = self.watch
+        if watch is None or not watch.has_updates:
+            return ()
+        taken = watch.take()
+        if watch.has_updates:  # the next batch follows at once
+            self._woken.set()
+        try:
+            view = self._find_view(self.caller)
+        except ToolgateError:
+            return ()
+        work = TimeSlice()
+        updated: list[str] = []
+        for uri in taken:
+            await work.checkpoint()
+            route = view.find_resource(uri) if uri in watch.targets else None
+            if route is not None and route.server_id == watch.targets[uri][0]:
+                updated.append(uri)
+        return tuple(updated)
+
+
+class Subscriptions:
+    """All listeners of a node."""
+
+    def __init__(
+        self,
+        find_view: Callable[[Caller], View],
+        *,
+        watch: Callable[[str, frozenset[str]], Acknowledgement] = lambda _server_id, _uris: None,
+        max_open: int = MAX_OPEN,
+    ) -> None:
+        """`watch(server_id, uris)` makes a server report changes of these resources, and of no other."""
+        self.watches = ResourceWatches(watch)
+        self._find_view = find_view
+        self._max_open = max_open
+        self._open: set[Subscription] = set()
+        self._slots = FairSlots("event streams")
+        self._is_closed = False
+        self._is_due = False
+        self._announcing: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @contextmanager
+    def open(self, caller: Caller, *, watch: ResourceWatch | None = None) -> Iterator[Subscription]:
+        """Listen while the block runs; with `watch`, for updates of its resources too."""
+        self._slots.take(caller.principal.id, of=self._max_open)
+        try:
+            subscription = Subscription(caller, self._find_view, watch)
+            subscription.is_over = self._is_closed
+            self._open.add(subscription)
+            if watch is not None:
+                watch.listener = subscription.wake
+            try:
+                yield subscription
+            finally:
+                self._open.discard(subscription)
+                if watch is not None and watch.listener == subscription.wake:  # no newer stream took over
+                    watch.listener = None
+        finally:
+            self._slots.release(caller.principal.id)
+
+    def close(self) -> None:
+        """End all listeners, and every later one."""
+        self._is_closed = True
+        for subscription in self._open:
+            subscription.end()
+
+    def announce(self) -> None:
+        """The snapshot was swapped: wake the listeners whose lists changed, soon."""
+        self._is_due = bool(self._open)
+        if self._is_due and (self._announcing is None or self._announcing.done()):
+            self._announcing = asyncio.get_running_loop().create_task(self._announce())
+
+    async def _announce(self) -> None:
+        while self._is_due:
+            self._is_due = False  # a swap meanwhile sets it again: it may concern listeners already passed
+            work = TimeSlice()
+            signatures: dict[Caller, ListSignatures] = {}
+            for subscription in tuple(self._open):
+                await work.checkpoint()
+                caller = subscription.caller
+                if caller not in signatures:
+                    signatures[caller] = _read_signatures(self._find_view, caller)
+                subscription.change(signatures[caller])
+
+
+def _read_signatures(find_view: Callable[[Caller], View], caller: Caller) -> ListSignatures:
+    """The caller's lists. A caller whose scope is refused has none."""
+    try:
+        signatures = find_view(caller).signatures
+    except ToolgateError:
+        return _NO_SIGNATURES
+    return {kind: signature[:SIGNATURE_BYTES] for kind, signature in signatures.items()}

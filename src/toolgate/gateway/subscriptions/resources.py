@@ -21,8 +21,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from toolgate.errors import SessionLimit, ToolgateError, UnknownResource
+from toolgate.gateway.call import CallContext
 from toolgate.gateway.call.audit_trail import FAILED, AuditTrail, CallOutcome, outcome_of_error
-from toolgate.gateway.call.context import CallContext
 from toolgate.gateway.scope.caller import Trace
 from toolgate.gateway.scope.routes import Route
 from toolgate.gateway.scope.view import View

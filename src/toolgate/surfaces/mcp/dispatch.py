@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.errors import InvalidParams, ToolgateError
-from toolgate.gateway.call.tracing import note_response, span_attributes
+from toolgate.gateway.call.pipeline import note_response, span_attributes
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Trace
 from toolgate.gateway.scope.view import View

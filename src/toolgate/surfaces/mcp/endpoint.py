@@ -11,7 +11,7 @@ from typing import Final
 from toolgate.errors import Forbidden, MethodNotAllowed, ToolgateError
 from toolgate.gateway.auth.identity import Identities, reaches
 from toolgate.gateway.auth.issuer import KEYS_ONLY, ResourceMetadata
-from toolgate.gateway.call.parked_calls import ParkedCalls
+from toolgate.gateway.call.elicitation import ParkedCalls
 from toolgate.gateway.gateway import Gateway
 from toolgate.surfaces.http.endpoint import error_headers
 from toolgate.surfaces.http.messages import HttpRequest, Responder

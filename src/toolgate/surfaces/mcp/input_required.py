@@ -27,12 +27,14 @@ from toolgate.gateway.call.elicitation import (
     UNSUPPORTED,
     ApprovalElicitation,
     ElicitedAnswer,
+    ParkableCall,
+    ParkedCalls,
+    PendingInput,
     check_inputs,
     missing_capability,
     parse_action,
     too_many_rounds,
 )
-from toolgate.gateway.call.parked_calls import ParkableCall, ParkedCalls, PendingInput
 from toolgate.model.json_text import UNREADABLE, Members, decode_members
 from toolgate.model.protocol import CAPABILITY_OF, LOG_MESSAGE
 from toolgate.registry.approvals.contract import ApprovalVerdict

@@ -14,7 +14,7 @@ import msgspec
 from toolgate import __version__
 from toolgate.catalog.encoding import adapt_result, make_error_result
 from toolgate.errors import ToolgateError, UnknownResource
-from toolgate.gateway.subscriptions.listeners import (
+from toolgate.gateway.subscriptions import (
     SIGNATURE_BYTES,
     ListenerUpdate,
     ListSignatures,

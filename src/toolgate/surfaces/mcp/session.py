@@ -25,7 +25,7 @@ from toolgate.gateway.auth.identity import fingerprint_of
 from toolgate.gateway.auth.signing import Signer
 from toolgate.gateway.call.audit_trail import SessionTotals
 from toolgate.gateway.scope.caller import Caller, Mode
-from toolgate.gateway.subscriptions.listeners import Subscription
+from toolgate.gateway.subscriptions import Subscription
 from toolgate.gateway.subscriptions.resources import ResourceWatch
 from toolgate.model.principals import Principal
 from toolgate.model.protocol import CANCELLED

@@ -33,7 +33,7 @@ from toolgate.gateway.call.elicitation import (
 )
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller, Trace
-from toolgate.gateway.subscriptions.listeners import Subscription
+from toolgate.gateway.subscriptions import Subscription
 from toolgate.model.principals import Principal
 from toolgate.model.protocol import CANCELLED, LEGACY_VERSIONS, LOG_MESSAGE
 from toolgate.policy.layers import parse_tools_selection

@@ -13,7 +13,7 @@ import msgspec
 from toolgate.errors import InvalidParams, MethodNotFound, ToolgateError, UnsupportedVersion
 from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.subscriptions.listeners import ListenerUpdate, Subscription
+from toolgate.gateway.subscriptions import ListenerUpdate, Subscription
 from toolgate.gateway.subscriptions.resources import MAX_WATCHED_EACH, ResourceWatch
 from toolgate.model.protocol import (
     CLIENT_CAPABILITIES_KEY,

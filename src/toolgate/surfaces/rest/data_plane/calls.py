@@ -32,7 +32,7 @@ from toolgate.errors import (
     ToolgateError,
     UnknownTool,
 )
-from toolgate.gateway.call.tracing import note_response
+from toolgate.gateway.call.pipeline import note_response
 from toolgate.gateway.chat.session import parse_server_error
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Trace
