@@ -43,8 +43,8 @@ from toolgate.registry.store import contract as store
 from toolgate.settings import Settings
 from toolgate.surfaces.console import files as console_files
 from toolgate.surfaces.grpc import coordination as grpc_audit
+from toolgate.surfaces.grpc import dispatch as grpc_dispatch
 from toolgate.surfaces.grpc import reports as grpc_reports
-from toolgate.surfaces.grpc import rpc
 from toolgate.surfaces.grpc import server as grpc_server
 from toolgate.surfaces.http import connection, parsing, server
 from toolgate.surfaces.mcp import dispatch as mcp_dispatch
@@ -418,7 +418,7 @@ def _registry() -> Rows:
 def _fleet() -> Rows:
     limits = sync.DEFAULT_LIMITS
     return (
-        ("a request over gRPC", size(rpc.MAX_REQUEST_BYTES), "`RESOURCE_EXHAUSTED`"),
+        ("a request over gRPC", size(grpc_dispatch.MAX_REQUEST_BYTES), "`RESOURCE_EXHAUSTED`"),
         ("a node's report", size(grpc_reports.MAX_REPORT_BYTES), "`RESOURCE_EXHAUSTED`"),
         ("calls over gRPC at once", f"{grpc_server.MAX_CALLS:,}", "`RESOURCE_EXHAUSTED`"),
         ("nodes that report", f"{grpc_reports.MAX_NODES:,}", "the report is refused"),

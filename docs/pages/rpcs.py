@@ -4,7 +4,7 @@ from itertools import groupby
 from typing import Final
 
 from pages.markdown import code, page, sentence, wrap
-from toolgate.surfaces.grpc.rpc import ANYONE, Rpc
+from toolgate.surfaces.grpc.dispatch import ANYONE, Rpc
 from toolgate.surfaces.grpc.server import list_rpcs
 
 _INTRO: Final = """

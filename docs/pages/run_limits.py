@@ -9,7 +9,7 @@ from toolgate.model import invocations, tasks
 from toolgate.model.packages import MAX_PART_BYTES
 from toolgate.packages import artifacts, connector, entries, manifest, modules, uploads
 from toolgate.registry.invocations import contract as queue
-from toolgate.surfaces.grpc import invocations as grpc_invocations
+from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.wasm import chat_session, context, mcp_calls
 from toolgate.surfaces.wasm import chat_session as guest_tools
 from toolgate.surfaces.wasm import chat_session as session_params
@@ -95,5 +95,5 @@ def invocation_limits() -> Rows:
         ),
         ("calls that an invocation tells of", f"{invocations.MAX_CALLS_KEPT}", "the others are counted"),
         ("silence of a node about what it runs", duration(queue.LEASE_MS / 1000), "it is taken for lost"),
-        ("invocations that a node takes at once", f"{grpc_invocations.MAX_CLAIMED}", "it asks again"),
+        ("invocations that a node takes at once", f"{grpc_reports.MAX_CLAIMED}", "it asks again"),
     )

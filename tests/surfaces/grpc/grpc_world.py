@@ -16,7 +16,7 @@ from toolgate.gateway.auth.identity import hash_key
 from toolgate.model.revisions import ChangeBatch, RecordChange
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.registry.store.sql_store import Store
-from toolgate.surfaces.grpc.rpc import Rpc
+from toolgate.surfaces.grpc.dispatch import Rpc
 from toolgate.surfaces.grpc.server import list_rpcs, open_grpc_server
 
 DEADLINE_S: Final = 240

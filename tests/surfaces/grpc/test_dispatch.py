@@ -29,8 +29,7 @@ from toolgate.model.revisions import RecordWrite
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import node_pb2
 from toolgate.registry.replication.state import parse_listing
-from toolgate.surfaces.grpc.dispatch import MAX_DETAILS, OpenStream, encode_status
-from toolgate.surfaces.grpc.rpc import MAX_REQUEST_BYTES
+from toolgate.surfaces.grpc.dispatch import MAX_DETAILS, MAX_REQUEST_BYTES, OpenStream, encode_status
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from tests.surfaces.grpc.grpc_world import DEADLINE_S, open_grpc_world, refusal_of
 from toolgate.errors import SessionLimit
-from toolgate.surfaces.grpc.rpc import RpcCall
-from toolgate.surfaces.grpc.standard_services import MAX_WATCHES, HealthService
+from toolgate.surfaces.grpc.dispatch import RpcCall
+from toolgate.surfaces.grpc.server import MAX_WATCHES, HealthService
 
 pytestmark = pytest.mark.anyio
 
@@ -50,16 +50,17 @@ async def test_a_service_that_is_not_there_is_not_found_and_a_watch_says_it_is_u
 
 
 async def test_strangers_hold_no_more_watches_than_there_is_room_for() -> None:
-    health, call = HealthService(SERVICES), RpcCall(principal=None, request=HealthCheckRequest())
     control: Any = None  # health asks it nothing
-    watches = [health.watch(control, call) for _ in range(MAX_WATCHES)]
+    health = HealthService(SERVICES)
+    call = RpcCall(control=control, principal=None, request=HealthCheckRequest())
+    watches = [health.watch(call) for _ in range(MAX_WATCHES)]
     for watch in watches:
         await anext(watch)
 
     with pytest.raises(SessionLimit):
-        await anext(health.watch(control, call))
+        await anext(health.watch(call))
     await watches[0].aclose()
-    assert await anext(health.watch(control, call)) is not None
+    assert await anext(health.watch(call)) is not None
 
 
 async def test_reflection_names_every_service_and_how_it_is_defined() -> None:

@@ -36,8 +36,7 @@ from toolgate.proto import node_pb2
 from toolgate.registry.invocations.contract import keep_newest_lines
 from toolgate.registry.replication.connection import ControlAddress, open_control_connection
 from toolgate.registry.replication.remote import RemoteInvocations, encode_ending
-from toolgate.surfaces.grpc.invocations import MAX_CLAIMED, parse_ending, parse_line
-from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT
+from toolgate.surfaces.grpc.reports import MAX_CLAIMED, MAX_COUNT, MAX_TEXT, parse_ending, parse_line
 from toolgate.surfaces.grpc.server import open_grpc_server
 
 pytestmark = pytest.mark.anyio

@@ -23,7 +23,8 @@ from toolgate.model.principals import Principal
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, NodeReport, ServerReport
 from toolgate.model.revisions import RecordWrite
 from toolgate.proto import node_pb2
-from toolgate.surfaces.grpc.node_records import MAX_BATCH_BYTES, PART_BYTES, watch_records
+from toolgate.surfaces.grpc.collection import MAX_BATCH_BYTES, PART_BYTES, watch_records
+from toolgate.surfaces.grpc.dispatch import RpcCall, StreamHandler
 from toolgate.surfaces.grpc.reports import (
     MAX_DEFINITIONS_BYTES,
     MAX_SERVERS,
@@ -34,7 +35,6 @@ from toolgate.surfaces.grpc.reports import (
     parse_node_id,
     parse_report,
 )
-from toolgate.surfaces.grpc.rpc import RpcCall, StreamHandler
 
 pytestmark = pytest.mark.anyio
 
@@ -112,10 +112,10 @@ async def test_a_transaction_too_large_for_a_message_is_followed_by_listing() ->
     await store.write([RecordWrite(kind="task", id=f"t{n}", body=body) for n in range(count)], actor="test")
     async with open_rest() as rest:
         control = replace(rest.control, store=store)
-        call = RpcCall(principal=None, request=node_pb2.WatchRecordsRequest())
+        call = RpcCall(control=control, principal=None, request=node_pb2.WatchRecordsRequest())
 
         with pytest.raises(Compacted):
-            await anext(cast("StreamHandler", watch_records.handler)(control, call))
+            await anext(cast("StreamHandler", watch_records.handler)(call))
 
 
 # Reports
@@ -223,7 +223,9 @@ async def test_definitions_that_another_replica_has_replaced_are_asked_for_again
         async def wanted_at(now_ms: int, *definitions: node_pb2.Definitions) -> list[str]:
             control = replace(rest.control, clock_ms=lambda: now_ms)
             request = node_pb2.ReportRequest(servers=[git], definitions=definitions)
-            return list((await intake.receive(control, RpcCall(principal=principal, request=request))).wanted)
+            return list(
+                (await intake.receive(RpcCall(control=control, principal=principal, request=request))).wanted
+            )
 
         first = await wanted_at(REREAD_MS, ours)
         await rest.store.reports.save_definitions(Definitions(server_id="git", digest="theirs"))
@@ -391,7 +393,7 @@ async def test_a_key_reports_for_no_more_nodes_than_it_may_and_lost_ones_do_not_
         async def report_at(now_ms: int, name: str) -> None:
             control = replace(rest.control, clock_ms=lambda: now_ms)
             request = node_pb2.ReportRequest(node_id=name)
-            await intake.receive(control, RpcCall(principal=principal, request=request))
+            await intake.receive(RpcCall(control=control, principal=principal, request=request))
 
         for name in ("a", "b", "c", "a"):
             await report_at(0, name)

@@ -1,30 +1,33 @@
-"""The four RPCs that servers, tasks, profiles and pins share: list, watch, upsert, delete.
+"""The four RPCs that servers, tasks, profiles and pins share. And all records for nodes.
 
-SPEAR's service for servers, and services that work like it for the others. A watch sends what was changed,
-never what it is now, and a bookmark while nothing changes.
+List, watch, upsert and delete: SPEAR's service for servers, and services that work like it for the others. A
+watch sends what was changed, never what it is now, and a bookmark while nothing changes. Nodes follow all
+records as they are stored, secrets included, with the role `node` only, and read archives and modules.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from toolgate.errors import Compacted, StorageUnavailable
+from toolgate.errors import Compacted, NotFound, StorageUnavailable
 from toolgate.govern.changes.commit import commit_changes
 from toolgate.govern.changes.permissions import WRITER_ROLES
 from toolgate.govern.changes.records import PendingChange, fill_defaults, parse_sent_id, show_record
-from toolgate.govern.control import Control
 from toolgate.govern.watches import filter_batch
 from toolgate.model.principals import Role
-from toolgate.model.revisions import ChangeBatch, Kind, RecordList, StoredRecord
+from toolgate.model.revisions import Body, ChangeBatch, Kind, RecordList, StoredRecord
+from toolgate.proto import node_pb2
 from toolgate.registry.records.codec import parse_id
+from toolgate.registry.records.transaction import encode_body
 from toolgate.registry.replication.sync import HistoryPosition
 from toolgate.registry.store.sql_store import Store
+from toolgate.surfaces.grpc.dispatch import Rpc, RpcCall, node_rpc, response_type, rpc
 from toolgate.surfaces.grpc.messages import encode_message, list_kept_members, parse_message
-from toolgate.surfaces.grpc.rpc import Rpc, RpcCall, response_type, rpc
 
 BOOKMARK_S: Final = 5.0
 """A watcher that gets nothing for much longer than this knows that it is cut off."""
@@ -83,8 +86,6 @@ class RecordService:
     """What the names of its RPCs end with."""
     sent: str
     """The field of an upsert that holds the record."""
-    listed: str
-    """The field of a listing that holds the records."""
     id_field: str
     """The field of a removal that holds the id."""
     readers: tuple[Role, ...] = ("viewer",)
@@ -99,29 +100,30 @@ class RecordService:
             rpc(self.service, f"Delete{self.noun}", writer)(self.delete),
         )
 
-    async def list(self, control: Control, call: RpcCall[Any]) -> Message:
+    async def list(self, call: RpcCall[Any]) -> Message:
         """All records, sorted by id, at one revision. Secrets are masked, except for a node."""
-        asked, store = call.request, control.store
-        if asked.may_omit_unchanged and _is_newest(asked, store):
+        asked, store = call.request, call.control.store
+        is_newest = (asked.epoch, asked.since_revision) == (store.epoch, store.revision)
+        if asked.may_omit_unchanged and is_newest and asked.digest in ("", store.digest):
             members = {"revision": asked.since_revision, "epoch": asked.epoch, "digest": store.digest}
             return self._response(f"List{self.noun}s", **members, unchanged=True)
         listing = await store.list(self.kind)
         # In a thread: thousands of records take long enough for every caller to feel it.
         return await asyncio.to_thread(self._show, listing, is_masked=call.caller.role != "node")
 
-    async def watch(self, control: Control, call: RpcCall[Any]) -> AsyncGenerator[Message, None]:
+    async def watch(self, call: RpcCall[Any]) -> AsyncGenerator[Message, None]:
         """The ids that each transaction after `since_revision` wrote and removed, and then those to come."""
         asked, caller = call.request, call.caller
         # A node's key may be that of a whole fleet.
-        place = nullcontext() if caller.role == "node" else control.watches.admit(caller)
+        place = nullcontext() if caller.role == "node" else call.control.watches.admit(caller)
         since = HistoryPosition(asked.epoch, asked.since_revision, asked.digest)
-        batches = watch_batches(control.store, since, kind=self.kind)
+        batches = watch_batches(call.control.store, since, kind=self.kind)
         with place:
             async with aclosing(batches):
                 async for batch in batches:
                     yield self._response(f"Watch{self.noun}s", event=_encode_batch(batch))
 
-    async def upsert(self, control: Control, call: RpcCall[Any]) -> Message:
+    async def upsert(self, call: RpcCall[Any]) -> Message:
         """Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored."""
         message = getattr(call.request, self.sent)
         body = parse_message(message)
@@ -132,10 +134,10 @@ class RecordService:
             if_revision=_if_revision(call.request),
             keeping=list_kept_members(message),
         )
-        done = await commit_changes(control, call.caller, [draft], plan_id=call.request.plan or None)
+        done = await commit_changes(call.control, call.caller, [draft], plan_id=call.request.plan or None)
         return self._response(f"Upsert{self.noun}", revision=done.revision, warnings=done.warnings)
 
-    async def delete(self, control: Control, call: RpcCall[Any]) -> Message:
+    async def delete(self, call: RpcCall[Any]) -> Message:
         """Remove the record. The warnings name what still refers to it."""
         draft = PendingChange(
             kind=self.kind,
@@ -143,13 +145,13 @@ class RecordService:
             sent=None,
             if_revision=_if_revision(call.request),
         )
-        done = await commit_changes(control, call.caller, [draft], plan_id=call.request.plan or None)
+        done = await commit_changes(call.control, call.caller, [draft], plan_id=call.request.plan or None)
         return self._response(f"Delete{self.noun}", revision=done.revision, warnings=done.warnings)
 
     def _show(self, listing: RecordList, *, is_masked: bool) -> Message:
         shown = [_encode_record(stored, is_masked=is_masked) for stored in listing.records]
         members = {"revision": listing.revision, "epoch": listing.epoch, "digest": listing.digest}
-        return self._response(f"List{self.noun}s", **members, **{self.listed: shown})
+        return self._response(f"List{self.noun}s", **members, **{f"{self.kind}s": shown})
 
     def _response(self, method: str, **members: Any) -> Message:
         return response_type(self.service, method)(**members)
@@ -167,12 +169,6 @@ def _encode_batch(batch: ChangeBatch) -> dict[str, Any]:
     }
 
 
-def _is_newest(asked: Any, store: Store) -> bool:
-    """Whether there is nothing to list for who has what a request names."""
-    is_there = (asked.epoch, asked.since_revision) == (store.epoch, store.revision)
-    return is_there and asked.digest in ("", store.digest)
-
-
 def _if_revision(request: Any) -> int | None:
     return request.if_revision if request.HasField("if_revision") else None
 
@@ -183,30 +179,103 @@ def _encode_record(stored: StoredRecord, *, is_masked: bool) -> Message:
     return shown  # type: ignore[no-any-return]
 
 
-SERVERS: Final = RecordService(
-    kind="server",
-    service="sms.McpRegistryService",
-    noun="McpServer",
-    sent="record",
-    listed="servers",
-    id_field="server_id",
-    readers=("viewer", "node"),
-)
+PART_BYTES: Final = 1024 * 1024
+MAX_BATCH_BYTES: Final = 12 * 1024 * 1024
+"""Nodes take messages of 16 MiB. A transaction of more than this is followed by listing."""
+_MANY_CHANGES: Final = 100
 
 
-def _policy_service(kind: Kind) -> RecordService:
-    noun = kind.capitalize()
-    return RecordService(
-        kind=kind,
-        service=f"toolgate.v1.{noun}Service",
-        noun=noun,
-        sent=kind,
-        listed=f"{kind}s",
-        id_field="id",
+@node_rpc("ListRecords")
+async def list_records(call: RpcCall[node_pb2.ListRecordsRequest]) -> AsyncGenerator[Message, None]:
+    """All records of all kinds at one revision, in parts."""
+    listing = await call.control.store.list()
+    # Each part is made when the one before it was sent, so other calls have their turn in between.
+    parts = _split_listing(listing)
+    part = next(parts)
+    for following in parts:
+        yield part
+        part = following
+    part.is_last = True
+    yield part
+
+
+def _split_listing(listing: RecordList) -> Iterator[node_pb2.ListRecordsResponse]:
+    """At least one; none is much larger than `PART_BYTES`, unless a single record is."""
+    new_part = partial(
+        node_pb2.ListRecordsResponse, epoch=listing.epoch, revision=listing.revision, digest=listing.digest
     )
+    size, part = 0, new_part()
+    for stored in listing.records:
+        record = _encode_stored(stored.kind, stored.id, stored.body)
+        if size and size + record.ByteSize() > PART_BYTES:
+            yield part
+            size, part = 0, new_part()
+        size += record.ByteSize()
+        part.records.append(record)
+    yield part
 
 
+@node_rpc("WatchRecords")
+async def watch_records(call: RpcCall[node_pb2.WatchRecordsRequest]) -> AsyncGenerator[Message, None]:
+    """Each transaction after `since_revision` whole, with the bodies it wrote, and then those to come."""
+    asked = call.request
+    since = HistoryPosition(asked.epoch, asked.since_revision, asked.digest)
+    batches = watch_batches(call.control.store, since)
+    async with aclosing(batches):
+        async for batch in batches:
+            if len(batch.changes) < _MANY_CHANGES:
+                yield _encode_transaction(batch)
+            else:
+                yield await asyncio.to_thread(_encode_transaction, batch)
+
+
+def _encode_transaction(batch: ChangeBatch) -> node_pb2.WatchRecordsResponse:
+    changes = [_encode_stored(change.kind, change.id, change.after) for change in batch.changes]
+    message = node_pb2.WatchRecordsResponse(revision=batch.revision, changes=changes, digest=batch.digest)
+    if message.ByteSize() > MAX_BATCH_BYTES:
+        raise Compacted(f"the transaction {batch.revision} is too large for one message")
+    return message
+
+
+def _encode_stored(kind: Kind, record_id: str, body: Body | None) -> node_pb2.Record:
+    raw = None if body is None else encode_body(body).encode()
+    return node_pb2.Record(kind=kind, id=record_id, body=raw)
+
+
+@node_rpc("ReadArtifact")
+async def read_artifact(call: RpcCall[node_pb2.ReadArtifactRequest]) -> AsyncGenerator[Message, None]:
+    """The archive of a package in pieces, for a node that is to start a server from it."""
+    asked, artifacts = call.request, call.control.artifacts
+    stored = await artifacts.get(asked.package_id, asked.version)
+    if stored.sha256 != asked.sha256:
+        raise NotFound("the version that is kept has another hash")
+    async for piece in artifacts.read(asked.package_id, asked.version):
+        yield node_pb2.ReadArtifactResponse(content=piece)
+
+
+@node_rpc("ReadModule")
+async def read_module(call: RpcCall[node_pb2.ReadModuleRequest]) -> AsyncGenerator[Message, None]:
+    """A module in pieces, for a node that is to run it."""
+    async for piece in call.control.modules.read(call.request.sha256):
+        yield node_pb2.ReadModuleResponse(content=piece)
+
+
+_POLICY_KINDS: Final[Mapping[Kind, str]] = {"task": "Task", "profile": "Profile", "pin": "Pin"}
+_SERVICES: Final = (
+    RecordService(
+        kind="server",
+        service="sms.McpRegistryService",
+        noun="McpServer",
+        sent="record",
+        id_field="server_id",
+        readers=("viewer", "node"),
+    ),
+    *(
+        RecordService(kind=kind, service=f"toolgate.v1.{noun}Service", noun=noun, sent=kind, id_field="id")
+        for kind, noun in _POLICY_KINDS.items()
+    ),
+)
 RECORD_RPCS: Final[tuple[Rpc, ...]] = (
-    *SERVERS.rpcs(),
-    *(row for kind in ("task", "profile", "pin") for row in _policy_service(kind).rpcs()),
+    *(row for service in _SERVICES for row in service.rpcs()),
+    *(list_records, watch_records, read_artifact, read_module),
 )

@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import Any, Final, cast, get_args
 
 import msgspec
+from google.protobuf.message import Message
 
 from toolgate.audit.events import MAX_NUMBER
 from toolgate.audit.log.lines import MAX_LINE_BYTES, AuditLine, LineBatch, parse_line
@@ -30,8 +31,8 @@ from toolgate.model.principals import (
 from toolgate.model.reports import MAX_ENDED, EndedSession
 from toolgate.proto import node_pb2
 from toolgate.registry.approvals.contract import ApprovalVerdict, ElicitedDecision
+from toolgate.surfaces.grpc.dispatch import Rpc, RpcCall, node_rpc
 from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT, parse_node_id
-from toolgate.surfaces.grpc.rpc import Rpc, RpcCall, node_rpc
 
 MAX_ENDED_AT_ONCE: Final = 1_000
 REREAD_MS: Final = 1_000
@@ -51,11 +52,9 @@ class EndedSessionSync:
         self._newest_ms = 0
         self._read_ms = -REREAD_MS
 
-    async def sync(
-        self, control: Control, call: RpcCall[node_pb2.SyncSessionsRequest]
-    ) -> node_pb2.SyncSessionsResponse:
+    async def sync(self, call: RpcCall[node_pb2.SyncSessionsRequest]) -> Message:
         """Keep the sessions that a node ended; send all that were ended since `after_ms`."""
-        sent, now_ms = call.request, control.clock_ms()
+        sent, control, now_ms = call.request, call.control, call.control.clock_ms()
         if len(sent.ended) > MAX_ENDED_AT_ONCE:
             raise InvalidRequest(f"at most {MAX_ENDED_AT_ONCE} sessions go into one request")
         if sent.ended:
@@ -97,11 +96,12 @@ _MAX_MS: Final = 2**53
 
 
 @node_rpc("Spend")
-async def lease_quota(control: Control, call: RpcCall[node_pb2.SpendRequest]) -> node_pb2.SpendResponse:
+async def lease_quota(call: RpcCall[node_pb2.SpendRequest]) -> node_pb2.SpendResponse:
     """Grant calls, count tokens."""
     if len(call.request.draws) > MAX_LEASE_REQUESTS:
         raise InvalidRequest(f"at most {MAX_LEASE_REQUESTS} draws go into one request")
-    drawn = await control.store.spending.draw([parse_lease_request(one) for one in call.request.draws])
+    requests = [parse_lease_request(one) for one in call.request.draws]
+    drawn = await call.control.store.spending.draw(requests)
     return node_pb2.SpendResponse(
         drawn=[
             node_pb2.Drawn(amount=one.amount, window_ms=one.window_ms, left_ms=one.left_ms) for one in drawn
@@ -135,27 +135,24 @@ _decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @node_rpc("AskApproval")
-async def request_approval(
-    control: Control, call: RpcCall[node_pb2.AskApprovalRequest]
-) -> node_pb2.AskApprovalResponse:
+async def request_approval(call: RpcCall[node_pb2.AskApprovalRequest]) -> node_pb2.AskApprovalResponse:
     """Use the approval that a call has, or request one."""
     question = parse_question(call.request)
-    verdict = await control.store.approvals.ask(question, new_id=call.request.new_id)
-    return _encode_verdict(control, verdict)
+    verdict = await call.control.store.approvals.ask(question, new_id=call.request.new_id)
+    return _encode_verdict(call.control, verdict)
 
 
 @node_rpc("DecideApproval")
-async def decide_approval(
-    control: Control, call: RpcCall[node_pb2.DecideApprovalRequest]
-) -> node_pb2.AskApprovalResponse:
+async def decide_approval(call: RpcCall[node_pb2.DecideApprovalRequest]) -> node_pb2.AskApprovalResponse:
     """Take the decision of the user at the calling client, and use the approval if it agrees."""
     sent = call.request
     decision = ElicitedDecision(sent.approval_id, sent.is_approved)
     if not _HEX.fullmatch(decision.approval_id):
         raise InvalidRequest("`approval_id` is not 16 to 64 hexadecimal digits")
     question = parse_question(sent.question)
-    verdict = await control.store.approvals.settle(question, decision, new_id=sent.question.new_id)
-    return _encode_verdict(control, verdict)
+    approvals = call.control.store.approvals
+    verdict = await approvals.settle(question, decision, new_id=sent.question.new_id)
+    return _encode_verdict(call.control, verdict)
 
 
 def _encode_verdict(control: Control, verdict: ApprovalVerdict) -> node_pb2.AskApprovalResponse:
@@ -212,9 +209,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 @node_rpc("RecordEvents", max_bytes=MAX_EVENTS * MAX_LINE_BYTES)
-async def record_events(
-    control: Control, call: RpcCall[node_pb2.RecordEventsRequest]
-) -> node_pb2.RecordEventsResponse:
+async def record_events(call: RpcCall[node_pb2.RecordEventsRequest]) -> node_pb2.RecordEventsResponse:
     """Take in a piece of the node's audit log; up to where that is taken by now."""
     sent = call.request
     node = parse_node_id(call.caller, sent.node_id)
@@ -228,7 +223,8 @@ async def record_events(
     if len(lines) < len(sent.events):
         _log.warning("node `%s` sent %d invalid audit events", node, len(sent.events) - len(lines))
     batch = LineBatch(sent.after, sent.upto, lines)
-    return node_pb2.RecordEventsResponse(taken=await control.audit_index.add(batch, node=node, log=sent.log))
+    taken = await call.control.audit_index.add(batch, node=node, log=sent.log)
+    return node_pb2.RecordEventsResponse(taken=taken)
 
 
 def parse_events(sent: Sequence[bytes], *, after: int, upto: int) -> Sequence[AuditLine]:

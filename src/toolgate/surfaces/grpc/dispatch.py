@@ -1,22 +1,27 @@
-"""The one way every RPC takes to its handler, and the one translation of errors to gRPC statuses.
+"""What an RPC is, the one way every RPC takes to its handler, and the one translation of errors to statuses.
 
-Credential, role, size and form are checked here and nowhere else, so a new row of the table cannot forget
-them. A caller without a valid credential cannot tell an RPC from one that does not exist. Status and details
-of an error are for every client; the trailing metadata has its code, and all of it as JSON.
+An RPC is a row of a table; the definitions in `proto/` have the rest of it. Credential, role, size and form
+are checked here and nowhere else, so a new row cannot forget them. A caller without a valid credential cannot
+tell an RPC from one that does not exist. Status and details of an error are for every client; the trailing
+metadata has its code, and all of it as JSON.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
-from typing import Final, NamedTuple, NoReturn, TypeAlias, cast
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 from urllib.parse import unquote
 
 import grpc
 import grpc.aio
 import msgspec
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 
 from toolgate.errors import (
     BodyTooLarge,
@@ -29,8 +34,83 @@ from toolgate.errors import (
 )
 from toolgate.gateway.auth.identity import credential_lapsed, reaches
 from toolgate.govern.control import Control
-from toolgate.model.principals import Principal
-from toolgate.surfaces.grpc.rpc import ANYONE, Rpc, RpcCall, StreamHandler, UnaryHandler
+from toolgate.model.principals import Principal, Role
+
+R = TypeVar("R")
+
+ANYONE: Final[tuple[Role, ...]] = ()
+"""The roles of an RPC that needs no credential. A wrong one is still refused there."""
+MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcCall(Generic[R]):
+    """A call that passed every check of its row."""
+
+    control: Control
+    principal: Principal | None
+    """None only where the RPC is for anyone and no credential was sent."""
+    request: R
+    """The message; where the client streams, all of them."""
+
+    @property
+    def caller(self) -> Principal:
+        """The principal, on every RPC that has a role."""
+        assert self.principal is not None
+        return self.principal
+
+
+UnaryHandler: TypeAlias = Callable[[RpcCall[Any]], Awaitable[Message]]
+StreamHandler: TypeAlias = Callable[[RpcCall[Any]], AsyncGenerator[Message, None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rpc:
+    """One row of the table. Its handler parses nothing, catches nothing."""
+
+    service: str
+    method: str
+    roles: tuple[Role, ...]
+    """Any of these, or one above it, is enough."""
+    handler: UnaryHandler | StreamHandler
+    """Its docstring is the description in the reference."""
+    max_bytes: int = MAX_REQUEST_BYTES
+    """The largest request."""
+    waits: bool = False
+    """Whether it may wait for long before it answers. It then ends with its listener, as a stream does."""
+
+    @property
+    def path(self) -> str:
+        return f"/{self.service}/{self.method}"
+
+    @cached_property
+    def descriptor(self) -> MethodDescriptor:
+        """What the definitions say of it. Raises KeyError where they do not know it."""
+        return descriptor_pool.Default().FindServiceByName(self.service).methods_by_name[self.method]
+
+    @cached_property
+    def request_type(self) -> type[Message]:
+        return GetMessageClass(self.descriptor.input_type)
+
+
+@cache
+def response_type(service: str, method: str) -> type[Message]:
+    """The message that an RPC responds with."""
+    found = descriptor_pool.Default().FindServiceByName(service).methods_by_name[method]
+    return GetMessageClass(found.output_type)
+
+
+def rpc(
+    service: str, method: str, *roles: Role, **options: Any
+) -> Callable[[UnaryHandler | StreamHandler], Rpc]:
+    """A decorator that makes an RPC of its handler."""
+    return lambda handler: Rpc(service=service, method=method, roles=roles, handler=handler, **options)
+
+
+def node_rpc(method: str, **options: Any) -> Callable[[UnaryHandler | StreamHandler], Rpc]:
+    """The same, of the service for nodes."""
+    return rpc("toolgate.v1.NodeService", method, "node", **options)
+
 
 CODE_KEY: Final = "toolgate-code"
 ERROR_KEY: Final = "toolgate-error-bin"
@@ -108,29 +188,28 @@ class RpcDispatcher(grpc.GenericRpcHandler):
             principal = await self._admit(rpc, context)
             is_dialogue = rpc.descriptor.client_streaming
             request = _parse_requests(rpc, raws) if is_dialogue else _parse_request(rpc, await context.read())
-            call = RpcCall(principal=principal, request=request)
+            call = RpcCall(control=self._control, principal=principal, request=request)
             if rpc.descriptor.server_streaming:
-                await self._stream(cast("StreamHandler", rpc.handler)(self._control, call), context)
-            elif rpc.waits:
+                messages = cast("StreamHandler", rpc.handler)(call)
+                async with self._open_stream(context) as stream, aclosing(messages):
+                    async for message in messages:
+                        await stream.write(message.SerializeToString())
+                return
+            handler = cast("UnaryHandler", rpc.handler)
+            if rpc.waits:
                 async with self._open_stream(context) as stream:
-                    message = await cast("UnaryHandler", rpc.handler)(self._control, call)
-                    await stream.write(message.SerializeToString())
+                    await stream.write((await handler(call)).SerializeToString())
             else:
-                message = await cast("UnaryHandler", rpc.handler)(self._control, call)
-                await context.write(message.SerializeToString())
+                await context.write((await handler(call)).SerializeToString())
         except Exception as exc:
             await _abort(context, exc, rpc.path)
-
-    async def _stream(self, messages: AsyncGenerator[Message, None], context: Context) -> None:
-        async with self._open_stream(context) as stream, aclosing(messages):
-            async for message in messages:
-                await stream.write(message.SerializeToString())
 
     async def _admit(self, rpc: Rpc, context: Context) -> Principal | None:
         if rpc.roles == ANYONE and _authorization(context) is None:
             return None
         principal = await self._authenticate(context, rpc.path)
-        _check_role(rpc, principal)
+        if rpc.roles != ANYONE and not any(reaches(principal.role, role) for role in rpc.roles):
+            raise Forbidden(f"this needs the role {' or '.join(f'`{role}`' for role in rpc.roles)}")
         return principal
 
     async def _authenticate(self, context: Context, path: str) -> Principal:
@@ -199,11 +278,6 @@ def _authorization(context: Context) -> str | None:
 def _peer(context: Context) -> str:
     """The address at the other end, out of `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
     return unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
-
-
-def _check_role(rpc: Rpc, principal: Principal) -> None:
-    if rpc.roles != ANYONE and not any(reaches(principal.role, role) for role in rpc.roles):
-        raise Forbidden(f"this needs the role {' or '.join(f'`{role}`' for role in rpc.roles)}")
 
 
 def _parse_request(rpc: Rpc, raw: object) -> Message:

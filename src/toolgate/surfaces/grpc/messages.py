@@ -103,18 +103,11 @@ def _parse_task(task: policy.Task) -> dict[str, Any]:
 
 def _encode_profile(body: Body) -> policy.Profile:
     rollout = body.get("rollout")
-    return policy.Profile(
-        profile_id=body["profile_id"],
-        version=body["version"],
-        rollout=None if rollout is None else _encode_rollout(rollout),
-        **_encode_version(body),
-    )
-
-
-def _encode_rollout(body: Body) -> policy.Rollout:
-    return policy.Rollout(
-        version=body["version"], share=body["share"], by=body["by"], **_encode_version(body)
-    )
+    if rollout is not None:
+        rest = _encode_version(rollout)
+        rollout = policy.Rollout(version=rollout["version"], share=rollout["share"], by=rollout["by"], **rest)
+    profile_id, version = body["profile_id"], body["version"]
+    return policy.Profile(profile_id=profile_id, version=version, rollout=rollout, **_encode_version(body))
 
 
 def _encode_version(body: Body) -> dict[str, Any]:

@@ -1,30 +1,51 @@
-"""Reports of nodes: cut to size, and stored under no other name than the node's key allows.
+"""Reports of nodes, and the invocations that they take from the queue.
 
-A node is trusted to serve, not to be right: its texts are bounded and made printable, its definitions are
-checked like those of a server, and servers that are not registered are ignored.
+A node is trusted to serve and with what it runs, not to be right: its texts are bounded and made printable,
+its definitions are checked like those of a server, and servers that are not registered are ignored. What it
+says is stored under no other name than its key allows; those that share a key could speak for each other.
 """
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import fields
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar, get_args
+
+import msgspec
+from google.protobuf.message import Message
 
 from toolgate.audit.events import DefinitionChanged
 from toolgate.catalog.checks import MAX_DEFINITIONS
 from toolgate.catalog.listings import check_lists
 from toolgate.errors import InvalidRequest, SessionLimit
-from toolgate.govern.control import Control
 from toolgate.govern.pins import record_quarantined
+from toolgate.model.invocations import (
+    ENDED,
+    MAX_CALLS_KEPT,
+    MAX_LINE_BYTES,
+    MAX_LOG_LINES,
+    EndedBy,
+    Invocation,
+    InvocationCall,
+    InvocationResult,
+    InvocationState,
+    LogLevel,
+    LogLine,
+    LogStream,
+    RunUsage,
+)
 from toolgate.model.names import PROMPT, RESOURCE, is_tool_name
 from toolgate.model.principals import Principal
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, HealthState, NodeReport, ServerReport
+from toolgate.model.tasks import MAX_OUTPUT_BYTES
 from toolgate.model.tools import Listing, ListState, ToolDefinition
 from toolgate.proto import node_pb2
 from toolgate.redaction.text import redact_text
 from toolgate.registry.records.body import printable
+from toolgate.registry.replication.remote import MAX_WAIT_S
 from toolgate.registry.store.contract import Reports
-from toolgate.surfaces.grpc.rpc import RpcCall
+from toolgate.surfaces.grpc.dispatch import Rpc, RpcCall, node_rpc
 
 MAX_REPORT_BYTES: Final = 16 * 1024 * 1024
 MAX_SERVERS: Final = 5_000
@@ -68,11 +89,9 @@ class ReportReceiver:
         self._read_ms = 0
         """When those were read."""
 
-    async def receive(
-        self, control: Control, call: RpcCall[node_pb2.ReportRequest]
-    ) -> node_pb2.ReportResponse:
+    async def receive(self, call: RpcCall[node_pb2.ReportRequest]) -> node_pb2.ReportResponse:
         """Replace what the node said before; the answer names the servers whose definitions are wanted."""
-        sent, now_ms = call.request, control.clock_ms()
+        sent, control, now_ms = call.request, call.control, call.control.clock_ms()
         if len(sent.servers) > MAX_SERVERS or len(sent.definitions) > MAX_SERVERS:
             raise InvalidRequest(f"the report speaks of more than {MAX_SERVERS} servers")
         node_id = parse_node_id(call.caller, sent.node_id)
@@ -194,44 +213,34 @@ def parse_definitions(sent: node_pb2.Definitions, at_ms: int) -> Definitions:
         resources=sent.resources,
         templates=sent.templates,
     )
-    room = _DefinitionSpace()
-    return Definitions(
-        server_id=sent.server_id,
-        digest=_parse_digest(sent.digest),
-        tools=room.keep(lists.tools),
-        prompts=room.keep(lists.prompts, PROMPT),
-        resources=room.keep(lists.resources, RESOURCE),
-        templates=room.keep(lists.templates, RESOURCE),
-        quarantined=MappingProxyType(
-            {**dict(_clean_reasons(sent.quarantined)), **lists.quarantined, **room.left_out}
-        ),
-        at_ms=at_ms,
-    )
-
-
-class _DefinitionSpace:
-    """What control keeps of one server, and what has no place any more."""
-
-    def __init__(self) -> None:
-        self._left = MAX_DEFINITIONS_BYTES
-        self.left_out: dict[str, str] = {}
+    left, left_out = MAX_DEFINITIONS_BYTES, {}
 
     def keep(
-        self, found: Mapping[str, ToolDefinition] | Mapping[str, Listing], kind: str = ""
+        found: Mapping[str, ToolDefinition] | Mapping[str, Listing], kind: str = ""
     ) -> tuple[bytes, ...]:
+        nonlocal left
         kept = []
         for name, definition in found.items():
-            self._left -= len(definition.raw)
-            if self._left >= 0:
+            left -= len(definition.raw)
+            if left >= 0:
                 kept.append(definition.raw)
             else:
                 reason = "control keeps no more definitions of this server: they are too large"
-                self.left_out[kind + name] = reason
+                left_out[kind + name] = reason
         return tuple(kept)
 
-
-def _clean_reasons(sent: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    return [(_clean_text(name), _clean_text(reason)) for name, reason in list(sent.items())[:MAX_SERVERS]]
+    reasons = list(sent.quarantined.items())[:MAX_SERVERS]
+    quarantined = {_clean_text(name): _clean_text(reason) for name, reason in reasons}
+    return Definitions(
+        server_id=sent.server_id,
+        digest=_parse_digest(sent.digest),
+        tools=keep(lists.tools),
+        prompts=keep(lists.prompts, PROMPT),
+        resources=keep(lists.resources, RESOURCE),
+        templates=keep(lists.templates, RESOURCE),
+        quarantined=MappingProxyType({**quarantined, **lists.quarantined, **left_out}),
+        at_ms=at_ms,
+    )
 
 
 def parse_known(known: tuple[T, ...], sent: str, *, otherwise: T) -> T:
@@ -245,3 +254,101 @@ def _parse_digest(sent: str) -> str:
 
 def _clean_text(sent: str) -> str:
     return printable(redact_text(sent[:MAX_TEXT]))
+
+
+MAX_CLAIMED: Final = 8
+"""At a time: each may have an input of 1 MiB, and a node takes messages of 16."""
+MAX_ID: Final = 128
+
+
+@node_rpc("ClaimInvocations", waits=True)
+async def claim_invocations(call: RpcCall[node_pb2.ClaimInvocationsRequest]) -> Message:
+    """Give a node invocations to run, under a lease; where none is queued, wait for one."""
+    asked = call.request
+    claimed = await call.control.store.invocations.claim(
+        parse_node_id(call.caller, asked.node_id),
+        limit=min(asked.limit, MAX_CLAIMED),
+        wait_s=min(asked.wait_ms / 1000, MAX_WAIT_S),
+    )
+    return node_pb2.ClaimInvocationsResponse(invocations=map(encode_claimed, claimed))
+
+
+@node_rpc("ReportInvocation", max_bytes=MAX_REPORT_BYTES)
+async def report_invocation(call: RpcCall[node_pb2.ReportInvocationRequest]) -> Message:
+    """Take what an attempt wrote and how it ended, and renew its lease; whether it may continue."""
+    sent = call.request
+    if len(sent.lines) > MAX_LOG_LINES:
+        raise InvalidRequest(f"the report has more than {MAX_LOG_LINES} lines")
+    if len(sent.invocation_id) > MAX_ID:
+        return node_pb2.ReportInvocationResponse(verdict="lost")
+    verdict = await call.control.store.invocations.report(
+        sent.invocation_id,
+        sent.attempt,
+        lines=[parse_line(line) for line in sent.lines],
+        ending=parse_ending(sent.ending) if sent.HasField("ending") else None,
+    )
+    return node_pb2.ReportInvocationResponse(verdict=verdict)
+
+
+def encode_claimed(invocation: Invocation) -> node_pb2.ClaimedInvocation:
+    """All that its node needs."""
+    return node_pb2.ClaimedInvocation(
+        invocation_id=invocation.invocation_id,
+        attempt=invocation.attempt,
+        task_id=invocation.task_id,
+        principal=msgspec.json.encode(invocation.principal),
+        revision=invocation.revision,
+        input=invocation.input,
+        created_ms=invocation.created_ms,
+        retries=invocation.retries,
+        lease_until_ms=invocation.lease_until_ms,
+    )
+
+
+def parse_line(sent: node_pb2.LogLine) -> LogLine:
+    """A line as it is stored: no longer than a line may be."""
+    raw = sent.text.encode()
+    # A character that is cut in two is dropped.
+    text = sent.text if len(raw) <= MAX_LINE_BYTES else raw[:MAX_LINE_BYTES].decode(errors="ignore")
+    return LogLine(
+        seq=min(sent.seq, MAX_COUNT),
+        at_ms=min(sent.at_ms, MAX_COUNT),
+        stream=parse_known(get_args(LogStream), sent.stream, otherwise="log"),
+        level=parse_known(get_args(LogLevel), sent.level, otherwise="info"),
+        text=text,
+    )
+
+
+def parse_ending(sent: node_pb2.Ending) -> InvocationResult:
+    """A result as it is stored. Raises InvalidRequest."""
+    state = parse_known(get_args(InvocationState), sent.state, otherwise="queued")
+    if state not in ENDED:
+        raise InvalidRequest("`ending.state` is not one that an invocation ends in")
+    usage = {one.name: min(getattr(sent.usage, one.name), MAX_COUNT) for one in fields(RunUsage)}
+    return InvocationResult(
+        state=state,
+        # A newer node may know more ways to end than we do.
+        ended_by=parse_known(get_args(EndedBy), sent.ended_by, otherwise="internal"),
+        exit_code=sent.exit_code if sent.HasField("exit_code") else None,
+        message=sent.message[:MAX_TEXT],
+        stdout=sent.stdout[:MAX_OUTPUT_BYTES],
+        stderr=sent.stderr[:MAX_OUTPUT_BYTES],
+        is_truncated=sent.is_truncated or max(len(sent.stdout), len(sent.stderr)) > MAX_OUTPUT_BYTES,
+        usage=RunUsage(**usage),
+        calls=tuple(map(_parse_call, sent.calls[:MAX_CALLS_KEPT])),
+    )
+
+
+def _parse_call(sent: node_pb2.CallMade) -> InvocationCall:
+    return InvocationCall(
+        server_id=sent.server_id[:MAX_TEXT],
+        tool=sent.tool[:MAX_TEXT],
+        code=sent.code[:MAX_TEXT],
+        ms=min(sent.ms, MAX_COUNT),
+    )
+
+
+def report_rpcs() -> tuple[Rpc, ...]:
+    """The rows of the service."""
+    report = node_rpc("Report", max_bytes=MAX_REPORT_BYTES)(ReportReceiver().receive)
+    return (report, claim_invocations, report_invocation)

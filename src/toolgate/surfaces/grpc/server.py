@@ -1,25 +1,34 @@
-"""The gRPC listener: which RPCs it has, what it bounds, how it closes."""
+"""The gRPC listener: which RPCs it has, what it bounds, how it closes; and gRPC's own services.
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+Those are health, for load balancers, and reflection. A listener that drains ends the watches of its health.
+Reflection is never served beyond loopback.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
+from grpc_health.v1.health_pb2 import (
+    HealthCheckRequest,
+    HealthCheckResponse,
+    HealthListRequest,
+    HealthListResponse,
+)
+from grpc_reflection.v1alpha import reflection
 
-from toolgate.errors import StartRefused
+from toolgate.errors import NotFound, SessionLimit, StartRefused
 from toolgate.govern.control import Control
 from toolgate.model.http import is_loopback, parse_address
 from toolgate.surfaces.grpc.collection import RECORD_RPCS
 from toolgate.surfaces.grpc.coordination import coordination_rpcs
-from toolgate.surfaces.grpc.dispatch import RpcDispatcher
-from toolgate.surfaces.grpc.invocations import INVOCATION_RPCS
-from toolgate.surfaces.grpc.node_records import node_record_rpcs
-from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES
-from toolgate.surfaces.grpc.rpc import Rpc
+from toolgate.surfaces.grpc.dispatch import Rpc, RpcCall, RpcDispatcher, rpc
+from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, report_rpcs
 from toolgate.surfaces.grpc.spear_tasks import SPEAR_TASK_RPCS
-from toolgate.surfaces.grpc.standard_services import health_rpcs, reflection_rpc
 
 DRAIN_S: Final = 5.0
 """How long answers under way may take once the listener closes."""
@@ -71,7 +80,7 @@ async def open_grpc_server(control: Control, address: str, *, tls: Tls | None = 
 
 def list_rpcs(*, with_reflection: bool) -> tuple[Rpc, ...]:
     """Every RPC of a listener."""
-    rows = (*RECORD_RPCS, *SPEAR_TASK_RPCS, *node_record_rpcs(), *INVOCATION_RPCS, *coordination_rpcs())
+    rows = (*RECORD_RPCS, *SPEAR_TASK_RPCS, *report_rpcs(), *coordination_rpcs())
     rows += health_rpcs(sorted({one.service for one in rows}))
     return (*rows, reflection_rpc({one.service for one in rows})) if with_reflection else rows
 
@@ -87,3 +96,66 @@ def _bind(server: grpc.aio.Server, address: str, tls: Tls | None) -> int:
             f"cannot listen for gRPC on `{address}`",
             hint="choose a free port with `grpc.listen`, and a certificate that belongs to its key",
         ) from exc
+
+
+WHOLE: Final = ""
+"""The name of all services together."""
+MAX_WATCHES: Final = 1_000
+"""Anyone may open one: watches without a credential must not take the place of all others."""
+
+_SERVING: Final[Message] = HealthCheckResponse(status=HealthCheckResponse.SERVING)
+_UNKNOWN: Final[Message] = HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
+
+
+class HealthService:
+    """The health of the services of one listener."""
+
+    def __init__(self, services: Iterable[str]) -> None:
+        self._services = frozenset((WHOLE, *services))
+        self._watches = 0
+
+    async def check(self, call: RpcCall[HealthCheckRequest]) -> Message:
+        """Whether a service, or with no name all of them, can be called."""
+        if call.request.service not in self._services:
+            raise NotFound("there is no such service")
+        return _SERVING
+
+    async def list(self, _call: RpcCall[HealthListRequest]) -> Message:
+        """As `Check`, for every service."""
+        answer: Message = HealthListResponse(statuses=dict.fromkeys(self._services, _SERVING))
+        return answer
+
+    async def watch(self, call: RpcCall[HealthCheckRequest]) -> AsyncGenerator[Message, None]:
+        """As `Check`, and then nothing until the service is gone and the stream with it."""
+        if self._watches >= MAX_WATCHES:
+            raise SessionLimit(f"{MAX_WATCHES} watches of health are open, as many as may be")
+        self._watches += 1
+        try:
+            yield _SERVING if call.request.service in self._services else _UNKNOWN
+            await asyncio.Event().wait()
+        finally:
+            self._watches -= 1
+
+
+def health_rpcs(services: Iterable[str]) -> tuple[Rpc, ...]:
+    """The rows of the service, over the health of `services`."""
+    health, service = HealthService(services), "grpc.health.v1.Health"
+    return (
+        rpc(service, "Check")(health.check),
+        rpc(service, "List")(health.list),
+        rpc(service, "Watch")(health.watch),
+    )
+
+
+def reflection_rpc(services: Iterable[str]) -> Rpc:
+    """How tools find out what RPCs there are."""
+    servicer = reflection.aio.ReflectionServicer((*services, reflection.SERVICE_NAME))
+
+    @rpc(reflection.SERVICE_NAME, "ServerReflectionInfo", "agent")
+    async def list_definitions(call: RpcCall[AsyncIterator[Message]]) -> AsyncGenerator[Message, None]:
+        """What services there are, and how their messages are defined."""
+        async with aclosing(servicer.ServerReflectionInfo(call.request, None)) as answers:
+            async for answer in answers:
+                yield answer
+
+    return list_definitions

@@ -15,11 +15,10 @@ from toolgate.errors import InvalidRecord, InvalidRequest, MethodNotFound
 from toolgate.govern.changes.commit import commit_changes
 from toolgate.govern.changes.permissions import WRITER_ROLES
 from toolgate.govern.changes.records import PendingChange, show_record
-from toolgate.govern.control import Control
 from toolgate.model.revisions import StoredRecord
 from toolgate.proto import task_pb2 as sms
 from toolgate.registry.records.codec import parse_id
-from toolgate.surfaces.grpc.rpc import Rpc, RpcCall, rpc
+from toolgate.surfaces.grpc.dispatch import Rpc, RpcCall, rpc
 
 SERVICE: Final = "sms.TaskService"
 DEFAULT_LIMIT: Final = 100
@@ -31,7 +30,7 @@ _NOT_KEPT: Final = ("priority", "node_uuid", "endpoint", "version", "capabilitie
 
 
 @rpc(SERVICE, "RegisterTask", WRITER_ROLES["task"])
-async def register_task(control: Control, call: RpcCall[sms.RegisterTaskRequest]) -> sms.RegisterTaskResponse:
+async def register_task(call: RpcCall[sms.RegisterTaskRequest]) -> sms.RegisterTaskResponse:
     """Create the task with this name, or replace the `config` of the one that exists.
 
     Fields that hold no policy are not kept, and `message` names them. An `executable` is UNIMPLEMENTED.
@@ -48,7 +47,7 @@ async def register_task(control: Control, call: RpcCall[sms.RegisterTaskRequest]
     if sent.description:
         body["display_name"] = sent.description
     draft = PendingChange(kind="task", id=task_id, sent=body, keeping=("display_name", "workload"))
-    written = await commit_changes(control, call.caller, [draft])
+    written = await commit_changes(call.control, call.caller, [draft])
     notes = ["registered" if written.is_new else "updated", *written.warnings]
     if ignored := [name for name in _NOT_KEPT if getattr(sent, name)]:
         notes.append(f"Toolgate does not keep {', '.join(f'`{name}`' for name in ignored)}")
@@ -58,7 +57,7 @@ async def register_task(control: Control, call: RpcCall[sms.RegisterTaskRequest]
 
 
 @rpc(SERVICE, "ListTasks", "viewer")
-async def list_tasks(control: Control, call: RpcCall[sms.ListTasksRequest]) -> sms.ListTasksResponse:
+async def list_tasks(call: RpcCall[sms.ListTasksRequest]) -> sms.ListTasksResponse:
     """Tasks sorted by name, `limit` at a time. None has a node or a priority; all are `REGISTERED`."""
     asked = call.request
     if asked.limit < 0 or asked.offset < 0:
@@ -66,7 +65,7 @@ async def list_tasks(control: Control, call: RpcCall[sms.ListTasksRequest]) -> s
     is_other = asked.node_uuid or asked.priority_filter
     if is_other or asked.status_filter not in (sms.TASK_STATUS_UNKNOWN, sms.TASK_STATUS_REGISTERED):
         return sms.ListTasksResponse()
-    records = (await control.store.list("task")).records
+    records = (await call.control.store.list("task")).records
     upto = asked.offset + min(asked.limit or DEFAULT_LIMIT, MAX_LIMIT)
     # In a thread: a thousand large records take longer than the event loop may be held up.
     tasks = await asyncio.to_thread(lambda: [_encode_task(one) for one in records[asked.offset : upto]])
@@ -74,10 +73,10 @@ async def list_tasks(control: Control, call: RpcCall[sms.ListTasksRequest]) -> s
 
 
 @rpc(SERVICE, "GetTask", "viewer")
-async def get_task(control: Control, call: RpcCall[sms.GetTaskRequest]) -> sms.GetTaskResponse:
+async def get_task(call: RpcCall[sms.GetTaskRequest]) -> sms.GetTaskResponse:
     """One task. `found` is false if the id is unknown."""
     try:
-        stored = await control.store.get("task", parse_id("task", call.request.task_id))
+        stored = await call.control.store.get("task", parse_id("task", call.request.task_id))
     except InvalidRecord:
         stored = None
     if stored is None:
@@ -86,12 +85,11 @@ async def get_task(control: Control, call: RpcCall[sms.GetTaskRequest]) -> sms.G
 
 
 @rpc(SERVICE, "UnregisterTask", WRITER_ROLES["task"])
-async def unregister_task(
-    control: Control, call: RpcCall[sms.UnregisterTaskRequest]
-) -> sms.UnregisterTaskResponse:
+async def unregister_task(call: RpcCall[sms.UnregisterTaskRequest]) -> sms.UnregisterTaskResponse:
     """Remove the task. NOT_FOUND if the id is unknown."""
     task_id = parse_id("task", call.request.task_id)
-    done = await commit_changes(control, call.caller, [PendingChange(kind="task", id=task_id, sent=None)])
+    draft = PendingChange(kind="task", id=task_id, sent=None)
+    done = await commit_changes(call.control, call.caller, [draft])
     message = "; ".join(["unregistered", *done.warnings])
     return sms.UnregisterTaskResponse(success=True, message=message, task_id=task_id)
 
@@ -130,11 +128,11 @@ _UNSUPPORTED: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def _unsupported_rpc(method: str, why: str, instead: str) -> Rpc:
-    async def reject(_control: Control, _call: RpcCall[Message]) -> Message:
+    async def reject(_call: RpcCall[Message]) -> Message:
         raise MethodNotFound(f"`{SERVICE}/{method}`: {why}", hint=instead)
 
-    async def reject_stream(control: Control, call: RpcCall[Message]) -> AsyncGenerator[Message, None]:
-        yield await reject(control, call)
+    async def reject_stream(call: RpcCall[Message]) -> AsyncGenerator[Message, None]:
+        yield await reject(call)
 
     reject.__doc__ = reject_stream.__doc__ = f"UNIMPLEMENTED: {why}; {instead}."
     row = rpc(SERVICE, method, "viewer")(reject)
