@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolgate.chat.client_tools import NO_CHOICE, ToolChoice, parse_choice
+from toolgate.chat.client_tools import ToolChoice, parse_choice
 from toolgate.errors import InvalidChat
 
 
@@ -57,7 +57,7 @@ def test_a_choice_is_read(sent: Any, kind: Any, names: tuple[str, ...], mode: An
 
 
 def test_no_choice_is_absent() -> None:
-    assert parse_choice(None) == NO_CHOICE
+    assert parse_choice(None) == ToolChoice()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_subset_outlives_the_demand(sent: Any, expected: Any) -> None:
 
 
 def test_an_absent_choice_stays_absent() -> None:
-    assert NO_CHOICE.after_first_call() is None
+    assert ToolChoice().after_first_call() is None
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,6 @@ def test_tools_are_sent_by_the_names_the_model_knows(sent: Any, expected: Any) -
     assert renamed == parse_choice(renamed.raw)
 
 
-@pytest.mark.parametrize("choice", [NO_CHOICE, choose("required"), choose(function("mine"))])
+@pytest.mark.parametrize("choice", [ToolChoice(), choose("required"), choose(function("mine"))])
 def test_a_choice_that_has_no_other_name_is_untouched(choice: ToolChoice) -> None:
     assert choice.rename({"mcp.fs.read": "mcp__fs__read", "mine": "mine"}) is choice

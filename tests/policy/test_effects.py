@@ -22,9 +22,9 @@ from toolgate.policy.admission import find_requirements
 from toolgate.policy.compose import compose, explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_tools_selection
 from toolgate.policy.learn import learn
-from toolgate.policy.lint import lint_all
+from toolgate.policy.lint import lint
 from toolgate.policy.patterns import Patterns, effect_of, parse_pattern
-from toolgate.policy.plan import plan
+from toolgate.policy.plan import Planner
 from toolgate.policy.reach import compute_key_reach, is_in_ceiling
 from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.rules import can_match, find_matching, read_approved
@@ -270,7 +270,7 @@ def test_approvals_by_effect_ask_for_more_where_a_definition_does_not_say(
 def test_plan_shows_what_a_change_to_an_effect_does() -> None:
     before = snapshot(FS)
     after = snapshot(replace(FS, record=replace(FS.record, allowed_tools=("@read_only",))))
-    (change,) = plan(before, after).changes
+    (change,) = Planner().plan(before, after).changes
 
     assert change.removed == refs("fs/delete", "fs/mute", "fs/odd", "fs/write")
     assert change.added == ()
@@ -330,7 +330,7 @@ def test_plan_shows_what_a_change_to_an_effect_does() -> None:
 def test_lint_finds_effects_that_no_definition_states(
     platform: Snapshot, expected: list[tuple[str, str]]
 ) -> None:
-    found = lint_all(platform)
+    found = lint(platform)
 
     assert [(one.code, one.message) for one in (*found.findings, *found.unjudged)] == expected
 

@@ -17,7 +17,7 @@ from toolgate.policy.compose import compose, decide_one, explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_tools_selection
 from toolgate.policy.lint import lint
 from toolgate.policy.patterns import MAX_KIND_PATTERN, Patterns, parse_pattern
-from toolgate.policy.plan import plan
+from toolgate.policy.plan import Planner
 from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.rules import count_registered
 from toolgate.policy.scope import Decision, Reason, Scope, ScopeLimits
@@ -277,7 +277,7 @@ def test_a_plan_tells_of_prompts_and_resources() -> None:
     before = snapshot(offer("fs", *ALL, allowed=("*",)))
     after = snapshot(offer("fs", *ALL, allowed=("*", "prompt:*")))
 
-    (plain,) = plan(before, after).changes
+    (plain,) = Planner().plan(before, after).changes
 
     assert [str(ref) for ref in plain.added] == ["prompt:fs/greet"]
 
@@ -285,7 +285,7 @@ def test_a_plan_tells_of_prompts_and_resources() -> None:
 def test_patterns_of_kinds_that_match_nothing_are_found() -> None:
     platform = snapshot(offer("fs", *ALL, allowed=("read", "prompt:greet", "prompt:bye", "resource:git:*")))
 
-    assert [(one.subject, one.message) for one in lint(platform)] == [
+    assert [(one.subject, one.message) for one in lint(platform).findings] == [
         ("prompt:bye", "no name matches `prompt:bye`"),
         ("resource:git:*", "no name matches `resource:git:*`"),
     ]

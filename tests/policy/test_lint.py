@@ -8,7 +8,7 @@ from tests.policy.worlds import offer, snapshot
 from toolgate.model.principals import Ceiling, Key, Quotas
 from toolgate.model.tasks import Environment, Profile, Selection, Task
 from toolgate.model.tools import Snapshot
-from toolgate.policy.lint import FindingCode, LintFinding, lint, lint_all
+from toolgate.policy.lint import FindingCode, LintFinding, lint
 
 SERVERS = (
     offer("fs", "read", "write", tags=("local",)),
@@ -67,7 +67,7 @@ def in_key(code: FindingCode, rule: str, subject: str, message: str) -> LintFind
     ],
 )
 def test_rules_that_do_what_they_say_are_not_complained_of(platform: Snapshot) -> None:
-    assert lint(platform) == ()
+    assert lint(platform).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_rules_that_do_what_they_say_are_not_complained_of(platform: Snapshot) -
     ],
 )
 def test_allowed_tools_that_match_nothing_are_found(allowed: tuple[str, ...], expected: list[str]) -> None:
-    findings = lint(snapshot(offer("fs", "read", allowed=allowed)))
+    findings = lint(snapshot(offer("fs", "read", allowed=allowed))).findings
 
     assert findings == tuple(
         LintFinding(
@@ -95,10 +95,10 @@ def test_allowed_tools_that_match_nothing_are_found(allowed: tuple[str, ...], ex
 
 
 def test_a_server_that_has_not_listed_its_tools_does_not_count_as_without_any() -> None:
-    assert lint(snapshot(offer("fs", state="list_failed", allowed=("read",)))) == ()
-    assert [one.subject for one in lint(snapshot(offer("fs", state="pending", allowed=("git/x",))))] == [
-        "git/x"
-    ]
+    assert lint(snapshot(offer("fs", state="list_failed", allowed=("read",)))).findings == ()
+    assert [
+        one.subject for one in lint(snapshot(offer("fs", state="pending", allowed=("git/x",)))).findings
+    ] == ["git/x"]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_server_that_has_not_listed_its_tools_does_not_count_as_without_any() 
     ],
 )
 def test_a_rule_that_does_nothing_is_found(platform: Snapshot, expected: LintFinding) -> None:
-    assert lint(platform) == (expected,)
+    assert lint(platform).findings == (expected,)
 
 
 def test_findings_are_sorted_by_record_and_rule() -> None:
@@ -226,7 +226,7 @@ def test_findings_are_sorted_by_record_and_rule() -> None:
         keys=(Key(key_id="k", sha256="", role="agent", default_task="v"),),
     )
 
-    assert [(one.kind, one.id, one.subject) for one in lint(platform)] == [
+    assert [(one.kind, one.id, one.subject) for one in lint(platform).findings] == [
         ("key", "k", "v"),
         ("server", "fs", "x"),
         ("server", "git", "x"),
@@ -250,8 +250,8 @@ def test_a_budget_that_another_is_always_used_up_before_is_found(
     budgets: dict[str, int], subject: str | None
 ) -> None:
     key = Key(key_id="k", sha256="", role="agent", budgets=Quotas(**budgets))
-    of_key = lint(snapshot(*SERVERS, keys=(key,)))
-    of_task = lint(with_task(budgets=budgets))
+    of_key = lint(snapshot(*SERVERS, keys=(key,))).findings
+    of_task = lint(with_task(budgets=budgets)).findings
 
     expected = [] if subject is None else [("shadowed", subject)]
     assert [(one.code, one.subject) for one in of_key] == expected
@@ -276,7 +276,7 @@ def test_a_rule_that_only_unlisted_servers_could_match_is_not_judged() -> None:
         ),
     )
 
-    unjudged = [one for one in lint_all(platform).unjudged if one.kind == "task"]
+    unjudged = [one for one in lint(platform).unjudged if one.kind == "task"]
 
     assert [(one.code, one.subject, one.message) for one in unjudged] == [
         ("not_judged", "slow/*", "server `slow` has not listed its tools (pending)"),

@@ -8,7 +8,7 @@ import pytest
 from tests.policy.worlds import offer, refs, snapshot
 from toolgate.model.tasks import Profile, Selection, Task
 from toolgate.model.tools import Snapshot
-from toolgate.policy.plan import Plan, TaskChange, plan
+from toolgate.policy.plan import Plan, Planner, TaskChange
 from toolgate.policy.scope import Refusal, ScopeLimits
 
 
@@ -29,7 +29,7 @@ NO_CHANGES = (TaskChange(task_id=None), TaskChange(task_id="coder"), TaskChange(
 def test_a_change_to_a_record_shows_what_it_does_to_plain_urls_and_to_each_task() -> None:
     opened = refs("fs/write")
 
-    assert plan(BEFORE, snapshot(FS_OPEN, GIT, tasks=TASKS)) == Plan(
+    assert Planner().plan(BEFORE, snapshot(FS_OPEN, GIT, tasks=TASKS)) == Plan(
         changes=(
             TaskChange(task_id=None, added=opened, reach_added=opened),
             TaskChange(task_id="coder", added=opened, reach_added=opened),
@@ -41,13 +41,13 @@ def test_a_change_to_a_record_shows_what_it_does_to_plain_urls_and_to_each_task(
 def test_a_removed_server_takes_its_tools_from_those_that_had_them() -> None:
     gone = refs("git/log")
 
-    assert plan(BEFORE, snapshot(FS, tasks=TASKS)).changes == tuple(
+    assert Planner().plan(BEFORE, snapshot(FS, tasks=TASKS)).changes == tuple(
         replace(change, removed=gone, reach_removed=gone) for change in NO_CHANGES
     )
 
 
 def test_nothing_changed_means_nothing_to_see() -> None:
-    same = plan(BEFORE, replace(BEFORE, revision=7))
+    same = Planner().plan(BEFORE, replace(BEFORE, revision=7))
 
     assert same == Plan(changes=NO_CHANGES)
     assert not same.has_effect
@@ -57,7 +57,7 @@ def test_nothing_changed_means_nothing_to_see() -> None:
 def test_a_new_task_and_a_deleted_one() -> None:
     after = snapshot(FS, GIT, tasks=(task("coder", "fs", "git"), task("reader", "fs")))
 
-    assert plan(BEFORE, after).changes == (
+    assert Planner().plan(BEFORE, after).changes == (
         TaskChange(task_id=None),
         TaskChange(task_id="coder"),
         TaskChange(task_id="reader", added=refs("fs/read"), reach_added=refs("fs/read")),
@@ -69,9 +69,9 @@ def test_a_server_a_task_may_now_ask_for_shows_in_its_reach() -> None:
     before = snapshot(FS, GIT, tasks=(task("t", "fs"),))
     after = snapshot(FS, GIT, tasks=(task("t", "fs", allowed_server_ids=["fs", "git"]),))
 
-    assert plan(before, after).changes[1] == TaskChange(task_id="t", reach_added=refs("git/log"))
-    assert plan(after, before).changes[1] == TaskChange(task_id="t", reach_removed=refs("git/log"))
-    assert plan(before, after).has_effect
+    assert Planner().plan(before, after).changes[1] == TaskChange(task_id="t", reach_added=refs("git/log"))
+    assert Planner().plan(after, before).changes[1] == TaskChange(task_id="t", reach_removed=refs("git/log"))
+    assert Planner().plan(before, after).has_effect
 
 
 @pytest.mark.requirement("000-37")
@@ -81,7 +81,7 @@ def test_a_change_to_a_profile_shows_in_the_tasks_that_use_it() -> None:
         config = {"mcp.enabled": "true", "mcp.profile": '"p"'}
         return snapshot(FS, GIT, tasks=(Task(task_id="t", config=config),), profiles=(profile,))
 
-    assert plan(platform("fs"), platform("git")).changes == (
+    assert Planner().plan(platform("fs"), platform("git")).changes == (
         TaskChange(task_id=None),
         TaskChange(
             task_id="t",
@@ -94,9 +94,13 @@ def test_a_change_to_a_profile_shows_in_the_tasks_that_use_it() -> None:
 
 
 def test_a_change_that_makes_a_scope_too_large_shows_the_refusal_and_what_came_in() -> None:
-    change = plan(
-        BEFORE, snapshot(FS_OPEN, GIT, tasks=TASKS), limits=ScopeLimits(max_tools=2, on_too_many="refuse")
-    ).changes[1]
+    change = (
+        Planner()
+        .plan(
+            BEFORE, snapshot(FS_OPEN, GIT, tasks=TASKS), limits=ScopeLimits(max_tools=2, on_too_many="refuse")
+        )
+        .changes[1]
+    )
 
     assert change == TaskChange(
         task_id="coder",
@@ -112,7 +116,7 @@ def test_a_change_that_makes_a_scope_too_large_shows_the_refusal_and_what_came_i
 
 def test_a_task_whose_config_cannot_be_read_has_no_tools_and_says_why() -> None:
     broken = Task(task_id="writer", config={"mcp.enabled": "yes"})
-    change = plan(BEFORE, snapshot(FS, GIT, tasks=(TASKS[0], broken))).changes[2]
+    change = Planner().plan(BEFORE, snapshot(FS, GIT, tasks=(TASKS[0], broken))).changes[2]
 
     assert change == TaskChange(
         task_id="writer",

@@ -16,7 +16,7 @@ from toolgate.policy.compose import compose, explain
 from toolgate.policy.layers import SessionRequest, parse_task_policy
 from toolgate.policy.learn import learn
 from toolgate.policy.lint import lint
-from toolgate.policy.plan import Planner, TaskChange, plan
+from toolgate.policy.plan import Planner, TaskChange
 from toolgate.policy.reach import compute_task_reach
 from toolgate.policy.resolve import NO_CEILING, ScopeInputs
 from toolgate.policy.rollouts import (
@@ -165,7 +165,7 @@ def test_a_task_that_is_not_enforced_has_no_part_in_a_rollout() -> None:
     )
 
     assert scope.profiles == ()
-    assert plan(platform(STABLE, lax), platform(rolled_out(50), lax)).changes[1] == TaskChange(
+    assert Planner().plan(platform(STABLE, lax), platform(rolled_out(50), lax)).changes[1] == TaskChange(
         task_id="review"
     )
 
@@ -192,7 +192,7 @@ LOSS = TaskChange(task_id="review", removed=refs("git/log"), reach_removed=refs(
 def test_a_plan_says_what_share_of_callers_gains_and_loses(
     before: Profile, after: Profile, expected: list[TaskChange]
 ) -> None:
-    assert list(plan(platform(before), platform(after)).changes[1:]) == expected
+    assert list(Planner().plan(platform(before), platform(after)).changes[1:]) == expected
 
 
 def test_a_change_of_a_server_shows_for_those_whose_version_has_it() -> None:
@@ -235,7 +235,9 @@ def test_lint_looks_at_the_candidate_too() -> None:
         ),
     )
 
-    assert [(one.code, one.rule, one.subject) for one in lint(platform(wrong)) if one.kind == "profile"] == [
+    assert [
+        (one.code, one.rule, one.subject) for one in lint(platform(wrong)).findings if one.kind == "profile"
+    ] == [
         ("matches_nothing", "rollout dev allow", "nothing_*"),
         ("unknown_server", "rollout servers", "gone"),
     ]
@@ -245,8 +247,8 @@ def test_lint_takes_a_rule_of_a_task_for_useful_that_only_the_candidate_needs() 
     config = {**REVIEW.config, "mcp.tool_denylist": '["git/log"]'}
     task = Task(task_id="review", config=config)
 
-    assert lint(platform(rolled_out(10), task)) == ()
-    assert [one.code for one in lint(platform(STABLE, task))] == ["matches_nothing"]
+    assert lint(platform(rolled_out(10), task)).findings == ()
+    assert [one.code for one in lint(platform(STABLE, task)).findings] == ["matches_nothing"]
 
 
 def test_reach_and_learning_know_both_versions_while_one_is_rolled_out() -> None:

@@ -15,7 +15,7 @@ from toolgate.model.tasks import Task
 from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.lint import lint
-from toolgate.policy.plan import plan
+from toolgate.policy.plan import Planner
 from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import Decision, Scope, ScopeLimits
 
@@ -162,9 +162,9 @@ def task_record(**config: str) -> Task:
 def test_a_plan_shows_what_is_let_through_once_a_task_is_no_longer_enforced() -> None:
     before = replace(PLATFORM, tasks={"t": task_record()})
     after = replace(PLATFORM, tasks={"t": task_record(enforce="false")})
-    change = plan(before, after).changes[1]
+    change = Planner().plan(before, after).changes[1]
 
     assert change.added == refs("git/git_commit", "git/prompt:review", "mail/send")
     assert change.reach_added == change.added
-    assert [one.code for one in lint(after)] == ["not_enforced"]
-    assert lint(before) == ()
+    assert [one.code for one in lint(after).findings] == ["not_enforced"]
+    assert lint(before).findings == ()

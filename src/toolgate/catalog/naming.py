@@ -64,8 +64,6 @@ _INVALID_CHARS: Final[Mapping[NameProfile, re.Pattern[str]]] = {
     "default": re.compile(r"[^A-Za-z0-9_-]"),
     "identifier": re.compile(r"[^A-Za-z0-9_]|\A(?=[0-9])"),
 }
-_HASH_DIGITS: Final = range(8, 40)
-_MODEL_PREFIX: Final = "mcp."
 
 
 def join_tool_name(ref: ToolRef) -> str:
@@ -97,7 +95,10 @@ def make_chat_names(
     alone, so no other tool renames it during a conversation.
     """
     foreign = _INVALID_CHARS[profile]
-    joined = {ref: _join_chat_name(ref, namespaces) for ref in sorted(set(refs))}
+    joined: dict[ToolRef, str] = {}
+    for ref in sorted(set(refs)):
+        namespace = namespaces.get(ref.server_id) or f"mcp.{ref.server_id}"
+        joined[ref] = f"{namespace.replace('.', '__')}__{ref.name}"
     uses = Counter(joined.values())
     names = {
         ref: name
@@ -112,13 +113,8 @@ def make_chat_names(
     return {names[ref]: ref for ref in joined}
 
 
-def _join_chat_name(ref: ToolRef, namespaces: Mapping[str, str]) -> str:
-    namespace = namespaces.get(ref.server_id) or f"{_MODEL_PREFIX}{ref.server_id}"
-    return f"{namespace.replace('.', '__')}__{ref.name}"
-
-
 def _make_chat_alias(ref: ToolRef, readable: str, taken: Collection[str]) -> str:
     """`readable` with enough hash digits to be unique."""
     digest = hashlib.sha256(str(ref).encode()).hexdigest()
-    aliases = (f"{readable[: MAX_CHAT_NAME - digits - 1]}_{digest[:digits]}" for digits in _HASH_DIGITS)
+    aliases = (f"{readable[: MAX_CHAT_NAME - digits - 1]}_{digest[:digits]}" for digits in ALIAS_HASH_DIGITS)
     return next(alias for alias in aliases if alias not in taken)

@@ -338,7 +338,10 @@ class SearchIndex:
 
     def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
         """Replace the entries of `group`. Cheap if they are equal."""
-        digest = _digest_entries(entries)
+        hashed = sha256()
+        for entry in entries:  # one by one, so that other threads run in between
+            hashed.update(json.dumps(_CONTENT(entry)).encode())
+        digest = hashed.digest()
         known = self._groups.get(group, _NO_GROUP)
         if known.digest == digest:
             return
@@ -401,13 +404,6 @@ class SearchIndex:
         for name, (digest, documents) in self._groups.items():
             first = places[documents.start] if documents else 0
             self._groups[name] = _Group(digest, range(first, first + len(documents)))
-
-
-def _digest_entries(entries: Sequence[SearchEntry]) -> bytes:
-    digest = sha256()
-    for entry in entries:  # one by one, so that other threads run in between
-        digest.update(json.dumps(_CONTENT(entry)).encode())
-    return digest.digest()
 
 
 def _weigh_entry(entry: SearchEntry) -> dict[str, float]:

@@ -4,16 +4,17 @@ Calls of anything else are taken out; all else stays as it came. If nothing rema
 prompted once more, and its second response takes the place of the first. Nothing ever runs here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
 from toolgate.chat.client_tools import ClientTools
+from toolgate.chat.parsing import get_member
 from toolgate.chat.replies import add_usage
 from toolgate.errors import ModelUnavailable
-from toolgate.model.json_text import NULL, UNREADABLE, Members, encode_raw
+from toolgate.model.json_text import NULL, UNREADABLE, Members, decode_array, decode_members, encode_raw
 
 MAX_CALLS: Final = 1024
 """Of one response: more than any model makes, and little to remember."""
@@ -48,21 +49,15 @@ class _CallWire(msgspec.Struct):
     custom: _NamedWire | None = None
 
 
-_MEMBERS: Final = msgspec.json.Decoder(Members)
-_MEMBERS_OR_NULL: Final[msgspec.json.Decoder[Members | None]] = msgspec.json.Decoder(Members | None)
-_RAWS_OR_NULL: Final[msgspec.json.Decoder[list[msgspec.Raw] | None]] = msgspec.json.Decoder(
-    list[msgspec.Raw] | None
-)
-_CALL: Final = msgspec.json.Decoder(_CallWire)
-_NAMED_OR_NULL: Final[msgspec.json.Decoder[_NamedWire | None]] = msgspec.json.Decoder(_NamedWire | None)
-_RAWS: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_INT: Final = msgspec.json.Decoder(int)
+_decode_call = msgspec.json.Decoder(_CallWire).decode
+_decode_named = msgspec.json.Decoder(_NamedWire).decode
+_decode_index = msgspec.json.Decoder(int).decode
 
 
-def _read(raw: msgspec.Raw | bytes, decoder: "msgspec.json.Decoder[_T]") -> _T:
+def _read(raw: msgspec.Raw | bytes, decode: Callable[[msgspec.Raw | bytes], _T]) -> _T:
     """A part of a response. Raises ModelUnavailable if it is invalid."""
     try:
-        return decoder.decode(raw)
+        return decode(raw)
     except UNREADABLE as exc:
         raise ModelUnavailable("the model's server sent an answer that cannot be read") from exc
 
@@ -76,11 +71,12 @@ def _read_object(body: bytes) -> Members:
         body.decode()
     except UnicodeDecodeError as exc:
         raise ModelUnavailable("the model's server sent an answer that is not UTF-8") from exc
-    return _read(body, _MEMBERS)
+    return _read(body, decode_members)
 
 
 def _read_part(whole: Members, name: str) -> Members:
-    return _read(whole.get(name, NULL), _MEMBERS_OR_NULL) or {}
+    raw = get_member(whole, name)
+    return {} if raw is None else _read(raw, decode_members)
 
 
 class CallFilter:
@@ -120,8 +116,8 @@ class CallFilter:
         )
         self.has_role |= "role" in message
         filtered = dict(message)
-        sent = _read(message.get("tool_calls", NULL), _RAWS_OR_NULL)
-        if sent:
+        raws = get_member(message, "tool_calls")
+        if raws is not None and (sent := _read(raws, decode_array)):
             kept = [piece for raw in sent for piece in self._filter_call(raw)]
             if not kept:
                 del filtered["tool_calls"]
@@ -132,7 +128,7 @@ class CallFilter:
 
     def _filter_call(self, raw: msgspec.Raw) -> list[msgspec.Raw]:
         """The pieces that may pass now: the first with a name also releases those that waited for it."""
-        call = _read(raw, _CALL)
+        call = _read(raw, _decode_call)
         passes = self._judge(call)
         if len(self._verdicts) + len(self._unnamed) + len(self._removed) > MAX_CALLS:
             raise ModelUnavailable(f"the model's server sent an answer with more than {MAX_CALLS} calls")
@@ -173,15 +169,16 @@ class CallFilter:
             self._numbers[index] = number
         if self._numbers[index] == index:
             return raw
-        piece = _read(raw, _MEMBERS)
+        piece = _read(raw, decode_members)
         piece["index"] = encode_raw(self._numbers[index])
         return encode_raw(piece)
 
     def _filter_legacy(self, message: Members) -> None:
         """The one `function_call` that responses had before there were `tool_calls`."""
-        call = _read(message.get("function_call", NULL), _NAMED_OR_NULL)
-        if call is None:
+        raw = get_member(message, "function_call")
+        if raw is None:
             return
+        call = _read(raw, _decode_named)
         if call.name:
             self._passes_legacy = call.name in self._declared.functions
         if self._passes_legacy:
@@ -194,21 +191,20 @@ class CallFilter:
 # Whole completions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class EmptyCompletion:
     """A completion with empty choices: prompt the model once more, then `complete` it."""
 
     completion: Members
-    choices: tuple[Members, ...]
-    unanswered: frozenset[int]
+    choices: list[tuple[Members, CallFilter]]
 
     def complete(self, body: bytes) -> bytes:
         """Fill the empty choices from a second completion. None of its calls passes."""
         second = _read_object(body)
         fills = dict(enumerate(_filter_choices(second, NO_TOOLS)))
         choices = [
-            _fill_choice(choice, fills.get(at)) if at in self.unanswered else choice
-            for at, choice in enumerate(self.choices)
+            _fill_choice(choice, fills.get(at)) if calls.is_empty else choice
+            for at, (choice, calls) in enumerate(self.choices)
         ]
         completion = {**self.completion, "choices": encode_raw(choices)}
         usage = add_usage(_read_part(self.completion, "usage"), _read_part(second, "usage"))
@@ -221,19 +217,17 @@ def filter_completion(body: bytes, declared: ClientTools) -> bytes | EmptyComple
     """Filter a whole completion. Returns `body` itself if nothing is taken out."""
     completion = _read_object(body)
     filtered = _filter_choices(completion, declared)
-    choices = tuple(choice for choice, _ in filtered)
-    unanswered = frozenset(at for at, (_, calls) in enumerate(filtered) if calls.is_empty)
-    if unanswered:
-        return EmptyCompletion(completion=completion, choices=choices, unanswered=unanswered)
+    if any(calls.is_empty for _, calls in filtered):
+        return EmptyCompletion(completion, filtered)
     if not any(calls.has_removed_calls for _, calls in filtered):
         return body
-    return msgspec.json.encode({**completion, "choices": encode_raw(choices)})
+    return msgspec.json.encode({**completion, "choices": [choice for choice, _ in filtered]})
 
 
 def _filter_choices(completion: Members, declared: ClientTools) -> list[tuple[Members, CallFilter]]:
     filtered = []
     for raw in _read_choices(completion):
-        calls, choice = CallFilter(declared), _read(raw, _MEMBERS)
+        calls, choice = CallFilter(declared), _read(raw, decode_members)
         message = calls.take(_read_part(choice, "message"))
         if calls.has_removed_calls:
             choice |= {"message": encode_raw(message), "finish_reason": _finish_reason(choice, calls)}
@@ -292,7 +286,7 @@ class StreamFilter:
         return _encode_chunk(chunk, kept)
 
     def _filter(self, raw: msgspec.Raw) -> msgspec.Raw | None:
-        original = _read(raw, _MEMBERS)
+        original = _read(raw, decode_members)
         choice = _filter_repeated(original, self._declared)
         calls = self._filters.setdefault(_read_index(choice), CallFilter(self._declared))
         if len(self._filters) > MAX_CHOICES:
@@ -312,19 +306,18 @@ class StreamContinuation:
     """Continues a stream with empty choices by a second streamed response. None of its calls passes."""
 
     def __init__(self, first: StreamFilter) -> None:
-        self._head = first.head
-        self._usage = first.usage
-        self._unanswered = dict(first.unanswered)
+        self._first = first
+        self._unanswered = first.unanswered
         self._filters = {index: CallFilter(NO_TOOLS) for index in self._unanswered}
 
     def feed(self, data: bytes) -> bytes | None:
         """Filter one event of the second response. None: nothing is left of it."""
         chunk = _read_object(data)
-        chunk |= {name: self._head[name] for name in _SHARED if name in self._head and name in chunk}
+        chunk |= {name: raw for name, raw in self._first.head.items() if name in _SHARED and name in chunk}
         kept = [choice for raw in _read_choices(chunk) if (choice := self._filter(raw)) is not None]
         usage = _read_part(chunk, "usage")
         if usage:
-            chunk["usage"] = encode_raw(add_usage(self._usage, usage))
+            chunk["usage"] = encode_raw(add_usage(self._first.usage, usage))
         return _encode_chunk(chunk, kept)
 
     def end(self) -> bytes | None:
@@ -332,12 +325,12 @@ class StreamContinuation:
         silent = [index for index, calls in self._filters.items() if not calls.has_content]
         closing = encode_raw({"content": _CLOSING})
         return _encode_chunk(
-            self._head,
+            self._first.head,
             [encode_raw({"index": index, "delta": closing, "finish_reason": _STOP}) for index in silent],
         )
 
     def _filter(self, raw: msgspec.Raw) -> msgspec.Raw | None:
-        choice = _filter_repeated(_read(raw, _MEMBERS), NO_TOOLS)
+        choice = _filter_repeated(_read(raw, decode_members), NO_TOOLS)
         index = _read_index(choice)
         if index not in self._unanswered:
             return None
@@ -362,11 +355,11 @@ def _filter_repeated(choice: Members, declared: ClientTools) -> Members:
 
 
 def _read_choices(response: Members) -> list[msgspec.Raw]:
-    return _read(response.get("choices", b"[]"), _RAWS)
+    return _read(response.get("choices", b"[]"), decode_array)
 
 
 def _read_index(choice: Members) -> int:
-    return _read(choice.get("index", b"0"), _INT)
+    return _read(choice.get("index", b"0"), _decode_index)
 
 
 def _is_over(choice: Members) -> bool:

@@ -143,9 +143,6 @@ class ToolChoice:
         return replace(self, raw=msgspec.json.encode(sent), names=renamed)
 
 
-NO_CHOICE: Final = ToolChoice()
-
-
 def parse_choice(raw: bytes | None) -> ToolChoice:
     """Parse the `tool_choice` of Chat Completions or of the Responses API. Raises InvalidChat."""
     try:

@@ -62,23 +62,13 @@ def parse_task_chat(task: Task) -> TaskChat:
             hint=f"the keys are {', '.join(f'`{key}`' for key in _KEYS)}",
         )
     mode, budgets = task.config.get(_MODE), task.config.get(_BUDGETS)
-    return TaskChat(
-        mode=None if mode is None else _parse_mode(task, mode),
-        budgets=ChatBudgetLimits() if budgets is None else _parse_task_budgets(task, budgets),
-    )
-
-
-def _parse_mode(task: Task, text: str) -> ChatMode:
     try:
-        mode: ChatMode = msgspec.json.decode(text, type=ChatMode)
+        return TaskChat(
+            mode=None if mode is None else msgspec.json.decode(mode, type=ChatMode),
+            budgets=ChatBudgetLimits() if budgets is None else parse_budgets(budgets),
+        )
     except (msgspec.DecodeError, UnicodeError) as exc:
         message = f"task `{task.task_id}`: `{_MODE}`: the value is not JSON of the right shape: {exc}"
         raise InvalidRecord(message, hint='write `"inject"` or `"passthrough"`') from exc
-    return mode
-
-
-def _parse_task_budgets(task: Task, text: str) -> ChatBudgetLimits:
-    try:
-        return parse_budgets(text)
     except InvalidParams as exc:
         raise InvalidRecord(f"task `{task.task_id}`: `{_BUDGETS}`: {exc}", hint=exc.hint) from exc

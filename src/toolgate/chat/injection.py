@@ -95,15 +95,16 @@ def _lift_alternatives(root: Members) -> Members:
     if any(pointer in bytes(raw) for raw in root.values() for pointer in _POINTERS):
         # Some reference leads into what has to go. Better no properties than a reference that leads nowhere.
         return _describe_dropped(whole, whole)
-    shape = _ShapeReader(whole).read(whole)
+    reader = _ShapeReader(whole)
+    required = reader.read(whole)
     kept = {name: raw for name, raw in root.items() if name not in _DROPPED}
     properties = {}
-    for name, found in shape.properties.items():
+    for name, found in reader.properties.items():
         first, *others = found.values()
         properties[name] = {"anyOf": [first, *others]} if others else first
     return kept | {
         "properties": encode_raw(properties),
-        "required": encode_raw(sorted(shape.required)),
+        "required": encode_raw(sorted(required)),
         **_describe_dropped(whole, {name: whole[name] for name in _DROPPED if name in whole}),
     }
 
@@ -113,50 +114,30 @@ def _describe_dropped(whole: Schema, dropped: Schema) -> Members:
     return {"description": encode_raw(f"{text}\n\n{note}" if isinstance(text, str) and text else note)}
 
 
-@dataclass(slots=True)
-class _Shape:
-    """The arguments of a schema, each with all that is said of it, and those that it requires."""
-
-    properties: dict[str, dict[bytes, Any]] = field(default_factory=dict)
-    """By their JSON, so that duplicates count once."""
-    required: set[str] = field(default_factory=set)
-
-    def merge(self, other: "_Shape") -> None:
-        for name, found in other.properties.items():
-            self.properties.setdefault(name, {}).update(found)
-
-
 class _ShapeReader:
-    """Reads the alternatives of one root."""
+    """Reads the alternatives of one root: the arguments, each with all that is said of it."""
 
     def __init__(self, whole: Schema) -> None:
         self._whole = whole
         self._seen: set[str] = set()
+        self.properties: dict[str, dict[bytes, Any]] = {}
+        """By their JSON, so that duplicates count once."""
 
-    def read(self, schema: object, *, depth: int = 0) -> _Shape:
+    def read(self, schema: object, *, depth: int = 0) -> set[str]:
+        """Collect the arguments of `schema`. Returns those that it requires."""
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
-            return _Shape()
-        properties, required = schema.get("properties"), schema.get("required")
-        found = properties if isinstance(properties, dict) else {}
-        names = required if isinstance(required, list) else ()
-        shape = _Shape(
-            properties={name: {msgspec.json.encode(one): one} for name, one in found.items()},
-            required={name for name in names if isinstance(name, str)},
-        )
+            return set()
+        properties, names = schema.get("properties"), schema.get("required")
+        for name, one in properties.items() if isinstance(properties, dict) else ():
+            self.properties.setdefault(name, {})[msgspec.json.encode(one)] = one
+        required = {name for name in (names if isinstance(names, list) else ()) if isinstance(name, str)}
         for part in self._find_parts(schema):
-            other = self.read(part, depth=depth + 1)
-            shape.merge(other)
-            shape.required |= other.required
+            required |= self.read(part, depth=depth + 1)
         for key in ("anyOf", "oneOf"):
             branches = schema.get(key)
-            shapes = [
-                self.read(one, depth=depth + 1) for one in (branches if isinstance(branches, list) else ())
-            ]
-            for other in shapes:
-                shape.merge(other)
-            if shapes:
-                shape.required |= set.intersection(*(other.required for other in shapes))
-        return shape
+            if isinstance(branches, list) and branches:
+                required |= set.intersection(*(self.read(one, depth=depth + 1) for one in branches))
+        return required
 
     def _find_parts(self, schema: Schema) -> Iterator[object]:
         """What holds in addition to `schema`. A reference is followed once, so that cycles end."""

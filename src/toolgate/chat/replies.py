@@ -277,11 +277,9 @@ def _add_values(old: msgspec.Raw, new: msgspec.Raw, depth: int) -> msgspec.Raw:
     if new == NULL:
         return old
     if bytes(old)[:1] == bytes(new)[:1] == b"{":
-        return (
-            new
-            if depth == 0
-            else encode_raw(_add_members(decode_members(old), decode_members(new), depth - 1))
-        )
+        if depth == 0:
+            return new
+        return encode_raw(_add_members(decode_members(old), decode_members(new), depth - 1))
     try:
         total = _decode_number(old) + _decode_number(new)
     except msgspec.DecodeError:

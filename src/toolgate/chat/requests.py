@@ -133,11 +133,8 @@ def parse_chat_request(body: Members) -> ChatRequest:
 
 def check_choice(choice: ToolChoice, declared: Collection[str]) -> None:
     """Raises InvalidChat if `choice` demands a tool that is not `declared`, once all tools are known."""
-    fault = ""
-    for name in choice.names:
-        if name not in declared:
-            fault = f"'{quote(name)}' not found in 'tools' parameter."
-            break
+    missing = next((name for name in choice.names if name not in declared), None)
+    fault = "" if missing is None else f"'{quote(missing)}' not found in 'tools' parameter."
     if choice.kind == "required" and not declared:
         fault = "'tool_choice' is only allowed when 'tools' are specified."
     if fault:
@@ -153,11 +150,11 @@ def parse_gateway_options(body: Members) -> tuple[Members, Mapping[str, Any], Ch
     Options are in a member `toolgate`, or dotted in `metadata` or in the body itself. Raises InvalidChat.
     """
     _check_names(body, _BODY, "the body")
-    options = _OptionCollector()
+    options: _Options = {}
     members: Members = {}
     for name, raw in body.items():
         if _is_option(name):
-            options.add(name, raw, name)
+            _add_option(options, name, raw, name)
         elif name != "toolgate":
             members[name] = raw
     _collect_toolgate(body, options)
@@ -166,24 +163,25 @@ def parse_gateway_options(body: Members) -> tuple[Members, Mapping[str, Any], Ch
         _check_names(metadata, _METADATA, "`metadata`")
         for name, raw in metadata.items():
             if _is_option(name):
-                options.add(name, _decode_text(raw), f"metadata.{name}")
+                _add_option(options, name, _decode_text(raw), f"metadata.{name}")
         kept = {name: raw for name, raw in metadata.items() if not _is_option(name)}
         if not kept:
             del members["metadata"]
         elif len(kept) < len(metadata):
             members["metadata"] = encode_raw(kept)
-    params = {key: value for key, (_, value) in options.values.items() if key.startswith(_MCP)}
-    return members, params, options.build()
+    params = {key: value for key, (_, value) in options.items() if key.startswith(_MCP)}
+    return members, params, _parse_options(options)
 
 
-def _collect_toolgate(body: Members, options: "_OptionCollector") -> None:
+def _collect_toolgate(body: Members, options: "_Options") -> None:
     sent = get_member(body, "toolgate")
     for name, raw in ({} if sent is None else parse_members(sent, "toolgate")).items():
         if name == "mcp" and raw != NULL:
             for key, value in parse_members(raw, "toolgate.mcp").items():
-                options.add(f"{_MCP}{key}", value, f"toolgate.mcp.{key}")
+                _add_option(options, f"{_MCP}{key}", value, f"toolgate.mcp.{key}")
         elif name != "mcp":
-            options.add(name if name.startswith(_MCP) else f"{_OURS}{name}", raw, f"toolgate.{name}")
+            key = name if name.startswith(_MCP) else f"{_OURS}{name}"
+            _add_option(options, key, raw, f"toolgate.{name}")
 
 
 def _check_names(members: Members, known: KnownNames, place: str) -> None:
@@ -210,54 +208,43 @@ def _decode_text(raw: msgspec.Raw) -> msgspec.Raw:
     return msgspec.Raw(text.encode())
 
 
-class _OptionCollector:
-    """The options of one request, by dotted keys, wherever the request has them."""
+_Options = dict[str, tuple[str, Any]]
+"""The place and value of each option, by its dotted key, wherever the request has it."""
 
-    def __init__(self) -> None:
-        self.values: dict[str, tuple[str, Any]] = {}
-        """The place and value of each option."""
 
-    def add(self, key: str, raw: msgspec.Raw, param: str) -> None:
-        known = SESSION_KEYS if key.startswith(_MCP) else OPTION_KEYS
-        # Keys of tasks pass here: policy rejects them in its own words.
-        if key not in known and not key.startswith(_TASK_ONLY):
-            names = ", ".join(f"`{name}`" for name in (*SESSION_KEYS, *OPTION_KEYS))
-            raise InvalidChat(f"Unknown parameter: '{quote(param)}'.", param=param, hint=f"there are {names}")
-        if raw == NULL:
-            return
-        try:
-            value = msgspec.json.decode(raw)
-        except UNREADABLE as exc:
-            raise InvalidChat(f"Invalid value for '{param}': it is not JSON.", param=param) from exc
-        place, other = self.values.setdefault(key, (param, value))
-        # Compared as bytes: to Python, `1`, `1.0` and `true` are equal.
-        if msgspec.json.encode(other, order="sorted") != msgspec.json.encode(value, order="sorted"):
-            raise InvalidChat(f"'{param}' and '{place}' contradict each other.", param=param)
+def _add_option(options: _Options, key: str, raw: msgspec.Raw, param: str) -> None:
+    known = SESSION_KEYS if key.startswith(_MCP) else OPTION_KEYS
+    # Keys of tasks pass here: policy rejects them in its own words.
+    if key not in known and not key.startswith(_TASK_ONLY):
+        names = ", ".join(f"`{name}`" for name in (*SESSION_KEYS, *OPTION_KEYS))
+        raise InvalidChat(f"Unknown parameter: '{quote(param)}'.", param=param, hint=f"there are {names}")
+    if raw == NULL:
+        return
+    try:
+        value = msgspec.json.decode(raw)
+    except UNREADABLE as exc:
+        raise InvalidChat(f"Invalid value for '{param}': it is not JSON.", param=param) from exc
+    place, other = options.setdefault(key, (param, value))
+    # Compared as bytes: to Python, `1`, `1.0` and `true` are equal.
+    if msgspec.json.encode(other, order="sorted") != msgspec.json.encode(value, order="sorted"):
+        raise InvalidChat(f"'{param}' and '{place}' contradict each other.", param=param)
 
-    def build(self) -> ChatOptions:
-        param, mode = self.values.get("toolgate.mode", ("", None))
-        modes: tuple[ChatMode, ...] = get_args(ChatMode)
-        if mode is not None and mode not in modes:
-            raise unsupported_value(param, str(mode), modes)
-        return ChatOptions(
-            mode=mode,
-            budgets=self._parse_budgets(),
-            explain=self._parse_flag("toolgate.explain"),
-            progress=self._parse_flag("toolgate.progress"),
-        )
 
-    def _parse_budgets(self) -> ChatBudgetLimits:
-        param, value = self.values.get("toolgate.budgets", ("", {}))
-        try:
-            return parse_budgets(msgspec.json.encode(value))
-        except InvalidParams as exc:
-            raise InvalidChat(f"Invalid value for '{param}': {exc}.", param=param, hint=exc.hint) from exc
-
-    def _parse_flag(self, key: str) -> bool:
-        param, value = self.values.get(key, ("", False))
+def _parse_options(options: _Options) -> ChatOptions:
+    param, mode = options.get("toolgate.mode", ("", None))
+    modes: tuple[ChatMode, ...] = get_args(ChatMode)
+    if mode is not None and mode not in modes:
+        raise unsupported_value(param, str(mode), modes)
+    param, sent = options.get("toolgate.budgets", ("", {}))
+    try:
+        budgets = parse_budgets(msgspec.json.encode(sent))
+    except InvalidParams as exc:
+        raise InvalidChat(f"Invalid value for '{param}': {exc}.", param=param, hint=exc.hint) from exc
+    flags = [options.get(key, ("", False)) for key in ("toolgate.explain", "toolgate.progress")]
+    for param, value in flags:
         if not isinstance(value, bool):
             raise InvalidChat(f"Invalid type for '{param}': expected a boolean.", param=param)
-        return value
+    return ChatOptions(mode=mode, budgets=budgets, explain=flags[0][1], progress=flags[1][1])
 
 
 # The form before `tools`

@@ -28,7 +28,6 @@ _MAX_SHOWN: Final = 200
 _MAX_NAME: Final = 64
 """Of a function: the limit of OpenAI, which most servers share."""
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
-_CONTAINERS: Final = (dict, list)
 _CUT: Final = "… [cut: {kept:,} of {size:,} bytes]"
 _NO_CONTENT: Final = "[the tool returned nothing]"
 
@@ -131,7 +130,7 @@ def _measure(value: dict[str, Any]) -> tuple[int, int]:
             child
             for one in level
             for child in (one.values() if isinstance(one, dict) else one)
-            if isinstance(child, _CONTAINERS)
+            if isinstance(child, dict | list)
         ]
     return depth, members
 

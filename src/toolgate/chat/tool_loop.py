@@ -155,7 +155,12 @@ class ToolLoop:
 
     def _ask(self) -> AskModel:
         may_call = self._choice.kind != "none"
-        self._stop = self._used_up() if may_call else None
+        if may_call and self._is_circling:
+            self._stop = "repeated_calls"
+        elif may_call and self.calls_made >= self._budgets.max_total_tool_calls:
+            self._stop = "call_limit"
+        elif may_call and self.rounds >= self._budgets.max_iterations:
+            self._stop = "round_limit"
         if self._stop or not may_call:
             self._state = "last"
             return AskModel(choice="none", is_last=True)
@@ -167,13 +172,6 @@ class ToolLoop:
         self._state = "done"
         return Finish(reason=reason, closing=closing)
 
-    def _used_up(self) -> StopReason | None:
-        if self._is_circling:
-            return "repeated_calls"
-        if self.calls_made >= self._budgets.max_total_tool_calls:
-            return "call_limit"
-        return "round_limit" if self.rounds >= self._budgets.max_iterations else None
-
     def _is_own(self, call: ToolCall) -> bool:
         """Only a client can declare a tool that is not a function."""
         return call.kind == "other" or call.name in self._own
@@ -184,14 +182,18 @@ class ToolLoop:
         return name in self._chosen or not is_narrow
 
     def _step(self, call: ToolCall) -> RunTool | RefuseTool:
-        if self.calls_made >= self._budgets.max_total_tool_calls:
-            return RefuseTool(call=call, error=_over_call_limit(self._budgets.max_total_tool_calls))
+        most = self._budgets.max_total_tool_calls
+        if self.calls_made >= most:
+            message = f"this request may make at most {most} tool calls. Answer with the results so far"
+            return _refuse(call, ToolCallLimit.code, f"not run: {message}")
         self.calls_made += 1
         name = self._names.get(call.name)
         if name is None:
-            return RefuseTool(call=call, error=self._unknown(call.name[:MAX_NAME_SHOWN]))
+            return _refuse(call, UnknownTool.code, self._suggest_names(call.name[:MAX_NAME_SHOWN]))
         if not self._is_chosen(name):
-            return RefuseTool(call=call, error=_not_chosen(call.name, self._choice.names))
+            allowed = ", ".join(f"`{one}`" for one in self._choice.names[:MAX_NAMES_LISTED])
+            message = f"the `tool_choice` of this request excludes `{call.name}`. It allows {allowed}"
+            return _refuse(call, PolicyDenied.code, f"not run: {message}")
         self._is_satisfied = self._choice.mode == "required"
         arguments = parse_arguments(call.arguments)
         if isinstance(arguments, CallError):
@@ -207,7 +209,7 @@ class ToolLoop:
         """The names in `tools`, each with its words."""
         return [(name, _words(name)) for name in sorted(self._names) if "." not in name]
 
-    def _unknown(self, name: str) -> CallError:
+    def _suggest_names(self, name: str) -> str:
         """Suggests the names that share most words with it: models are mostly wrong by little."""
         meant, known = _words(name), self._known
         nearest = nsmallest(MAX_NAMES_LISTED, known, key=lambda one: -len(meant & one[1]))
@@ -215,8 +217,7 @@ class ToolLoop:
         which = (
             "The tools are" if len(known) <= MAX_NAMES_LISTED else f"Of {len(known)} tools, the nearest are"
         )
-        message = f"there is no tool `{name}`. {which}: {listed}"
-        return CallError(code=UnknownTool.code, message=message, retryable=False)
+        return f"there is no tool `{name}`. {which}: {listed}"
 
     def _closing(self, reason: StopReason) -> str:
         most = self._budgets
@@ -237,15 +238,8 @@ _REPEATED: Final = CallError(
 )
 
 
-def _over_call_limit(most: int) -> CallError:
-    message = f"not run: this request may make at most {most} tool calls. Answer with the results so far"
-    return CallError(code=ToolCallLimit.code, message=message, retryable=False)
-
-
-def _not_chosen(name: str, chosen: Sequence[str]) -> CallError:
-    allowed = ", ".join(f"`{one}`" for one in chosen[:MAX_NAMES_LISTED])
-    message = f"not run: the `tool_choice` of this request excludes `{name}`. It allows {allowed}"
-    return CallError(code=PolicyDenied.code, message=message, retryable=False)
+def _refuse(call: ToolCall, code: str, message: str) -> RefuseTool:
+    return RefuseTool(call=call, error=CallError(code=code, message=message, retryable=False))
 
 
 def _words(name: str) -> frozenset[str]:

@@ -132,7 +132,9 @@ class KnownNames:
         if is_unfoldable(name):
             return True
         folded = fold_name(name)
-        if folded in self._folded or (not name.isprintable() and _has_control(name)):
+        if folded in self._folded or (
+            not name.isprintable() and any(unicodedata.category(one) == "Cc" for one in name)
+        ):
             return True
         return folded.startswith(self._prefixes) and not name.startswith(self._prefixes)
 
@@ -171,10 +173,6 @@ def find_deep_clash(value: Any) -> str | None:
 def describe_ambiguity(name: str, place: str) -> str:
     """The error message for a member of `place`, with its name short and escaped."""
     return f"member `{ascii(name[:40])[1:-1]}` of {place} can be read as another member"
-
-
-def _has_control(name: str) -> bool:
-    return any(unicodedata.category(one) == "Cc" for one in name)
 
 
 def _children(value: Any) -> Iterable[Any]:

@@ -13,7 +13,6 @@ stricter result counts.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from toolgate.errors import InvalidRecord
@@ -44,10 +43,6 @@ WINDOW_MS: Final[Mapping[QuotaName, int]] = {
 """Windows follow one another without gaps from the beginning of Unix time: UTC's minutes and days."""
 MAX_GRANT: Final = 50
 """Calls in one lease: a request every 50 calls is cheap, and a node that dies loses no more."""
-_LEASE_FRACTION: Final = 10
-_KEY_PREFIX: Final = "key:"
-
-_NO_REQUIREMENTS: Final[Mapping[ToolRef, ApprovalRequirement]] = MappingProxyType({})
 _STRICTEST_FIRST: Final[tuple[Approval, ...]] = ("always", "policy", "never")
 _MAX_NAMED: Final = 3
 
@@ -63,7 +58,7 @@ def collect_quotas(principal: Principal, task: TaskPolicy | None) -> tuple[Holde
     """All quotas that apply to a call: the key's and the task's."""
     found = []
     if principal.budgets is not None:
-        key = QuotaHolder("key", principal.id.removeprefix(_KEY_PREFIX))
+        key = QuotaHolder("key", principal.id.removeprefix("key:"))
         found.append(HolderQuotas(key, principal.budgets))
     if task is not None and task.budgets is not None:
         found.append(HolderQuotas(QuotaHolder("task", task.task_id), task.budgets))
@@ -72,12 +67,7 @@ def collect_quotas(principal: Principal, task: TaskPolicy | None) -> tuple[Holde
 
 def list_limits(quotas: Quotas) -> Mapping[QuotaName, int]:
     """The quotas that are set."""
-    limits: dict[QuotaName, int | None] = {
-        "calls_per_minute": quotas.calls_per_minute,
-        "calls_per_day": quotas.calls_per_day,
-        "tokens_per_day": quotas.tokens_per_day,
-    }
-    return {name: limit for name, limit in limits.items() if limit is not None}
+    return {name: limit for name in WINDOW_MS if (limit := getattr(quotas, name)) is not None}
 
 
 def is_narrower(quotas: Quotas | None, bounds: Quotas) -> bool:
@@ -93,22 +83,12 @@ def window_at(quota: QuotaName, now_ms: int) -> QuotaWindow:
     return QuotaWindow(begins_ms, begins_ms + length_ms)
 
 
-def current_window(count: QuotaCount, quota: QuotaName, now_ms: int) -> QuotaWindow:
-    """The window to count in: a clock that is set back over its beginning opens no other."""
-    window = window_at(quota, now_ms)
-    return window_at(quota, window.ends_ms) if count.window_ms == window.ends_ms else window
-
-
-def current_count(count: QuotaCount, quota: QuotaName, now_ms: int) -> QuotaCount:
-    """`count`, or nothing used if its window is over."""
-    begins_ms = current_window(count, quota, now_ms).begins_ms
-    return count if count.window_ms == begins_ms else QuotaCount(begins_ms)
-
-
 def grant_lease(count: QuotaCount, request: LeaseRequest, now_ms: int) -> tuple[QuotaCount, LeaseGrant]:
     """The count after `request`, and the lease that it gets."""
-    begins_ms, ends_ms = current_window(count, request.budget, now_ms)
-    used = current_count(count, request.budget, now_ms).used
+    begins_ms, ends_ms = window_at(request.budget, now_ms)
+    if count.window_ms == ends_ms:  # a clock that is set back over the beginning of a window opens no other
+        begins_ms, ends_ms = window_at(request.budget, ends_ms)
+    used = count.used if count.window_ms == begins_ms else 0
     if request.budget == "tokens_per_day":
         used += request.spent
         amount = request.limit - used
@@ -124,7 +104,7 @@ def grant_lease(count: QuotaCount, request: LeaseRequest, now_ms: int) -> tuple[
 def size_lease(limit: int, used: int) -> int:
     """The calls of one lease: a tenth of what is left, so the last calls are leased one by one."""
     left = max(limit - used, 0)
-    return min(max(left // _LEASE_FRACTION, 1), MAX_GRANT, left)
+    return min(max(left // 10, 1), MAX_GRANT, left)
 
 
 def find_requirements(
@@ -143,7 +123,7 @@ def find_requirements(
         for ref in refs:
             if (requirement := rules.find_requirement(offer.tools[ref.name])) is not None:
                 needed[ref] = requirement
-    return needed or _NO_REQUIREMENTS
+    return needed
 
 
 class _ApprovalRules:

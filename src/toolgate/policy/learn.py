@@ -5,7 +5,7 @@ allowed from then on, and those rules go. What was used once and is denied now s
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -64,8 +64,18 @@ def learn(platform: Snapshot, task: TaskPolicy, used: Collection[ToolRef]) -> Le
     there = sorted(ref for ref in used if _exists(platform, ref))
     judged = {ref: _judge_any_version(platform, task, ref) for ref in there}
     kept = tuple(ref for ref, decision in judged.items() if decision.allowed)
-    groups = _group_patterns(kept)
-    narrowed = _limit_groups(groups, _widen_groups(platform, kept, task))
+    present = Patterns(task.allow or () if task.enforced else ())
+
+    def widen(start: str, ref: ToolRef) -> str:
+        """Never to more than the task allows."""
+        effects = read_approved(platform, ref)[1]
+        return present.first_match(ref, effects=effects, is_deny=False) or f"{start}*"
+
+    groups = _group_patterns(kept, lambda _, ref: _make_pattern(ref))
+    narrowed, wide = dict(groups), _group_patterns(kept, widen)
+    # At most as many patterns as a list may have: the largest groups are widened first.
+    while (widest := _choose_group_to_widen(narrowed, wide)) is not None:
+        narrowed[widest] = wide[widest]
     lax = task if task.enforced else _loosen(platform, task, kept)
     return Lesson(
         policy=replace(
@@ -111,9 +121,9 @@ def _settable(policy: TaskPolicy) -> Mapping[str, Any]:
 def _exists(platform: Snapshot, ref: ToolRef) -> bool:
     """Resources may exist without being listed, and so may anything of a server that has not listed."""
     offer = platform.servers.get(ref.server_id)
-    if offer is None:
-        return False
-    return bool(kind_of(ref.name)) or is_unlisted(offer) or ref.name in list_names(offer)
+    return offer is not None and (
+        kind_of(ref.name) != "" or is_unlisted(offer) or ref.name in list_names(offer)
+    )
 
 
 def _judge_any_version(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
@@ -197,21 +207,11 @@ def _list_dropped_rules(before: TaskPolicy, after: TaskPolicy) -> Iterable[str]:
         yield "mcp.tags"
 
 
-def _group_patterns(refs: Iterable[ToolRef]) -> _Groups:
-    groups: dict[str, set[str]] = defaultdict(set)
-    for ref in refs:
-        groups[f"{kind_of(ref.name)}{ref.server_id}/"].add(_make_pattern(ref))
-    return {start: frozenset(patterns) for start, patterns in groups.items()}
-
-
-def _widen_groups(platform: Snapshot, refs: Iterable[ToolRef], task: TaskPolicy) -> _Groups:
-    """As `_group_patterns`, but with wider patterns: never wider than the task allows."""
-    allow = Patterns(task.allow or ()) if task.enforced else Patterns(())
+def _group_patterns(refs: Iterable[ToolRef], make_pattern: Callable[[str, ToolRef], str]) -> _Groups:
     groups: dict[str, set[str]] = defaultdict(set)
     for ref in refs:
         start = f"{kind_of(ref.name)}{ref.server_id}/"
-        match = allow.first_match(ref, effects=read_approved(platform, ref)[1], is_deny=False)
-        groups[start].add(match or f"{start}*")
+        groups[start].add(make_pattern(start, ref))
     return {start: frozenset(patterns) for start, patterns in groups.items()}
 
 
@@ -220,21 +220,12 @@ def _make_pattern(ref: ToolRef) -> str:
     text = str(ref)
     end = "*" if len(ref.name) > MAX_AUDITED_NAME and text.endswith("*") else ""
     parts = text.removesuffix(end).split(MASK)
-    text = "*".join("".join(map(_escape_char, part)) for part in parts) + end
+    escaped = (
+        "".join(one if one.isprintable() and one not in " *" else "?" for one in part) for part in parts
+    )
+    text = "*".join(escaped) + end
     longest = MAX_KIND_PATTERN if kind_of(ref.name) else MAX_PATTERN
     return text if len(text) <= longest else f"{text[: longest - 1]}*"
-
-
-def _escape_char(char: str) -> str:
-    return char if char.isprintable() and char not in " *" else "?"
-
-
-def _limit_groups(groups: _Groups, wide: _Groups) -> _Groups:
-    """At most as many patterns as a list may have: the largest groups are widened first."""
-    found = dict(groups)
-    while (widest := _choose_group_to_widen(found, wide)) is not None:
-        found[widest] = wide[widest]
-    return found
 
 
 def _choose_group_to_widen(groups: _Groups, wide: _Groups) -> str | None:

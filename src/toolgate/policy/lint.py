@@ -67,12 +67,7 @@ class LintReport:
     """Rules that may match something of a server that has not listed."""
 
 
-def lint(platform: Snapshot) -> tuple[LintFinding, ...]:
-    """The findings of `lint_all`."""
-    return lint_all(platform).findings
-
-
-def lint_all(platform: Snapshot) -> LintReport:
+def lint(platform: Snapshot) -> LintReport:
     """Every rule of every record, judged or not."""
     found: list[LintFinding] = []
     for server_id, offer in platform.servers.items():

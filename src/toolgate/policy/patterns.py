@@ -173,10 +173,6 @@ class Patterns:
     def __hash__(self) -> int:
         return hash(self.texts)
 
-    def has_kind(self, kind: str) -> bool:
-        """Whether a pattern is about this kind: prompts, resources or tools."""
-        return any(kind_of(text) == kind for text in self.texts)
-
     def names_server(self, server_id: str) -> bool:
         """Whether a pattern has a server part that matches this server."""
         return server_id in self.server_ids or any(glob.matches(server_id) for glob in self._servers)

@@ -73,11 +73,6 @@ class Plan:
         return any(change.has_effect for change in self.changes)
 
 
-def plan(before: Snapshot, after: Snapshot, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Plan:
-    """The difference from `before` to `after`, for each task and for callers without one."""
-    return Planner().plan(before, after, limits=limits)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
     """One task on one side of the change."""
@@ -102,9 +97,8 @@ class _Task(NamedTuple):
         return self.is_there and self.problem is None
 
 
-class _Size(NamedTuple):
-    tools: int
-    tokens: int
+_Size = tuple[int, int]
+"""A number of tools, and the tokens of their definitions."""
 
 
 class _Tally(NamedTuple):
@@ -131,14 +125,6 @@ class _Comparison(NamedTuple):
     servers: AbstractSet[str]
     profiles: AbstractSet[str]
 
-    def is_same_task(self, task_id: str | None, task: _Task) -> bool:
-        """Whether the task has the same rules on both sides."""
-        if self.before.environment != self.after.environment:
-            return False
-        profile = None if task.policy is None else task.policy.profile
-        is_same = task_id is None or self.before.tasks.get(task_id) == self.after.tasks.get(task_id)
-        return is_same and profile not in self.profiles
-
 
 class Planner:
     """Makes plans. It caches how many tools the tasks have of servers that stay the same."""
@@ -150,7 +136,10 @@ class Planner:
         """Servers composed so far: the work of plans."""
 
     def plan(self, before: Snapshot, after: Snapshot, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Plan:
-        """As the function `plan`. Safe in any thread."""
+        """The difference from `before` to `after`, for each task and for callers without one.
+
+        Safe in any thread.
+        """
         if sum(len(one.servers) for one in self._tallies.values()) > MAX_TALLIES:
             self._tallies = {}
         servers = {
@@ -161,17 +150,15 @@ class Planner:
         pins = _find_differences(before.pins, after.pins)
         profiles = _find_differences(before.profiles, after.profiles)
         compared = _Comparison(before, after, limits, servers | pins, profiles)
-        tasks = sorted(before.tasks.keys() | after.tasks.keys())
-        changes = (change for task_id in (None, *tasks) for change in self._changes(compared, task_id))
-        return Plan(changes=tuple(changes))
+        tasks = (None, *sorted(before.tasks.keys() | after.tasks.keys()))
+        return Plan(changes=tuple(one for task_id in tasks for one in self._changes(compared, task_id)))
 
     def _changes(self, compared: _Comparison, task_id: str | None) -> Iterable[TaskChange]:
         """The changes for callers of one task, by their version of its profile."""
         before, after = compared.before, compared.after
         profiles = _find_profile(before, task_id), _find_profile(after, task_id)
-        cohorts = split_cohorts(*profiles, task_id or "")
         shares: dict[TaskChange, float] = {}
-        for cohort in cohorts:
+        for cohort in split_cohorts(*profiles, task_id or ""):
             sides = compared._replace(
                 before=_with_version(before, profiles[0], cohort.before),
                 after=_with_version(after, profiles[1], cohort.after),
@@ -183,51 +170,37 @@ class Planner:
         return [replace(change, share=share) for change, share in shares.items() if change.has_effect]
 
     def _change(self, compared: _Comparison, task_id: str | None) -> TaskChange:
-        before, after = compared.before, compared.after
+        before, after, limits = compared.before, compared.after, compared.limits
         old, new = _read_task(before, task_id), _read_task(after, task_id)
-        if not compared.is_same_task(task_id, new):
-            return _compare(
-                task_id, self._side(before, old, compared.limits), self._side(after, new, compared.limits)
-            )
+        profile = None if new.policy is None else new.policy.profile
+        if (
+            before.environment != after.environment
+            or profile in compared.profiles
+            or (task_id is not None and before.tasks.get(task_id) != after.tasks.get(task_id))
+        ):
+            return _compare(task_id, self._side(before, old, limits), self._side(after, new, limits))
         touched = compared.servers & (_reachable_servers(before, old) | _reachable_servers(after, new))
         if not touched:
             return TaskChange(task_id=task_id)
-        sides = (
+        sides = [
             self._side(_restrict_servers(before, touched), old, NO_LIMITS),
             self._side(_restrict_servers(after, touched), new, NO_LIMITS),
-        )
-        if compared.limits.on_too_many == "find":
-            return _compare(task_id, *sides)
-        return self._bounded(
-            compared, task_id, new, sides, self._count_untouched(after, task_id, new, touched)
-        )
-
-    def _bounded(
-        self,
-        compared: _Comparison,
-        task_id: str | None,
-        task: _Task,
-        sides: tuple[_Side, _Side],
-        rest: _Size,
-        /,
-    ) -> TaskChange:
-        """The change of a task that is denied with too many tools. `rest`: of untouched servers."""
-        platforms = (compared.before, compared.after)
-        excesses = [
-            compared.limits.describe_excess(rest.tools + size.tools, rest.tokens + size.tokens)
-            for size in map(_measure, platforms, (side.tools for side in sides))
         ]
-        if (excesses[0] is None) is not (excesses[1] is None):  # all its tools come, or go
-            sides = (
-                self._side(compared.before, task, compared.limits),
-                self._side(compared.after, task, compared.limits),
-            )
-        elif excesses[0] is not None and excesses[1] is not None:
-            sides = (
-                replace(sides[0], tools=frozenset(), refusal=refuse_oversize(excesses[0])),
-                replace(sides[1], tools=frozenset(), refusal=refuse_oversize(excesses[1])),
-            )
+        if limits.on_too_many != "find":
+            sides = self._bound(compared, new, sides, self._count_untouched(after, task_id, new, touched))
         return _compare(task_id, *sides)
+
+    def _bound(self, compared: _Comparison, task: _Task, sides: list[_Side], rest: _Size) -> list[_Side]:
+        """The sides of a task that is denied with too many tools. `rest`: of untouched servers."""
+        platforms, limits = (compared.before, compared.after), compared.limits
+        sizes = map(_measure, platforms, (side.tools for side in sides))
+        excesses = [limits.describe_excess(rest[0] + tools, rest[1] + tokens) for tools, tokens in sizes]
+        if excesses.count(None) == 1:  # all its tools come, or go
+            return [self._side(platform, task, limits) for platform in platforms]
+        return [
+            side if excess is None else replace(side, tools=frozenset(), refusal=refuse_oversize(excess))
+            for side, excess in zip(sides, excesses, strict=True)
+        ]
 
     def _count_untouched(
         self, platform: Snapshot, task_id: str | None, task: _Task, touched: AbstractSet[str]
@@ -248,7 +221,7 @@ class Planner:
         kept = {one: tally for one, tally in tallies.items() if one in platform.servers}
         self._tallies[key] = _Tallies(made_for, kept)
         sizes = [tallies[one].size for one in ids]
-        return _Size(sum(one.tools for one in sizes), sum(one.tokens for one in sizes))
+        return sum(tools for tools, _ in sizes), sum(tokens for _, tokens in sizes)
 
     def _count(self, platform: Snapshot, task: _Task, server_ids: Collection[str]) -> Mapping[str, _Tally]:
         found: dict[str, list[ToolRef]] = {one: [] for one in server_ids}
@@ -347,4 +320,4 @@ def _is_current(tally: _Tally | None, platform: Snapshot, server_id: str) -> boo
 
 def _measure(platform: Snapshot, refs: Iterable[ToolRef]) -> _Size:
     tools = [ref for ref in refs if not kind_of(ref.name)]
-    return _Size(len(tools), sum(platform.servers[ref.server_id].tools[ref.name].tokens for ref in tools))
+    return len(tools), sum(platform.servers[ref.server_id].tools[ref.name].tokens for ref in tools)

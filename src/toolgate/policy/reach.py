@@ -36,7 +36,7 @@ def compute_task_reach(
 def compute_key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef]:
     """The most a key gets: under the tasks it is bound to, or without any."""
     if ceiling.tasks is None:
-        return _compose_whole(platform, ceiling).admitted
+        return compose(ScopeInputs(platform, ceiling), limits=NO_LIMITS).admitted
     reached = (
         compute_task_reach(platform, task, ceiling=ceiling)
         for task in _parse_readable(platform, ceiling.tasks)
@@ -49,17 +49,13 @@ def compose_caller_scopes(platform: Snapshot, principal: Principal) -> list[Scop
     that it learns nothing of others."""
     ceiling = principal.ceiling
     if ceiling.tasks is None:
-        return [_compose_whole(platform, ceiling)]
+        return [compose(ScopeInputs(platform, ceiling), limits=NO_LIMITS)]
     return [
         scope
         for task in _parse_readable(platform, ceiling.tasks)
         for drawn in [draw_versions(platform, principal.id, task=task, request=NO_REQUEST)]
         for scope in _compose_task_scopes(drawn, task, ceiling)
     ]
-
-
-def _compose_whole(platform: Snapshot, ceiling: Ceiling) -> Scope:
-    return compose(ScopeInputs(platform, ceiling), limits=NO_LIMITS)
 
 
 def _compose_task_scopes(platform: Snapshot, task: TaskPolicy, ceiling: Ceiling) -> list[Scope]:

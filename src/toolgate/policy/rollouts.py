@@ -5,7 +5,6 @@ after every restart, without any state. It never depends on the share: a number 
 every higher one, so a higher share adds callers and removes none.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -49,30 +48,22 @@ def draw_versions(
     platform: Snapshot, principal_id: str, *, task: TaskPolicy | None, request: SessionRequest
 ) -> Snapshot:
     """`platform` with this caller's versions of the profiles of task and request."""
-    named = [None if task is None else task.profile, request.profile]
-    task_id = "" if task is None else task.task_id
-    candidates = frozenset(_draw_candidates(platform, named, principal_id=principal_id, task_id=task_id))
+    task_id, own = ("", None) if task is None else (task.task_id, task.profile)
+    profiles = (platform.profiles.get(name) for name in (own, request.profile) if name is not None)
+    candidates = frozenset(
+        one.profile_id
+        for one in profiles
+        if one is not None and draw_side(one, principal_id=principal_id, task_id=task_id) == "candidate"
+    )
     return replace(platform, candidates=candidates) if candidates else platform
-
-
-def _draw_candidates(
-    platform: Snapshot, named: Iterable[str | None], *, principal_id: str, task_id: str
-) -> Iterator[str]:
-    for name in named:
-        profile = None if name is None else platform.profiles.get(name)
-        side = "" if profile is None else draw_side(profile, principal_id=principal_id, task_id=task_id)
-        if profile is not None and side == "candidate":
-            yield profile.profile_id
 
 
 def find_candidates(platform: Snapshot, principal_id: str) -> frozenset[str]:
     """The profiles of which a caller has the candidate under every task."""
-    by_caller = (
-        one for one in platform.profiles.values() if one.rollout is not None and one.rollout.by == "caller"
-    )
     return frozenset(
         one.profile_id
-        for one in by_caller
+        for one in platform.profiles.values()
+        if one.rollout is not None and one.rollout.by == "caller"
         if draw_side(one, principal_id=principal_id, task_id="") == "candidate"
     )
 

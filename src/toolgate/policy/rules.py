@@ -221,15 +221,11 @@ def can_match(offer: ServerTools, patterns: Patterns, *, is_deny: bool) -> bool:
     names = list_tool_names(offer) if patterns.are_about_tools else list_names(offer)
     if patterns.matches_any(server_id, names):
         return True
-    if patterns.has_effects and _has_effect(offer, patterns, is_deny=is_deny):
-        return True
+    if patterns.has_effects:
+        found = {tool.effects for tool in offer.tools.values()}  # equal annotations are checked once
+        if any(not kind_of(name) for name in offer.quarantined):
+            found.add(UNSTATED)
+        if any(patterns.match_effect(server_id, one, is_deny=is_deny) for one in found):
+            return True
     natives = [tool.native_name for tool in offer.tools.values() if tool.native_name]
     return bool(natives) and patterns.matches_any(server_id, [one for one in natives if not kind_of(one)])
-
-
-def _has_effect(offer: ServerTools, patterns: Patterns, *, is_deny: bool) -> bool:
-    """Whether a tool of the server matches an effect. Equal annotations are checked once."""
-    found = {tool.effects for tool in offer.tools.values()}
-    if any(not kind_of(name) for name in offer.quarantined):
-        found.add(UNSTATED)
-    return any(patterns.match_effect(offer.record.server_id, one, is_deny=is_deny) for one in found)

@@ -193,16 +193,13 @@ class Scope:
         return at < len(self.tools) and self.tools[at] == ref
 
 
-OversizeAction = Literal["refuse", "find"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeLimits:
     """The size of a scope, in tools and tokens. A larger one is made searchable or denied, never cut."""
 
     max_tools: int = 128
     max_definition_tokens: int | None = None
-    on_too_many: OversizeAction = "find"
+    on_too_many: Literal["refuse", "find"] = "find"
 
     def describe_excess(self, tools: int, tokens: int) -> str | None:
         """By how much a scope of that size is too large; None if it is not."""

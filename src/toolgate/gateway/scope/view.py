@@ -37,12 +37,12 @@ from toolgate.gateway.scope.routes import (
     tool_routes,
 )
 from toolgate.gateway.scope.token_counts import TaskTokens
-from toolgate.model.names import PROMPT, RESOURCE, ToolRef
+from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.principals import HolderQuotas
 from toolgate.model.protocol import SERVER_INFO_KEY
 from toolgate.model.tools import ListKind, Revision, ServerTools, Snapshot
 from toolgate.policy.compose import summarize_exclusions
-from toolgate.policy.rules import RegistryTotals, compile_stored
+from toolgate.policy.rules import RegistryTotals
 from toolgate.policy.scope import UNREACHED, Reason, Scope
 from toolgate.telemetry import CallStats, Metrics
 
@@ -287,8 +287,8 @@ def _signature(table: Mapping[str, Route]) -> bytes:
 
 def _shown_features(offer: ServerTools) -> frozenset[str]:
     """The features of a server, without the kinds that its record hides from everyone."""
-    patterns = compile_stored(offer.record.allowed_tools)
-    hidden = {feature for feature, kind in _NEEDS_PATTERN.items() if not patterns.has_kind(kind)}
+    kinds = {kind_of(pattern) for pattern in offer.record.allowed_tools}
+    hidden = {feature for feature, kind in _NEEDS_PATTERN.items() if kind not in kinds}
     return offer.features - hidden
 
 

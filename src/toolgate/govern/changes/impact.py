@@ -59,7 +59,9 @@ def lint_edits(after: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
     changed = {(edit.change.kind, edit.change.id) for edit in edits}
     ids = {edit.change.id for edit in edits}
     return [
-        _render_finding(one) for one in lint(after) if (one.kind, one.id) in changed or one.subject in ids
+        _render_finding(one)
+        for one in lint(after).findings
+        if (one.kind, one.id) in changed or one.subject in ids
     ]
 
 

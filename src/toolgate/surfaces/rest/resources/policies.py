@@ -20,7 +20,7 @@ from toolgate.model.tasks import Profile, RolloutBy, Side, Task
 from toolgate.model.tools import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import parse_task_policy
-from toolgate.policy.lint import FindingCode, LintFinding, lint_all
+from toolgate.policy.lint import FindingCode, LintFinding, lint
 from toolgate.policy.patterns import MAX_KIND_PATTERN, Patterns, parse_pattern
 from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.rollouts import list_sides
@@ -143,7 +143,7 @@ async def lint_policy(control: Control, _call: RestCall[None]) -> LintAnswer:
         return [FindingShown.of(one, where=f"{one.kind} {one.id}") for one in findings]
 
     snapshot = control.gateway.snapshot
-    linted = await asyncio.to_thread(lint_all, snapshot)
+    linted = await asyncio.to_thread(lint, snapshot)
     literals = await asyncio.to_thread(find_literals, snapshot.servers.values())
     hidden = find_fallback_rows(control.catalog)
     return LintAnswer(
