@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from pages.markdown import code, page, wrap
 from pages.models import section
-from toolgate.packages import foreign_manifests, manifest, packing
+from toolgate.packages import archive, foreign_manifests, manifest
 from toolgate.registry.records import server_bodies
 
 _INTRO: Final = """
@@ -48,7 +48,7 @@ is refused.
 
 def manifest_page() -> str:
     """manifest.md"""
-    ignored = ", ".join(map(code, packing.ALWAYS_IGNORED)) + "."
+    ignored = ", ".join(map(code, archive.ALWAYS_IGNORED)) + "."
     return page(
         "Package manifests",
         _INTRO,

@@ -7,7 +7,7 @@ from toolgate.catalog import (
 )
 from toolgate.model import invocations, tasks
 from toolgate.model.packages import MAX_PART_BYTES
-from toolgate.packages import artifacts, connector, entries, manifest, modules, uploads
+from toolgate.packages import artifacts, connector, entries, manifest, uploads
 from toolgate.registry.invocations import contract as queue
 from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.wasm import chat_session, context, mcp_calls
@@ -48,7 +48,7 @@ def module_limits() -> Rows:
     compile_time = f"{worked} of a processor, {by_the_clock} by the clock"
     return (
         ("a module", module, "413 `too_large`"),
-        ("modules that are kept", f"{modules.MAX_MODULES:,}", "409 `conflict`"),
+        ("modules that are kept", f"{artifacts.MAX_MODULES:,}", "409 `conflict`"),
         ("time to compile one", compile_time, "`invalid_module`"),
         ("memory to compile one", size(compiling.LIMITS.memory_bytes), "`invalid_module`"),
         ("functions of one, imports, exports", counts, "`invalid_module`"),

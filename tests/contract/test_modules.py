@@ -8,8 +8,8 @@ import pytest
 
 from tests.contract.object_stores import Dying, Killed
 from toolgate.errors import BodyTooLarge, Conflict, InvalidRecord, NotFound
-from toolgate.packages import modules as module
-from toolgate.packages.modules import ModuleStore
+from toolgate.packages import artifacts as module
+from toolgate.packages.artifacts import ModuleStore
 from toolgate.packages.objects import ObjectStore
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 from tests.policy.worlds import offer, snapshot
 from toolgate.audit.index.statements import ToolUse
 from toolgate.gateway.scope.routes import decide_unlisted
-from toolgate.govern.audit import ToolUsage, group_by_tool, with_plain_uris
+from toolgate.govern.least_privilege import ToolUsage, group_by_tool, with_plain_uris
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef
 from toolgate.policy.compose import decide_one
 from toolgate.policy.layers import TaskPolicy

@@ -9,9 +9,8 @@ import pytest
 
 from tests.packages.archive_samples import FILES, inspect_archive
 from toolgate.errors import BodyTooLarge, InvalidRecord
-from toolgate.packages.archive import pack_directory, unpack_archive
+from toolgate.packages.archive import list_package_files, pack_directory, unpack_archive
 from toolgate.packages.entries import ArchiveEntry
-from toolgate.packages.packing import list_package_files
 
 MANIFEST = FILES["manifest.json"]
 
@@ -170,7 +169,7 @@ def test_a_file_that_cannot_be_read_is_reported(project: Path, monkeypatch: pyte
 def test_an_archive_that_would_be_too_large_is_refused(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.packages.packing.MAX_ARCHIVE_BYTES", 100)
+    monkeypatch.setattr("toolgate.packages.archive.MAX_ARCHIVE_BYTES", 100)
 
     with pytest.raises(BodyTooLarge, match="would be larger than 100"):
         packed(project)

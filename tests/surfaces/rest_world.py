@@ -35,8 +35,7 @@ from toolgate.model.chat import ChatUpstream
 from toolgate.model.principals import Role
 from toolgate.model.revisions import Kind, RecordWrite
 from toolgate.model.tools import Snapshot
-from toolgate.packages.artifacts import ArtifactStore
-from toolgate.packages.modules import ModuleStore
+from toolgate.packages.artifacts import ArtifactStore, ModuleStore
 from toolgate.packages.objects import open_object_store
 from toolgate.packages.uploads import UploadStore
 from toolgate.policy.scope import ScopeLimits
@@ -171,7 +170,7 @@ class RestWorld:
     async def cataloged(self) -> None:
         """Returns when the catalog shows what is served."""
         await self.served()
-        for server_id in self.control.catalog.server_ids():
+        for server_id in sorted(self.control.gateway.snapshot.servers):
             await self.control.catalog.make(server_id)
 
     @property

@@ -40,8 +40,7 @@ from toolgate.govern.control import Control
 from toolgate.govern.operator_policy import OperatorPolicy
 from toolgate.govern.pins import follow_pins
 from toolgate.model.servers import PackageRef
-from toolgate.packages.artifacts import ArtifactStore
-from toolgate.packages.modules import ModuleStore
+from toolgate.packages.artifacts import ArtifactStore, ModuleStore
 from toolgate.packages.objects import open_object_store
 from toolgate.packages.uploads import UploadStore
 from toolgate.registry.files.reload import DirectoryLoader, ReloadReport

@@ -25,13 +25,7 @@ from toolgate.lazy_modules import load_lazily
 from toolgate.model.invocations import InvocationResult
 from toolgate.model.servers import ServerRecord, Transport
 from toolgate.model.tools import Snapshot
-from toolgate.packages.connector import (
-    FetchArchive,
-    ManifestTools,
-    NamedPackages,
-    PackageCache,
-    PackageConnector,
-)
+from toolgate.packages.connector import FetchArchive, NamedPackages, PackageCache, PackageConnector
 from toolgate.redaction.records import redact_command
 from toolgate.registry.invocations.contract import InvocationQueue
 from toolgate.settings import Settings
@@ -251,7 +245,7 @@ async def open_gateway(
             metrics=metrics,
             services=PoolServices(
                 kept=known,
-                declared=ManifestTools(unpacked),
+                declared=unpacked.list_tools,
                 on_verified=verified,
                 max_children=lambda: warden.capacity,
                 tracer=tracing,

@@ -13,7 +13,7 @@ import hmac
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -77,7 +77,6 @@ EVERY_S: Final = 1.0
 """Between looks for pending approvals: how late the receiver is notified."""
 MAX_CONCURRENT_POSTS: Final = 8
 MAX_NAME: Final = 100
-BY_WEBHOOK: Final = "webhook"
 
 _SIGNED: Final = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})")
 _log = logging.getLogger(__name__)
@@ -131,42 +130,26 @@ class BodySigner:
         return hmac.digest(self._secret, b"%d.%b" % (at_s, body), "sha256").hex()
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class ApprovalWebhook:
     """Notifies one receiver, and records what it decides."""
 
-    def __init__(
-        self,
-        url: str,
-        signer: BodySigner,
-        *,
-        approvals: Approvals,
-        audit: AuditLog,
-        fetcher: Fetcher,
-        own_url: Callable[[], str],
-    ) -> None:
-        """`own_url`: where people and the receiver reach this process; empty if that is not known."""
-        self._url = url
-        self._signer = signer
-        self._approvals = approvals
-        self._audit = audit
-        self._fetcher = fetcher
-        self._own_url = own_url
-        self._is_failing = False
-
-    def is_signed(self, body: bytes, signature: str | None) -> bool:
-        """See `BodySigner.is_signed`."""
-        return self._signer.is_signed(body, signature)
+    url: str
+    signer: BodySigner
+    _: KW_ONLY
+    approvals: Approvals
+    audit: AuditLog
+    fetcher: Fetcher
+    own_url: Callable[[], str]
+    """Where people and the receiver reach this process; empty if that is not known."""
+    _is_failing: bool = field(default=False, init=False)
 
     async def decide(self, approval_id: str, sent: DecisionBody) -> CallApproval:
         """Record what the receiver decided. Raises NotFound, and Conflict if the approval is not pending."""
-        return await record_decision(
-            self._approvals,
-            self._audit,
-            approval_id,
-            ApprovalDecision(is_approved=sent.decision == "approved", reason=sent.reason),
-            by=f"{BY_WEBHOOK}:{sent.by}" if sent.by else BY_WEBHOOK,
-            at_ms=self._signer.clock_ms(),
-        )
+        decided = ApprovalDecision(is_approved=sent.decision == "approved", reason=sent.reason)
+        by = f"webhook:{sent.by}" if sent.by else "webhook"
+        at_ms = self.signer.clock_ms()
+        return await record_decision(self.approvals, self.audit, approval_id, decided, by=by, at_ms=at_ms)
 
     async def run(self) -> None:
         """Notify the receiver until cancelled. What cannot be sent is sent again."""
@@ -182,7 +165,7 @@ class ApprovalWebhook:
     async def notify_pending(self) -> int:
         """Notify of the pending approvals that no other replica has claimed; how many, sent or not."""
         try:
-            waiting = await self._approvals.claim_notices(limit=MAX_CONCURRENT_POSTS)
+            waiting = await self.approvals.claim_notices(limit=MAX_CONCURRENT_POSTS)
         except ToolgateError as exc:
             self._note_failure(exc)
             return 0
@@ -193,29 +176,19 @@ class ApprovalWebhook:
         try:
             decision = _parse_answer(await self._post(approval), approval.approval_id)
             if decision is not None:
-                await self._decide_at_once(approval.approval_id, decision)
+                try:
+                    await self.decide(approval.approval_id, decision)
+                except (Conflict, NotFound) as exc:
+                    _log.info("the approval webhook decided too late: %s", exc)
             # Last: if this process ends before, another one notifies again while the approval is pending.
-            await self._approvals.mark_notified(approval.approval_id)
+            await self.approvals.mark_notified(approval.approval_id)
             self._is_failing = False
         except (FetchFailed, ToolgateError) as exc:
             self._note_failure(exc)
 
     async def _post(self, approval: CallApproval) -> HttpResponse:
-        body = self._encode(approval)
-        answer = await self._fetcher.post_json(self._url, body, {SIGNATURE: self._signer.sign(body)})
-        if not 200 <= answer.status < 300:
-            raise FetchFailed(f"the receiver responds with status {answer.status}")
-        return answer
-
-    async def _decide_at_once(self, approval_id: str, decision: DecisionBody) -> None:
-        try:
-            await self.decide(approval_id, decision)
-        except (Conflict, NotFound) as exc:
-            _log.info("the approval webhook decided too late: %s", exc)
-
-    def _encode(self, approval: CallApproval) -> bytes:
-        question, own_url = approval.question, self._own_url()
-        return msgspec.json.encode(
+        question, own_url = approval.question, self.own_url()
+        body = msgspec.json.encode(
             {
                 "event": "approval_asked",
                 "approval_id": approval.approval_id,
@@ -233,6 +206,10 @@ class ApprovalWebhook:
                 "decision_url": f"{own_url}/admin/api/approvals/{approval.approval_id}/decision",
             }
         )
+        answer = await self.fetcher.post_json(self.url, body, {SIGNATURE: self.signer.sign(body)})
+        if not 200 <= answer.status < 300:
+            raise FetchFailed(f"the receiver responds with status {answer.status}")
+        return answer
 
     def _note_failure(self, failure: Exception) -> None:
         """Log it once until the webhook works again: a receiver that is down is not news every second."""
@@ -263,12 +240,7 @@ READ_AT_ONCE: Final = 500
 
 
 async def list_approvals(
-    control: Control,
-    principal: Principal,
-    *,
-    state: ApprovalState | None,
-    before: str | None,
-    limit: int,
+    control: Control, principal: Principal, *, state: ApprovalState | None, before: str | None, limit: int
 ) -> Sequence[CallApproval]:
     """The approvals that the caller may decide on, the newest first."""
     kept: list[CallApproval] = []
@@ -300,11 +272,5 @@ async def decide_approval(
         raise Forbidden(
             "you cannot approve your own call", hint="ask someone else to decide; you may deny it"
         )
-    return await record_decision(
-        control.store.approvals,
-        control.gateway.audit,
-        approval_id,
-        decided,
-        by=principal.id,
-        at_ms=control.clock_ms(),
-    )
+    approvals, audit, at_ms = control.store.approvals, control.gateway.audit, control.clock_ms()
+    return await record_decision(approvals, audit, approval_id, decided, by=principal.id, at_ms=at_ms)

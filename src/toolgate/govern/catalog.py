@@ -6,6 +6,7 @@ hint.
 
 import asyncio
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from toolgate.errors import NotFound, ToolgateError
 from toolgate.gateway.auth.identity import reaches
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control
-from toolgate.govern.visibility import VisibleCatalog
+from toolgate.govern.visibility import Rows, VisibleCatalog
 from toolgate.model.packages import ALL_TOOLS, UNCATEGORIZED, CatalogRow, Package, Source
 from toolgate.model.principals import Principal
 from toolgate.policy.lint import LintFinding
@@ -30,11 +31,9 @@ INDEXED_S: Final = 3.0
 """How long a search right after a start waits for the index. Then it finds what is indexed."""
 MAX_NAME_CHARS: Final = 100
 """Of a name that does not exist, in messages and comparisons."""
-_ESCAPES: Final = (("~", "~0"), ("/", "~1"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogCategory:
+class CatalogCategory(NamedTuple):
     """A category, and how much of it one caller sees."""
 
     id: str
@@ -44,8 +43,7 @@ class CatalogCategory:
     tools: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogPackage:
+class CatalogPackage(NamedTuple):
     """A package, or a server without one, as one caller sees it."""
 
     package_id: str
@@ -93,8 +91,7 @@ def category_of(row: CatalogRow) -> str:
 
 def category_id(name: str) -> str:
     """The name as one path segment, with `~` and `/` escaped, and other than the segment of search."""
-    for sign, escaped in _ESCAPES:
-        name = name.replace(sign, escaped)
+    name = name.replace("~", "~0").replace("/", "~1")
     # Clients and proxies resolve one or two dots as directories.
     return f"~{name}" if name in {SEARCH, ".", ".."} else name
 
@@ -106,28 +103,22 @@ def count_tools(rows: Iterable[CatalogRow]) -> int:
 
 def list_categories(shown: VisibleCatalog) -> list[CatalogCategory]:
     """Sorted by id."""
-    packages: dict[str, int] = {}
-    tools: dict[str, int] = {}
+    packages: Counter[str] = Counter()
+    tools: Counter[str] = Counter()
     for rows in shown.packages.values():
         name = category_of(rows[0])
-        packages[name] = packages.get(name, 0) + 1
-        tools[name] = tools.get(name, 0) + count_tools(rows)
-    found = [
-        CatalogCategory(id=category_id(name), name=name, packages=count, tools=tools[name])
-        for name, count in packages.items()
-    ]
-    return sorted(found, key=lambda category: category.id)
+        packages[name] += 1
+        tools[name] += count_tools(rows)
+    return sorted(
+        CatalogCategory(category_id(name), name, count, tools[name]) for name, count in packages.items()
+    )
 
 
 def list_packages(control: Control, shown: VisibleCatalog, category: str) -> list[CatalogPackage]:
     """The packages of the category that has this id, sorted by theirs. Raises NotFound."""
-    found = [
-        CatalogPackage(package_id=package_id, rows=rows, installed=control.catalog.packages.get(package_id))
-        for package_id, rows in shown.packages.items()
-        if category_id(category_of(rows[0])) == category
-    ]
+    found = [one for one, rows in shown.packages.items() if category_id(category_of(rows[0])) == category]
     if found:
-        return found
+        return [read_package(control, shown, one) for one in found]
     if category in shown.packages:
         hint = f"`{category}` is a package: ask for `/api/catalog/{category}/tools`"
     else:
@@ -137,10 +128,9 @@ def list_packages(control: Control, shown: VisibleCatalog, category: str) -> lis
 
 def read_package(control: Control, shown: VisibleCatalog, package_id: str) -> CatalogPackage:
     """One package with its tools. Raises NotFound."""
-    rows = shown.packages.get(package_id)
-    if rows is not None:
+    if package_id in shown.packages:
         return CatalogPackage(
-            package_id=package_id, rows=rows, installed=control.catalog.packages.get(package_id)
+            package_id, shown.packages[package_id], control.catalog.packages.get(package_id)
         )
     if any(one.id == package_id for one in list_categories(shown)):
         hint = f"`{package_id}` is a category: ask for `/api/catalog/{package_id}`"
@@ -153,7 +143,7 @@ async def search_catalog(
     control: Control, shown: VisibleCatalog, query: CatalogQuery
 ) -> Sequence[CatalogRow]:
     """The rows that match, the best first; without a query all that pass the filters, by name."""
-    rows: Mapping[str, CatalogRow] = shown.rows
+    rows = shown.rows
     if query._replace(text="") != CatalogQuery():
         rows = {name: row for name, row in rows.items() if query.admits(row)}
     if not query.text:
@@ -181,7 +171,7 @@ class PackageQuality(NamedTuple):
     quality: RowQuality
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CatalogQualityReport:
     """The quality of the whole catalog, or of what an agent sees of it."""
 
@@ -203,17 +193,21 @@ class CatalogQualityReport:
 
 async def read_quality(control: Control, principal: Principal) -> CatalogQualityReport:
     """The quality of all rows; for an agent, of the rows it sees."""
-    catalog = control.catalog
-    if not reaches(principal.role, "viewer"):
-        shown = (await find_visible(control, principal)).packages
-        return CatalogQualityReport(
-            packages=[_package_quality(one, rows, assess_rows(rows)) for one, rows in shown.items()]
-        )
+    quality = control.catalog.quality
+    if reaches(principal.role, "viewer"):
+        packages = _list_qualities(control.catalog.rows, quality.packages)
+        return CatalogQualityReport(packages, quality.ends_at, quality.has_ended)
+    shown = (await find_visible(control, principal)).packages
     return CatalogQualityReport(
-        packages=_measure_packages(catalog),
-        ends_at=catalog.quality.ends_at,
-        has_ended=catalog.quality.has_ended,
+        _list_qualities(shown, {one: assess_rows(rows) for one, rows in shown.items()})
     )
+
+
+def _list_qualities(rows: Rows, qualities: Mapping[str, RowQuality]) -> list[PackageQuality]:
+    return [
+        PackageQuality(one, rows[one][0].package_name if rows[one] else one, quality)
+        for one, quality in sorted(qualities.items())
+    ]
 
 
 def find_fallback_rows(catalog: CatalogProjection) -> list[LintFinding]:
@@ -233,18 +227,9 @@ def find_fallback_rows(catalog: CatalogProjection) -> list[LintFinding]:
             message=f"no full definition is known for them, and they {what} ({share}): "
             "publish a manifest with `tools`, or let the server list its tools",
         )
-        for one in _measure_packages(catalog)
+        for one in _list_qualities(catalog.rows, measured.packages)
         if one.quality.fallback
     ]
-
-
-def _measure_packages(catalog: CatalogProjection) -> list[PackageQuality]:
-    found = sorted(catalog.quality.packages.items())
-    return [_package_quality(package_id, catalog.rows[package_id], quality) for package_id, quality in found]
-
-
-def _package_quality(package_id: str, rows: Sequence[CatalogRow], quality: RowQuality) -> PackageQuality:
-    return PackageQuality(package_id, rows[0].package_name if rows else package_id, quality)
 
 
 MAX_BATCH: Final = 100
@@ -273,7 +258,7 @@ async def backfill_catalog(control: Control, *, after: str, limit: int) -> Backf
     Keeps no state: packages that are current are skipped, so an interrupted run is simply started again.
     """
     catalog = control.catalog
-    packages = catalog.server_ids()
+    packages = sorted(control.gateway.snapshot.servers)
     done, changed, failed = bisect_right(packages, after), 0, {}
     clock = asyncio.get_running_loop().time
     end_s = clock() + BATCH_S

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
 from toolgate.catalog.rows import CatalogQuality, DeclaredTool, make_rows
@@ -37,7 +37,6 @@ _SERVERS_PER_TURN: Final = 100
 """Looked at before the event loop serves others."""
 _FORMAT: Final = "1"
 """Of rows: another one has all rows made again."""
-_UNLISTED: Final = "-"
 
 _log = logging.getLogger(__name__)
 
@@ -75,15 +74,14 @@ class RowInputs(NamedTuple):
 
     def digests(self) -> RowDigests:
         record, package = self.offer.record, self.package
-        if package is None:
-            origin = _digest(record.launch)
-        else:
-            origin = _digest((record.launch, package.sha256) if package.attached else package.sha256)
+        origin: object = record.launch
+        if package is not None:
+            origin = (record.launch, package.sha256) if package.attached else package.sha256
         tools = [(name, tool.digest) for name, tool in self.offer.tools.items()]
         return RowDigests(
-            origin,
+            _digest(origin),
             words=_digest((record.display_name, record.category, record.tags, package)),
-            listed=_digest(tools) if self.is_listed else _UNLISTED,
+            listed=_digest(tools) if self.is_listed else "-",
         )
 
     def make_rows(
@@ -158,29 +156,17 @@ class CatalogProjection:
     async def __aenter__(self) -> Self:
         """The rows of the table are shown from here on. Search takes longer to find them."""
         self._made_from = await self._store.catalog.made_from()
-        by_package = groupby(await self._store.catalog.rows(), lambda row: row.package_id)
-        self.rows = {package_id: tuple(group) for package_id, group in by_package}
-        for package_id, rows in self.rows.items():
+        for package_id, group in groupby(await self._store.catalog.rows(), lambda row: row.package_id):
+            rows = self.rows[package_id] = tuple(group)
             self.quality.put(package_id, rows)
         self.count += 1
-        for follow in (self._follow_gateway, self._follow_table):
-            self._tasks.append(asyncio.create_task(follow()))
+        self._tasks = [asyncio.create_task(one) for one in (self._follow_gateway(), self._follow_table())]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def shown_rows(self) -> dict[str, tuple[CatalogRow, ...]]:
-        """A copy of the rows that callers may see, by package: without the fallback if that has ended."""
-        return self.quality.select(self.rows)
-
-    def server_ids(self) -> Sequence[str]:
-        """All that have a place in the catalog, sorted."""
-        return sorted(self._gateway.snapshot.servers)
 
     async def refresh_package(self, package_id: str) -> None:
         """Return when the catalog shows a package as it was just installed, upgraded or removed."""
@@ -195,8 +181,7 @@ class CatalogProjection:
         """Make the rows of one server if what they are made of changed; whether that changed the rows."""
         async with self._lock:
             await self._read_packages()
-            offer = self._gateway.snapshot.servers.get(server_id)
-            if offer is not None:
+            if (offer := self._gateway.snapshot.servers.get(server_id)) is not None:
                 return await self._make(server_id, offer)
             if await self._store.get("server", server_id) is not None:
                 return False  # registered, and only not served here yet
@@ -290,14 +275,12 @@ class CatalogProjection:
                 continue
             try:
                 await self.make(server_id)
-            except ToolgateError as exc:
+            except Exception as exc:  # a bug in the rows of one package must not keep the others out
                 failed.add(server_id)
-                if server_id not in self._failing:
+                if not isinstance(exc, ToolgateError):
+                    _log.exception("the catalog shows `%s` as it was, trying again", server_id)
+                elif server_id not in self._failing:
                     _log.warning("the catalog shows `%s` as it was, trying again: %s", server_id, exc)
-            except Exception:
-                # A bug in the rows of one package must not keep the others out.
-                failed.add(server_id)
-                _log.exception("the catalog shows `%s` as it was, trying again", server_id)
         self._failing = failed
         return not failed
 
@@ -314,7 +297,7 @@ class CatalogProjection:
         revision = self._store.revision
         if self._packages_revision == revision:
             return
-        found: dict[str, Package] = {}
+        found = {}
         for stored in (await self._store.list("package")).records:
             try:
                 package = parse_record("package", stored.id, stored.body, strict=False)
@@ -322,8 +305,8 @@ class CatalogProjection:
                 _log.warning("package `%s` is left out, it is not valid: %s", stored.id, exc)
                 continue
             assert isinstance(package, Package)
-            known = self.packages.get(stored.id)
-            found[stored.id] = known if known is not None and known == package else package
+            known = self.packages.get(stored.id, package)
+            found[stored.id] = known if known == package else package
         self.packages, self._packages_revision = MappingProxyType(found), revision
 
     async def _follow_table(self) -> None:

@@ -17,8 +17,7 @@ from toolgate.govern.operator_policy import IntegrationRateLimit, OperatorPolicy
 from toolgate.govern.process import GatewayProcess
 from toolgate.govern.visibility import CatalogVisibility
 from toolgate.govern.watches import InvocationPoller, RegistryWatches
-from toolgate.packages.artifacts import ArtifactStore
-from toolgate.packages.modules import ModuleStore
+from toolgate.packages.artifacts import ArtifactStore, ModuleStore
 from toolgate.packages.uploads import UploadStore
 from toolgate.policy.plan import Planner
 from toolgate.registry.store.sql_store import Store

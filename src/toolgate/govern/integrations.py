@@ -13,13 +13,12 @@ from typing import Any, Final, NamedTuple
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound
 from toolgate.gateway.scope.compose import can_show_server
-from toolgate.govern.changes.checks import MAX_RECORDS
-from toolgate.govern.changes.commit import MAX_COMMIT_ATTEMPTS, audit_change
+from toolgate.govern.changes.commit import MAX_COMMIT_ATTEMPTS, MAX_RECORDS, AuditedStep, store_audited
 from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef, kind_of
 from toolgate.model.principals import IntegrationState, Principal, make_choice_id
-from toolgate.model.revisions import ChangeBatch, RecordWrite, StoredRecord
+from toolgate.model.revisions import RecordWrite, StoredRecord
 from toolgate.model.tools import Snapshot
 from toolgate.policy.reach import compose_caller_scopes
 from toolgate.policy.resolve import Integrations, read_integrations
@@ -44,10 +43,9 @@ class Integration(NamedTuple):
 async def list_integrations(control: Control, principal: Principal) -> list[Integration]:
     """Every server within the ceiling of `principal`, sorted by id."""
     platform = control.gateway.snapshot
+    chosen = read_integrations(platform, principal)
     # In a thread: thousands of servers would block the event loop.
-    return await asyncio.to_thread(
-        _build_integrations, platform, principal, read_integrations(platform, principal)
-    )
+    return await asyncio.to_thread(_build_integrations, platform, principal, chosen)
 
 
 async def set_integration(
@@ -81,18 +79,16 @@ async def forget_choice(control: Control, actor: Principal, choice_id: str) -> i
         raise NotFound(f"there is no choice `{choice_id}`", hint="list the choices to see which exist")
     owner = str(choice.body.get("principal", choice_id))
     async with control.write_lock:
-        batch = await _commit(
-            control, actor, RecordWrite(kind="choice", id=choice_id, body=None), "reset", owner
-        )
-    return batch.revision
+        write = RecordWrite(kind="choice", id=choice_id, body=None)
+        steps = [AuditedStep("reset", "integration", owner[:MAX_AUDITED_NAME])]
+        return (await store_audited(control, actor, [write], steps)).revision
 
 
 def _find(control: Control, principal: Principal, server_id: str, chosen: Integrations) -> Integration:
     """One server. Raises NotFound, also for one beyond the caller's ceiling."""
     platform = control.gateway.snapshot
-    offer = platform.servers.get(server_id)
-    if offer is not None:
-        alone = replace(platform, servers=MappingProxyType({server_id: offer}))
+    if server_id in platform.servers:
+        alone = replace(platform, servers=MappingProxyType({server_id: platform.servers[server_id]}))
         for one in _build_integrations(alone, principal, chosen):
             return one
     raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
@@ -138,13 +134,14 @@ async def _store(
                     f"the registry holds the choices of {MAX_RECORDS} callers, the most it may",
                     hint="ask an administrator to reset the choices of callers that are gone",
                 )
-            body = {"choice_id": choice_id, "principal": principal.id, "servers": servers}
-            if_revision = 0 if stored is None else stored.revision
-            write = RecordWrite(
-                kind="choice", id=choice_id, body=body if servers else None, if_revision=if_revision
+            body = (
+                {"choice_id": choice_id, "principal": principal.id, "servers": servers} if servers else None
             )
+            seen = 0 if stored is None else stored.revision
+            write = RecordWrite(kind="choice", id=choice_id, body=body, if_revision=seen)
+            steps = [AuditedStep(state or "reset", "integration", server_id[:MAX_AUDITED_NAME])]
             try:
-                batch = await _commit(control, principal, write, state or "reset", server_id)
+                batch = await store_audited(control, principal, [write], steps)
             except (Conflict, NotFound):
                 continue  # another control plane stored a choice of the same caller
             return Integrations(principal.integrations, servers), batch.revision
@@ -170,22 +167,3 @@ def _add_choice(
             hint="reset one; a key's `integrations` is the default for the others",
         )
     return {**others, server_id: state}
-
-
-async def _commit(
-    control: Control, actor: Principal, write: RecordWrite, operation: str, what: str, /
-) -> ChangeBatch:
-    async def commit() -> ChangeBatch:
-        batch = await control.store.commit([write], actor=actor.id)
-        audit_change(
-            control,
-            actor,
-            operation=operation,
-            kind="integration",
-            record_id=what[:MAX_AUDITED_NAME],
-            revision=batch.revision,
-        )
-        return batch
-
-    # Shielded: a caller that disconnects in the middle must not leave a write behind that is not audited.
-    return await asyncio.shield(commit())

@@ -32,7 +32,7 @@ async def enqueue_invocation(
     now_ms = control.clock_ms()
     return await control.store.invocations.create(
         Invocation(
-            invocation_id=new_invocation_id(now_ms),
+            invocation_id=f"{now_ms:012x}{secrets.token_hex(8)}",  # cannot be guessed, and sorts by time
             task_id=task_id,
             principal=principal,
             revision=control.gateway.snapshot.revision,
@@ -44,17 +44,18 @@ async def enqueue_invocation(
     )
 
 
-def new_invocation_id(now_ms: int) -> str:
-    """An id that cannot be guessed. Ids sort by time."""
-    return f"{now_ms:012x}{secrets.token_hex(8)}"
-
-
 async def find_invocation(
     control: Control, principal: Principal, task_id: str, invocation_id: str
 ) -> Invocation:
     """An invocation that the caller may see, even if its task is gone. Raises NotFound."""
     found = await control.store.invocations.get(invocation_id)
-    if found is None or found.task_id != task_id or not _may_see(principal, found):
+    may_see = (
+        found is not None
+        and found.task_id == task_id
+        and _reaches_task(principal, task_id)
+        and (found.principal.id == principal.id or reaches(principal.role, "viewer"))
+    )
+    if found is None or not may_see:
         raise NotFound(
             f"no invocation `{invocation_id[:40]}` of task `{task_id}`",
             hint=f"`toolgate invocations list {task_id}` shows those there are",
@@ -100,11 +101,6 @@ async def wait_for_end(control: Control, invocation_id: str, *, within_s: float)
                 if mark is None:
                     break
     return await invocations.get(invocation_id)
-
-
-def _may_see(principal: Principal, invocation: Invocation) -> bool:
-    is_own = invocation.principal.id == principal.id
-    return _reaches_task(principal, invocation.task_id) and (is_own or reaches(principal.role, "viewer"))
 
 
 def _reaches_task(principal: Principal, task_id: str) -> bool:

@@ -8,24 +8,18 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from toolgate.audit.index.statements import ToolUse
+from toolgate.audit.index.statements import IndexExtent, ToolUse, UseColumn
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
 from toolgate.gateway.auth.identity import principal_of
-from toolgate.govern.audit import (
-    FEW_CALLS,
-    ToolUsage,
-    format_day,
-    group_by_tool,
-    read_extent,
-    with_plain_uris,
-)
+from toolgate.gateway.scope.routes import normalize_uri
 from toolgate.govern.changes.commit import plan_changes
 from toolgate.govern.changes.impact import ChangePlan
 from toolgate.govern.changes.records import PendingChange, fill_defaults, find_record, show_body
 from toolgate.govern.control import Control
-from toolgate.model.names import ToolRef
+from toolgate.model.names import MAX_AUDITED_NAME, RESOURCE, ToolRef, kind_of
 from toolgate.model.principals import Principal, QuotaHolder
 from toolgate.model.tasks import Task
 from toolgate.model.tools import Snapshot
@@ -37,8 +31,58 @@ from toolgate.policy.resolve import bind_task
 from toolgate.policy.rules import is_unlisted
 from toolgate.registry.records.codec import parse_record
 
+FEW_CALLS: Final = 20
+"""With fewer calls, rarely needed tools are likely to be missing."""
 _MAX_NAMES: Final = 10
 """In one warning."""
+
+
+class ToolUsage(NamedTuple):
+    """How one tool, prompt or resource was used."""
+
+    calls: int
+    """In the queried time."""
+    last_ms: int
+    """In all indexed events."""
+
+
+def group_by_tool(uses: Iterable[ToolUse]) -> Mapping[ToolRef, ToolUsage]:
+    """Uses by tool, of all users. A name that the audit truncated ends with `*`."""
+    found: dict[ToolRef, ToolUsage] = {}
+    for use in uses:
+        name = f"{use.tool}*" if len(use.tool) >= MAX_AUDITED_NAME else use.tool
+        ref = ToolRef(use.server_id, name)
+        known = found.get(ref, ToolUsage(0, 0))
+        found[ref] = ToolUsage(known.calls + use.calls, max(known.last_ms, use.last_ms))
+    return found
+
+
+def with_plain_uris(refs: Iterable[ToolRef]) -> Iterable[ToolRef]:
+    """`refs`, and resources also with normalized URIs: rules match both."""
+    for ref in refs:
+        yield ref
+        if kind_of(ref.name) == RESOURCE and (plain := normalize_uri(ref.name[len(RESOURCE) :])):
+            yield ToolRef(ref.server_id, RESOURCE + plain)
+
+
+async def _read_extent(control: Control, since_ms: int) -> tuple[IndexExtent, Sequence[str]]:
+    """How much of the time is indexed, with a warning for each gap."""
+    extent = await control.audit_index.extent(since_ms=since_ms, until_ms=control.clock_ms())
+    gaps = []
+    if extent.begins_ms is None:
+        gaps.append("the audit is empty: no usage is known")
+    elif extent.begins_ms > since_ms:
+        gaps.append(f"the audit begins on {_format_day(extent.begins_ms)}: earlier usage is not known")
+    if extent.silent_days:
+        gaps.append(
+            f"{extent.silent_days} of {extent.days} days have no events:"
+            " either no one called, or a node's log is missing"
+        )
+    return extent, gaps
+
+
+def _format_day(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1e3, UTC):%Y-%m-%d}"
 
 
 class RemovedGrant(NamedTuple):
@@ -84,7 +128,7 @@ async def learn_task(
     index, served = control.audit_index, control.gateway.snapshot
     async with index.counting:
         used = group_by_tool(await index.uses("task_id", since_ms=since_ms, holder=task_id))
-        extent, gaps = await read_extent(index, since_ms=since_ms, until_ms=control.clock_ms())
+        extent, gaps = await _read_extent(control, since_ms)
     recent = {ref: one for ref, one in used.items() if one.calls}
     task = parse_record("task", task_id, stored.body)
     assert isinstance(task, Task)
@@ -92,7 +136,7 @@ async def learn_task(
     lesson = await asyncio.to_thread(learn, served, policy, set(with_plain_uris(recent)))
     if not lesson.kept and not may_be_empty:
         raise InvalidRequest(
-            f"task `{task_id}` used nothing that it still has since {format_day(since_ms)}:"
+            f"task `{task_id}` used nothing that it still has since {_format_day(since_ms)}:"
             " the least policy would deny everything",
             hint="look further back, or confirm with `--deny-all`, or `deny_all=true`",
         )
@@ -108,7 +152,10 @@ async def learn_task(
         begins_ms=extent.begins_ms,
         calls=calls,
         kept={ref: recent[ref] for ref in lesson.kept if ref in recent},
-        removed=[_describe_removed(served, ref, used) for ref in impact.reach_removed],
+        removed=[
+            RemovedGrant(ref, used[ref].last_ms if ref in used else None, _count_tokens(served, [ref]))
+            for ref in impact.reach_removed
+        ],
         tokens_saved=_count_tokens(served, impact.removed) - _count_tokens(served, impact.added),
         lesson=lesson,
         record=record,
@@ -117,11 +164,6 @@ async def learn_task(
         warnings=[*gaps, *_explain_lesson(served, policy, lesson, calls)],
         plan_warnings=planned.warnings,
     )
-
-
-def _describe_removed(platform: Snapshot, ref: ToolRef, used: Mapping[ToolRef, ToolUsage]) -> RemovedGrant:
-    known = used.get(ref)
-    return RemovedGrant(ref, None if known is None else known.last_ms, _count_tokens(platform, [ref]))
 
 
 def _count_tokens(platform: Snapshot, refs: Iterable[ToolRef]) -> int:
@@ -179,8 +221,7 @@ class IdleServer(NamedTuple):
     last_ms: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageByHolder:
+class UsageByHolder(NamedTuple):
     """The usage of all tasks and principals."""
 
     since_ms: int
@@ -198,24 +239,17 @@ class UsageByHolder:
 async def read_usage(control: Control, *, since_ms: int) -> UsageByHolder:
     """Scans the whole index, so one query runs at a time."""
     index = control.audit_index
+
+    async def group(member: UseColumn) -> Mapping[str, Mapping[ToolRef, ToolUsage]]:
+        parts: dict[str, list[ToolUse]] = defaultdict(list)
+        for use in await index.uses(member, since_ms=since_ms):
+            parts[use.holder].append(use)
+        return {holder: group_by_tool(part) for holder, part in parts.items()}
+
     async with index.counting:
-        by_task = await index.uses("task_id", since_ms=since_ms)
-        by_principal = await index.uses("principal", since_ms=since_ms)
-        extent, gaps = await read_extent(index, since_ms=since_ms, until_ms=control.clock_ms())
-    return UsageByHolder(
-        since_ms=since_ms,
-        begins_ms=extent.begins_ms,
-        warnings=gaps,
-        by_task=_group_by_holder(by_task),
-        by_principal=_group_by_holder(by_principal),
-    )
-
-
-def _group_by_holder(uses: Iterable[ToolUse]) -> Mapping[str, Mapping[ToolRef, ToolUsage]]:
-    parts: dict[str, list[ToolUse]] = defaultdict(list)
-    for use in uses:
-        parts[use.holder].append(use)
-    return {holder: group_by_tool(part) for holder, part in parts.items()}
+        by_task, by_principal = await group("task_id"), await group("principal")
+        extent, gaps = await _read_extent(control, since_ms)
+    return UsageByHolder(since_ms, extent.begins_ms, gaps, by_task, by_principal)
 
 
 def find_holders(snapshot: Snapshot, *, task_id: str | None, key_id: str | None) -> list[QuotaHolder]:
@@ -226,18 +260,29 @@ def find_holders(snapshot: Snapshot, *, task_id: str | None, key_id: str | None)
     if key_id is not None and key_id not in keys:
         raise NotFound(f"there is no key `{key_id}`", hint="list the keys with `toolgate keys list`")
     is_one = task_id is not None or key_id is not None
-    tasks = [task_id] if task_id is not None else [] if is_one else list(snapshot.tasks)
-    chosen = [key_id] if key_id is not None else [] if is_one else list(keys)
-    return sorted(
-        [*(QuotaHolder("task", one) for one in tasks), *(QuotaHolder("key", one) for one in chosen)], key=str
-    )
+    holders = [QuotaHolder("task", one) for one in snapshot.tasks if not is_one or one == task_id]
+    holders += [QuotaHolder("key", one) for one in keys if not is_one or one == key_id]
+    return sorted(holders, key=str)
 
 
 async def weigh_holders(
     snapshot: Snapshot, holders: Sequence[QuotaHolder], uses: UsageByHolder
 ) -> Sequence[HolderGrant]:
-    """What each is granted and does not use. In a thread: each needs its scope composed."""
-    return await asyncio.to_thread(lambda: [_weigh_holder(snapshot, one, uses.of(one)) for one in holders])
+    """What each is granted and does not use."""
+
+    def weigh(holder: QuotaHolder) -> HolderGrant:
+        used = uses.of(holder)
+        recent = {ref for ref, one in used.items() if one.calls}
+        last_ms = {ref: one.last_ms for ref, one in used.items()}
+        return HolderGrant(
+            holder,
+            weigh_grant(snapshot, _find_reach(snapshot, holder), used=recent, last_ms=last_ms),
+            calls=sum(one.calls for one in used.values()),
+            last_ms=max(last_ms.values(), default=None),
+        )
+
+    # In a thread: each needs its scope composed.
+    return await asyncio.to_thread(lambda: [weigh(one) for one in holders])
 
 
 def find_idle_servers(snapshot: Snapshot, uses: UsageByHolder) -> Sequence[IdleServer]:
@@ -249,20 +294,6 @@ def find_idle_servers(snapshot: Snapshot, uses: UsageByHolder) -> Sequence[IdleS
             recent |= {ref.server_id} if used.calls else set()
             last_ms[ref.server_id] = max(used.last_ms, last_ms.get(ref.server_id, 0))
     return [IdleServer(one, last_ms.get(one)) for one in sorted(snapshot.servers) if one not in recent]
-
-
-def _weigh_holder(snapshot: Snapshot, holder: QuotaHolder, used: Mapping[ToolRef, ToolUsage]) -> HolderGrant:
-    return HolderGrant(
-        holder=holder,
-        grant=weigh_grant(
-            snapshot,
-            _find_reach(snapshot, holder),
-            used={ref for ref, one in used.items() if one.calls},
-            last_ms={ref: one.last_ms for ref, one in used.items()},
-        ),
-        calls=sum(one.calls for one in used.values()),
-        last_ms=max((one.last_ms for one in used.values()), default=None),
-    )
 
 
 def _find_reach(snapshot: Snapshot, holder: QuotaHolder) -> frozenset[ToolRef]:

@@ -43,11 +43,8 @@ def check_operator_policy(policy: OperatorPolicy, record: Record) -> None:
     """Raise InvalidRecord for what this gateway may not start or connect to."""
     if isinstance(record, ChatUpstream):
         _check_address(policy, record.base_url, "base_url")
-    elif isinstance(record, ServerRecord):
-        _check_server(policy, record)
-
-
-def _check_server(policy: OperatorPolicy, record: ServerRecord) -> None:
+    if not isinstance(record, ServerRecord):
+        return
     if record.stdio is not None:
         _check_command(policy, record.stdio, is_packaged=record.package is not None)
     if record.http is not None:

@@ -5,8 +5,8 @@ is not about running the package is the operator's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
 from toolgate.catalog.definitions import ToolChanges, check_tools, diff_definitions
 from toolgate.errors import Conflict, InvalidRequest
@@ -47,8 +47,7 @@ PackageRecords = Mapping[Kind, StoredRecord | None]
 """Those of one package."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageSource:
+class PackageSource(NamedTuple):
     """What a package is installed from."""
 
     manifest: bytes
@@ -85,7 +84,7 @@ class Installation:
     changes: tuple[PendingChange, ...]
     visible: tuple[str, ...]
     """The declared tools that the server may offer."""
-    hints: tuple[str, ...]
+    hints: Sequence[str]
 
 
 def prepare_installation(
@@ -113,23 +112,19 @@ def prepare_installation(
             f"(`toolgate servers delete {server.id}`), or give the package another id",
         )
     earlier = None if manifest_before is None else parse_manifest(manifest_before)
-    builder = _InstallationBuilder(
-        manifest=manifest,
-        earlier=earlier,
-        package=read_package(manifest, source.sha256),
-        before=before,
-        stored=stored,
-        request=request,
-    )
-    declared = {} if earlier is None else {tool.name: tool.raw for tool in earlier.tools}
+    package = read_package(manifest, source.sha256)
+    builder = _InstallationBuilder(manifest, earlier, package, before, stored, request)
     change = builder.build_server_change()
+    assert change.sent is not None
+    declared = {} if earlier is None else {tool.name: tool.raw for tool in earlier.tools}
+    hints = ["the manifest declares no tool, so none is allowed: choose with `--allow`"]
     return Installation(
-        package=builder.package,
+        package=package,
         before=before,
         tools=diff_definitions(declared, {tool.name: tool.raw for tool in manifest.tools}),
         changes=(builder.build_package_change(), change, *builder.build_pin_changes()),
-        visible=_list_visible(builder.package, change, server),
-        hints=tuple(_list_hints(manifest, change)),
+        visible=_list_visible(package, change, server),
+        hints=hints if manifest.run and not manifest.tools and not change.sent.get("allowed_tools") else [],
     )
 
 
@@ -177,13 +172,7 @@ def _list_visible(package: Package, change: PendingChange, stored: StoredRecord 
     return tuple(filter(is_allowed, package.declared))
 
 
-def _list_hints(manifest: Manifest, change: PendingChange) -> Iterator[str]:
-    assert change.sent is not None
-    if manifest.run and not manifest.tools and not change.sent.get("allowed_tools"):
-        yield "the manifest declares no tool, so none is allowed: choose with `--allow`"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _InstallationBuilder:
     """Builds the changes of one installation."""
 
@@ -196,49 +185,39 @@ class _InstallationBuilder:
     request: InstallRequest
 
     def build_package_change(self) -> PendingChange:
-        condition = self.request.if_revision
-        return PendingChange(
-            kind="package",
-            id=self.package.package_id,
-            sent=encode_record(self.package),
-            if_revision=self._seen("package") if condition is None else condition,
-            # A condition is to be checked where nothing changes, too.
-            is_declared=condition is None,
-        )
+        change = self._change("package", encode_record(self.package))
+        if self.request.if_revision is None:
+            return change
+        # A condition is to be checked where nothing changes, too.
+        return replace(change, if_revision=self.request.if_revision, is_declared=False)
 
     def build_server_change(self) -> PendingChange:
-        if self.package.attached:
-            return self._describe_server()
-        ref = PackageRef(version=self.package.version, sha256=self.package.sha256)
-        body = build_server_body(self.manifest, ref)
-        if self.earlier is not None and (server := self.stored["server"]) is not None:
-            body |= _keep_operator_settings(body, server.body, self.earlier.run)
-        if (allowed := self._allowed()) is not None:
-            body["allowed_tools"] = list(allowed)
-        return self._change("server", body, keeping=KEPT_MEMBERS, tools=self._definitions())
-
-    def _describe_server(self) -> PendingChange:
-        """The registered server, with the texts of the manifest where no operator has chosen others."""
         server = self.stored["server"]
+        if not self.package.attached:
+            ref = PackageRef(version=self.package.version, sha256=self.package.sha256)
+            body = build_server_body(self.manifest, ref)
+            if self.earlier is not None and server is not None:
+                body |= _keep_operator_settings(body, server.body, self.earlier.run)
+            if (allowed := self._allowed()) is not None:
+                body["allowed_tools"] = list(allowed)
+            return replace(self._change("server", body), keeping=KEPT_MEMBERS, tools=self._definitions())
+        # The registered server, with the texts of the manifest where no operator has chosen others.
         assert server is not None  # else there is nothing to describe
-        texts = _manifest_texts(self.package)
         earlier = {} if self.before is None else _manifest_texts(self.before)
         chosen: dict[str, Any] = {
             name: value
-            for name, value in texts.items()
+            for name, value in _manifest_texts(self.package).items()
             if value and server.body.get(name) in (None, "", [], earlier.get(name))
         }
         if self.request.allow is not None:
             chosen["allowed_tools"] = list(self.request.allow)
-        return self._change(
-            "server",
-            {"server_id": server.id, **chosen},
+        return replace(
+            self._change("server", {"server_id": server.id, **chosen}),
             keeping=tuple(BODIES["server"].model_fields),
             tools=self._definitions() if self.request.pin else None,
         )
 
     def build_pin_changes(self) -> Iterator[PendingChange]:
-        """The change of the pin, if there is one."""
         if self.request.pin is False:
             if self.stored["pin"] is not None:
                 yield self._change("pin", None)
@@ -273,28 +252,13 @@ class _InstallationBuilder:
             return None
         return check_tools(self.package.package_id, [tool.raw for tool in self.manifest.tools])[0]
 
-    def _change(
-        self,
-        kind: Kind,
-        sent: Mapping[str, Any] | None,
-        *,
-        keeping: tuple[str, ...] = (),
-        tools: Mapping[str, ToolDefinition] | None = None,
-    ) -> PendingChange:
-        return PendingChange(
-            kind=kind,
-            id=self.package.package_id,
-            sent=sent,
-            if_revision=self._seen(kind),
-            keeping=keeping,
-            is_declared=True,
-            tools=tools,
-        )
-
-    def _seen(self, kind: Kind) -> int:
-        """The revision that was looked at is the one that is replaced."""
+    def _change(self, kind: Kind, sent: Mapping[str, Any] | None) -> PendingChange:
         stored = self.stored[kind]
-        return 0 if stored is None else stored.revision
+        # The revision that was looked at is the one that is replaced.
+        seen = 0 if stored is None else stored.revision
+        return PendingChange(
+            kind=kind, id=self.package.package_id, sent=sent, if_revision=seen, is_declared=True
+        )
 
 
 def _manifest_texts(package: Package) -> dict[str, Any]:
@@ -309,16 +273,11 @@ def _keep_operator_settings(body: Body, now: Body, declared: Body) -> dict[str, 
         if launch in body and launch in now and launch in declared:
             kept[launch] = {**body[launch]}
             for member in members:
-                chosen = _changed_by_operator(now[launch].get(member), declared[launch].get(member))
+                chosen, before = now[launch].get(member), declared[launch].get(member)
                 if isinstance(chosen, Mapping):
-                    chosen = {**body[launch].get(member, {}), **chosen}
-                if chosen:
+                    known = before if isinstance(before, Mapping) else {}
+                    own = {name: value for name, value in chosen.items() if known.get(name) != value}
+                    chosen = {**body[launch].get(member, {}), **own}
+                if chosen and chosen != before:
                     kept[launch][member] = chosen
     return kept
-
-
-def _changed_by_operator(now: Any, declared: Any) -> Any:
-    """What of `now` is another than was declared."""
-    if isinstance(now, Mapping) and isinstance(declared, Mapping | None):
-        return {name: value for name, value in now.items() if (declared or {}).get(name) != value}
-    return None if now == declared else now

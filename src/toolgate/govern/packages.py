@@ -9,8 +9,9 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from toolgate.errors import Conflict, NotFound
 from toolgate.govern.changes.commit import (
@@ -38,8 +39,8 @@ from toolgate.model.packages import Package
 from toolgate.model.principals import Principal
 from toolgate.model.servers import PackageRef
 from toolgate.packages.archive import normalize_archive
+from toolgate.packages.artifacts import StoredModule, check_module_size
 from toolgate.packages.manifest import Manifest, build_server_body, encode_manifest, parse_manifest
-from toolgate.packages.modules import StoredModule, check_module_size
 from toolgate.redaction.records import redact_server
 from toolgate.wasm.compiling import ModuleFacts, check_module
 
@@ -93,7 +94,7 @@ def show_manifest(manifest: Manifest) -> bytes:
 
 async def _prepare(control: Control, actor: Principal, request: InstallRequest) -> Installation:
     check_removal(actor, "package", request.package_id)
-    source = request.source or await _read_upload(control, request)
+    source = request.source or await _read_upload(control, request.package_id, request.version)
     stored = await _read_records(control, request.package_id)
     before, manifest = parse_installed(stored["package"]), None
     if before is not None:
@@ -104,8 +105,7 @@ async def _prepare(control: Control, actor: Principal, request: InstallRequest) 
     )
 
 
-async def _read_upload(control: Control, request: InstallRequest) -> PackageSource:
-    package_id, version = request.package_id, request.version
+async def _read_upload(control: Control, package_id: str, version: str | None) -> PackageSource:
     if version is None:
         versions = await control.artifacts.versions(package_id)
         if not versions:
@@ -115,8 +115,7 @@ async def _read_upload(control: Control, request: InstallRequest) -> PackageSour
             )
         version = versions[0].version
     stored = await control.artifacts.get(package_id, version)
-    manifest = await control.artifacts.manifest(package_id, version)
-    return PackageSource(manifest=manifest, sha256=stored.sha256)
+    return PackageSource(await control.artifacts.manifest(package_id, version), stored.sha256)
 
 
 async def _read_records(control: Control, package_id: str) -> PackageRecords:
@@ -147,8 +146,7 @@ async def _build_removals(
 # Archives
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InspectedArchive:
+class InspectedArchive(NamedTuple):
     """An archive that passed every check, in the form in which packages are kept."""
 
     package: Package
@@ -171,19 +169,16 @@ async def publish_package(
     try:
         # In a thread: checking a large archive would block the event loop for seconds.
         inspected = await asyncio.to_thread(_inspect_archive, archive, normal)
-        package = inspected.package
+        package, manifest = inspected.package, inspected.raw_manifest
+        package_id = package.package_id
         check_grant(actor, package)
         if not inspected.manifest.run:
-            check_describable(inspected.manifest, await control.store.get("server", package.package_id))
+            check_describable(inspected.manifest, await control.store.get("server", package_id))
         if not is_dry_run:
             await control.artifacts.put(
-                package.package_id,
-                package.version,
-                normal,
-                manifest=inspected.raw_manifest,
-                sha256=package.sha256,
+                package_id, package.version, normal, manifest=manifest, sha256=package.sha256
             )
-            audit_change(control, actor, operation="publish", kind="package", record_id=package.package_id)
+            audit_change(control, actor, operation="publish", kind="package", record_id=package_id)
         return inspected
     finally:
         for path in (archive, normal):
@@ -237,8 +232,7 @@ ModuleUsers = Mapping[str, list[str]]
 """The tasks that run a module, by its hash."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UploadedModule:
+class UploadedModule(NamedTuple):
     """A module that passed every check and is stored."""
 
     sha256: str

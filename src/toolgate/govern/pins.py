@@ -41,13 +41,13 @@ async def record_quarantined(store: Store, changed: ChangedTools, *, seen: int) 
     A pin that was written since is left alone: its node looks again.
     """
     for _ in range(ATTEMPTS):
-        pins = [(await store.get("pin", server_id), found) for server_id, found in changed.items()]
-        known = [(pin, found) for pin, found in pins if pin is not None and pin.revision <= seen]
-        news = [one for pin, found in known for one in _find_new(pin, found)]
+        pins = [await store.get("pin", server_id) for server_id in changed]
+        known = [pin for pin in pins if pin is not None and pin.revision <= seen]
+        news = [one for pin in known for one in _find_new(pin, changed[pin.id])]
         if not news:
             return []
         try:
-            await store.write([_build_write(pin, news) for pin, _ in known], actor=ACTOR)
+            await store.write([_build_write(pin, news) for pin in known], actor=ACTOR)
         except Conflict:
             continue
         return news
@@ -80,28 +80,21 @@ async def follow_pins(
     while True:
         serial = await gateway.wait_for_swap(serial)
         try:
-            await _record_drift(store, gateway)
+            changed: defaultdict[str, dict[str, str]] = defaultdict(dict)
+            for one in gateway.drift.unrecorded:
+                changed[one.server_id][one.tool] = one.found
+            await record_quarantined(store, changed, seen=gateway.snapshot.revision)
             await kept.follow(gateway.snapshot)
             is_failing = False
-        except ToolgateError as exc:
-            if not is_failing:
+        except Exception as exc:  # a bug with one pin must not end the quarantine of all others
+            if not isinstance(exc, ToolgateError):
+                _log.exception("following pinned tools failed, trying again")
+            elif not is_failing:
                 _log.warning("changes of pinned tools cannot be stored, trying again: %s", exc)
-            serial, is_failing = -1, True
-            await asyncio.sleep(retry_s)
-        except Exception:
-            # A bug with one pin must not end the quarantine of all others.
-            _log.exception("following pinned tools failed, trying again")
+                is_failing = True
             serial = -1
             await asyncio.sleep(retry_s)
         await asyncio.sleep(gap_s)
-
-
-async def _record_drift(store: Store, gateway: Gateway) -> None:
-    changed: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for one in gateway.drift.unrecorded:
-        changed[one.server_id][one.tool] = one.found
-    if changed:
-        await record_quarantined(store, changed, seen=gateway.snapshot.revision)
 
 
 class _PinnedDefinitions:
@@ -146,7 +139,6 @@ MAX_LINES: Final = 5_000
 """Of all tools together. The tools past it are listed without lines."""
 
 ToolDiffState = Literal["changed", "new", "renamed", "missing"]
-_NOTHING: Final = b"{}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +164,11 @@ async def diff_pin(control: Control, server_id: str, *, tool: str | None = None)
     """The tools that wait for approval or are gone, sorted; or only `tool`. Raises NotFound."""
     pin = read_pin(control, await find_record(control, "pin", server_id))
     kept = await control.store.pinned.read({*pin.tools.values(), *pin.changed.values()})
-    seen = _PinnedServer(pin=pin, offer=control.gateway.snapshot.servers.get(server_id), kept=kept)
+    offer = control.gateway.snapshot.servers.get(server_id)
+    listed = {} if offer is None else offer.tools
+    raws = {**kept, **{tool.digest: tool.raw for tool in listed.values()}}
+    is_listed = offer is not None and not is_unlisted(offer)
+    seen = _PinnedServer(pin=pin, listed=listed, is_listed=is_listed, raws=raws)
     # In a thread: comparing many long definitions would block the event loop.
     return await asyncio.to_thread(_diff_tools, seen, tool)
 
@@ -202,24 +198,14 @@ class _PinnedServer:
     """All that is known of a pinned server."""
 
     pin: Pin
-    offer: ServerTools | None
-    kept: Mapping[str, bytes]
+    listed: Mapping[str, ToolDefinition]
+    is_listed: bool
+    raws: Mapping[str, bytes]
+    """Definitions by digest."""
 
-    @property
-    def listed(self) -> Mapping[str, ToolDefinition]:
-        return {} if self.offer is None else self.offer.tools
-
-    @property
-    def is_listed(self) -> bool:
-        return self.offer is not None and not is_unlisted(self.offer)
-
-    def raws(self) -> dict[str, bytes]:
-        """Definitions by digest."""
-        return {**self.kept, **{tool.digest: tool.raw for tool in self.listed.values()}}
-
-    def renamed(self) -> Mapping[str, str]:
+    def find_renamed(self) -> Mapping[str, str]:
         """New names of approved tools → the old ones."""
-        raws, approved = self.raws(), self.pin.tools
+        raws, approved = self.raws, self.pin.tools
         gone = {
             name: raws[digest]
             for name, digest in approved.items()
@@ -230,19 +216,20 @@ class _PinnedServer:
 
 
 def _diff_tools(seen: _PinnedServer, only: str | None) -> list[ToolDifference]:
-    raws, room = seen.raws(), MAX_LINES
-    found = []
+    room, found = MAX_LINES, []
     for one in _compare(seen):
         if only in {None, one.tool}:
-            old, new = raws.get(one.approved or ""), raws.get(one.found or "")
-            lines = () if new is None or room <= 0 else _lines(old or _NOTHING, new)
+            old, new = seen.raws.get(one.approved or ""), seen.raws.get(one.found or "")
+            lines: tuple[str, ...] = ()
+            if new is not None and room > 0:
+                lines = diff_definitions({"": old or b"{}"}, {"": new}).changed.get("", ())
             room -= len(lines)
             found.append(replace(one, is_whole=old is None and new is not None, lines=lines))
     return found
 
 
 def _compare(seen: _PinnedServer) -> Iterator[ToolDifference]:
-    pin, listed, renamed = seen.pin, seen.listed, seen.renamed()
+    pin, listed, renamed = seen.pin, seen.listed, seen.find_renamed()
     for name in sorted(pin.tools.keys() | listed.keys()):
         approved, now = pin.tools.get(name), listed[name].digest if name in listed else None
         if approved is None:
@@ -260,7 +247,3 @@ def _compare(seen: _PinnedServer) -> Iterator[ToolDifference]:
             yield ToolDifference(tool=name, state="changed", approved=approved, found=found, listed=now)
         elif now is None and seen.is_listed and name not in renamed.values():
             yield ToolDifference(tool=name, state="missing", approved=approved)
-
-
-def _lines(old: bytes, new: bytes) -> tuple[str, ...]:
-    return diff_definitions({"": old}, {"": new}).changed.get("", ())

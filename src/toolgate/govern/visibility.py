@@ -7,9 +7,9 @@ Nothing hidden is counted or hinted at.
 import asyncio
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from toolgate.gateway.gateway import Gateway
 from toolgate.govern.catalog_projection import CatalogProjection
@@ -30,8 +30,7 @@ MAX_KEPT: Final = 32
 Rows = Mapping[str, tuple[CatalogRow, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class VisibleCatalog:
+class VisibleCatalog(NamedTuple):
     """What one caller sees of the catalog."""
 
     rows: Mapping[str, CatalogRow]
@@ -40,34 +39,37 @@ class VisibleCatalog:
     """The same by package, both sorted."""
 
 
-class _ReachKey(NamedTuple):
-    """What decides what a caller sees: callers with the same key share a result."""
-
-    ceiling: Ceiling
-    candidates: frozenset[str]
-    """The profiles in a rollout of which it has the next version."""
+_ReachKey = tuple[Ceiling, frozenset[str]]
+"""What decides what a caller sees: callers with the same key share a result. The second: the profiles in a
+rollout of which it has the next version."""
 
 
-@dataclass(frozen=True, slots=True)
-class _VisibilityInputs:
+class _VisibilityInputs(NamedTuple):
     """What visibility is computed from."""
 
     snapshot: Snapshot
     rows: Rows
-    named: Mapping[str, CatalogRow]
-    """By full name, sorted."""
-    count: int
+    changes: int
     """The change count of the rows."""
 
+    @classmethod
+    def build(cls, snapshot: Snapshot, rows: Rows, count: int) -> Self:
+        """With a snapshot in which servers that were not listed yet have the tools of their catalog rows."""
+        servers = {
+            server_id: _as_listed(offer, rows.get(server_id, ())) if is_unlisted(offer) else offer
+            for server_id, offer in snapshot.servers.items()
+        }
+        return cls(replace(snapshot, servers=MappingProxyType(servers)), rows, count)
+
     def is_current(self, gateway: Gateway, catalog: CatalogProjection) -> bool:
-        return (self.snapshot.serial, self.count) == (gateway.snapshot.serial, catalog.count)
+        return (self.snapshot.serial, self.changes) == (gateway.snapshot.serial, catalog.count)
 
 
 class CatalogVisibility:
     """Caches what callers see, for the newest snapshot and the newest rows."""
 
     def __init__(self) -> None:
-        self._state = _VisibilityInputs(Snapshot(serial=-1), {}, {}, -1)
+        self._state = _VisibilityInputs(Snapshot(serial=-1), {}, -1)
         self._kept: dict[_ReachKey, VisibleCatalog] = {}
         self.lock = asyncio.Lock()
         """One computation at a time: after a change, many callers with one ceiling come at once."""
@@ -84,8 +86,8 @@ class CatalogVisibility:
             if not self._state.is_current(gateway, catalog):
                 self._kept.clear()
                 # Copied: rows change while a thread looks at them.
-                rows, count = catalog.shown_rows(), catalog.count
-                self._state = await asyncio.to_thread(_build_inputs, gateway.snapshot, rows, count)
+                rows, count = catalog.quality.select(catalog.rows), catalog.count
+                self._state = await asyncio.to_thread(_VisibilityInputs.build, gateway.snapshot, rows, count)
             # In a thread: deciding on ten thousand tools would block the event loop.
             found = await asyncio.to_thread(_find_visible_rows, gateway.limits, self._state, principal)
             # By the snapshot of the computation: the versions in a rollout may have changed meanwhile.
@@ -106,18 +108,6 @@ class CatalogVisibility:
         return known
 
 
-def _build_inputs(snapshot: Snapshot, rows: Rows, count: int) -> _VisibilityInputs:
-    """A snapshot in which servers that were not listed yet have the tools of their catalog rows."""
-    servers = {
-        server_id: _as_listed(offer, rows.get(server_id, ())) if is_unlisted(offer) else offer
-        for server_id, offer in snapshot.servers.items()
-    }
-    named = {row.full_name: row for group in rows.values() for row in group}
-    return _VisibilityInputs(
-        replace(snapshot, servers=MappingProxyType(servers)), rows, dict(sorted(named.items())), count
-    )
-
-
 def _as_listed(offer: ServerTools, rows: tuple[CatalogRow, ...]) -> ServerTools:
     # A server that could not be listed still shows what is known of it.
     tools = {
@@ -135,14 +125,12 @@ def _as_listed(offer: ServerTools, rows: tuple[CatalogRow, ...]) -> ServerTools:
 
 
 def _reach_of(platform: Snapshot, principal: Principal) -> _ReachKey:
-    ceiling = principal.ceiling
-    return _ReachKey(
-        ceiling, frozenset() if ceiling.tasks is None else find_candidates(platform, principal.id)
-    )
+    is_bound = principal.ceiling.tasks is not None
+    return principal.ceiling, find_candidates(platform, principal.id) if is_bound else frozenset()
 
 
 def _find_visible_rows(limits: ScopeLimits, state: _VisibilityInputs, principal: Principal) -> VisibleCatalog:
-    rows, ceiling = state.rows, principal.ceiling
+    ceiling = principal.ceiling
     admitted: set[ToolRef] = set()
     unknown: set[str] = set()
     for task in _ceiling_tasks(state.snapshot, ceiling):
@@ -152,13 +140,16 @@ def _find_visible_rows(limits: ScopeLimits, state: _VisibilityInputs, principal:
         scope = _compose_scope(limits, platform, ceiling, task=task, servers=servers)
         admitted.update(scope.admitted)
         unknown.update(one for one in scope.servers if _may_hold_some(platform, ceiling, task, one))
-    packages = {
-        package_id: shown
-        for package_id in sorted(rows)
-        if (shown := tuple(row for row in rows[package_id] if _is_shown(row, admitted, unknown)))
-    }
-    named = {name: row for name, row in state.named.items() if _is_shown(row, admitted, unknown)}
-    return VisibleCatalog(rows=named, packages=packages)
+
+    def is_shown(row: CatalogRow) -> bool:
+        if row.tool_name == ALL_TOOLS:
+            return row.package_id in unknown
+        return (row.package_id, row.tool_name) in admitted
+
+    found = ((package_id, tuple(filter(is_shown, rows))) for package_id, rows in sorted(state.rows.items()))
+    packages = {package_id: rows for package_id, rows in found if rows}
+    named = {row.full_name: row for rows in packages.values() for row in rows}
+    return VisibleCatalog(rows=dict(sorted(named.items())), packages=packages)
 
 
 def find_tasks_by_server(
@@ -168,16 +159,14 @@ def find_tasks_by_server(
 
     The first that offers something of it, or else the first that may; its default task before others.
     """
-    default = principal.default_task
+    default, ceiling, limits = principal.default_task, principal.ceiling, gateway.limits
     offering: dict[str, str] = {}
     reaching: dict[str, str] = {}
-    tasks = filter(None, _ceiling_tasks(gateway.snapshot, principal.ceiling))
+    tasks = filter(None, _ceiling_tasks(gateway.snapshot, ceiling))
     for task in sorted(tasks, key=lambda one: (one.task_id != default, one.task_id)):
         platform = draw_versions(gateway.snapshot, principal.id, task=task, request=SessionRequest())
         if left := bind_task(platform, task).allowed & needed - offering.keys():
-            scope = _compose_scope(
-                gateway.limits, platform, principal.ceiling, task=task, servers=tuple(left)
-            )
+            scope = _compose_scope(limits, platform, ceiling, task=task, servers=tuple(left))
             offering |= {ref.server_id: task.task_id for ref in scope.admitted}
             reaching = dict.fromkeys(scope.servers, task.task_id) | reaching
     return reaching | offering
@@ -194,12 +183,6 @@ def _compose_scope(
     """The scope, whatever its size."""
     inputs = ScopeInputs(platform, ceiling, task, SessionRequest(servers=servers))
     return compose(inputs, limits=replace(limits, on_too_many="find"))
-
-
-def _is_shown(row: CatalogRow, admitted: AbstractSet[ToolRef], unknown: AbstractSet[str]) -> bool:
-    if row.tool_name == ALL_TOOLS:
-        return row.package_id in unknown
-    return (row.package_id, row.tool_name) in admitted
 
 
 def _may_hold_some(platform: Snapshot, ceiling: Ceiling, task: TaskPolicy | None, server_id: str, /) -> bool:

@@ -2,17 +2,23 @@
 
 An archive is hostile until proven otherwise. Sizes are counted while reading, never believed. Nothing is
 written before its name was checked, and nothing outside the given directory; archives inside are files like
-others. All of it blocks: callers give it a thread.
+others. The directory that is packed is its author's. The same files make the same bytes on every machine:
+archives are compared by their hash. All of it blocks: callers give it a thread.
 """
 
+import hashlib
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+import stat
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final, NamedTuple
 
 from toolgate.catalog.checks import describe_name
+from toolgate.errors import InvalidRecord
 from toolgate.packages.archive_readers import read_magic, read_members
 from toolgate.packages.entries import (
     CHUNK_BYTES,
@@ -26,17 +32,32 @@ from toolgate.packages.entries import (
 )
 from toolgate.packages.foreign_manifests import convert_bundle, is_bundle_manifest
 from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
-from toolgate.packages.packing import PackedArchive, TarWriter, list_package_files
+
+IGNORE_NAME: Final = ".toolgateignore"
+MAX_IGNORE_BYTES: Final = 64 * 1024
+ALWAYS_IGNORED: Final = (
+    *(".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "node_modules/.cache"),
+    *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".toolgate*", ".env", ".env.*"),
+    *(".DS_Store", ".idea", ".vscode", "*~", ".*.sw?"),
+)
+"""Left out of every package: version control, caches, environments, secrets of developers, editors' files."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveSummary:
+class ArchiveSummary(NamedTuple):
     """What is in an archive that was read to its end."""
 
     manifest: bytes
     """In our form, whatever form it has in the archive."""
     files: int
     unpacked_bytes: int
+
+
+class PackedArchive(NamedTuple):
+    """An archive that was written."""
+
+    sha256: str
+    size: int
+    files: int
 
 
 def pack_directory(directory: Path, manifest: bytes, target: BinaryIO) -> PackedArchive:
@@ -136,3 +157,110 @@ def _write_entry(root: Path, entry: ArchiveEntry, content: Iterator[bytes]) -> N
         for piece in content:
             file.write(piece)
         os.fchmod(file.fileno(), 0o755 if entry.is_executable else 0o644)
+
+
+def list_package_files(directory: Path) -> Iterator[tuple[ArchiveEntry, Path]]:
+    """The files of a directory in the order of their paths, without those to leave out.
+
+    A link to a file in the directory is that file. Any other link, and what is no file, is InvalidRecord.
+    """
+    root = directory.resolve()
+    lines = [*ALWAYS_IGNORED, *_read_ignore_file(root / IGNORE_NAME).splitlines()]
+    texts = (line.strip() for line in lines)
+    return _walk(root, root, [_parse_line(text) for text in texts if text and not text.startswith("#")])
+
+
+def _parse_line(line: str) -> tuple[str, bool]:
+    """A name anywhere, or, with a `/` inside, a path from the root; and whether it is for directories only.
+
+    A line of an ignore file is a pattern with `*`, `?` and `[…]`; `#` begins a comment.
+    """
+    if line.startswith("!"):
+        raise InvalidRecord(f"`{IGNORE_NAME}`: a line cannot begin with `!`: lines name what to leave out")
+    text = line.rstrip("/")
+    # A path from the root may be written with or without a `/` before it; here it needs one inside.
+    return text.removeprefix("/") if "/" in text[1:] else text, line.endswith("/")
+
+
+def _read_ignore_file(file: Path) -> str:
+    if not file.is_file():
+        return ""
+    if file.stat().st_size > MAX_IGNORE_BYTES:
+        raise InvalidRecord(f"`{IGNORE_NAME}` is larger than {MAX_IGNORE_BYTES:,} bytes")
+    return file.read_text("utf-8", errors="replace")
+
+
+def _walk(
+    root: Path, directory: Path, patterns: Sequence[tuple[str, bool]]
+) -> Iterator[tuple[ArchiveEntry, Path]]:
+    for path in sorted(directory.iterdir()):
+        place = path.relative_to(root).as_posix()
+        is_directory = path.is_dir()
+        if any(
+            fnmatchcase(place if "/" in text else path.name, text)
+            for text, is_for_directories in patterns
+            if is_directory or not is_for_directories
+        ):
+            continue
+        if is_directory and not path.is_symlink():
+            yield from _walk(root, path, patterns)
+        else:
+            yield _file(root, path, place), path
+
+
+def _file(root: Path, path: Path, place: str) -> ArchiveEntry:
+    try:
+        target = path.resolve(strict=True)
+        status = target.stat()
+    except (OSError, RuntimeError) as exc:  # the latter, before Python 3.13, for links in a circle
+        raise _unpackable(place, "not to be found") from exc
+    if not target.is_relative_to(root):
+        raise _unpackable(place, "a link that leads out of the directory")
+    if not stat.S_ISREG(status.st_mode):
+        raise _unpackable(place, "a link to a directory" if path.is_symlink() else "not an ordinary file")
+    return ArchiveEntry(path=place, size=status.st_size, is_executable=bool(status.st_mode & 0o100))
+
+
+def _unpackable(place: str, problem: str) -> InvalidRecord:
+    return InvalidRecord(
+        f"`{describe_name(place)}` cannot be packed: it is {problem}",
+        hint=f"remove it, or name it in `{IGNORE_NAME}`",
+    )
+
+
+class TarWriter:
+    """A gzipped tar without times, owners and directories: only files, and whether each is executable."""
+
+    def __init__(self, target: BinaryIO) -> None:
+        self._target = target
+        self._deflate = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
+        self._sha256 = hashlib.sha256()
+        self._size = 0
+        self._files = 0
+
+    def add(self, entry: ArchiveEntry, content: Iterable[bytes]) -> None:
+        """Write one file. Its content must have the size of the entry."""
+        info = tarfile.TarInfo(entry.path)
+        info.size = entry.size
+        info.mode = 0o755 if entry.is_executable else 0o644
+        self._pack(info.tobuf(format=tarfile.PAX_FORMAT))
+        for piece in content:
+            self._pack(piece)
+        self._pack(bytes(-entry.size % tarfile.BLOCKSIZE))
+        self._files += 1
+
+    def close(self) -> PackedArchive:
+        """Write the end. The target stays open."""
+        self._pack(bytes(2 * tarfile.BLOCKSIZE))
+        self._write(self._deflate.flush())
+        return PackedArchive(sha256=self._sha256.hexdigest(), size=self._size, files=self._files)
+
+    def _pack(self, content: bytes) -> None:
+        self._write(self._deflate.compress(content))
+
+    def _write(self, packed: bytes) -> None:
+        self._size += len(packed)
+        if self._size > MAX_ARCHIVE_BYTES:
+            raise archive_too_large(f"it would be larger than {MAX_ARCHIVE_BYTES:,} bytes")
+        self._sha256.update(packed)
+        self._target.write(packed)

@@ -13,7 +13,7 @@ import struct
 import tarfile
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, Self
 
@@ -56,10 +56,12 @@ _TAR_ERRORS: Final = (tarfile.TarError, ValueError, LookupError, OverflowError)
 
 def read_members(source: BinaryIO) -> Iterator[ArchiveMember]:
     """The entries of an archive. Raises InvalidRecord and BodyTooLarge."""
-    read = _READERS.get(read_magic(source))
-    if read is None:
-        raise invalid_archive("it is neither a gzipped tar nor a zip")
-    return read(source)
+    match read_magic(source):
+        case b"\x1f\x8b":
+            return _read_tar(source)
+        case b"PK":
+            return _read_zip(source)
+    raise invalid_archive("it is neither a gzipped tar nor a zip")
 
 
 def read_magic(source: BinaryIO) -> bytes:
@@ -360,18 +362,10 @@ def _check_descriptor(source: BinaryIO, record: _ZipRecord) -> int:
     if not record.flags & _HAS_DESCRIPTOR:
         return 0
     expected = _DESCRIPTOR.pack(record.crc, record.packed, record.entry.size)
-    signed = _DESCRIPTOR_SIGNATURE + expected
-    found = source.read(len(signed))
-    if found == signed:
-        return len(signed)
-    if found[: len(expected)] == expected:
+    found = source.read(len(_DESCRIPTOR_SIGNATURE + expected))
+    if found == _DESCRIPTOR_SIGNATURE + expected:
+        return len(found)
+    if found.startswith(expected):
         return len(expected)
-    raise invalid_archive(
-        f"`{describe_name(record.entry.path)}` differs between its directory and its descriptor"
-    )
-
-
-_READERS: Final[Mapping[bytes, Callable[[BinaryIO], Iterator[ArchiveMember]]]] = {
-    b"\x1f\x8b": _read_tar,
-    b"PK": _read_zip,
-}
+    name = describe_name(record.entry.path)
+    raise invalid_archive(f"`{name}` differs between its directory and its descriptor")

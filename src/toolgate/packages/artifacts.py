@@ -1,12 +1,14 @@
-"""The archives of published packages, by version.
+"""The archives of published packages, by version; and the modules of workloads, by hash.
 
 A version is there if and only if its `version.json` is, which is written last and never replaced: half of a
 put is never seen, and of two different puts at once one wins whole. Archive and manifest are named by the
-archive's hash, so they never mix.
+archive's hash, so they never mix. Each module is kept under the hash of its content: none ever changes, none
+is kept twice.
 """
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,37 +16,32 @@ from typing import Final
 
 import msgspec
 
-from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
+from toolgate.errors import BodyTooLarge, Conflict, InvalidRecord, NotFound, StorageFailed
 from toolgate.model.names import parse_server_id, parse_sha256, parse_version
+from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.packages.manifest import MAX_MANIFEST_BYTES
 from toolgate.packages.objects import ObjectInfo, ObjectStore
 
-ROOT: Final = "packages"
 MAX_VERSIONS: Final = 500
 """Of one package."""
 MAX_KNOWN: Final = 4_096
+MAX_MODULES: Final = 1_000
 
+_PACKAGES: Final = "packages"
+_MODULES: Final = "modules"
 _RECORD: Final = "version.json"
 _MAX_RECORD_BYTES: Final = 4_096
 _AT_ONCE: Final = 16
+_MODULE: Final = re.compile(rf"{_MODULES}/([0-9a-f]{{64}})\.wasm")
 
 _log: Final = logging.getLogger(__name__)
 
 
-class _Record(msgspec.Struct, frozen=True):
-    """The content of `version.json`."""
+class PackageVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One version of a package, as it is kept. `version.json` lacks its names, which are its place."""
 
-    sha256: str
-    size: int
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageVersion:
-    """One version of a package, as it is kept."""
-
-    package_id: str
-    version: str
+    package_id: str = ""
+    version: str = ""
     sha256: str
     size: int
     at_ms: int
@@ -57,124 +54,124 @@ class ArtifactStore:
     def __init__(self, objects: ObjectStore, *, clock_ms: Callable[[], int]) -> None:
         self._objects = objects
         self._clock_ms = clock_ms
-        self._known: dict[tuple[str, str], _Record] = {}
-        """Records by name and tag: each is read once."""
+        self._known: dict[tuple[str, str], PackageVersion] = {}
+        """Versions by name and tag of their record: each is read once."""
 
     async def put(
         self, package_id: str, version: str, archive: Path, *, manifest: bytes, sha256: str
     ) -> None:
         """Keep a version. The same again is fine; raises Conflict if it exists with other content."""
         directory = _directory(package_id, version)
-        await self._refuse_too_many(package_id, version)
-        if not await self._is_there(directory, sha256):
-            await self._objects.put(_archive(directory, sha256), archive)
-            await self._objects.put(_manifest(directory, sha256), manifest)
-            size = (await asyncio.to_thread(archive.stat)).st_size
-            record = _Record(sha256=sha256, size=size, at_ms=self._clock_ms())
-            await self._objects.create(f"{directory}/{_RECORD}", msgspec.json.encode(record))
-        await self._remove_leftovers(directory, sha256)
-
-    async def versions(self, package_id: str | None = None) -> list[PackageVersion]:
-        """All versions, or those of one package; by package, the newest first."""
-        under = ROOT if package_id is None else f"{ROOT}/{parse_server_id(package_id)}"
-        found = [one for one in await self._objects.list(under) if _is_record(one.name)]
-        if len(self._known) > MAX_KNOWN:
-            self._known.clear()
-        slots = asyncio.Semaphore(_AT_ONCE)
-
-        async def read(one: ObjectInfo) -> PackageVersion | None:
-            async with slots:
-                record = await self._read_cached_record(one)
-            return None if record is None else _stored(one.name, record)
-
-        stored = filter(None, await asyncio.gather(*map(read, found)))
-        return sorted(stored, key=lambda one: (one.package_id, -one.at_ms, one.version))
-
-    async def get(self, package_id: str, version: str) -> PackageVersion:
-        """One version. Raises NotFound."""
-        directory = _directory(package_id, version)
-        record = await self._record(directory)
-        if record is None:
-            raise _version_not_found(package_id, version)
-        return _stored(f"{directory}/{_RECORD}", record)
-
-    async def manifest(self, package_id: str, version: str) -> bytes:
-        """As it was published. Raises NotFound."""
-        stored = await self.get(package_id, version)
-        name = _manifest(_directory(package_id, version), stored.sha256)
-        try:
-            return await self._objects.get(name, max_bytes=MAX_MANIFEST_BYTES)
-        except NotFound as exc:
-            raise _damaged_version(package_id, version) from exc
-
-    async def read(self, package_id: str, version: str) -> AsyncGenerator[bytes, None]:
-        """The archive, in pieces. Raises NotFound."""
-        stored = await self.get(package_id, version)
-        try:
-            async for piece in self._objects.read(_archive(_directory(package_id, version), stored.sha256)):
-                yield piece
-        except NotFound as exc:
-            raise _damaged_version(package_id, version) from exc
-
-    async def remove(self, package_id: str, version: str) -> None:
-        """Forget a version, and nothing else. Raises NotFound."""
-        directory = _directory(package_id, version)
-        await self.get(package_id, version)
-        names = [one.name for one in await self._objects.list(directory)]
-        # `version.json` goes first: what a crash leaves then belongs to no version.
-        await self._objects.delete(sorted(names, key=lambda name: not name.endswith(f"/{_RECORD}")))
-
-    async def _refuse_too_many(self, package_id: str, version: str) -> None:
-        listed = await self._objects.list(f"{ROOT}/{package_id}")
+        listed = await self._objects.list(f"{_PACKAGES}/{package_id}")
         versions = {one.name.split("/")[2] for one in listed}
         if version not in versions and len(versions) >= MAX_VERSIONS:
             raise Conflict(
                 f"`{package_id}` has {MAX_VERSIONS} versions, the most that a package may have",
                 hint="remove versions that are no longer installed",
             )
+        if not await self._is_there(directory, sha256):
+            archive_name, manifest_name = _files(directory, sha256)
+            await self._objects.put(archive_name, archive)
+            await self._objects.put(manifest_name, manifest)
+            size = (await asyncio.to_thread(archive.stat)).st_size
+            record = PackageVersion(sha256=sha256, size=size, at_ms=self._clock_ms())
+            await self._objects.create(f"{directory}/{_RECORD}", msgspec.json.encode(record))
+        await self._remove_leftovers(directory, sha256)
+
+    async def versions(self, package_id: str | None = None) -> list[PackageVersion]:
+        """All versions, or those of one package; by package, the newest first."""
+        under = _PACKAGES if package_id is None else f"{_PACKAGES}/{parse_server_id(package_id)}"
+        found = [one for one in await self._objects.list(under) if _is_record(one.name)]
+        if len(self._known) > MAX_KNOWN:
+            self._known.clear()
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def read(one: ObjectInfo) -> PackageVersion | None:
+            """The version, unless it was removed meanwhile. A damaged one hides only itself."""
+            async with slots:
+                known = self._known.get((one.name, one.tag))
+                try:
+                    known = known or await self._read_record(one.name.removesuffix(f"/{_RECORD}"))
+                except StorageFailed as exc:
+                    _log.warning("ignoring `%s`: %s", one.name, exc)
+            if known is not None:
+                self._known[one.name, one.tag] = known
+            return known
+
+        versions = filter(None, await asyncio.gather(*map(read, found)))
+        return sorted(versions, key=lambda one: (one.package_id, -one.at_ms, one.version))
+
+    async def get(self, package_id: str, version: str) -> PackageVersion:
+        """One version. Raises NotFound."""
+        record = await self._read_record(_directory(package_id, version))
+        if record is None:
+            raise NotFound(
+                f"there is no version `{version}` of package `{package_id}`",
+                hint=f"`toolgate packages show {package_id}` lists those there are",
+            )
+        return record
+
+    async def manifest(self, package_id: str, version: str) -> bytes:
+        """As it was published. Raises NotFound."""
+        stored = await self.get(package_id, version)
+        _, name = _files(_directory(package_id, version), stored.sha256)
+        try:
+            return await self._objects.get(name, max_bytes=MAX_MANIFEST_BYTES)
+        except NotFound as exc:
+            raise _damaged_version(stored) from exc
+
+    async def read(self, package_id: str, version: str) -> AsyncGenerator[bytes, None]:
+        """The archive, in pieces. Raises NotFound."""
+        stored = await self.get(package_id, version)
+        name, _ = _files(_directory(package_id, version), stored.sha256)
+        try:
+            async for piece in self._objects.read(name):
+                yield piece
+        except NotFound as exc:
+            raise _damaged_version(stored) from exc
+
+    async def remove(self, package_id: str, version: str) -> None:
+        """Forget a version, and nothing else. Raises NotFound."""
+        await self.get(package_id, version)
+        names = [one.name for one in await self._objects.list(_directory(package_id, version))]
+        # `version.json` goes first: what a crash leaves then belongs to no version.
+        await self._objects.delete(sorted(names, key=lambda name: not name.endswith(f"/{_RECORD}")))
 
     async def _is_there(self, directory: str, sha256: str) -> bool:
         """Whether the version is there, whole. Raises Conflict."""
-        record = await self._record(directory)
+        record = await self._read_record(directory)
         if record is None:
             return False
-        _check_same(directory, record, sha256)
+        _check_same(record, sha256)
+        archive, manifest = _files(directory, sha256)
         return (
-            await self._objects.size(_archive(directory, sha256)) == record.size
-            and await self._objects.size(_manifest(directory, sha256)) is not None
+            await self._objects.size(archive) == record.size
+            and await self._objects.size(manifest) is not None
         )
 
     async def _remove_leftovers(self, directory: str, sha256: str) -> None:
         """Remove what other puts left. Raises Conflict if another put was first, with other content."""
-        record = await self._record(directory)
+        record = await self._read_record(directory)
         if record is None:
             raise StorageFailed("the version was removed while it was written", hint="publish it again")
-        kept = {f"{directory}/{_RECORD}", *(of(directory, record.sha256) for of in (_archive, _manifest))}
+        kept = {f"{directory}/{_RECORD}", *_files(directory, record.sha256)}
         await self._objects.delete(
             [one.name for one in await self._objects.list(directory) if one.name not in kept]
         )
-        _check_same(directory, record, sha256)
+        _check_same(record, sha256)
 
-    async def _record(self, directory: str) -> _Record | None:
+    async def _read_record(self, directory: str) -> PackageVersion | None:
         try:
             raw = await self._objects.get(f"{directory}/{_RECORD}", max_bytes=_MAX_RECORD_BYTES)
         except NotFound:
             return None
-        return _parse_record(raw)
-
-    async def _read_cached_record(self, one: ObjectInfo) -> _Record | None:
-        """The record, unless it was removed meanwhile. A damaged one hides only itself."""
-        known = self._known.get((one.name, one.tag))
-        if known is not None:
-            return known
         try:
-            known = await self._record(one.name.removesuffix(f"/{_RECORD}"))
-        except StorageFailed as exc:
-            _log.warning("ignoring `%s`: %s", one.name, exc)
-            return None
-        if known is not None:
-            self._known[one.name, one.tag] = known
-        return known
+            record = msgspec.json.decode(raw, type=PackageVersion)
+            parse_sha256(record.sha256)
+        except (msgspec.MsgspecError, UnicodeDecodeError, InvalidRecord) as exc:
+            raise StorageFailed("the artifact store has a damaged record of a version") from exc
+        _, package_id, version = directory.split("/")
+        return msgspec.structs.replace(record, package_id=package_id, version=version)
 
 
 def _is_record(name: str) -> bool:
@@ -190,50 +187,111 @@ def _is_record(name: str) -> bool:
 
 def _directory(package_id: str, version: str) -> str:
     """Where a version is. Raises InvalidRecord: nothing in either can lead elsewhere."""
-    return f"{ROOT}/{parse_server_id(package_id)}/{parse_version(version)}"
+    return f"{_PACKAGES}/{parse_server_id(package_id)}/{parse_version(version)}"
 
 
-def _archive(directory: str, sha256: str) -> str:
-    return f"{directory}/{parse_sha256(sha256)}.tar.gz"
+def _files(directory: str, sha256: str) -> tuple[str, str]:
+    """Where the archive and the manifest of a version are."""
+    name = f"{directory}/{parse_sha256(sha256)}"
+    return f"{name}.tar.gz", f"{name}.json"
 
 
-def _manifest(directory: str, sha256: str) -> str:
-    return f"{directory}/{parse_sha256(sha256)}.json"
-
-
-def _parse_record(raw: bytes) -> _Record:
-    try:
-        record = msgspec.json.decode(raw, type=_Record)
-        parse_sha256(record.sha256)
-    except (msgspec.MsgspecError, UnicodeDecodeError, InvalidRecord) as exc:
-        raise StorageFailed("the artifact store has a damaged record of a version") from exc
-    return record
-
-
-def _stored(name: str, record: _Record) -> PackageVersion:
-    _, package_id, version, _ = name.split("/")
-    return PackageVersion(
-        package_id=package_id, version=version, sha256=record.sha256, size=record.size, at_ms=record.at_ms
-    )
-
-
-def _check_same(directory: str, record: _Record, sha256: str) -> None:
+def _check_same(record: PackageVersion, sha256: str) -> None:
     if record.sha256 != sha256:
-        _, package_id, version = directory.split("/")
         raise Conflict(
-            f"version `{version}` of `{package_id}` was published with other content",
+            f"version `{record.version}` of `{record.package_id}` was published with other content",
             hint="raise the version: a published version never changes",
         )
 
 
-def _version_not_found(package_id: str, version: str) -> NotFound:
-    return NotFound(
-        f"there is no version `{version}` of package `{package_id}`",
-        hint=f"`toolgate packages show {package_id}` lists those there are",
+def _damaged_version(record: PackageVersion) -> StorageFailed:
+    return StorageFailed(
+        f"version `{record.version}` of `{record.package_id}` is not whole in the artifact store",
+        hint="publish it again",
     )
 
 
-def _damaged_version(package_id: str, version: str) -> StorageFailed:
-    return StorageFailed(
-        f"version `{version}` of `{package_id}` is not whole in the artifact store", hint="publish it again"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredModule:
+    """One module, as it is kept."""
+
+    sha256: str
+    size: int
+    at_ms: int
+    """When it was uploaded."""
+
+
+class ModuleStore:
+    """Every uploaded module. The registry says which tasks run it."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    async def put(self, content: Path, *, sha256: str) -> bool:
+        """Keep a module; the caller has checked its hash. Whether it is new."""
+        size = (await asyncio.to_thread(content.stat)).st_size
+        check_module_size(size)
+        name = _module(sha256)
+        if await self._objects.size(name) == size:
+            return False
+        if len(await self.list()) >= MAX_MODULES:
+            raise Conflict(
+                f"the gateway keeps {MAX_MODULES} modules, which is the limit",
+                hint="`toolgate modules list` shows those that no task uses: delete some",
+            )
+        await self._objects.put(name, content)
+        return True
+
+    async def has(self, sha256: str) -> bool:
+        """Whether it is there."""
+        return await self._objects.size(_module(sha256)) is not None
+
+    async def get(self, sha256: str) -> StoredModule:
+        """One module. Raises NotFound."""
+        for one in await self.list():
+            if one.sha256 == parse_sha256(sha256):
+                return one
+        raise _module_not_found(sha256)
+
+    async def list(self) -> list[StoredModule]:
+        """All of them, the newest first."""
+        found = [
+            StoredModule(sha256=match[1], size=one.size, at_ms=one.modified_ms)
+            for one in await self._objects.list(_MODULES)
+            if (match := _MODULE.fullmatch(one.name))
+        ]
+        return sorted(found, key=lambda one: (-one.at_ms, one.sha256))
+
+    async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
+        """Its content, in pieces. Raises NotFound. The reader bounds the size and checks the hash."""
+        try:
+            async for piece in self._objects.read(_module(sha256)):
+                yield piece
+        except NotFound as exc:
+            raise _module_not_found(sha256) from exc
+
+    async def remove(self, sha256: str) -> None:
+        """Forget it. Raises NotFound."""
+        if not await self.has(sha256):
+            raise _module_not_found(sha256)
+        await self._objects.delete([_module(sha256)])
+
+
+def check_module_size(size: int) -> None:
+    """Raises BodyTooLarge."""
+    if size > MAX_MODULE_BYTES:
+        raise BodyTooLarge(
+            f"a module is at most {MAX_MODULE_BYTES} bytes, and this one has {size}",
+            hint="build it for release, and strip it of names and debug information",
+        )
+
+
+def _module(sha256: str) -> str:
+    """Where a module is. Raises InvalidRecord: nothing in it can lead elsewhere."""
+    return f"{_MODULES}/{parse_sha256(sha256)}.wasm"
+
+
+def _module_not_found(sha256: str) -> NotFound:
+    return NotFound(
+        f"there is no module `{sha256}`", hint="`toolgate modules upload FILE` uploads one; `list` shows them"
     )

@@ -103,9 +103,33 @@ class PackageCache:
         """
         self._used_s[ref.sha256] = self._clock_s()
         path = self._directory / ref.sha256
-        if not _is_directory(path):
-            await self._wait_for(self._begin(package_id, ref))
+        if _is_directory(path):
+            return path
+        try:
+            async with asyncio.timeout(UNPACK_TIMEOUT_S):
+                failure = await asyncio.shield(self._begin(package_id, ref))
+        except TimeoutError as exc:
+            raise StartFailed(
+                f"its package did not arrive within {UNPACK_TIMEOUT_S:g} s, and is still being fetched",
+                state="list_timeout",
+            ) from exc
+        if failure is not None:
+            raise StartFailed(str(failure)) from failure
         return path
+
+    async def list_tools(self, record: ServerRecord) -> Sequence[bytes]:
+        """The tools that the manifest of a package defines in full: known before its server first runs.
+
+        None if the manifest only names tools, or cannot be read.
+        """
+        if record.package is None:
+            return ()
+        try:
+            directory = await self.open(record.server_id, record.package)
+            return await asyncio.to_thread(_read_declared, directory / MANIFEST_NAME)
+        except (StartFailed, InvalidRecord, OSError) as exc:
+            _log.info("server `%s` is started to learn its tools: %s", record.server_id, exc)
+            return ()
 
     async def sweep(self) -> None:
         """Remove what is unused for a while, and what a crash left."""
@@ -124,18 +148,6 @@ class PackageCache:
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
             await self.sweep()
-
-    async def _wait_for(self, task: "asyncio.Task[StartFailed | None]") -> None:
-        try:
-            async with asyncio.timeout(UNPACK_TIMEOUT_S):
-                failure = await asyncio.shield(task)
-        except TimeoutError as exc:
-            raise StartFailed(
-                f"its package did not arrive within {UNPACK_TIMEOUT_S:g} s, and is still being fetched",
-                state="list_timeout",
-            ) from exc
-        if failure is not None:
-            raise StartFailed(str(failure)) from failure
 
     def _begin(self, package_id: str, ref: PackageRef) -> asyncio.Task[StartFailed | None]:
         """The one task that makes this directory, for all callers."""
@@ -249,47 +261,26 @@ class PackageConnector(Connector):
 
 def resolve_launch(launch: StdioLaunch, directory: Path) -> StdioLaunch:
     """`launch` as it is for a package whose files are in `directory`. Raises StartFailed."""
+    command = launch.command
+    # A program of the package by its path; others stay what they are.
+    if "/" in command and not command.startswith(("/", "${")):
+        if ".." in command.split("/"):
+            raise StartFailed(f"`{command[:80]}` leads out of its package", fatal=True)
+        command = str(directory / command)
 
     def put_in(text: str) -> str:
         return text.replace(PACKAGE_DIR, str(directory))
 
     return replace(
         launch,
-        command=_command(launch.command, directory),
+        command=command,
         args=tuple(map(put_in, launch.args)),
         env=MappingProxyType({name: put_in(value) for name, value in launch.env.items()}),
         cwd=str(directory / put_in(launch.cwd or "")),
     )
 
 
-def _command(command: str, directory: Path) -> str:
-    """A program of the package by its path; others stay what they are."""
-    if "/" not in command or command.startswith(("/", "${")):
-        return command
-    if ".." in command.split("/"):
-        raise StartFailed(f"`{command[:80]}` leads out of its package", fatal=True)
-    return str(directory / command)
-
-
-class ManifestTools:
-    """The tools that the manifests of packages define in full: known before their servers first run."""
-
-    def __init__(self, packages: PackageCache) -> None:
-        self._packages = packages
-
-    async def __call__(self, record: ServerRecord) -> Sequence[bytes]:
-        """The definitions; none if the manifest only names tools, or cannot be read."""
-        if record.package is None:
-            return ()
-        try:
-            directory = await self._packages.open(record.server_id, record.package)
-            return await asyncio.to_thread(_declared_in, directory / MANIFEST_NAME)
-        except (StartFailed, InvalidRecord, OSError) as exc:
-            _log.info("server `%s` is started to learn its tools: %s", record.server_id, exc)
-            return ()
-
-
-def _declared_in(path: Path) -> Sequence[bytes]:
+def _read_declared(path: Path) -> Sequence[bytes]:
     with path.open("rb") as file:
         manifest = parse_manifest(file.read(MAX_MANIFEST_BYTES + 1))
     return [tool.raw for tool in manifest.tools] if manifest.source == "manifest" else ()

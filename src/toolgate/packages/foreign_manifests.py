@@ -14,8 +14,8 @@ decide who may publish. Nothing that is returned here has been checked.
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -26,18 +26,20 @@ from toolgate.model.names import is_tool_name, slugify_server_id
 from toolgate.model.tools import ToolDefinition
 from toolgate.registry.interchange.imports import parse_imports
 
-_SAME: Final = ("id", "name", "version", "description", "category", "tags", "homepage", "license")
+DESCRIBING: Final = ("id", "name", "version", "description", "category", "tags", "homepage", "license")
+"""The members that mean the same in manifests of any version."""
 _PLACES: Final = ("run", "server", "mcp", "mcp_config", "runtime")
 _LISTS: Final = ("tools", "toolsSummary", "tools_summary")
 _SEPARATOR: Final = re.compile(r"[,;\n\uff0c\u3001\uff1b]")  # and their Chinese forms
 
-MutableObject = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
-def upgrade_manifest(document: Mapping[str, Any]) -> MutableObject:
+def upgrade_manifest(document: JsonObject) -> JsonObject:
     """The members of version 2 that say what an old manifest says. They still have to be checked."""
-    members: MutableObject = {name: document[name] for name in _SAME if document.get(name) is not None}
+    members: JsonObject = {name: document[name] for name in DESCRIBING if document.get(name) is not None}
     members["manifestSchemaVersion"] = "v2"
+    members.setdefault("version", "0.0.0")
     if "id" not in members and "name" in members:
         members["id"] = members["name"]
     tools = next((found for name in _LISTS if (found := _tools(document.get(name)))), [])
@@ -49,9 +51,9 @@ def upgrade_manifest(document: Mapping[str, Any]) -> MutableObject:
     return members if run is None else {**members, "run": run}
 
 
-def _tools(value: object) -> list[MutableObject]:
+def _tools(value: object) -> list[JsonObject]:
     """The tools in any of the shapes they had, each once. Entries without a valid name are dropped."""
-    found: dict[str, MutableObject] = {}
+    found: dict[str, JsonObject] = {}
     for tool in _each(value):
         name = tool.get("name")
         if isinstance(name, str) and is_tool_name(name):
@@ -59,7 +61,7 @@ def _tools(value: object) -> list[MutableObject]:
     return list(found.values())
 
 
-def _each(value: object) -> Iterator[MutableObject]:
+def _each(value: object) -> Iterator[JsonObject]:
     match value:
         case str():
             yield from ({"name": name.strip()} for name in _SEPARATOR.split(value))
@@ -70,17 +72,17 @@ def _each(value: object) -> Iterator[MutableObject]:
                 yield {"name": name, **(one if isinstance(one, dict) else {"description": one})}
 
 
-def _is_complete(tool: MutableObject) -> bool:
+def _is_complete(tool: JsonObject) -> bool:
     is_schema = isinstance(tool.get("inputSchema"), dict)
     return is_schema and isinstance(check_definition("", msgspec.json.encode(tool)), ToolDefinition)
 
 
-def _summary(tool: MutableObject) -> MutableObject:
+def _summary(tool: JsonObject) -> JsonObject:
     description = tool.get("description")
     return {"name": tool["name"], **({"description": description} if isinstance(description, str) else {})}
 
 
-def _run(document: Mapping[str, Any]) -> MutableObject | None:
+def _run(document: JsonObject) -> JsonObject | None:
     """How it is run, flat as version 2 has it; with the variables of other programs as our references."""
     for place in (document, *(document.get(name) for name in _PLACES)):
         if isinstance(place, dict) and (place.get("command") or place.get("url")):
@@ -89,21 +91,17 @@ def _run(document: Mapping[str, Any]) -> MutableObject | None:
     return None
 
 
-def _split(place: MutableObject) -> MutableObject:
+def _split(place: JsonObject) -> JsonObject:
     """A command that has its arguments in it, as a list or as one text, with both apart."""
     command, args = place.get("command"), place.get("args") or []
     if isinstance(command, str) and not args and " " in command:
-        command = _words(command)
+        try:
+            command = shlex.split(command)
+        except ValueError:
+            command = [command]
     if command and isinstance(command, list) and isinstance(args, list):
         return {**place, "command": command[0], "args": [*command[1:], *args]}
     return place
-
-
-def _words(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError:
-        return [command]
 
 
 _VERSIONS: Final = ("manifest_version", "dxt_version")
@@ -112,10 +110,24 @@ _PLATFORM: Final = "linux"
 _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
 _DIRECTORY: Final = "${__dirname}"
 _NOT_IN_VARIABLE: Final = re.compile(r"[^A-Z0-9]+")
-_HOMES: Final = {"HOME": "", "DESKTOP": "/Desktop", "DOCUMENTS": "/Documents", "DOWNLOADS": "/Downloads"}
-_HOME: Final = "${ENV:HOME}"
+_MEANINGS: Final = {
+    "__dirname": "${PACKAGE_DIR}",
+    "/": "/",
+    "pathSeparator": "/",
+    "HOME": "${ENV:HOME}",
+    "DESKTOP": "${ENV:HOME}/Desktop",
+    "DOCUMENTS": "${ENV:HOME}/Documents",
+    "DOWNLOADS": "${ENV:HOME}/Downloads",
+}
+_USUAL: Final[Mapping[str, Sequence[str]]] = {
+    "uv": ("uv", "run", "--directory", _DIRECTORY),
+    "node": ("node",),
+    "python": ("python3",),
+    "binary": (),
+}
+"""How bundles are run that only say what they are written in, before their entry point."""
 
-JsonObject = Mapping[str, Any]
+T = TypeVar("T", str, list[Any], JsonObject)
 
 
 def is_bundle_manifest(manifest: bytes) -> bool:
@@ -136,19 +148,23 @@ def convert_bundle(manifest: bytes) -> bytes:
     version = next(document[name] for name in _VERSIONS if name in document)
     if version not in _KNOWN:
         raise InvalidRecord("the manifest of the bundle has an unknown version")
-    platforms = _object(document, "compatibility").get("platforms")
+    platforms = _read(document, "compatibility", dict).get("platforms")
     if isinstance(platforms, list) and _PLATFORM not in platforms:
         raise InvalidRecord("the bundle is not made for Linux: its `compatibility` says so")
-    package_id = slugify_server_id(_text(document, "name"))
+    package_id = slugify_server_id(_read(document, "name", str))
     ours = {
         "manifestSchemaVersion": "v2",
         "id": package_id,
         "name": _label(document.get("display_name") or document.get("name"), 200),
         "version": document.get("version"),
-        "description": _text(document, "description")[:4_096],
-        "tags": [label for word in _list(document, "keywords") if (label := _label(word, 64))][:64],
+        "description": _read(document, "description", str)[:4_096],
+        "tags": [label for word in _read(document, "keywords", list) if (label := _label(word, 64))][:64],
         "license": _label(document.get("license"), 200),
-        "toolsSummary": list(_summaries(document)),
+        "toolsSummary": [
+            {"name": tool["name"], "description": _read(tool, "description", str)}
+            for tool in _read(document, "tools", list)
+            if isinstance(tool, dict) and is_tool_name(_read(tool, "name", str))
+        ],
         "run": {"transport": "stdio", **_BundleLaunch(package_id, document).body()},
     }
     shown = {name: value for name, value in ours.items() if value not in ("", [])}
@@ -160,68 +176,43 @@ class _BundleLaunch:
 
     def __init__(self, package_id: str, document: JsonObject) -> None:
         self._prefix = _variable(package_id)
-        self._server = _object(document, "server")
-        self._options = _object(document, "user_config")
+        self._server = _read(document, "server", dict)
+        self._options = _read(document, "user_config", dict)
 
-    def body(self) -> dict[str, Any]:
-        config = _object(self._server, "mcp_config") or self._usual()
-        override = _object(_object(config, "platform_overrides"), _PLATFORM)
+    def body(self) -> JsonObject:
+        config, kind = _read(self._server, "mcp_config", dict), self._server.get("type")
+        if not config and isinstance(kind, str) and kind in _USUAL:
+            words = (*_USUAL[kind], f"{_DIRECTORY}/{self._server.get('entry_point')}")
+            config = {"command": words[0], "args": [*words[1:]]}
+        override = _read(_read(config, "platform_overrides", dict), _PLATFORM, dict)
         command = override.get("command") or config.get("command")
         if not isinstance(command, str):
             raise InvalidRecord("the bundle does not say how to run its server")
-        env = {**_object(config, "env"), **_object(override, "env")}
-        return {
-            "command": self._command(command),
-            "args": [self._filled(one) for one in _list(override, "args") or _list(config, "args")],
-            "env": {name: self._filled(value) for name, value in env.items()},
-        }
-
-    def _usual(self) -> JsonObject:
-        """Bundles that only say what they are written in."""
-        entry = f"{_DIRECTORY}/{self._server.get('entry_point')}"
-        match self._server.get("type"):
-            case "uv":
-                return {"command": "uv", "args": ["run", "--directory", _DIRECTORY, entry]}
-            case "node":
-                return {"command": "node", "args": [entry]}
-            case "python":
-                return {"command": "python3", "args": [entry]}
-            case "binary":
-                return {"command": entry}
-        return {}
-
-    def _command(self, command: str) -> str:
-        """A program of the bundle is named from its directory, where it is started."""
+        # A program of the bundle is named from its directory, where it is started.
         inside = command.removeprefix(f"{_DIRECTORY}/")
         is_inside = inside != command or ("/" in command and not command.startswith(("/", "./", "$")))
-        return f"./{inside}" if is_inside else self._filled(command)
+        env = {**_read(config, "env", dict), **_read(override, "env", dict)}
+        return {
+            "command": f"./{inside}" if is_inside else self._fill(command),
+            "args": [self._fill(one) for one in _read(override, "args", list) or _read(config, "args", list)],
+            "env": {name: self._fill(value) for name, value in env.items()},
+        }
 
-    def _filled(self, text: object) -> str:
-        return _VARIABLE.sub(self._resolved, text if isinstance(text, str) else str(text))
+    def _fill(self, text: object) -> str:
+        return _VARIABLE.sub(self._resolve, text if isinstance(text, str) else str(text))
 
-    def _resolved(self, match: re.Match[str]) -> str:
-        name = match[1]
-        if name == "__dirname":
-            return "${PACKAGE_DIR}"
-        if name in {"/", "pathSeparator"}:
-            return "/"
-        if name in _HOMES:
-            return f"{_HOME}{_HOMES[name]}"
-        kind, _, key = name.partition(".")
-        return self._option(key) if kind == "user_config" and key else match[0]
-
-    def _option(self, key: str) -> str:
-        """A variable named for the bundle, so that no bundle is given what was meant for another."""
-        option = _object(self._options, key)
+    def _resolve(self, match: re.Match[str]) -> str:
+        kind, _, key = match[1].partition(".")
+        if kind != "user_config" or not key:
+            return _MEANINGS.get(match[1], match[0])
+        option = _read(self._options, key, dict)
+        # A variable named for the bundle, so that no bundle is given what was meant for another.
         name = _variable(key)
         name = name if name.startswith(f"{self._prefix}_") else f"{self._prefix}_{name}"
+        default = None if option.get("required") is True else ""
         if "default" in option and option.get("sensitive") is not True:
-            return _reference(name, _default(option["default"]))
-        return _reference(name, None if option.get("required") is True else "")
-
-
-def _reference(name: str, default: str | None) -> str:
-    return f"${{ENV:{name}}}" if default is None else f"${{ENV:{name}:-{default}}}"
+            default = _default(option["default"])
+        return f"${{ENV:{name}}}" if default is None else f"${{ENV:{name}:-{default}}}"
 
 
 def _default(value: object) -> str | None:
@@ -238,13 +229,6 @@ def _default(value: object) -> str | None:
     return None
 
 
-def _summaries(document: JsonObject) -> Iterator[dict[str, str]]:
-    for tool in _list(document, "tools"):
-        name = tool.get("name") if isinstance(tool, dict) else None
-        if isinstance(name, str) and is_tool_name(name):
-            yield {"name": name, "description": _text(tool, "description")}
-
-
 def _variable(name: str) -> str:
     variable = _NOT_IN_VARIABLE.sub("_", name.upper()).strip("_") or "VALUE"
     return f"_{variable}" if variable[0].isdigit() else variable
@@ -256,16 +240,7 @@ def _label(value: object, length: int) -> str:
     return " ".join(words)[:length].strip()
 
 
-def _text(owner: JsonObject, member: str) -> str:
+def _read(owner: JsonObject, member: str, kind: type[T]) -> T:
+    """The member, if it is of that kind, else an empty one."""
     found = owner.get(member)
-    return found if isinstance(found, str) else ""
-
-
-def _object(owner: JsonObject, member: str) -> JsonObject:
-    found = owner.get(member)
-    return found if isinstance(found, dict) else {}
-
-
-def _list(owner: JsonObject, member: str) -> list[Any]:
-    found = owner.get(member)
-    return found if isinstance(found, list) else []
+    return found if isinstance(found, kind) else kind()

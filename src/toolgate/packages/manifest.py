@@ -1,11 +1,8 @@
 """The manifest of a package: what it is, which tools it has, and how its server is run.
 
 It comes from strangers, like its archive. What `parse_manifest` returns is checked in all: its tools are
-definitions that a server may list, and its `run` is what a server's record may say.
-
-The shape of `manifest.json` as people and programs write it: the format's version 2.
-
-The field docstrings become the reference.
+definitions that a server may list, and its `run` is what a server's record may say. `ManifestBody` is the
+shape of `manifest.json`, the format's version 2; its field docstrings become the reference.
 """
 
 import re
@@ -28,12 +25,12 @@ from toolgate.catalog.checks import (
 from toolgate.catalog.definitions import check_definition, estimate_tokens
 from toolgate.catalog.rows import DeclaredTool
 from toolgate.errors import BodyTooLarge, InvalidRecord
-from toolgate.model.json_text import Members, decode_members
+from toolgate.model.json_text import decode_members
 from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME, is_tool_name
 from toolgate.model.packages import SchemaVersion, Source
 from toolgate.model.servers import PackageRef
 from toolgate.model.tools import ToolDefinition
-from toolgate.packages.foreign_manifests import upgrade_manifest
+from toolgate.packages.foreign_manifests import DESCRIBING, upgrade_manifest
 from toolgate.registry.records.body import (
     UNKNOWN_FIELD,
     FieldProblem,
@@ -48,9 +45,8 @@ MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
 
 _MAX_DEPTH: Final = MAX_DEFINITION_DEPTH + 1  # a definition, in a list
-_V2: Final[frozenset[object]] = frozenset({"v2", "2", 2})
-_OLD: Final[frozenset[object]] = frozenset({None, "legacy", "v1", "1", 1})
-_KEPT: Final = ("x-", "$schema")
+_V2: Final = ("v2", "2", 2)
+_OLD: Final = (None, "legacy", "v1", "1", 1)
 _LAUNCHES: Final = {"stdio": "stdio", "streamable_http": "http", "http_sse_legacy": "http"}
 _TOOL_PLACE: Final = re.compile(r"tools\[[0-9]+\]")
 # The name of a choice that pydantic puts into a path.
@@ -81,17 +77,31 @@ class Manifest:
 
 def parse_manifest(content: bytes) -> Manifest:
     """`content` as a manifest of any version, or InvalidRecord with all that is wrong with it."""
-    members = _parse_members(content)
+    if len(content) > MAX_MANIFEST_BYTES:
+        raise BodyTooLarge(f"the manifest is larger than {MAX_MANIFEST_BYTES:,} bytes")
+    try:
+        members = decode_members(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise InvalidRecord(f"the manifest is not a JSON object: {exc}") from None
     document = {name: _decode(raw) for name, raw in members.items()}
     version = document.get("manifestSchemaVersion")
-    if _is_one_of(version, _V2):
-        return _parse_v2(members, document)
-    if _is_one_of(version, _OLD):
-        return _parse_old(document)
-    raise InvalidRecord(
-        "`manifestSchemaVersion`: not a version that this gateway knows",
-        hint="write `v2`, or update the gateway",
-    )
+    if isinstance(version, bool | float):
+        version = ""  # `True` and 1.0 equal 1 in Python, and are no versions
+    if version in _OLD:
+        own = upgrade_manifest(document)
+        raws = [msgspec.json.encode(tool) for tool in own.get("tools", ())]
+        return replace(_build_manifest(own, raws), schema_version="legacy")
+    if version not in _V2:
+        raise InvalidRecord(
+            "`manifestSchemaVersion`: not a version that this gateway knows",
+            hint="write `v2`, or update the gateway",
+        )
+    kept = {name: value for name, value in document.items() if name.startswith(("x-", "$schema"))}
+    own = {name: value for name, value in document.items() if name not in kept}
+    raws = []
+    if isinstance(own.get("tools"), list):
+        raws = [bytes(one) for one in msgspec.json.decode(members["tools"], type=list[msgspec.Raw])]
+    return replace(_build_manifest(own, raws), extensions=MappingProxyType(kept))
 
 
 def replace_tools(manifest: Manifest, tools: Iterable[ToolDefinition]) -> Manifest:
@@ -105,29 +115,30 @@ def encode_manifest(manifest: Manifest) -> bytes:
     document: dict[str, Any] = {
         **manifest.extensions,
         "manifestSchemaVersion": "v2",
-        "id": manifest.id,
-        "name": manifest.name,
-        "version": manifest.version,
-        "description": manifest.description,
-        "category": manifest.category,
-        "tags": list(manifest.tags),
-        "homepage": manifest.homepage,
-        "license": manifest.license,
-        "run": _run(manifest),
+        **{name: getattr(manifest, name) for name in DESCRIBING},
     }
-    tools = [msgspec.Raw(tool.raw) for tool in manifest.tools]
-    shown = {name: value for name, value in document.items() if value not in ("", [], None)}
+    if manifest.run:
+        transport = manifest.run["transport"]
+        document["run"] = {"transport": transport, **manifest.run[_LAUNCHES[transport]]}
+    shown = {name: value for name, value in document.items() if value not in ("", [], (), None)}
     if manifest.source != "legacy":
+        tools = [msgspec.Raw(tool.raw) for tool in manifest.tools]
         shown["tools" if manifest.source == "manifest" else "toolsSummary"] = tools
     return msgspec.json.format(msgspec.json.encode(shown), indent=2) + b"\n"
 
 
 def build_server_body(manifest: Manifest, ref: PackageRef) -> dict[str, Any]:
     """The body of the server that runs a package, without `allowed_tools`. Or InvalidRecord."""
+    if not manifest.run:
+        raise InvalidRecord(
+            f"the manifest of `{manifest.id}` does not say how to run it",
+            hint=f"register the server `{manifest.id}` first, so that the manifest describes it; "
+            "or add `run` with a `command` or a `url`, and publish it again",
+        )
     described = {"display_name": manifest.name, "category": manifest.category, "tags": list(manifest.tags)}
     return {
         "server_id": manifest.id,
-        **_launch(manifest),
+        **manifest.run,
         **{name: value for name, value in described.items() if value},
         "package": {"version": ref.version, "sha256": ref.sha256},
     }
@@ -148,33 +159,6 @@ def build_manifest_schema() -> dict[str, Any]:
     }
 
 
-def _launch(manifest: Manifest) -> dict[str, Any]:
-    if not manifest.run:
-        raise InvalidRecord(
-            f"the manifest of `{manifest.id}` does not say how to run it",
-            hint=f"register the server `{manifest.id}` first, so that the manifest describes it; "
-            "or add `run` with a `command` or a `url`, and publish it again",
-        )
-    return dict(manifest.run)
-
-
-def _run(manifest: Manifest) -> dict[str, Any] | None:
-    """How it is run, flat as a manifest has it."""
-    if not manifest.run:
-        return None
-    transport = manifest.run["transport"]
-    return {"transport": transport, **manifest.run[_LAUNCHES[transport]]}
-
-
-def _parse_members(content: bytes) -> Members:
-    if len(content) > MAX_MANIFEST_BYTES:
-        raise BodyTooLarge(f"the manifest is larger than {MAX_MANIFEST_BYTES:,} bytes")
-    try:
-        return decode_members(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise InvalidRecord(f"the manifest is not a JSON object: {exc}") from None
-
-
 def _decode(raw: msgspec.Raw) -> Any:
     """One member. All of it is valid JSON; what is left to refuse is what JSON allows and we do not."""
     try:
@@ -186,29 +170,13 @@ def _decode(raw: msgspec.Raw) -> Any:
     return value
 
 
-def _is_one_of(version: object, versions: frozenset[object]) -> bool:
-    """Whether it is one of these. `True` equals 1 in Python, and is not a version."""
-    return isinstance(version, str | int | None) and not isinstance(version, bool) and version in versions
-
-
-def _parse_v2(members: Members, document: dict[str, Any]) -> Manifest:
-    kept = {name: value for name, value in document.items() if name.startswith(_KEPT)}
-    own = {name: value for name, value in document.items() if name not in kept}
-    raws = _elements(members["tools"]) if isinstance(own.get("tools"), list) else []
-    return replace(_build_manifest(ManifestBody, own, raws), extensions=MappingProxyType(kept))
-
-
-def _parse_old(document: dict[str, Any]) -> Manifest:
-    own = upgrade_manifest(document)
-    raws = [msgspec.json.encode(tool) for tool in own.get("tools", ())]
-    return replace(_build_manifest(LegacyManifestBody, own, raws), schema_version="legacy")
-
-
-def _build_manifest(
-    model: "type[LegacyManifestBody]", document: dict[str, Any], raws: list[bytes]
-) -> Manifest:
+def _build_manifest(document: dict[str, Any], raws: list[bytes]) -> Manifest:
     """The manifest that `document` is, its tools as they were written; or InvalidRecord."""
-    body, problems = _validate(model, document)
+    body, problems = None, []
+    try:
+        body = ManifestBody.model_validate(document)
+    except ValidationError as exc:
+        problems = [_rephrase_problem(problem) for problem in find_problems(exc)]
     tools, wrong = _check_tools(raws, known=problems)
     if body is None or wrong:
         raise invalid_record([*problems, *wrong])
@@ -216,28 +184,13 @@ def _build_manifest(
     if body.tools is None:
         tools = [_declare_summary(one) for one in body.toolsSummary or ()]
         source = "summary" if tools else "legacy"
-    return Manifest(
-        id=body.id,
-        version=body.version,
-        name=body.name,
-        description=body.description,
-        category=body.category,
-        tags=tuple(body.tags),
-        homepage=body.homepage,
-        license=body.license,
-        source=source,
-        tools=tuple(tools),
-        run=MappingProxyType(_nest_launch(body)),
-    )
-
-
-def _validate(
-    model: "type[LegacyManifestBody]", document: dict[str, Any]
-) -> "tuple[LegacyManifestBody | None, list[FieldProblem]]":
-    try:
-        return model.model_validate(document), []
-    except ValidationError as exc:
-        return None, [_rephrase_problem(problem) for problem in find_problems(exc)]
+    run = {}
+    if body.run is not None:  # as a server's record has it
+        launch = body.run.model_dump(exclude_defaults=True)
+        transport = launch.pop("transport")
+        run = {"transport": transport, _LAUNCHES[transport]: launch}
+    described = {**body.model_dump(include=set(DESCRIBING)), "tags": tuple(body.tags)}
+    return Manifest(**described, source=source, tools=tuple(tools), run=MappingProxyType(run))
 
 
 def _rephrase_problem(problem: FieldProblem) -> FieldProblem:
@@ -262,17 +215,14 @@ def _check_tools(
         checked = check_definition("", raw)
         if isinstance(checked, QuarantinedDefinition):
             if place not in reported:
-                problems.append(FieldProblem(field=place, problem=_describe_quarantined(checked)))
+                words = f"{checked.reason} (`{checked.name}`)" if checked.name else checked.reason
+                problems.append(FieldProblem(field=place, problem=words))
             continue
         first = names.setdefault(checked.ref.name.casefold(), place)
         if first != place:
             problems.append(FieldProblem(field=place, problem=f"has the name of `{first}`"))
         tools.append(_declare_tool(checked))
     return tools, problems
-
-
-def _describe_quarantined(refused: QuarantinedDefinition) -> str:
-    return f"{refused.reason} (`{refused.name}`)" if refused.name else refused.reason
 
 
 def _declare_tool(tool: ToolDefinition) -> DeclaredTool:
@@ -288,19 +238,6 @@ def _declare_tool(tool: ToolDefinition) -> DeclaredTool:
 def _declare_summary(one: "SummaryBody") -> DeclaredTool:
     raw = msgspec.json.encode(one.model_dump(exclude_defaults=True))
     return DeclaredTool(name=one.name, raw=raw, description=one.description, tokens=estimate_tokens(raw))
-
-
-def _nest_launch(body: "LegacyManifestBody") -> dict[str, Any]:
-    """How it is run, as a server's record has it."""
-    if body.run is None:
-        return {}
-    launch = body.run.model_dump(exclude_defaults=True)
-    transport = launch.pop("transport")
-    return {"transport": transport, _LAUNCHES[transport]: launch}
-
-
-def _elements(raw: msgspec.Raw) -> list[bytes]:
-    return [bytes(one) for one in msgspec.json.decode(raw, type=list[msgspec.Raw])]
 
 
 JsonObject = dict[str, Any]
@@ -380,8 +317,8 @@ class SummaryBody(StrictBody):
     """What it does."""
 
 
-class LegacyManifestBody(StrictBody):
-    """What a manifest from before version 2 is made into before it is checked."""
+class ManifestBody(StrictBody):
+    """`manifest.json` at the root of a package."""
 
     manifestSchemaVersion: SchemaVersionText  # noqa: N815, the format's spelling
     """The version of this format. The number 2 is understood, too."""
@@ -392,7 +329,7 @@ class LegacyManifestBody(StrictBody):
     name: Title = ""
     """For people, in any language."""
 
-    version: Annotated[Version, Field(json_schema_extra=_VERSION)] = "0.0.0"
+    version: Annotated[Version, Field(json_schema_extra=_VERSION)]
     """Letters and digits with single `.`, `+` or `-` between, like `1.2.0`. What was published as one version
     never changes."""
 
@@ -416,17 +353,6 @@ class LegacyManifestBody(StrictBody):
 
     toolsSummary: Annotated[list[SummaryBody], Field(max_length=MAX_DEFINITIONS)] | None = None  # noqa: N815
     """Names and descriptions, where there are no `tools`. Passed over where there are."""
-
-    run: RunBody | None = None
-    """How its server is run or reached."""
-
-
-class ManifestBody(LegacyManifestBody):
-    """`manifest.json` at the root of a package."""
-
-    version: Annotated[Version, Field(json_schema_extra=_VERSION)]
-    """Letters and digits with single `.`, `+` or `-` between, like `1.2.0`. What was published as one version
-    never changes."""
 
     run: RunBody | None = None
     """How its server is run or reached. Left out: it describes a server that is registered already."""

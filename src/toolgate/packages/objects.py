@@ -15,15 +15,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-)
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import LocalStore, S3Store
 
-from toolgate.errors import NotFound, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
+from toolgate.errors import NotFound, StartRefused, StorageFailed, StorageUnavailable
 from toolgate.registry.database.disk import sync_directory
 
 S3: Final = "s3://"
@@ -170,15 +165,13 @@ class ObjectStore:
         except AlreadyExistsError:
             raise
         except (BaseError, OSError) as exc:
-            raise self._failure(exc) from exc
-
-    def _failure(self, exc: Exception) -> ToolgateError:
-        _log.warning("the artifact store: %s", str(exc).partition("\n")[0][:MAX_LOGGED])
-        if isinstance(exc, PermissionDeniedError | UnauthenticatedError):
-            return StorageFailed("the artifact store refuses this gateway", hint=_FAILED)
-        if self._directory is not None:
-            return StorageFailed("the artifact store cannot be written or read", hint=_FAILED)
-        return StorageUnavailable("the artifact store does not answer as it should", hint=_UNAVAILABLE)
+            _log.warning("the artifact store: %s", str(exc).partition("\n")[0][:MAX_LOGGED])
+            if isinstance(exc, PermissionDeniedError | UnauthenticatedError):
+                raise StorageFailed("the artifact store refuses this gateway", hint=_FAILED) from exc
+            if self._directory is not None:
+                raise StorageFailed("the artifact store cannot be written or read", hint=_FAILED) from exc
+            problem = "the artifact store does not answer as it should"
+            raise StorageUnavailable(problem, hint=_UNAVAILABLE) from exc
 
     async def _sync(self, name: str) -> None:
         if self._directory is not None:
@@ -188,11 +181,8 @@ class ObjectStore:
 def _sync_file(root: Path, name: str) -> None:
     """Make a file durable, with the directories that lead to it."""
     path = root / name
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
     while path != root:
         path = path.parent
         sync_directory(path)

@@ -62,11 +62,16 @@ class UploadStore:
     async def put_part(self, principal_id: str, sha256: str, number: int, body: bytes) -> None:
         """Take one part of an archive; parts count from 1, and may be sent again."""
         upload = _parse_upload(principal_id, sha256)
-        _check_part(number, body)
+        if not 1 <= number <= MAX_PARTS:
+            raise InvalidRequest(f"an upload has parts 1 to {MAX_PARTS}", hint="send larger parts")
+        if not body:
+            raise InvalidRequest("a part holds at least one byte", hint="send the part's bytes as the body")
+        if len(body) > MAX_PART_BYTES:
+            raise BodyTooLarge(f"a part is at most {MAX_PART_BYTES} bytes")
         async with self._turn:
             staged = await self._sweep_staged()
             _check_room(staged, upload, number=number, size=len(body))
-            await self._objects.put(_part(upload, number), body)
+            await self._objects.put(f"{_directory(upload)}/{number}", body)
 
     async def parts(self, principal_id: str, sha256: str) -> list[int]:
         """The numbers of the parts that have arrived."""
@@ -99,7 +104,8 @@ class UploadStore:
 
     async def discard(self, principal_id: str, sha256: str) -> None:
         """Forget what was sent of an upload."""
-        await self._drop((await self._parts(_parse_upload(principal_id, sha256))).values())
+        parts = await self._parts(_parse_upload(principal_id, sha256))
+        await self._objects.delete([part.name for part in parts.values()])
 
     async def sweep(self) -> None:
         """Forget abandoned uploads, in the store and in this process's directory."""
@@ -116,20 +122,18 @@ class UploadStore:
         kept: dict[_Upload, Mapping[int, ObjectInfo]] = {}
         for upload, parts in _by_upload(await self._objects.list(ROOT)).items():
             if max(part.modified_ms for part in parts.values()) < before_ms:
-                await self._drop(parts.values())
+                await self._objects.delete([part.name for part in parts.values()])
             else:
                 kept[upload] = parts
         return kept
-
-    async def _drop(self, parts: Iterable[ObjectInfo]) -> None:
-        await self._objects.delete([part.name for part in parts])
 
     async def _assemble(self, upload: _Upload, parts: int, path: Path) -> str:
         """Write all parts into the file; its hash."""
         size = 0
         with path.open("wb") as file:
             for number in range(1, parts + 1):
-                piece = await self._objects.get(_part(upload, number), max_bytes=MAX_PART_BYTES)
+                name = f"{_directory(upload)}/{number}"
+                piece = await self._objects.get(name, max_bytes=MAX_PART_BYTES)
                 size += len(piece)
                 if size > MAX_ARCHIVE_BYTES:
                     raise _too_large()
@@ -171,10 +175,6 @@ def _directory(upload: _Upload) -> str:
     return f"{ROOT}/{upload.owner}/{upload.sha256}"
 
 
-def _part(upload: _Upload, number: int) -> str:
-    return f"{_directory(upload)}/{number}"
-
-
 def _by_upload(objects: Iterable[ObjectInfo]) -> StagedUploads:
     found: dict[_Upload, dict[int, ObjectInfo]] = defaultdict(dict)
     for one in objects:
@@ -182,15 +182,6 @@ def _by_upload(objects: Iterable[ObjectInfo]) -> StagedUploads:
             owner, sha256, number = match.groups()
             found[_Upload(owner, sha256)][int(number)] = one
     return found
-
-
-def _check_part(number: int, body: bytes) -> None:
-    if not 1 <= number <= MAX_PARTS:
-        raise InvalidRequest(f"an upload has parts 1 to {MAX_PARTS}", hint="send larger parts")
-    if not body:
-        raise InvalidRequest("a part holds at least one byte", hint="send the part's bytes as the body")
-    if len(body) > MAX_PART_BYTES:
-        raise BodyTooLarge(f"a part is at most {MAX_PART_BYTES} bytes")
 
 
 def _check_hash(upload: _Upload, found: str) -> None:

@@ -40,10 +40,9 @@ from toolgate.errors import InvalidRecord
 from toolgate.model.names import parse_server_id, slugify_server_id
 from toolgate.model.servers import PackageRef, ServerRecord
 from toolgate.model.tools import ToolDefinition
-from toolgate.packages.archive import normalize_archive
+from toolgate.packages.archive import IGNORE_NAME, PackedArchive, normalize_archive
 from toolgate.packages.connector import resolve_launch
 from toolgate.packages.manifest import MANIFEST_NAME, Manifest, build_server_body, parse_manifest
-from toolgate.packages.packing import IGNORE_NAME, PackedArchive
 from toolgate.registry.records.codec import parse_server
 from toolgate.surfaces.http.selection import format_scope_url
 from toolgate.upstream.connection.contract import DEFAULT_LIMITS

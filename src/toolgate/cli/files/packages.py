@@ -13,9 +13,8 @@ import msgspec
 
 from toolgate.cli.failure import CommandError, UsageError
 from toolgate.model.tools import ToolDefinition
-from toolgate.packages.archive import pack_directory
+from toolgate.packages.archive import PackedArchive, pack_directory
 from toolgate.packages.manifest import MANIFEST_NAME, Manifest, encode_manifest, parse_manifest, replace_tools
-from toolgate.packages.packing import PackedArchive
 
 _DERIVED = ("tools", "toolsSummary")
 """What the server itself says."""

@@ -7,8 +7,7 @@ checked, or not at all. `plan_changes` does the same up to the commit, and shows
 - `permissions.py`  who may write what: roles, ceilings, quotas
 - `records.py`      records as they are shown, and sent ones parsed
 - `impact.py`       the predicted snapshot, warnings and plans
-- `checks.py`       every check, named, in order
-- `commit.py`       check, commit, audit
+- `commit.py`       check in order, commit, audit
 - `history.py`      earlier revisions, diffs, rollbacks
 
 Never writes without an audit record. Never tells a bound key about a record beyond its ceiling.

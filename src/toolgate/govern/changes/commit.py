@@ -5,34 +5,44 @@ again. Every acknowledged write is in the audit log. Never reads a record again 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
 
 from toolgate.audit.events import AdminRecorded
-from toolgate.errors import Conflict, InvalidRecord, PlanOutdated
-from toolgate.govern.changes.checks import (
-    CHANGE_CHECKS,
-    COMMIT_CHECKS,
-    EDIT_CHECKS,
-    STORED_EDIT_CHECKS,
-    CheckContext,
-    check_registry,
-    run_checks,
-)
+from toolgate.errors import Conflict, Forbidden, InvalidRecord, NotFound, PlanOutdated
 from toolgate.govern.changes.impact import ChangePlan, lint_edits, plan_edits, predict_snapshot
+from toolgate.govern.changes.permissions import (
+    check_grant,
+    check_removal,
+    check_writer_role,
+    is_within_ceiling,
+)
 from toolgate.govern.changes.records import PendingChange, RecordEdit, parse_change
 from toolgate.govern.control import Control
-from toolgate.govern.operator_policy import PLANNED_KINDS
+from toolgate.govern.operator_policy import PLANNED_KINDS, check_operator_policy, check_plan
 from toolgate.model.principals import Principal, make_choice_id
-from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
+from toolgate.model.revisions import (
+    ChangeBatch,
+    Kind,
+    RecordChange,
+    RecordList,
+    RecordWrite,
+    StoredRecord,
+    describe_kind,
+)
+from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Snapshot
 from toolgate.policy.admission import find_weakened_guards
 from toolgate.redaction.records import HIDING, list_hidden_fields
 from toolgate.registry.files.reload import source_of
+from toolgate.registry.records.codec import namespace_of
 from toolgate.registry.records.transaction import RecordKey, record_after
 
+MAX_RECORDS: Final = 5_000
+"""Of each kind. More than a node can serve, and few enough for every list to stay quick."""
 MAX_COMMIT_ATTEMPTS: Final = 32
 """How often a change is checked again while other control planes keep committing. A busy one wins about every
 second attempt: with 8, one write of 256 was refused."""
@@ -129,15 +139,25 @@ async def check_commit(
     prune: bool = False,
 ) -> tuple[tuple[RecordEdit, ...], RecordList]:
     """As `check_changes`, for `actor` to store them: with its role, and with a plan if one is required."""
-    context = CheckContext(actor=actor, policy=control.operator_policy, plan_id=plan_id)
+
+    def check_right(change: PendingChange) -> None:
+        check_writer_role(actor, change.kind)
+        check_plan(control.operator_policy, change.kind, plan_id)
+
     for change in changes:
-        run_checks(COMMIT_CHECKS, context, change)
+        check_right(change)  # before anything is looked up
     edits, listing = await check_changes(control, actor, changes, prune=prune)
-    context = replace(context, modules=await list_needed_modules(control, edits))
+    modules = await list_needed_modules(control, edits)
     for edit in edits:
-        run_checks(COMMIT_CHECKS, context, edit.change)  # pruning may have added it
-        with _naming_record(edit.change):
-            run_checks(STORED_EDIT_CHECKS, context, edit)
+        check_right(edit.change)  # pruning may have added it
+        # A plan only warns of a module that is not uploaded.
+        if edit.new_module is not None and edit.new_module not in modules:
+            with _naming_record(edit.change):
+                raise InvalidRecord(
+                    f"`workload.module`: there is no module `{edit.new_module}` here",
+                    hint="`toolgate modules upload FILE` uploads it; `toolgate tasks apply` uploads what it"
+                    " names",
+                )
     if plan_id is not None and (await plan_edits(control, edits)).id != plan_id:
         raise PlanOutdated("what the change would do is not what its plan showed")
     return edits, listing
@@ -153,16 +173,14 @@ async def check_changes(
     """
     kinds = {change.kind for change in changes}
     listing = await control.store.list(kinds.pop() if len(kinds) == 1 and not prune else None)
-    context = CheckContext(actor=actor, policy=control.operator_policy)
     # In a thread: thousands of changes take longer to check than the event loop may block.
-    return await asyncio.to_thread(_check_all, context, listing, changes, prune=prune), listing
+    return await asyncio.to_thread(_check_all, control, actor, listing, changes, prune=prune), listing
 
 
 async def select_valid_changes(
     control: Control, actor: Principal, changes: Sequence[PendingChange]
 ) -> tuple[list[PendingChange], dict[str, str]]:
     """Those of `changes` that could be stored alone; and what is wrong with the others, by id."""
-    context = CheckContext(actor=actor, policy=control.operator_policy)
     stored = {RecordKey(one.kind, one.id): one for one in (await control.store.list()).records}
     valid: list[PendingChange] = []
     errors: dict[str, str] = {}
@@ -170,7 +188,7 @@ async def select_valid_changes(
     def select() -> None:
         for change in changes:
             try:
-                _parse_checked(context, change, stored.get(change.key))
+                _parse_checked(control, actor, change, stored.get(change.key))
             except InvalidRecord as exc:
                 errors[change.id] = f"{exc}; {exc.hint}" if exc.hint else str(exc)
             else:
@@ -189,11 +207,24 @@ async def list_needed_modules(control: Control, edits: Sequence[RecordEdit]) -> 
 
 async def collect_warnings(served: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
     """What is wrong once `edits` are made in what is served, and which of them a file will undo."""
-    return [
-        *_warn_of_sources(edits),
-        *_warn_of_secrets(edits),
-        *await asyncio.to_thread(_warn_of_impact, served, edits),
-    ]
+    return await asyncio.to_thread(list, _list_warnings(served, edits))
+
+
+def _list_warnings(served: Snapshot, edits: Sequence[RecordEdit]) -> Iterator[str]:
+    for edit in edits:
+        if edit.before is not None and (file := source_of(edit.before)) is not None:
+            yield f"`{edit.change.id}` comes from `{file}`, which wins when the files are next read"
+    for edit in edits:
+        kind = edit.change.kind
+        if kind in HIDING and edit.body is not None:
+            advice = (
+                "give it to a server whose tools the guest calls" if kind == "task" else "use `${ENV:NAME}`"
+            )
+            for field in list_hidden_fields(kind, edit.body):
+                yield f"{edit.change.title}, `{field}`: the record itself holds a secret; {advice}"
+    after = predict_snapshot(served, edits)
+    yield from find_weakened_guards(served, after)
+    yield from lint_edits(after, edits)
 
 
 def audit_change(
@@ -219,29 +250,61 @@ def audit_change(
 
 
 def _check_all(
-    context: CheckContext, listing: RecordList, changes: Sequence[PendingChange], *, prune: bool
+    control: Control, actor: Principal, listing: RecordList, changes: Sequence[PendingChange], *, prune: bool
 ) -> tuple[RecordEdit, ...]:
     stored = {RecordKey(one.kind, one.id): one for one in listing.records}
     edits = []
     for change in [*changes, *_prune_changes(listing, changes)] if prune else changes:
         with _naming_record(change):
-            edit = _parse_checked(context, change, stored.get(change.key))
+            edit = _parse_checked(control, actor, change, stored.get(change.key))
             if edit is not None:
                 edits.append(edit)
-    check_registry(listing, edits)
+    _check_together(listing, edits)
     return tuple(edits)
 
 
 def _parse_checked(
-    context: CheckContext, change: PendingChange, before: StoredRecord | None
+    control: Control, actor: Principal, change: PendingChange, before: StoredRecord | None
 ) -> RecordEdit | None:
     """What `change` makes of `before`; None if it is so already. Raises what is wrong with it."""
-    run_checks(CHANGE_CHECKS, context, change)
+    if change.sent is None:  # first: what is beyond a key's ceiling must not show itself
+        check_removal(actor, change.kind, change.id)
     edit = parse_change(change, before)
     if change.is_declared and not edit.has_effect:
         return None
-    run_checks(EDIT_CHECKS, context, edit)
+    if edit.record is not None:
+        check_grant(actor, edit.record)
+        check_operator_policy(control.operator_policy, edit.record)
+    if before is not None and not is_within_ceiling(actor, before):
+        if edit.record is None:  # as if it did not exist
+            raise NotFound(f"there is no {change.key}")
+        raise Forbidden(
+            f"{change.title} reaches further than your key, which cannot replace it",
+            hint="use another id, or ask for a key that may write this one",
+        )
     return edit
+
+
+def _check_together(listing: RecordList, edits: Sequence[RecordEdit]) -> None:
+    """Check all edits with the records that stay as they are. Raises InvalidRecord."""
+    touched = {edit.change.key for edit in edits}
+    staying = [one for one in listing.records if RecordKey(one.kind, one.id) not in touched]
+    counts = Counter(one.kind for one in staying)
+    counts.update(edit.change.kind for edit in edits if edit.record is not None)
+    for kind in {edit.change.kind for edit in edits if edit.before is None}:
+        if counts[kind] > MAX_RECORDS:
+            raise InvalidRecord(
+                f"the registry holds {MAX_RECORDS} records of kind {describe_kind(kind)}, and takes no more",
+                hint="delete records that are not needed",
+            )
+    owners = {namespace_of(one): one.id for one in staying if one.kind == "server"}
+    for record in (edit.record for edit in edits):
+        if isinstance(record, ServerRecord):
+            owner = owners.setdefault(record.tool_namespace, record.server_id)
+            if owner != record.server_id:
+                raise InvalidRecord(
+                    f"`tool_namespace`: server `{owner}` has `{record.tool_namespace}` already"
+                )
 
 
 @contextmanager
@@ -273,53 +336,43 @@ async def _commit(
     control: Control, actor: Principal, edits: Sequence[RecordEdit], *, seen: int
 ) -> ChangeBatch:
     """Write and audit. Raises Conflict, also if others have committed since the revision `seen`."""
-    writes, also = [], []
+    writes, also, audited = [], [], []
     for edit in edits:
-        change = edit.change
+        kind, record_id = edit.change.key
         writes.append(
-            RecordWrite(kind=change.kind, id=change.id, body=edit.body, if_revision=change.if_revision)
+            RecordWrite(kind=kind, id=record_id, body=edit.body, if_revision=edit.change.if_revision)
         )
-        if change.kind == "key" and edit.record is None:
+        audited.append(AuditedStep("delete" if edit.body is None else "put", kind, record_id))
+        if kind == "key" and edit.record is None:
             # The integrations go with a revoked key: another key of that id starts without.
-            choice = await control.store.get("choice", make_choice_id(f"key:{change.id}"))
+            choice = await control.store.get("choice", make_choice_id(f"key:{record_id}"))
             also += [RecordWrite(kind="choice", id=choice.id, body=None)] if choice is not None else []
+    return await store_audited(control, actor, [*writes, *also], audited, seen=seen)
+
+
+class AuditedStep(NamedTuple):
+    """What the audit log says of one record of a transaction."""
+
+    operation: str
+    kind: Kind | Literal["integration"]
+    record_id: str
+
+
+async def store_audited(
+    control: Control,
+    actor: Principal,
+    writes: Sequence[RecordWrite],
+    steps: Sequence[AuditedStep],
+    *,
+    seen: int | None = None,
+) -> ChangeBatch:
+    """Commit `writes`, and record `steps` in the audit log."""
 
     async def commit() -> ChangeBatch:
-        batch = await control.store.commit([*writes, *also], actor=actor.id, if_store_revision=seen)
-        for write in writes:
-            operation = "delete" if write.body is None else "put"
-            audit_change(
-                control,
-                actor,
-                operation=operation,
-                kind=write.kind,
-                record_id=write.id,
-                revision=batch.revision,
-            )
+        batch = await control.store.commit(writes, actor=actor.id, if_store_revision=seen)
+        for step in steps:
+            audit_change(control, actor, **step._asdict(), revision=batch.revision)
         return batch
 
     # Shielded: a caller that disconnects in the middle must not leave a write behind that is not audited.
     return await asyncio.shield(commit())
-
-
-def _warn_of_impact(served: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
-    after = predict_snapshot(served, edits)
-    return [*find_weakened_guards(served, after), *lint_edits(after, edits)]
-
-
-def _warn_of_secrets(edits: Sequence[RecordEdit]) -> Iterator[str]:
-    """Which edits store a secret that belongs where only nodes can read it."""
-    for edit in edits:
-        kind = edit.change.kind
-        if kind not in HIDING or edit.body is None:
-            continue
-        advice = "give it to a server whose tools the guest calls" if kind == "task" else "use `${ENV:NAME}`"
-        for field in list_hidden_fields(kind, edit.body):
-            yield f"{edit.change.title}, `{field}`: the record itself holds a secret; {advice}"
-
-
-def _warn_of_sources(edits: Sequence[RecordEdit]) -> Iterator[str]:
-    """Which edits a file will undo."""
-    for edit in edits:
-        if edit.before is not None and (file := source_of(edit.before)) is not None:
-            yield f"`{edit.change.id}` comes from `{file}`, which wins when the files are next read"

@@ -1,22 +1,20 @@
 """The history of a record: its changes, diffs between revisions, and rollbacks."""
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from toolgate.errors import Compacted, InvalidRequest, NotFound
 from toolgate.govern.changes.permissions import check_removal, is_within_ceiling
 from toolgate.govern.changes.records import PendingChange, read_mapping
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
-from toolgate.model.revisions import Body, Kind, Operation, RecordChange, StoredRecord, describe_kind
+from toolgate.model.revisions import Body, Kind, Operation, StoredRecord, describe_kind
 from toolgate.registry.records.codec import FieldDiff, diff_fields
 from toolgate.registry.records.transaction import RecordKey
 
 MAX_HISTORY: Final = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryEntry:
+class HistoryEntry(NamedTuple):
     """One change of a record, without its secrets."""
 
     revision: int
@@ -33,17 +31,12 @@ async def read_history(
     changes = await control.store.history(kind, record_id, limit=min(limit, MAX_HISTORY))
     if not changes and await control.store.get(kind, record_id) is None:
         raise NotFound(f"there is no {describe_kind(kind)} `{record_id}`")
-    return [_entry(change) for change in changes]
-
-
-def _entry(change: RecordChange) -> HistoryEntry:
-    return HistoryEntry(
-        revision=change.revision,
-        operation=change.operation,
-        actor=change.actor,
-        at_ms=change.at_ms,
-        fields=diff_fields(change.kind, change.before, change.after),
-    )
+    return [
+        HistoryEntry(
+            one.revision, one.operation, one.actor, one.at_ms, diff_fields(kind, one.before, one.after)
+        )
+        for one in changes
+    ]
 
 
 async def diff_revisions(

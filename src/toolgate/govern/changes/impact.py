@@ -7,8 +7,9 @@ differently.
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,6 @@ import msgspec
 from toolgate.govern.changes.records import RecordEdit
 from toolgate.govern.control import Control
 from toolgate.model.names import REFERENCE
-from toolgate.model.revisions import Body
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools, Snapshot
 from toolgate.policy.lint import LintFinding, lint
@@ -32,41 +32,34 @@ def predict_snapshot(snapshot: Snapshot, edits: Sequence[RecordEdit]) -> Snapsho
     """`snapshot` after `edits`. A server has the tools it will list, if they are known, else those it has."""
     changed: dict[str, dict[str, Any]] = {}
     for edit in edits:
-        if edit.change.kind == "package":
+        kind, record_id = edit.change.key
+        if kind == "package":
             continue  # policy only knows its server
-        field = f"{edit.change.kind}s"  # their name in a snapshot
+        field = f"{kind}s"  # their name in a snapshot
         records = changed.setdefault(field, dict(getattr(snapshot, field)))
         if edit.record is None:
-            records.pop(edit.change.id, None)
+            records.pop(record_id, None)
         elif isinstance(edit.record, ServerRecord):
-            records[edit.change.id] = _predict_server(snapshot, edit)
+            offer = snapshot.servers.get(record_id) or ServerTools(record=edit.record)
+            listed: dict[str, Any] = (
+                {} if edit.change.tools is None else {"tools": edit.change.tools, "state": "ready"}
+            )
+            records[record_id] = replace(offer, record=edit.record, **listed)
         else:
-            records[edit.change.id] = edit.record
+            records[record_id] = edit.record
     frozen: dict[str, Any] = {field: MappingProxyType(records) for field, records in changed.items()}
     return replace(snapshot, **frozen)
 
 
-def _predict_server(snapshot: Snapshot, edit: RecordEdit) -> ServerTools:
-    assert isinstance(edit.record, ServerRecord)
-    offer = snapshot.servers.get(edit.change.id) or ServerTools(record=edit.record)
-    if edit.change.tools is None:
-        return replace(offer, record=edit.record)
-    return replace(offer, record=edit.record, tools=edit.change.tools, state="ready")
-
-
 def lint_edits(after: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
     """What is wrong after a change with the changed records and with those that name them."""
-    changed = {(edit.change.kind, edit.change.id) for edit in edits}
+    changed = {edit.change.key for edit in edits}
     ids = {edit.change.id for edit in edits}
     return [
-        _render_finding(one)
+        f"{one.kind} `{one.id}`, `{one.rule}`: {one.message}"
         for one in lint(after).findings
         if (one.kind, one.id) in changed or one.subject in ids
     ]
-
-
-def _render_finding(finding: LintFinding) -> str:
-    return f"{finding.kind} `{finding.id}`, `{finding.rule}`: {finding.message}"
 
 
 _encode_canonical = msgspec.json.Encoder(order="sorted").encode
@@ -92,13 +85,12 @@ async def plan_edits(control: Control, edits: Sequence[RecordEdit]) -> ChangePla
     after = predict_snapshot(before, edits)
     # In a thread: a task that reaches many servers would block the event loop.
     planned = await asyncio.to_thread(control.planner.plan, before, after, limits=control.gateway.limits)
-    changes = planned.changes
-    noticed = tuple(one for one in changes if one.has_effect)
+    noticed = tuple(one for one in planned.changes if one.has_effect)
     return ChangePlan(
         id=_digest_plan(edits, noticed),
         edits=tuple(edits),
         tasks=noticed,
-        unchanged=sum(one.task_id is not None and not one.has_effect for one in changes),
+        unchanged=sum(one.task_id is not None and not one.has_effect for one in planned.changes),
         unlisted=tuple(
             edit.record.server_id
             for edit in edits
@@ -108,18 +100,13 @@ async def plan_edits(control: Control, edits: Sequence[RecordEdit]) -> ChangePla
 
 
 def _digest_plan(edits: Sequence[RecordEdit], effects: Sequence[TaskChange]) -> str:
-    records = [
-        (edit.change.kind, edit.change.id, edit.body_before, edit.body) for edit in edits if edit.has_effect
-    ]
+    records = [(*edit.change.key, edit.body_before, edit.body) for edit in edits if edit.has_effect]
     seen = [
         (one.task_id, one.share, one.added, one.removed, one.reach_added, one.reach_removed)
         for one in effects
     ]
-    return hashlib.sha256(_encode_canonical((sorted(records, key=_record_key), seen))).hexdigest()[:32]
-
-
-def _record_key(record: tuple[str, str, Body | None, Body | None]) -> tuple[str, str]:
-    return record[:2]
+    canonical = _encode_canonical((sorted(records, key=itemgetter(0, 1)), seen))
+    return hashlib.sha256(canonical).hexdigest()[:32]
 
 
 def find_literals(offers: Iterable[ServerTools]) -> list[LintFinding]:
@@ -143,11 +130,7 @@ def _list_literals(record: ServerRecord) -> Iterator[tuple[str, str]]:
     shown = redact_server(encode_record(record))
     stdio, http = shown.get("stdio") or {}, shown.get("http") or {}
     yield from ((f"stdio.args[{at}]", arg) for at, arg in enumerate(stdio.get("args", ())))
-    yield from _list_members("stdio.env", stdio.get("env", {}))
-    yield from _list_members("http.headers", http.get("headers", {}))
+    for field, values in (("stdio.env", stdio.get("env", {})), ("http.headers", http.get("headers", {}))):
+        yield from ((f"{field}.{name}", value) for name, value in values.items())
     if "url" in http:
         yield "http.url", http["url"]
-
-
-def _list_members(field: str, values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    return ((f"{field}.{name}", value) for name, value in values.items())

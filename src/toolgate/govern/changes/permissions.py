@@ -82,16 +82,17 @@ def check_grant(actor: Principal, record: Record) -> None:
 
 def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
     """Raise Forbidden if the ceiling of `actor` is narrower than what it would take from others."""
-    if kind == "task":
-        _check_task_id(actor, record_id)
-    elif kind == "profile":
-        _check_no_task_ceiling(actor)
-    elif kind == "chat_upstream":
-        check_unbounded(actor, _FOR_ALL)
-    elif kind in {"server", "pin", "package"}:
-        _check_server(actor, record_id)
-    elif actor.ceiling != Ceiling():
-        raise Forbidden("your key is bound, and revokes no other", hint="ask for a key without a `ceiling`")
+    match kind:
+        case "task":
+            _check_task_id(actor, record_id)
+        case "profile":
+            _check_no_task_ceiling(actor)
+        case "chat_upstream":
+            check_unbounded(actor, _FOR_ALL)
+        case "server" | "pin" | "package":
+            _check_server(actor, record_id)
+        case _:
+            check_unbounded(actor, "revokes no other")
 
 
 def _check_key(grantor: Principal, key: Key) -> None:
@@ -124,7 +125,6 @@ def _check_server(actor: Principal, server_id: str) -> None:
 
 
 def _check_no_task_ceiling(actor: Principal) -> None:
-    """Raise Forbidden if `actor` is bound to tasks: others may use the same profile."""
     if actor.ceiling.tasks is not None:
         raise Forbidden("your key is bound to tasks, and a profile is for all of them")
 
@@ -163,16 +163,14 @@ def _check_tools(actor: Principal, allow: tuple[str, ...] | None, deny: tuple[st
 
 def _is_ceiling_within(ceiling: Ceiling, outer: Ceiling) -> bool:
     """Whether `ceiling` lies within `outer`. Patterns are compared as text, not by what they match."""
-    return (
-        _is_selection_within(ceiling.tasks, outer.tasks)
-        and _is_selection_within(ceiling.servers, outer.servers)
-        and _is_selection_within(ceiling.allow, outer.allow)
-        and set(outer.deny) <= set(ceiling.deny)
+    selections = (
+        (ceiling.tasks, outer.tasks),
+        (ceiling.servers, outer.servers),
+        (ceiling.allow, outer.allow),
     )
-
-
-def _is_selection_within(part: tuple[str, ...] | None, outer: tuple[str, ...] | None) -> bool:
-    return outer is None or (part is not None and set(part) <= set(outer))
+    return set(outer.deny) <= set(ceiling.deny) and all(
+        most is None or (part is not None and set(part) <= set(most)) for part, most in selections
+    )
 
 
 def is_within_ceiling(actor: Principal, stored: StoredRecord) -> bool:

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from toolgate.errors import InvalidRecord, NotFound
 from toolgate.govern.control import Control
 from toolgate.model.revisions import Body, Kind, StoredRecord, describe_kind
-from toolgate.model.tasks import Task
 from toolgate.model.tools import ToolDefinition
 from toolgate.redaction.records import HIDING, redact_record, restore_hidden
 from toolgate.registry.records.codec import BODIES, ID_FIELDS, Record, encode_record, parse_id, parse_record
@@ -113,16 +112,13 @@ class RecordEdit:
     @property
     def new_module(self) -> str | None:
         """The module that a task names, unless it named the same before."""
-        if not isinstance(self.record, Task) or self.record.workload is None:
-            return None
-        module = self.record.workload.module
+        module = read_module(self.body or {}) if self.change.kind == "task" else None
         return None if module == read_module(self.body_before or {}) else module
 
 
 def read_module(body: Body) -> str | None:
     """The module that the stored body of a task names, whatever version of the program wrote it."""
-    workload = body.get("workload")
-    module = workload.get("module") if isinstance(workload, Mapping) else None
+    module = read_mapping(body, "workload").get("module")
     return module if isinstance(module, str) else None
 
 
@@ -146,16 +142,18 @@ def parse_change(change: PendingChange, before: StoredRecord | None) -> RecordEd
         known = fill_defaults(before) if before is not None else {}
         body = restore_hidden(kind, body, shown=show_body(kind, known), stored=known)
     if kind == "task" and isinstance(config := body.get("config"), Mapping):
-        body["config"] = {key: _encode_config_value(value) for key, value in config.items()}
+        # Stored as JSON text. Text is taken for JSON already.
+        body["config"] = {
+            key: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            for key, value in config.items()
+        }
     elif kind == "pin":
         changed = body.pop("changed", {})
         body |= merge_quarantined(None if before is None else before.body, {**body, "changed": changed})
     record = parse_record(kind, change.id, body)
-    newer = {}
-    if (
-        before is not None
-    ):  # a newer version of the program may have stored members that this one must not drop
-        newer = {name: value for name, value in before.body.items() if name not in BODIES[kind].model_fields}
+    # A newer version of the program may have stored members that this one must not drop.
+    stored = {} if before is None else before.body
+    newer = {name: value for name, value in stored.items() if name not in BODIES[kind].model_fields}
     return RecordEdit(change=change, before=before, record=record, body={**newer, **encode_record(record)})
 
 
@@ -166,11 +164,6 @@ def _merge_kept(stored: Body, names: Collection[str], sent: Body) -> dict[str, A
         if inner in stored.get(outer, {}):
             kept[outer] = {inner: stored[outer][inner]} | kept.get(outer, {})
     return kept
-
-
-def _encode_config_value(value: Any) -> str:
-    """A value of a task's `config`, which is stored as JSON text. Text is taken for JSON already."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def merge_quarantined(before: Body | None, sent: Body) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from wasmtime import wat2wasm
 
 from tests.surfaces.rest_world import TASKS, RestWorld, open_rest, secret_of, stdio, task
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.packages import modules as stored_modules
+from toolgate.packages import artifacts as stored_modules
 
 pytestmark = pytest.mark.anyio
 

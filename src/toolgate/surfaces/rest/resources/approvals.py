@@ -163,7 +163,7 @@ async def decide_from_webhook(webhook: ApprovalWebhook, call: RestCall[bytes]) -
     `Toolgate-Signature` is made as in the request that told of the question, over this body, within the last
     five minutes. `approval_id` is the one in the path.
     """
-    if not webhook.is_signed(call.body, call.headers.get(SIGNATURE)):
+    if not webhook.signer.is_signed(call.body, call.headers.get(SIGNATURE)):
         raise Unauthenticated("this gateway needs a key")
     approval_id, sent = call.ids["approval_id"], parse_model(DecisionBody, parse_json(call.body))
     if sent.approval_id != approval_id:

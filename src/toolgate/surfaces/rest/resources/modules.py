@@ -28,7 +28,7 @@ from toolgate.govern.packages import (
     upload_module,
 )
 from toolgate.model.packages import SchemaVersion, Source
-from toolgate.packages.modules import StoredModule
+from toolgate.packages.artifacts import StoredModule
 from toolgate.packages.uploads import MAX_PARTS
 from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework.request import OCTETS_BODY, WASM_BODY, RestCall
