@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from toolgate.cli.demo.model import DemoModel
+from toolgate.cli.demo.demo import DemoModel
 
 
 def local_model(directory: Path, python: str = sys.executable) -> DemoModel:

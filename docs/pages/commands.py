@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 import typer
 
 from pages.markdown import code, page, table, wrap
-from toolgate.cli.failure import ExitCode
+from toolgate.cli.command import ExitCode
 from toolgate.cli.root import app as command_line
 
 # Commands and parameters are `Any` here: typer keeps their types to itself.

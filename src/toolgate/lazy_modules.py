@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
+_PROCESS: Final = "one form of a process: a node loads no database"
 _COMMAND: Final = "a command of the CLI: each loads only what it needs"
 _GUESTS: Final = "wasmtime takes 0.25 s to load, and memory from then on; for the first guest"
 _OTLP: Final = "OpenTelemetry takes as long to load as Toolgate; for the setting `otlp`"
 _POSTGRESQL: Final = "the driver takes as long to load as Toolgate; for the setting `database`"
 
 LAZY_MODULES: Final[Mapping[str, str]] = {
+    "toolgate.app.control": _PROCESS,
+    "toolgate.app.node": _PROCESS,
+    "toolgate.app.up": _PROCESS,
     "toolgate.audit.otlp": _OTLP,
     "toolgate.cli.commands.approvals": _COMMAND,
     "toolgate.cli.commands.audit": _COMMAND,
@@ -21,24 +25,21 @@ LAZY_MODULES: Final[Mapping[str, str]] = {
     "toolgate.cli.commands.catalog": _COMMAND,
     "toolgate.cli.commands.changes": _COMMAND,
     "toolgate.cli.commands.connect": _COMMAND,
-    "toolgate.cli.commands.control": _COMMAND,
     "toolgate.cli.commands.copies": _COMMAND,
     "toolgate.cli.commands.doctor": _COMMAND,
     "toolgate.cli.commands.keys": _COMMAND,
-    "toolgate.cli.commands.node": _COMMAND,
     "toolgate.cli.commands.packages": _COMMAND,
     "toolgate.cli.commands.pins": _COMMAND,
     "toolgate.cli.commands.policy": _COMMAND,
     "toolgate.cli.commands.profiles": _COMMAND,
     "toolgate.cli.commands.publish": _COMMAND,
     "toolgate.cli.commands.runs": _COMMAND,
-    "toolgate.cli.commands.scope": _COMMAND,
+    "toolgate.cli.commands.serve": _COMMAND,
     "toolgate.cli.commands.servers": _COMMAND,
     "toolgate.cli.commands.skill": _COMMAND,
     "toolgate.cli.commands.status": _COMMAND,
     "toolgate.cli.commands.tasks": _COMMAND,
     "toolgate.cli.commands.top": _COMMAND,
-    "toolgate.cli.commands.up": _COMMAND,
     "toolgate.cli.demo.demo": "the demo is a client as well; a gateway without it starts faster",
     "toolgate.gateway.auth.oidc": "token verification takes 0.1 s to load; for the setting `oidc`",
     "toolgate.gateway.search.semantic": "numpy and a model, an optional extra; for `semantic_model`",

@@ -38,7 +38,7 @@ OF_A_GATEWAY = {
 }
 """What a command that asks a gateway has no use for."""
 START = """
-import asyncio, toolgate.cli.commands.up
+import asyncio, toolgate.cli.commands.serve
 from toolgate.app.up import open_up
 from toolgate.settings import load_settings
 
@@ -49,7 +49,7 @@ async def start():
 
 asyncio.run(start())
 """
-SMALL = ("approvals", "keys", "pins", "profiles", "scope", "servers", "status", "tasks")
+SMALL = ("approvals", "keys", "pins", "profiles", "servers", "status", "tasks")
 """Modules of commands that only ask a gateway."""
 
 
@@ -71,7 +71,7 @@ def test_a_gateway_starts_without_what_it_may_never_need(tmp_path: Path) -> None
 
 
 def test_a_node_starts_without_a_database() -> None:
-    modules = loaded("import toolgate.cli.commands.node")
+    modules = loaded("import toolgate.cli.commands.serve, toolgate.app.node")
 
     assert of([*HEAVY, "sqlalchemy", "toolgate.surfaces.rest.app"], modules) == {"google.protobuf", "grpc"}
 

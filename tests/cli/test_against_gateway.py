@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import open_fake_gateway
 from tests.cli.processes import DEADLINE_S, running
-from toolgate.cli.failure import ExitCode
+from toolgate.cli.command import ExitCode
 
 ECHO = Path(__file__).parents[2] / "examples" / "notes_server.py"
 

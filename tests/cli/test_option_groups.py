@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Option
 
-from toolgate.cli.option_groups import spread_options
+from toolgate.cli.command import spread_options
 from toolgate.cli.options import ScopeOptions
 
 

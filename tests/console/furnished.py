@@ -16,8 +16,7 @@ from tests.scenarios import reference
 from tests.scenarios.gateway import ROOT, Gateway, Json, Site, running
 from toolgate.audit.events import AuditEvent, CallRecorded, TokensCounted
 from toolgate.audit.log.lines import encode_line
-from toolgate.cli.demo.kit import DATA, load_servers, load_tasks
-from toolgate.cli.demo.repository import make_repository
+from toolgate.cli.demo.kit import DATA, load_servers, load_tasks, make_repository
 
 DAY_MS: Final = 24 * 3600 * 1000
 CALLS: Final = 900

@@ -16,9 +16,7 @@ from tests.docs.documents import EXAMPLES, ROOT
 from tests.eventually import eventually
 from tests.local_model import local_model
 from tests.node import node, node_file
-from toolgate.cli.demo.environment import write_mark
-from toolgate.cli.demo.kit import LOCK, MODEL_LOCK
-from toolgate.cli.demo.repository import make_repository
+from toolgate.cli.demo.kit import LOCK, MODEL_LOCK, make_repository, write_mark
 
 DEADLINE_S = 900.0
 LAST_LINE = "Ctrl-C stops the gateway and all its servers."

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from tests.docs.documents import EXAMPLES, ROOT, documents
 from toolgate.catalog.clients import CLIENT_PROGRAMS, ClientKind, GatewayEndpoint
 from toolgate.catalog.skills import parse_skill
-from toolgate.cli.files.records import load_object, load_record
+from toolgate.cli.files import load_object, load_record
 from toolgate.registry.files.directory import DirectoryScan, scan_directory
 from toolgate.registry.interchange.imports import parse_imports
 from toolgate.registry.records.codec import ID_FIELDS, parse_record, parse_server

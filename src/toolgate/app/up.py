@@ -5,6 +5,8 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from toolgate.app.components import (
@@ -28,6 +30,7 @@ from toolgate.errors import StartRefused, StorageFailed
 from toolgate.gateway.auth.identity import can_authenticate
 from toolgate.gateway.gateway import GatewayServices
 from toolgate.gateway.search import HybridIndex
+from toolgate.registry.files.reload import DirectoryLoader, ReloadReport
 from toolgate.registry.replication.state import RegistryState
 from toolgate.registry.store.engines import open_sqlite_store
 from toolgate.settings import Settings
@@ -103,3 +106,18 @@ async def open_up(
             control.watches.close()
 
         yield replace(app, console=rest.path, reload=plane.reload, close_streams=close_streams)
+
+
+async def preview_server_files(settings: Settings) -> ReloadReport:
+    """What a start would change by the server files. It writes nothing, not even a registry."""
+    assert settings.mcp_registry_dir is not None
+    async with AsyncExitStack() as stack:
+        file = settings.registry_file
+        if not file.exists():
+            # A preview must not create a registry: it compares with an empty one.
+            file = Path(stack.enter_context(TemporaryDirectory())) / file.name
+        store = await stack.enter_async_context(open_sqlite_store(file, wall_clock_ms))
+        loader = DirectoryLoader(
+            store, settings.mcp_registry_dir, strict=settings.strict, recursive=settings.registry_recursive
+        )
+        return await loader.preview()

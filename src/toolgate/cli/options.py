@@ -1,9 +1,9 @@
-"""The options that many commands share, each group a dataclass that `option_groups` spreads."""
+"""The options that many commands share, each group a dataclass that `spread_options` spreads."""
 
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -15,14 +15,14 @@ from rich.console import RenderableType
 from typer import Option
 
 from toolgate.catalog.clients import KEY_VARIABLE
-from toolgate.cli.client.rest import RestClient, open_client
-from toolgate.cli.failure import UsageError
-from toolgate.cli.option_groups import command, drop_unset, spread_options
-from toolgate.cli.output import CommandOutput
+from toolgate.cli.command import CommandOutput, JsonOption, UsageError, command, drop_unset, group_command
 from toolgate.cli.render.up import DEFAULT_URL
+from toolgate.cli.rest import Query, RestClient, open_client
 
 _GATEWAY = "Gateway"
 _SCOPE = "Scope"
+
+Render = Callable[[Any], RenderableType]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class GatewayConnection:
             rich_help_panel=_GATEWAY,
         ),
     ] = None
-    as_json: Annotated[bool, Option("--json", help="Print JSON, one object a line.")] = False
+    as_json: JsonOption = False
 
     @property
     def output(self) -> CommandOutput:
@@ -51,19 +51,21 @@ class GatewayConnection:
         return open_client(self.url, self.load_key())
 
     def print_answer(
-        self,
-        path: str,
-        render: Callable[[Any], RenderableType],
-        query: Mapping[str, str] | None = None,
-        *,
-        member: str | None = None,
+        self, path: str, render: Render, query: Query | None = None, *, member: str | None = None
     ) -> None:
         """Print what the gateway answers at a path; to programs only `member` of it, if that is given."""
         with self.open() as client:
             answer = client.get(path, query)
         self.output.show(answer if member is None else answer[member], render(answer))
 
-    def print_list(self, path: str, member: str, render: Callable[[Any], RenderableType]) -> None:
+    def send(self, method: str, path: str, render: Render, body: Any = None, **more: Any) -> Any:
+        """Have the gateway do something, as `RestClient.send` says it, and print what it answers."""
+        with self.open() as client:
+            answer = client.send(method, path, body, **more)
+        self.output.show(answer, render(answer))
+        return answer
+
+    def print_list(self, path: str, member: str, render: Render) -> None:
         """Print all pages of a list."""
         with self.open() as client:
             found = client.pages(path, member)
@@ -114,8 +116,6 @@ class ScopeOptions:
         return drop_unset(asdict(self))
 
 
-DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")]
-
 # Times in the past: `7d`, `12h`, `30m`, a day, or unix milliseconds.
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([dhm])")
 _UNIX_MS: Final = re.compile(r"[0-9]{11,15}")
@@ -151,13 +151,10 @@ def parse_time(text: str, *, now_ms: int | None = None) -> int:
     return at_ms
 
 
-def add_list_commands(
-    group: typer.Typer, summary: str, path: str, member: str, render: Callable[[Any], RenderableType]
-) -> None:
+def add_list_commands(group: typer.Typer, summary: str, path: str, member: str, render: Render) -> None:
     """`list`, which the group does by itself, too."""
 
-    @group.callback(invoke_without_command=True)
-    @spread_options
+    @group_command(group)
     def list_by_default(context: typer.Context, connection: GatewayConnection) -> None:
         if context.invoked_subcommand is None:
             connection.print_list(path, member, render)

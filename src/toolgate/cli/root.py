@@ -13,8 +13,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from toolgate.cli.failure import CommandError, ExitCode
-from toolgate.cli.output import print_failure
+from toolgate.cli.command import CommandError, ExitCode, print_failure
 from toolgate.errors import ToolgateError
 from toolgate.lazy_modules import load_lazily
 
@@ -88,71 +87,26 @@ COMMANDS: Final[Mapping[str, str]] = {
 }
 """Command → what it is for, as its own help begins, in the order of the help: which so loads none of them."""
 _MODULES: Final[Mapping[str, Sequence[str]]] = {
-    "up": ("up",),
-    "control": ("control",),
-    "node": ("node",),
-    "status": (
-        "nodes",
-        "tokens",
-        "budgets",
-        "version",
-    ),
-    "servers": (
-        "servers",
-        "chat-upstreams",
-    ),
-    "tasks": (
-        "tasks",
-        "modules",
-    ),
-    "runs": (
-        "run",
-        "invocations",
-    ),
+    "serve": ("up", "control", "node"),
+    "status": ("tools", "price", "explain", "nodes", "tokens", "budgets", "version"),
+    "servers": ("servers", "chat-upstreams"),
+    "tasks": ("tasks", "modules"),
+    "runs": ("run", "invocations"),
     "profiles": ("profiles",),
     "pins": ("pins",),
     "approvals": ("approvals",),
-    "keys": (
-        "keys",
-        "integrations",
-    ),
-    "publish": (
-        "init",
-        "publish",
-        "install",
-    ),
-    "packages": (
-        "uninstall",
-        "packages",
-    ),
+    "keys": ("keys", "integrations"),
+    "publish": ("init", "publish", "install"),
+    "packages": ("uninstall", "packages"),
     "catalog": ("catalog",),
-    "scope": (
-        "tools",
-        "price",
-        "explain",
-    ),
     "skill": ("skill",),
-    "changes": (
-        "plan",
-        "apply",
-        "diff",
-        "watch",
-        "reload",
-    ),
+    "changes": ("plan", "apply", "diff", "watch", "reload"),
     "top": ("top",),
     "audit": ("audit",),
-    "policy": (
-        "lint",
-        "learn",
-        "unused",
-    ),
+    "policy": ("lint", "learn", "unused"),
     "connect": ("connect",),
     "doctor": ("doctor",),
-    "copies": (
-        "backup",
-        "export",
-        "import",
-    ),
+    "copies": ("backup", "export", "import"),
 }
 """Module → its commands."""
 
@@ -199,28 +153,20 @@ def toolgate() -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line. Usage errors and `--help` leave as SystemExit, as the parser has it."""
     words = list(sys.argv[1:] if args is None else args)
-    _prepare_libraries()
-    try:
-        app(words, prog_name="toolgate")
-    except CommandError as failure:
-        return _report(failure, words)
-    except ToolgateError as error:
-        return _report(CommandError(str(error), hint=error.hint, code=error.code), words)
-    return ExitCode.OK
-
-
-def _prepare_libraries() -> None:
-    """They read these when they are loaded. gRPC would write to our standard error past every format, and
-    pydantic look through all that is installed for plugins of its own, at every start.
-    """
+    # Libraries read these when they are loaded. gRPC would write to our standard error past every format, and
+    # pydantic look through all that is installed for plugins of its own, at every start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-
-
-def _report(failure: CommandError, words: Sequence[str]) -> int:
-    print_failure(failure, as_json="--json" in words)
-    return failure.exit_code
+    try:
+        app(words, prog_name="toolgate")
+    except (CommandError, ToolgateError) as exc:
+        failure = (
+            CommandError(str(exc), hint=exc.hint, code=exc.code) if isinstance(exc, ToolgateError) else exc
+        )
+        print_failure(failure, as_json="--json" in words)
+        return failure.exit_code
+    return ExitCode.OK
 
 
 def _load_command(name: str) -> TyperCommand | TyperGroup:

@@ -6,8 +6,8 @@ from typing import Any
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
+from toolgate.cli.command import ExitCode
 from toolgate.cli.commands.approvals import render_approval, render_approvals
-from toolgate.cli.failure import ExitCode
 from toolgate.cli.render.scope import render_explanation
 
 ALL = "/admin/api/approvals"

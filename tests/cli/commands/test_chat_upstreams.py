@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
-from toolgate.cli.render.chat_upstreams import render_chat_trial, render_chat_upstream, render_chat_upstreams
+from toolgate.cli.render.servers import render_chat_trial, render_chat_upstream, render_chat_upstreams
 
 PATH = "/admin/api/chat-upstreams"
 TOML = 'upstream_id = "local"\nbase_url = "http://127.0.0.1:11434/v1"\nmodels = ["llama3.*", "qwen*"]\n'

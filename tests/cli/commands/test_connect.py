@@ -10,8 +10,8 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
-from toolgate.cli.failure import CommandError
-from toolgate.cli.files.client_settings import MergeResult, merge_entry
+from toolgate.cli.command import CommandError
+from toolgate.cli.commands.connect import MergeResult, merge_entry
 from toolgate.surfaces.http.selection import format_scope_url
 
 URL = "http://127.0.0.1:8080/api/mcp/t/review"

@@ -14,8 +14,8 @@ from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import running
 from tests.upstream.oauth.authority import OAuthWorld, world_aside
-from toolgate.cli.client.login_callback import open_callback
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.command import CommandError, ExitCode
+from toolgate.cli.commands.servers import LoginCallbackServer
 
 LOGIN = "/api/v1/mcp/servers/there/login"
 
@@ -132,7 +132,7 @@ def test_what_is_no_answer_is_not_handed_in(
 
 
 def test_answers_to_something_else_are_passed_over() -> None:
-    with open_callback() as callback:
+    with LoginCallbackServer() as callback:
         path = callback.url
 
         def visit_all() -> None:
@@ -149,7 +149,7 @@ def test_answers_to_something_else_are_passed_over() -> None:
 
 def test_a_login_times_out() -> None:
     times = iter([0.0, 1_000.0])
-    with open_callback() as callback, pytest.raises(CommandError, match="no callback from the browser"):
+    with LoginCallbackServer() as callback, pytest.raises(CommandError, match="no callback from the browser"):
         callback.wait("x", lambda: next(times))
 
 

@@ -11,8 +11,8 @@ from wasmtime import wat2wasm
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.docs.documents import EXAMPLES
-from toolgate.cli.failure import ExitCode
-from toolgate.cli.files import modules
+from toolgate.cli import files
+from toolgate.cli.command import ExitCode
 
 GUEST = bytes(
     wat2wasm(
@@ -161,7 +161,7 @@ def test_what_is_no_module_is_not_sent(
     content: bytes | None,
     output: str,
 ) -> None:
-    monkeypatch.setattr(modules, "MAX_MODULE_BYTES", 200)
+    monkeypatch.setattr(files, "MAX_MODULE_BYTES", 200)
     file = directory / "build" / "guest.wasm"
     file.unlink() if content is None else file.write_bytes(content)
     words = [("apply", "-f", str(directory)), ("tasks", "apply", "-f", str(directory / "job.toml"))]

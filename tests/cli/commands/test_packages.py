@@ -12,15 +12,14 @@ from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
 from tests.package_kit import manifest, pack
 from toolgate.catalog.definitions import check_tools
-from toolgate.cli.failure import CommandError
-from toolgate.cli.files.packages import PackageDirectory, VersionBump, bump_version
-from toolgate.cli.render.packages import (
+from toolgate.cli.command import CommandError
+from toolgate.cli.commands.packages import (
     render_install_plan,
     render_installed,
     render_package,
     render_packages,
-    render_published,
 )
+from toolgate.cli.commands.publish import PackageDirectory, VersionBump, bump_version, render_published
 from toolgate.cli.render.up import DEFAULT_URL
 from toolgate.model.tools import ToolDefinition
 

@@ -10,7 +10,7 @@ from tests.cli.answers import decision, explanation
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
-from toolgate.cli.failure import CommandError, ExitCode
+from toolgate.cli.command import CommandError, ExitCode
 from toolgate.cli.options import parse_time
 from toolgate.cli.render.scope import render_explanation
 

@@ -12,7 +12,7 @@ from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.eventually import eventually
 from tests.registry.official import LIST, check_official
-from toolgate.cli.failure import ExitCode
+from toolgate.cli.command import ExitCode
 
 NOTES = Path(__file__).parents[3] / "examples" / "notes_server.py"
 

@@ -18,10 +18,10 @@ from toolgate.cli.commands.top import (
     make_frame,
     makes_calls,
     parse_reading,
+    render_frame,
     totals_between,
     totals_from_audit,
 )
-from toolgate.cli.render.top import render_frame
 from toolgate.telemetry import Metrics
 
 NODE = {"node_id": "one", "revision": 1204, "age_s": 3.2, "is_lost": False, "is_degraded": True}

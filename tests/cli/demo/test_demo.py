@@ -15,13 +15,21 @@ from tests.cli.answers import health, server, tools
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import running
-from toolgate.cli.client.rest import open_client
-from toolgate.cli.demo.demo import Demo, check_port, demo_directory
-from toolgate.cli.demo.environment import install, install_packages, is_installed, write_mark
-from toolgate.cli.demo.kit import DATA, LOCK, load_servers, load_tasks, write_servers
-from toolgate.cli.demo.model import UPSTREAM_NAME
-from toolgate.cli.demo.repository import make_repository
-from toolgate.cli.failure import CommandError
+from toolgate.cli.command import CommandError
+from toolgate.cli.demo.demo import UPSTREAM_NAME, Demo, check_port, demo_directory
+from toolgate.cli.demo.kit import (
+    DATA,
+    LOCK,
+    install,
+    install_packages,
+    is_installed,
+    load_servers,
+    load_tasks,
+    make_repository,
+    write_mark,
+    write_servers,
+)
+from toolgate.cli.rest import open_client
 from toolgate.model.tasks import Task
 from toolgate.registry.records.codec import parse_record, parse_server
 

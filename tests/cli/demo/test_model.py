@@ -13,10 +13,9 @@ import pytest
 from tests.cli.conftest import Run
 from tests.eventually import eventually
 from tests.local_model import local_model
-from toolgate.cli.demo.environment import write_mark
-from toolgate.cli.demo.kit import DATA, MODEL_LOCK, load_tasks
-from toolgate.cli.demo.model import MODEL_TASK, build_upstream
-from toolgate.cli.failure import CommandError
+from toolgate.cli.command import CommandError
+from toolgate.cli.demo.demo import MODEL_TASK, build_upstream
+from toolgate.cli.demo.kit import DATA, MODEL_LOCK, load_tasks, write_mark
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.tasks import Task
 from toolgate.registry.records.codec import parse_record
@@ -25,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 KEEPER = """
 import json, sys
 from pathlib import Path
-from toolgate.cli.demo.model import DemoModel
+from toolgate.cli.demo.demo import DemoModel
 
 with DemoModel(Path(sys.argv[1])).running() as announced:
     print(json.dumps(announced), flush=True)

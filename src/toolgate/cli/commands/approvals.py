@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
-from toolgate.cli.option_groups import add_group, command
+from toolgate.cli.command import add_group, command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
@@ -58,7 +58,7 @@ def approve(
     reason: Annotated[str, Option("--reason", help="For the audit log.")] = "",
 ) -> None:
     """Let the call be made: once, with these arguments, by the same caller."""
-    _decide(connection, approval_id, "approve", reason)
+    connection.send("POST", _build_path(approval_id, "approve"), render_approval, {"reason": reason})
 
 
 @command(approvals, "deny")
@@ -69,17 +69,11 @@ def deny(
     reason: Annotated[str, Option("--reason", help="Sent to the caller.")] = "",
 ) -> None:
     """Refuse the call."""
-    _decide(connection, approval_id, "deny", reason)
+    connection.send("POST", _build_path(approval_id, "deny"), render_approval, {"reason": reason})
 
 
-def _decide(connection: GatewayConnection, approval_id: str, decision: str, reason: str) -> None:
-    with connection.open() as client:
-        found = client.post(f"{_build_path(approval_id)}/{decision}", {"reason": reason})
-    connection.output.show(found, render_approval(found))
-
-
-def _build_path(approval_id: str) -> str:
-    return f"{_PATH}/{quote(approval_id, safe='')}"
+def _build_path(*parts: str) -> str:
+    return "/".join([_PATH, *(quote(one, safe="") for one in parts)])
 
 
 def render_approvals(found: Sequence[JsonObject], state: str) -> RenderableType:
@@ -87,21 +81,13 @@ def render_approvals(found: Sequence[JsonObject], state: str) -> RenderableType:
     if not found:
         nothing = "no call waits: `--state all` shows those that were decided"
         return Text(nothing if state == "pending" else "no approvals")
-    return ui.grid(
-        *("APPROVAL", "STATE", "UNTIL (UTC)", "CALL*"),
-        rows=(
-            (
-                ui.bold(one["approval_id"]),
-                _render_state(one),
-                ui.render_time(one["expires_ms"], "%m-%d %H:%M"),
-                Group(
-                    ui.cell(f"{one['server_id']}.{one['tool']} by {one['principal']}"),
-                    _render_arguments(one, longest=120),
-                ),
-            )
-            for one in found
-        ),
-    )
+    table = ui.grid("APPROVAL", "STATE", "UNTIL (UTC)", "CALL*")
+    for one in found:
+        until = ui.render_time(one["expires_ms"], "%m-%d %H:%M")
+        call = ui.cell(f"{one['server_id']}.{one['tool']} by {one['principal']}")
+        lines = Group(call, _render_arguments(one, longest=120))
+        table.add_row(ui.bold(one["approval_id"]), _render_state(one), until, lines)
+    return table
 
 
 def render_approval(one: JsonObject) -> RenderableType:
@@ -124,18 +110,15 @@ def render_approval(one: JsonObject) -> RenderableType:
             "used": None if used_ms is None else _render_utc(used_ms),
         }
     )
-    return ui.stack_parts(table, _render_next_step(one))
-
-
-def _render_next_step(one: JsonObject) -> RenderableType | None:
+    next_step: RenderableType | None = None
     if one["state"] == "pending":
         # The id is the gateway's own.
         approve_it = f"toolgate approvals approve {ui.cell(one['approval_id']).plain}"
         deny_it = f"toolgate approvals deny {ui.cell(one['approval_id']).plain} --reason …"
-        return Group(Text("to decide:"), ui.copyable(f"{approve_it}\n{deny_it}"))
-    if one["state"] == "approved":
-        return Text("the call passes when it is repeated, once")
-    return None
+        next_step = Group(Text("to decide:"), ui.copyable(f"{approve_it}\n{deny_it}"))
+    elif one["state"] == "approved":
+        next_step = Text("the call passes when it is repeated, once")
+    return ui.stack_parts(table, next_step)
 
 
 def _render_arguments(one: JsonObject, *, longest: int | None = None) -> Text:

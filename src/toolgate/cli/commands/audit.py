@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 
@@ -15,25 +15,19 @@ from typer import Argument, Context, Option
 
 from toolgate.audit.events import Outcome
 from toolgate.audit.index.tables import EventType
-from toolgate.cli.client.rest import RestClient, parse_error
-from toolgate.cli.failure import CommandError, ExitCode, UsageError
-from toolgate.cli.option_groups import group_command
-from toolgate.cli.options import SINCE, GatewayConnection, parse_time
-from toolgate.cli.output import CommandOutput
-from toolgate.cli.render.layout import (
-    BAD,
-    DIM,
-    OK,
-    WARN,
-    JsonObject,
-    cell,
-    count_of,
-    grid,
-    render_newest,
-    render_time,
+from toolgate.cli.command import (
+    CommandError,
+    CommandOutput,
+    ExitCode,
+    UsageError,
+    drop_unset,
+    group_command,
 )
+from toolgate.cli.options import SINCE, GatewayConnection, parse_time
+from toolgate.cli.render import layout as ui
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, JsonObject
+from toolgate.cli.rest import RestClient, parse_error
 from toolgate.lazy_modules import load_lazily
-from toolgate.model.json_text import encode_json
 
 MAX_ARGUMENTS: Final = 160
 """Characters of them in a line. Programs get all."""
@@ -47,17 +41,10 @@ def render_events(events: Sequence[JsonObject]) -> RenderableType:
     """When, what came of it, who, and what it was."""
     if not events:
         return Text("nothing of that has happened")
-    table = grid("WHEN (UTC)", "TYPE", "OUTCOME", "WHO", "WHAT*")
+    table = ui.grid("WHEN (UTC)", "TYPE", "OUTCOME", "WHO", "WHAT*", rows=map(_render_cells, events))
     who = table.columns[3]
     who.no_wrap, who.overflow, who.max_width = False, "fold", MAX_WHO
-    for event in events:
-        table.add_row(*_render_cells(event))
     return table
-
-
-def render_event(event: JsonObject) -> RenderableType:
-    """The same of one, as it comes."""
-    return Text("  ").join(one for one in _render_cells(event) if one)
 
 
 def _render_cells(event: JsonObject) -> list[Text]:
@@ -67,11 +54,11 @@ def _render_cells(event: JsonObject) -> list[Text]:
     elif event["type"] == "session":
         outcome = event["ended_by"]
     return [
-        cell(render_time(event["at_ms"]), DIM),
-        cell(event["type"]),
-        cell(outcome, _STYLES.get(outcome or "", "")),
-        cell(event["principal"] or event["peer"]),
-        cell(" ".join(_describe_subject(event))),
+        ui.cell(ui.render_time(event["at_ms"]), DIM),
+        ui.cell(event["type"]),
+        ui.cell(outcome, _STYLES.get(outcome or "", "")),
+        ui.cell(event["principal"] or event["peer"]),
+        ui.cell(" ".join(_describe_subject(event))),
     ]
 
 
@@ -79,9 +66,16 @@ def _describe_subject(event: JsonObject) -> list[str]:
     """What it was about, in the words that this type of event has."""
     tool = ".".join(filter(None, (event["server_id"], event["tool"])))
     parts = [event["kind"], event["record_id"], tool, event["invocation_id"], event["approval_id"]]
-    parts += [event["command"], _describe_scope(event) if event["type"] == "scope" else None]
-    if event["type"] == "session":
-        parts.append(_describe_session(event))
+    parts.append(event["command"])
+    if event["type"] == "scope":
+        offered = f"{ui.count_of(event['tools'], 'tool')} of {ui.count_of(event['servers'], 'server')}"
+        reasons = _join_counts(event["reasons"])
+        parts.append(f"{offered}, {event['excluded']} excluded: {reasons}" if reasons else offered)
+    elif event["type"] == "session":
+        used = f"{event['door']} {event['session'] or event['request_id']}:"
+        totals = f"{ui.count_of(event['tool_calls'], 'call')}, {ui.count_of(event['rounds'], 'round')}"
+        hits = _join_counts(event["limits"])
+        parts.append(f"{used} {totals}, limits hit: {hits}" if hits else f"{used} {totals}")
     if event["duration_us"]:
         parts.append(f"{event['duration_us'] / 1000:.1f} ms")
     by = event["rule"] or event["decided_by"]
@@ -89,36 +83,21 @@ def _describe_subject(event: JsonObject) -> list[str]:
     parts += [event["shadow"] and f"would be denied by {event['shadow']}"]
     parts += [event["task_id"] and f"task {event['task_id']}", event["node"] and f"on {event['node']}"]
     parts += [event["reason"] if event["type"] == "approval" else None]
-    parts += [event["arguments"] and _cut(encode_json(event["arguments"]))]
+    if event["arguments"]:
+        text = ui.encode_json(event["arguments"])
+        parts.append(text if len(text) <= MAX_ARGUMENTS else f"{text[:MAX_ARGUMENTS]}…")
     return [str(part) for part in parts if part]
 
 
-def _describe_scope(event: JsonObject) -> str:
-    """What was offered, and how much was not."""
-    offered = f"{count_of(event['tools'], 'tool')} of {count_of(event['servers'], 'server')}"
-    reasons = ", ".join(f"{reason} {many}" for reason, many in (event["reasons"] or {}).items())
-    return f"{offered}, {event['excluded']} excluded: {reasons}" if reasons else offered
-
-
-def _describe_session(event: JsonObject) -> str:
-    """What a session or a chat used."""
-    used = f"{event['door']} {event['session'] or event['request_id']}:"
-    totals = f"{count_of(event['tool_calls'], 'call')}, {count_of(event['rounds'], 'round')}"
-    hits = ", ".join(f"{limit} {many}" for limit, many in (event["limits"] or {}).items())
-    return f"{used} {totals}, limits hit: {hits}" if hits else f"{used} {totals}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_ARGUMENTS else f"{text[:MAX_ARGUMENTS]}…"
+def _join_counts(counts: Mapping[str, int] | None) -> str:
+    return ", ".join(f"{name} {many}" for name, many in (counts or {}).items())
 
 
 app = typer.Typer(add_completion=False)
 audit_app = typer.Typer(add_completion=False)
 app.add_typer(audit_app, name="audit")
 _PATH: Final = "/admin/api/audit"
-_TIMES: Final = frozenset({"since", "until"})
 PAGE: Final = 100
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _FILES_HELP: Final = "Copies of a log's files, in any order. Unless given: the log in the data directory."
 
 
@@ -158,11 +137,10 @@ class AuditFilter:
 
     @property
     def query(self) -> dict[str, str]:
-        given: dict[str, str | None] = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {
-            name: str(parse_time(value)) if name in _TIMES else value
-            for name, value in given.items()
-            if value is not None
+        given = asdict(self)
+        times = {name: given.pop(name) for name in ("since", "until")}
+        return drop_unset(given) | {
+            name: str(parse_time(one)) for name, one in times.items() if one is not None
         }
 
 
@@ -191,21 +169,6 @@ def audit_command(
     """
     if context.invoked_subcommand is not None:
         return
-    _check_options(which, limit=limit, export=export, is_followed=is_followed)
-    with suppress(KeyboardInterrupt), connection.open() as client:
-        if export is not None:
-            for chunk in client.chunks(f"{_PATH}/export", {**which.query, "format": export}):
-                sys.stdout.buffer.write(chunk)
-            sys.stdout.flush()
-        elif is_followed:
-            _follow_events(client, which.query, connection.output)
-        else:
-            answer = client.get(_PATH, {**which.query, "limit": str(limit or PAGE)})
-            found = answer["events"]
-            connection.output.show(found, render_newest(render_events(found), answer, len(found)))
-
-
-def _check_options(which: AuditFilter, *, limit: int | None, export: str | None, is_followed: bool) -> None:
     given = {"--since": which.since, "--until": which.until, "--limit": limit, "--export": export}
     mode, without = (
         ("--follow", set(given)) if is_followed else ("--export", {"--limit"} if export else set())
@@ -216,6 +179,17 @@ def _check_options(which: AuditFilter, *, limit: int | None, export: str | None,
             f"{mode} takes no {' and no '.join(wrong)}",
             hint="--follow shows what happens from now on, and --export all that did",
         )
+    with suppress(KeyboardInterrupt), connection.open() as client:
+        if export is not None:
+            for chunk in client.chunks(f"{_PATH}/export", {**which.query, "format": export}):
+                sys.stdout.buffer.write(chunk)
+            sys.stdout.flush()
+        elif is_followed:
+            _follow_events(client, which.query, connection.output)
+        else:
+            answer = client.get(_PATH, {**which.query, "limit": str(limit or PAGE)})
+            found = answer["events"]
+            connection.output.show(found, ui.render_newest(render_events(found), answer, len(found)))
 
 
 @audit_app.command("verify")
@@ -242,7 +216,7 @@ def verify_command(
     """
     if files and data is not None:
         raise UsageError("give either files or --data")
-    if seal is not None and not _SHA256.fullmatch(seal):
+    if seal is not None and not re.fullmatch(r"[0-9a-f]{64}", seal):
         hint = "copy all 64 characters of what `toolgate audit verify` printed"
         raise UsageError(f"`{seal}` is no seal", hint=hint)
     # Only where it is used: the index takes as long to load as all else.
@@ -261,6 +235,7 @@ def _follow_events(client: RestClient, query: Mapping[str, str], output: Command
         if event.name == "error":
             raise parse_error(event.data)
         if event.name == "event":
-            output.tell(event.data, render_event(event.data))
+            line = Text("  ").join(one for one in _render_cells(event.data) if one)
+            output.tell(event.data, line)
             hint = f"`toolgate audit --since {event.data['at_ms']}` lists what came after"
     raise CommandError("the gateway ended the stream", hint=hint, code="stream_ended")

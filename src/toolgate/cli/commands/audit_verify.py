@@ -19,8 +19,8 @@ from toolgate.audit.index.index import IndexFile, name_log
 from toolgate.audit.index.statements import has_taken, read_taken
 from toolgate.audit.log.files import first_number, open_files
 from toolgate.audit.log.journal import read_name
-from toolgate.audit.log.verify import FileReport, LogBreak, LogVerifier
-from toolgate.cli.failure import CommandError
+from toolgate.audit.log.verify import FileReport, LogVerifier
+from toolgate.cli.command import CommandError
 from toolgate.cli.render import layout as ui
 from toolgate.settings import load_settings
 
@@ -30,51 +30,33 @@ def render_verified(verifier: LogVerifier) -> RenderableType:
     table = ui.grid("FILE", "LINES", "SEALS", "FIRST", "LAST", "STATE*")
     broken = {one.file for one in verifier.breaks}
     for file in verifier.files:
-        table.add_row(*_cells(file, is_broken=file.file in broken))
+        numbers = (f"{file.lines:,}", f"{file.seals:,}", file.first_seq or "", file.last_seq or "")
+        table.add_row(file.file, *numbers, _render_state(file, is_broken=file.file in broken))
     breaks = ui.unheaded_grid(2)
     for one in verifier.breaks:
-        breaks.add_row(ui.cell(one.kind.replace("_", " "), ui.BAD), ui.cell(_place(one)))
-    return ui.stack_parts(table, breaks if verifier.breaks else None, _sum(verifier))
+        lines, numbered = _range(one.first_line, one.last_line), _range(one.first_seq, one.last_seq)
+        place = f"{one.file}, line {lines}, number {numbered}: {one.what}"
+        breaks.add_row(ui.cell(one.kind.replace("_", " "), ui.BAD), place)
+    last = verifier.last_seal
+    tail = ui.cell("No seal holds.", ui.BAD if verifier.breaks else ui.DIM)
+    if last is not None:
+        keep = Text("\nKeep it elsewhere: --seal then shows whether the log was rewritten.", ui.DIM)
+        tail = ui.sentence(f"The last seal vouches for all up to {last.upto}:\n", ui.cell(last.sha256), keep)
+    return ui.stack_parts(table, breaks if verifier.breaks else None, tail)
 
 
-def _cells(file: FileReport, *, is_broken: bool) -> list[Text]:
+def _render_state(file: FileReport, *, is_broken: bool) -> Text:
     notes = [*file.notes]
     if file.unsealed:
         notes.append(f"{file.unsealed} lines at its end are not sealed yet")
     if file.is_torn:
         notes.append("its last line is torn")
-    state = [
-        ui.cell("BROKEN", ui.BAD) if is_broken else ui.cell("ok", ui.OK),
-        *(ui.cell(one, ui.DIM) for one in notes),
-    ]
-    return [
-        ui.cell(file.file),
-        ui.cell(f"{file.lines:,}"),
-        ui.cell(f"{file.seals:,}"),
-        ui.cell(file.first_seq or ""),
-        ui.cell(file.last_seq or ""),
-        Text("; ").join(state),
-    ]
-
-
-def _place(one: LogBreak) -> str:
-    lines, numbers = _range(one.first_line, one.last_line), _range(one.first_seq, one.last_seq)
-    return f"{one.file}, line {lines}, number {numbers}: {one.what}"
+    state = ui.cell("BROKEN", ui.BAD) if is_broken else ui.cell("ok", ui.OK)
+    return Text("; ").join([state, *(ui.cell(one, ui.DIM) for one in notes)])
 
 
 def _range(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
-
-
-def _sum(verifier: LogVerifier) -> Text:
-    last = verifier.last_seal
-    if last is None:
-        return ui.cell("No seal holds.", ui.BAD if verifier.breaks else ui.DIM)
-    return ui.sentence(
-        f"The last seal vouches for all up to {last.upto}:\n",
-        ui.cell(last.sha256),
-        Text("\nKeep it elsewhere: --seal then shows whether the log was rewritten.", ui.DIM),
-    )
 
 
 _INDEX: Final = "the audit index"

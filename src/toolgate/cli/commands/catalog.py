@@ -11,10 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 from typer import Argument, Option
 
-from toolgate.cli.failure import CommandError
-from toolgate.cli.option_groups import add_group, command
+from toolgate.cli.command import CommandError, add_group, command, drop_unset, open_console
 from toolgate.cli.options import GatewayConnection, add_list_commands
-from toolgate.cli.output import open_console
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
 
@@ -26,9 +24,8 @@ def render_categories(categories: Sequence[JsonObject]) -> RenderableType:
     """One line a category."""
     if not categories:
         return Text("there is nothing in the catalog that this key can reach")
-    table = ui.grid("CATEGORY", ">PACKAGES", ">TOOLS")
-    for one in categories:
-        table.add_row(ui.bold(one["name"]), ui.cell(one["packageCount"]), ui.cell(one["toolCount"]))
+    rows = ((ui.bold(one["name"]), one["packageCount"], one["toolCount"]) for one in categories)
+    table = ui.grid("CATEGORY", ">PACKAGES", ">TOOLS", rows=rows)
     return ui.stack_parts(table, Text("see one with `toolgate catalog show CATEGORY`", style=ui.DIM))
 
 
@@ -36,12 +33,10 @@ def render_category(category: JsonObject, packages: Sequence[JsonObject]) -> Ren
     """One line a package, and below it what it is for."""
     table = ui.grid("PACKAGE", "VERSION", ">TOOLS", "WHAT IT IS*")
     for one in packages:
-        table.add_row(
-            ui.bold(one["id"]),
-            ui.cell(one["version"]),
-            ui.cell(one["toolCount"] or "?"),
-            _render_description(one),
-        )
+        parts = [one["name"] if one["name"] != one["id"] else "", one["description"]]
+        about = Text(": ").join([ui.cell(part) for part in parts if part])
+        words = [part for part in (about, ui.join_names(one["tags"], ui.DIM)) if part.plain]
+        table.add_row(ui.bold(one["id"]), one["version"], one["toolCount"] or "?", Text("  ").join(words))
     heading = ui.sentence(ui.bold(category["name"]), f": {ui.count_of(len(packages), 'package')}")
     return ui.stack_parts(heading, table, Text("see one with `toolgate catalog show PACKAGE`", style=ui.DIM))
 
@@ -57,12 +52,12 @@ def render_found(answer: JsonObject) -> RenderableType:
     """What was found, the best first."""
     tools: Sequence[JsonObject] = answer["tools"]
     # An older gateway does not say it.
-    note = [] if answer.get("indexed", True) else [Text(_INDEXING, style=ui.WARN)]
+    note = None if answer.get("indexed", True) else Text(_INDEXING, style=ui.WARN)
     if not tools:
         nothing = "nothing was found that this key can reach: try other words, or `toolgate catalog`"
-        return ui.stack_parts(Text(nothing), *note)
+        return ui.stack_parts(Text(nothing), note)
     shown = f"{len(tools)} of {answer['total']:,} found"
-    return ui.stack_parts(*map(_render_tool, tools), Text(shown, style=ui.DIM), *note)
+    return ui.stack_parts(*map(_render_tool, tools), Text(shown, style=ui.DIM), note)
 
 
 def render_backfill(done: JsonObject) -> RenderableType:
@@ -72,6 +67,9 @@ def render_backfill(done: JsonObject) -> RenderableType:
         return Text(text)
     rows = ((ui.bold(package_id), ui.cell(why, ui.BAD)) for package_id, why in done["failed"].items())
     return ui.stack_parts(Text(text), ui.unheaded_grid(2, rows))
+
+
+_SOURCES = ("manifest", "discovered", "summary", "legacy")
 
 
 def render_quality(answer: JsonObject, *, every: bool) -> RenderableType:
@@ -84,21 +82,17 @@ def render_quality(answer: JsonObject, *, every: bool) -> RenderableType:
     )
     table = ui.grid("PACKAGE", *(f">{name.upper()}" for name in _SOURCES), ">SCHEMAS", ">DESCRIBED", "")
     for one in answer["packages"]:
-        table.add_row(ui.bold(one["id"]), *_render_counts(one), ui.cell(_describe_hidden(one), ui.WARN))
-    table.add_row(Text("all", style=ui.DIM), *_render_counts(total), "")
-    listed = "" if every or answer["packages"] else "no package depends on the summary fallback"
-    return ui.stack_parts(head, Text(_describe_fallback(answer)), Text(listed) if listed else None, table)
+        hidden = ui.cell(f"{one['hidden']:,} hidden", ui.WARN) if one["hidden"] else ""
+        table.add_row(ui.bold(one["id"]), *_count_rows(one), hidden)
+    table.add_row(ui.cell("all", ui.DIM), *_count_rows(total), "")
+    listed = None
+    if not every and not answer["packages"]:
+        listed = Text("no package depends on the summary fallback")
+    return ui.stack_parts(head, Text(_describe_fallback(answer)), listed, table)
 
 
-_SOURCES = ("manifest", "discovered", "summary", "legacy")
-
-
-def _render_counts(one: JsonObject) -> list[Text]:
-    return [ui.cell(f"{one[name]:,}") for name in (*_SOURCES, "with_schema", "with_description")]
-
-
-def _describe_hidden(package: JsonObject) -> str:
-    return f"{package['hidden']:,} hidden" if package["hidden"] else ""
+def _count_rows(one: JsonObject) -> list[str]:
+    return [f"{one[name]:,}" for name in (*_SOURCES, "with_schema", "with_description")]
 
 
 def _describe_fallback(answer: JsonObject) -> str:
@@ -111,34 +105,22 @@ def _describe_fallback(answer: JsonObject) -> str:
     return f"the summary fallback ends at {ends_at:g} %: {dependent} would lose rows"
 
 
-def _render_description(package: JsonObject) -> Text:
-    parts = [package["name"] if package["name"] != package["id"] else "", package["description"]]
-    text = Text(": ").join([ui.cell(one) for one in parts if one])
-    return Text("  ").join([part for part in (text, ui.join_names(package["tags"], ui.DIM)) if part.plain])
-
-
 def _render_tool(tool: JsonObject) -> RenderableType:
     """The name to copy, what it costs, and what it does."""
     marks = [f"{tool['tokens']:,} tokens" if tool["tokens"] else "", "read-only" if tool["readOnly"] else ""]
     head = Text("  ").join([ui.bold(tool["fullName"]), *(ui.cell(one, ui.DIM) for one in marks if one)])
     table = ui.unheaded_grid(2)
     table.add_row("", ui.cell(tool["description"] or (_UNKNOWN if tool["name"] == "*" else "")))
-    if arguments := _list_arguments(tool["inputSchema"]):
-        table.add_row("", ui.sentence(Text("arguments: ", style=ui.DIM), ui.join_names(arguments)))
+    properties, required = tool["inputSchema"].get("properties"), tool["inputSchema"].get("required")
+    if isinstance(properties, Mapping) and properties:
+        needed = set(map(str, required)) if isinstance(required, list) else set()
+        # What it can do without ends with a question mark.
+        names = ui.join_names(name if name in needed else f"{name}?" for name in properties)
+        table.add_row("", ui.sentence(Text("arguments: ", style=ui.DIM), names))
     return Group(head, table)
 
 
-def _list_arguments(schema: JsonObject) -> list[str]:
-    """Those it takes; what it can do without ends with a question mark."""
-    properties, required = schema.get("properties"), schema.get("required")
-    needed = set(map(str, required)) if isinstance(required, list) else set()
-    found = properties if isinstance(properties, Mapping) else {}
-    return [name if name in needed else f"{name}?" for name in found]
-
-
 CATALOG: Final = "/api/catalog"
-BACKFILL: Final = "/admin/api/catalog/backfill"
-QUALITY: Final = "/api/v1/catalog/quality"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,8 +135,7 @@ class CatalogFilter:
     @property
     def query(self) -> dict[str, str]:
         given = {"category": self.category, "tag": self.tag, "server": self.server}
-        query = {name: value for name, value in given.items() if value is not None}
-        return {**query, "readOnly": "true"} if self.read_only else query
+        return drop_unset({**given, "readOnly": "true" if self.read_only else None})
 
 
 app = typer.Typer(add_completion=False)
@@ -221,9 +202,8 @@ def quality_command(
     """
     query = {} if every else {"dependent": "true"}
     with connection.open() as client:
-        answer = client.get(QUALITY, query)
-        packages = client.pages(QUALITY, "packages", query) if answer["next_cursor"] else answer["packages"]
-    shown = {name: value for name, value in answer.items() if name != "next_cursor"} | {"packages": packages}
+        shown = client.merge_pages("/api/v1/catalog/quality", "packages", query)
+    del shown["next_cursor"]
     connection.output.show(shown, render_quality(shown, every=every))
 
 
@@ -241,7 +221,9 @@ def backfill_command(connection: GatewayConnection) -> None:
     with connection.open() as client, bar:
         step, cursor = bar.add_task("", total=None), None
         while True:
-            answer = client.post(BACKFILL, query={} if cursor is None else {"cursor": cursor})
+            answer = client.post(
+                "/admin/api/catalog/backfill", query={} if cursor is None else {"cursor": cursor}
+            )
             changed += answer["changed"]
             failed |= answer["failed"]
             bar.update(step, completed=answer["done"], total=answer["total"])

@@ -2,21 +2,28 @@
 all."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from typer import Option
 
-from toolgate.cli.client.rest import RestClient, parse_error
-from toolgate.cli.failure import CommandError, ExitCode, UsageError
-from toolgate.cli.files.modules import hash_modules, send_modules
-from toolgate.cli.files.records import ID_FIELDS, FileRecord, load_records
-from toolgate.cli.option_groups import command
-from toolgate.cli.options import DryRunOption, GatewayConnection
-from toolgate.cli.output import CommandOutput, open_console, write_json
+from toolgate.cli.command import (
+    CommandError,
+    CommandOutput,
+    DryRunOption,
+    ExitCode,
+    UsageError,
+    command,
+    drop_unset,
+    open_console,
+    write_json,
+)
+from toolgate.cli.files import ID_FIELDS, FileRecord, hash_modules, load_records, send_modules
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.render.changes import (
     render_change,
@@ -27,6 +34,7 @@ from toolgate.cli.render.changes import (
     render_removals,
 )
 from toolgate.cli.render.layout import JsonObject
+from toolgate.cli.rest import Query, RestClient, parse_error
 from toolgate.model.revisions import describe_kind
 from toolgate.registry.files.directory import find_line
 
@@ -56,27 +64,22 @@ def build_change_set(
 
 
 def post_changes(
-    client: RestClient, path: str, body: Mapping[str, Any], records: Sequence[FileRecord]
-) -> Mapping[str, Any]:
+    client: RestClient, path: str, body: JsonObject, records: Iterable[FileRecord]
+) -> JsonObject:
     """The gateway's answer. A record it refuses is looked up in the files, to name its file and line."""
     try:
-        answer: Mapping[str, Any] = client.post(path, body)
+        answer: JsonObject = client.post(path, body)
     except CommandError as failure:
-        raise _add_location(failure, records) from None
+        named = (failure.data.get("kind"), failure.data.get("id"))
+        record = next((one for one in records if (one.kind, one.id) == named), None)
+        if record is None:
+            raise
+        line = find_line(record.text, failure.data.get("problems", ()))
+        where = f"{record.file}:{line}" if line else f"{record.file}"
+        raise CommandError(
+            f"{where}: {failure}", hint=failure.hint, code=failure.code, exit_code=failure.exit_code
+        ) from None
     return answer
-
-
-def _add_location(failure: CommandError, records: Iterable[FileRecord]) -> CommandError:
-    """`failure` with the file and line of the record it names, where it names one."""
-    named = (failure.data.get("kind"), failure.data.get("id"))
-    for record in records:
-        if (record.kind, record.id) == named:
-            line = find_line(record.text, failure.data.get("problems", ()))
-            where = f"{record.file}:{line}" if line else f"{record.file}"
-            return CommandError(
-                f"{where}: {failure}", hint=failure.hint, code=failure.code, exit_code=failure.exit_code
-            )
-    return failure
 
 
 def _parse_removal(name: str) -> dict[str, Any]:
@@ -115,28 +118,19 @@ def plan_command(
     The plan has an id. `toolgate apply --require-plan ID` makes the change only if it still does exactly
     what the plan showed.
     """
-    _check_options(files, deletes, prune=prune)
+    if not files and not deletes:
+        raise UsageError("there is nothing to plan", hint="give --file or --delete")
+    if prune and not files:
+        raise UsageError("--prune needs --file", hint="name the files that say it all")
     records, _ = hash_modules(load_records(files) if files else [])
     body = build_change_set(records, deletes=deletes or (), prune=prune)
     with connection.open() as client:
         answer = post_changes(client, PLAN, body, records)
     if out is not None:
         write_json(out, answer)
-    connection.output.show(
-        answer, render_plan(answer, None if deletes else _build_apply_command(files, prune=prune))
-    )
-
-
-def _check_options(files: Sequence[Path] | None, deletes: Sequence[str] | None, *, prune: bool) -> None:
-    if not files and not deletes:
-        raise UsageError("there is nothing to plan", hint="give --file or --delete")
-    if prune and not files:
-        raise UsageError("--prune needs --file", hint="name the files that say it all")
-
-
-def _build_apply_command(files: Sequence[Path] | None, *, prune: bool) -> list[str]:
     words = [word for file in files or () for word in ("-f", str(file))]
-    return ["apply", *words, *(["--prune"] if prune else [])]
+    again = ["apply", *words, *(["--prune"] if prune else [])]
+    connection.output.show(answer, render_plan(answer, None if deletes else again))
 
 
 @command(app, "apply")
@@ -214,9 +208,8 @@ def reload_command(
     is_dry_run: Annotated[bool, Option("--dry-run", help="Show the difference; change nothing.")] = False,
 ) -> None:
     """Read the registry directory again; exit code 1 if a file in it is wrong."""
-    with connection.open() as client:
-        answer = client.post("/admin/api/registry/reload", query={"dry_run": "true"} if is_dry_run else None)
-    connection.output.show(answer, render_reload(answer, is_dry_run=is_dry_run))
+    query, render = {"dry_run": "true"} if is_dry_run else None, partial(render_reload, is_dry_run=is_dry_run)
+    answer = connection.send("POST", "/admin/api/registry/reload", render, query=query)
     if answer.get("problems"):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -233,24 +226,20 @@ def watch_command(
     ] = None,
 ) -> None:
     """Print each change of the registry, a line a transaction, until Ctrl-C."""
-    given = {"since": since, "kinds": kinds}
-    query = {name: str(value) for name, value in given.items() if value is not None}
+    query = drop_unset({"since": None if since is None else str(since), "kinds": kinds})
     with suppress(KeyboardInterrupt), connection.open() as client:
         _follow_changes(client, query, connection.output)
 
 
-def _follow_changes(client: RestClient, query: Mapping[str, str], output: CommandOutput) -> None:
-    last: Any = None
+def _follow_changes(client: RestClient, query: Query, output: CommandOutput) -> None:
+    hint = ""
     for event in client.events("/admin/api/watch", query):
         if event.name == "error":
             failure = parse_error(event.data)
-            failure.hint = _resume_hint(last) or failure.hint
+            failure.hint = hint or failure.hint
             raise failure
-        last = event.data.get("revision", last)
+        if "revision" in event.data:
+            hint = f"go on with `toolgate watch --since {event.data['revision']}`"
         if output.as_json or event.name == "change":
             output.tell({"event": event.name, **event.data}, render_change(event.data))
-    raise CommandError("the gateway ended the stream", hint=_resume_hint(last), code="stream_ended")
-
-
-def _resume_hint(last: Any) -> str:
-    return "" if last is None else f"go on with `toolgate watch --since {last}`"
+    raise CommandError("the gateway ended the stream", hint=hint, code="stream_ended")

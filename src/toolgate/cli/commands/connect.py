@@ -1,11 +1,20 @@
-"""`toolgate connect`: the entry for a client, printed or written into its settings."""
+"""`toolgate connect`: the entry for a client, printed or written into its settings.
 
+The file of another program is replaced whole or not at all, a copy of the old one stays next to it, and a
+file that cannot be read as plain JSON is refused: rewriting it would lose what we did not understand.
+"""
+
+import json
+import os
+import re
+import stat
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
@@ -22,9 +31,7 @@ from toolgate.catalog.clients import (
     describe_selection,
     warn_about_length,
 )
-from toolgate.cli.failure import CommandError, UsageError
-from toolgate.cli.files.client_settings import MergeResult, merge_entry
-from toolgate.cli.option_groups import command
+from toolgate.cli.command import CommandError, UsageError, command
 from toolgate.cli.options import GatewayConnection, ScopeOptions
 from toolgate.cli.render import layout as ui
 from toolgate.model.http import is_loopback
@@ -32,53 +39,178 @@ from toolgate.surfaces.http.selection import format_scope_url
 
 
 def render_connection(
-    program: ClientProgram,
-    endpoint: GatewayEndpoint,
-    file: Path | None,
-    note: str = "",
-    warnings: Sequence[str] = (),
+    program: ClientProgram, endpoint: GatewayEndpoint, note: str = "", warnings: Sequence[str] = ()
 ) -> RenderableType:
     """The command where the program has one, the JSON in any case, and what to do then."""
     command = program.command(endpoint) if program.command else None
-    where = f"into `{file}`" if file else "into its settings"
+    file = _find_user_settings(program)
+    where = f"{'or ' if command else ''}put into {f'`{file}`' if file else 'its settings'}"
+    document = ui.copyable(ui.encode_json(program.document(endpoint), indent=2))
     return ui.stack_parts(
         ui.sentence(Text(program.title, style="bold"), " at ", ui.cell(endpoint.url)),
         Text(note) if note else None,
         ui.render_warnings(warnings),
         Group(Text("run", style=ui.DIM), ui.copyable(command)) if command else None,
-        Group(Text(f"{'or ' if command else ''}put {where}", style=ui.DIM), _document(program, endpoint)),
+        Group(Text(where, style=ui.DIM), document),
         _render_key_note(endpoint),
         Text(f"then {program.after}", style=ui.DIM) if program.after else None,
     )
 
 
-def render_merged(
-    program: ClientProgram, endpoint: GatewayEndpoint, merged: MergeResult, warnings: Sequence[str] = ()
+def _render_merged(
+    program: ClientProgram, endpoint: GatewayEndpoint, merged: "MergeResult", warnings: Sequence[str]
 ) -> RenderableType:
     """What happened to the file, and what the gateway warned of."""
-    happened = _render_change(program, endpoint, merged)
-    rendered = ui.render_warnings(warnings)
-    return happened if rendered is None else Group(happened, rendered)
-
-
-def _render_change(program: ClientProgram, endpoint: GatewayEndpoint, merged: MergeResult) -> RenderableType:
+    warned = ui.render_warnings(warnings)
     if not merged.is_changed:
-        return ui.done("already in ", ui.bold(merged.path))
-    lines = [ui.done(ui.bold(endpoint.name), " is in ", ui.bold(merged.path))]
-    if merged.backup:
-        lines.append(ui.sentence(Text("  the file before: ", style=ui.DIM), ui.cell(merged.backup, ui.DIM)))
-    note = _render_key_note(endpoint)
-    return Group(*lines, *([note] if note else []), Text(f"  now {program.after}", style=ui.DIM))
-
-
-def _document(program: ClientProgram, endpoint: GatewayEndpoint) -> Text:
-    return ui.copyable(ui.encode_json(program.document(endpoint), indent=2))
+        return ui.group_parts(ui.done("already in ", ui.bold(merged.path)), warned)
+    before = ui.sentence(Text("  the file before: ", style=ui.DIM), ui.cell(merged.backup, ui.DIM))
+    return ui.group_parts(
+        ui.done(ui.bold(endpoint.name), " is in ", ui.bold(merged.path)),
+        before if merged.backup else None,
+        _render_key_note(endpoint),
+        Text(f"  now {program.after}", style=ui.DIM),
+        warned,
+    )
 
 
 def _render_key_note(endpoint: GatewayEndpoint) -> Text | None:
-    if not endpoint.needs_key:
-        return None
-    return Text(f"the client needs the key in its environment, as {KEY_VARIABLE}", style=ui.WARN)
+    note = f"the client needs the key in its environment, as {KEY_VARIABLE}"
+    return Text(note, style=ui.WARN) if endpoint.needs_key else None
+
+
+_FIRST_INDENT: Final = re.compile(r"\n([ \t]+)\S")
+
+
+class MergeResult(NamedTuple):
+    """What became of a file. `backup` is None where there was nothing to keep."""
+
+    path: Path
+    is_changed: bool
+    backup: Path | None = None
+
+
+def merge_entry(
+    path: Path, section: str, name: str, entry: Mapping[str, Any], *, now: datetime
+) -> MergeResult:
+    """Put `entry` as `name` under `section` of the JSON file at `path`, making the file if need be."""
+    # Through links: a user who keeps settings elsewhere wants that file changed, not the link.
+    path = path.resolve()
+    old_text, document = _read(path)
+    servers = document.setdefault(section, {})
+    if not isinstance(servers, dict):
+        raise _refuse(path, f"`{section}` in it is not an object")
+    present = servers.get(name)
+    merged = _merge(path, name, present, entry)
+    if merged == present:
+        return MergeResult(path, is_changed=False)
+    servers[name] = merged
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        backup = None if old_text is None else _back_up(path, now)
+        _write_atomically(path, _encode(document, old_text))
+    except OSError as exc:
+        raise _refuse(path, f"it cannot be written: {exc}") from exc
+    return MergeResult(path, is_changed=True, backup=backup)
+
+
+def _merge(path: Path, name: str, present: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Our entry is updated and keeps what its user added; another's is left alone."""
+    if present is None:
+        return dict(entry)
+    if not isinstance(present, dict) or _address(present) != _address(entry):
+        raise CommandError(
+            f"`{path}` already has a server `{name}` that is not this gateway",
+            hint="choose another name with --name",
+        )
+    return {**present, **entry}
+
+
+def _address(entry: Mapping[str, Any]) -> str | None:
+    """Host and port of the gateway an entry leads to, wherever it keeps the URL."""
+    candidates = [entry.get("url"), entry.get("serverUrl"), *(entry.get("args") or [])]
+    for one in candidates:
+        if isinstance(one, str) and one.startswith(("http://", "https://")):
+            return urlsplit(one).netloc
+    return None
+
+
+def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
+    """The text of the file, None without one, and what it holds."""
+    try:
+        text = path.read_text("utf-8-sig")
+    except FileNotFoundError:
+        return None, {}
+    except (OSError, UnicodeDecodeError) as exc:
+        raise _refuse(path, f"it cannot be read: {exc}") from exc
+    if not text.strip():
+        return text, {}
+
+    def check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):  # one of the two would be lost
+            repeated = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
+            raise _refuse(path, f"duplicate key `{repeated}`")
+        return found
+
+    try:
+        document = json.loads(text, object_pairs_hook=check_keys, parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as exc:
+        raise _refuse(path, f"it is not plain JSON ({exc}); comments, too, would be lost") from exc
+    if not isinstance(document, dict):
+        raise _refuse(path, "it does not hold an object")
+    return text, document
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"`{name}` is not JSON")
+
+
+def _encode(document: Mapping[str, Any], old_text: str | None) -> str:
+    """The document in the old file's indentation."""
+    found = _FIRST_INDENT.search(old_text or "")
+    indent = found[1] if found else 2
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        # Half a surrogate pair, as `\\ud83d`: it can only be written the way it stood there.
+        text = json.dumps(document, indent=indent)
+    return text + "\n"
+
+
+def _back_up(path: Path, now: datetime) -> Path:
+    """A copy with the same bytes and permissions, under a new name."""
+    backup = path.with_name(f"{path.name}.{now:%Y%m%d-%H%M%S-%f}.bak")
+    content = path.read_bytes()
+    with os.fdopen(os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+    backup.chmod(stat.S_IMODE(path.stat().st_mode))
+    return backup
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    """A file of its own first, then one rename: a crash leaves the old file or the new one."""
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(mode)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _refuse(path: Path, why: str) -> CommandError:
+    return CommandError(
+        f"`{path}` is left as it is: {why}",
+        hint="add the entry by hand: the same command without --write prints it",
+    )
 
 
 app = typer.Typer(add_completion=False)
@@ -120,7 +252,13 @@ def connect_command(
     gateway that does not respond is an error. Whatever else is in the client's settings stays as it is.
     """
     program = CLIENT_PROGRAMS[client]
-    scope = _pin_tools(connection, scope) if frozen else scope
+    if frozen:
+        with connection.open() as gateway:
+            seen = gateway.get("/api/v1/mcp/scope", scope.query)
+        if refusal := seen.get("refusal"):
+            raise CommandError(refusal["message"], hint=refusal["hint"], code=refusal["code"])
+        # The same scope with each of its tools by name, as the gateway has it now.
+        scope = replace(scope, servers=None, tools=",".join(seen["tools"]))
     host = urlsplit(connection.url).hostname
     endpoint = GatewayEndpoint(
         name=entry.name or scope.task or "toolgate",
@@ -128,7 +266,14 @@ def connect_command(
         needs_key=connection.load_key() is not None or not is_loopback(host or ""),
     )
     if entry.write:
-        file = _choose_settings_file(program, is_for_project=entry.project)
+        file = _find_user_settings(program)
+        if entry.project:
+            file = None if program.project_file is None else Path.cwd() / program.project_file
+        if file is None:
+            raise UsageError(
+                f"{program.title} has no settings file to write to here",
+                hint="leave out --write and paste what is printed",
+            )
         _write(program, endpoint, connection, file, _check_scope(connection, scope))
         return
     note = describe_selection(scope.query)
@@ -141,28 +286,7 @@ def connect_command(
         "note": note,
         "warnings": warnings,
     }
-    connection.output.show(
-        shown, render_connection(program, endpoint, _find_user_settings(program), note, warnings)
-    )
-
-
-def _pin_tools(connection: GatewayConnection, scope: ScopeOptions) -> ScopeOptions:
-    """The same scope with each of its tools by name, as the gateway has it now."""
-    with connection.open() as client:
-        seen = client.get("/api/v1/mcp/scope", scope.query)
-    if refusal := seen.get("refusal"):
-        raise CommandError(refusal["message"], hint=refusal["hint"], code=refusal["code"])
-    return replace(scope, servers=None, tools=",".join(seen["tools"]))
-
-
-def _choose_settings_file(program: ClientProgram, *, is_for_project: bool) -> Path:
-    file = _find_project_settings(program) if is_for_project else _find_user_settings(program)
-    if file is None:
-        raise UsageError(
-            f"{program.title} has no settings file to write to here",
-            hint="leave out --write and paste what is printed",
-        )
-    return file
+    connection.output.show(shown, render_connection(program, endpoint, note, warnings))
 
 
 def _check_scope(connection: GatewayConnection, scope: ScopeOptions) -> list[str]:
@@ -198,13 +322,9 @@ def _write(
         "url": endpoint.url,
         "warnings": list(warnings),
     }
-    connection.output.show(shown, render_merged(program, endpoint, merged, warnings))
+    connection.output.show(shown, _render_merged(program, endpoint, merged, warnings))
 
 
 def _find_user_settings(program: ClientProgram) -> Path | None:
     below_home = program.file_below_home(sys.platform)
     return None if below_home is None else Path.home() / below_home
-
-
-def _find_project_settings(program: ClientProgram) -> Path | None:
-    return None if program.project_file is None else Path.cwd() / program.project_file

@@ -1,21 +1,51 @@
 """`toolgate backup`, `export` and `import`: copies of a whole registry."""
 
-from dataclasses import asdict
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.failure import UsageError
-from toolgate.cli.option_groups import command
+from toolgate.cli.command import CommandOutput, JsonOption, UsageError, command, open_console
 from toolgate.cli.options import GatewayConnection
-from toolgate.cli.output import CommandOutput
 from toolgate.cli.render.changes import render_backup, render_import
-from toolgate.cli.setting_options import StoreOptions, show_store_progress
 from toolgate.registry.store.engines import export_store, import_store
+from toolgate.settings import load_settings
 
 app = typer.Typer(add_completion=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions:
+    """A data directory or a database; unless given, those of the settings."""
+
+    data: Annotated[
+        Path | None, Option("--data", metavar="DIR", help="The data directory of a gateway that is stopped.")
+    ] = None
+    database: Annotated[
+        str | None, Option("--database", metavar="URL", help="`postgresql://…`, without its password.")
+    ] = None
+    config: Annotated[Path | None, Option("--config", help="TOML file with settings.")] = None
+
+    @property
+    def target(self) -> str | Path:
+        """What is exported, or imported into."""
+        if self.data is not None and self.database is not None:
+            raise UsageError("give either --data or --database")
+        given = {"data_dir": self.data, "database": self.database}
+        settings = load_settings(self.config, os.environ, given)
+        return settings.registry_file if self.data else settings.database or settings.registry_file
+
+
+@contextmanager
+def _show_progress(what: str) -> Iterator[Callable[[int], None]]:
+    """On a terminal: how many records and changes are done."""
+    with open_console(to_stderr=True).status(f"{what}…") as status:
+        yield lambda done: status.update(f"{what}: {done:,} records and changes…")
 
 
 @command(app, "backup")
@@ -24,9 +54,7 @@ def backup_command(connection: GatewayConnection) -> None:
 
     The file is on the gateway's machine, and `toolgate import` reads it. Nothing has to be stopped.
     """
-    with connection.open() as client:
-        answer = client.post("/admin/api/backup")
-    connection.output.show(answer, render_backup(answer))
+    connection.send("POST", "/admin/api/backup", render_backup)
 
 
 @command(app, "export")
@@ -34,7 +62,7 @@ def export_command(
     out: Annotated[Path, Argument(help="The file to write; it must not be there yet.", show_default=False)],
     store: StoreOptions,
     *,
-    as_json: Annotated[bool, Option("--json", help="Print JSON, one object a line.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write all records, keys as hashes, and their history into one file, readable by its owner only.
 
@@ -42,7 +70,7 @@ def export_command(
     """
     if out.exists():
         raise UsageError(f"`{out}` is there already", hint="choose another name, or remove it")
-    with show_store_progress("exporting") as tell:
+    with _show_progress("exporting") as tell:
         exported = export_store(store.target, out, tell)
     answer = {"path": str(out), **asdict(exported)}
     CommandOutput(as_json=as_json).show(answer, render_backup(answer))
@@ -53,12 +81,12 @@ def import_command(
     file: Annotated[Path, Argument(help="What `export` or `backup` wrote.", show_default=False)],
     store: StoreOptions,
     *,
-    as_json: Annotated[bool, Option("--json", help="Print JSON, one object a line.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Fill an empty data directory or database from a file, revisions and history included.
 
     All of the file is checked before anything is stored. Nodes notice, and list everything again.
     """
-    with show_store_progress("importing") as tell:
+    with _show_progress("importing") as tell:
         answer = asdict(import_store(file, store.target, tell))
     CommandOutput(as_json=as_json).show(answer, render_import(answer))

@@ -9,7 +9,7 @@ import re
 import resource
 import socket
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,11 +23,10 @@ from typer import Option
 
 from toolgate import __version__
 from toolgate.app.observability import build_collector
-from toolgate.cli.client.rest import RestClient
-from toolgate.cli.failure import CommandError, ExitCode
-from toolgate.cli.option_groups import command
+from toolgate.cli.command import CommandError, ExitCode, command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render import layout as ui
+from toolgate.cli.rest import RestClient
 from toolgate.errors import StartRefused
 from toolgate.model.http import is_loopback
 from toolgate.settings import OtlpSettings, load_settings
@@ -67,12 +66,8 @@ def diagnose_gateway(health: Facts, *, own_version: str) -> Diagnosis:
         codes = ", ".join(f"`{one['code']}`" for one in reasons)
         return Diagnosis("warning", "gateway", f"it is degraded: {codes}", str(reasons[0]["hint"]))
     if version != own_version:
-        return Diagnosis(
-            "warning",
-            "gateway",
-            f"it runs version {version}, this program is {own_version}",
-            "install the same version on both sides",
-        )
+        message = f"it runs version {version}, this program is {own_version}"
+        return Diagnosis("warning", "gateway", message, "install the same version on both sides")
     return Diagnosis("ok", "gateway", f"version {version}, registry at revision {health.get('revision')}")
 
 
@@ -82,9 +77,8 @@ def diagnose_server(server: Facts) -> Diagnosis:
     health = ui.health_of(server)
     state = health.get("state", "unknown")
     if state in {"disabled", "unknown"}:
-        return Diagnosis(
-            "ok", where, "disabled by its record" if state == "disabled" else "not looked at yet"
-        )
+        why = "disabled by its record" if state == "disabled" else "not looked at yet"
+        return Diagnosis("ok", where, why)
     if not server.get("allowed_tools"):
         remedy = 'list patterns in `allowed_tools`, `["*"]` for all, and apply the record again'
         return Diagnosis("problem", where, "no tool of it is allowed (deny_all)", remedy)
@@ -124,78 +118,44 @@ def diagnose_node(node: Facts) -> Diagnosis:
     return Diagnosis("ok", where, f"serves revision {node['revision']}, {node['servers']} servers")
 
 
-def diagnose_rules(findings: Iterable[Facts]) -> list[Diagnosis]:
-    """The gateway's own lint as findings."""
-    return [
-        Diagnosis("warning", str(one["where"]), str(one["message"]), f"correct `{one['rule']}`, or remove it")
-        for one in findings
-    ]
-
-
 def diagnose_scope(where: str, scope: Facts) -> list[Diagnosis]:
     """What is wrong with what the callers of a task, or of none, get: too many tools, or no tool."""
     refusal = scope.get("refusal")
     if refusal is not None:
         return [Diagnosis("problem", where, str(refusal["message"]), str(refusal["hint"]))]
-    remedy = f"see which tools there are and why with `toolgate explain{_task_option(where)}`"
-    return [Diagnosis("warning", where, str(one), remedy) for one in scope.get("warnings") or ()]
-
-
-def _task_option(where: str) -> str:
     kind, _, task_id = where.partition(" ")
-    return f" --task {task_id}" if kind == "task" else ""
+    option = f" --task {task_id}" if kind == "task" else ""
+    remedy = f"see which tools there are and why with `toolgate explain{option}`"
+    return [Diagnosis("warning", where, str(one), remedy) for one in scope.get("warnings") or ()]
 
 
 def diagnose_data_directory(path: str, mode: int | None, *, is_writable: bool) -> Diagnosis:
     """Whether the registry can be written, and only by its owner. `mode` is None if it does not exist yet."""
-    where = "data"
     if mode is None:
-        return Diagnosis("ok", where, f"`{path}` does not exist yet; `toolgate up` makes it")
+        return Diagnosis("ok", "data", f"`{path}` does not exist yet; `toolgate up` makes it")
     if not is_writable:
-        return Diagnosis(
-            "problem", where, f"`{path}` cannot be written", f"chown it to you: chown -R $USER {path}"
-        )
+        remedy = f"chown it to you: chown -R $USER {path}"
+        return Diagnosis("problem", "data", f"`{path}` cannot be written", remedy)
     if mode & 0o077:
-        return Diagnosis(
-            "warning", where, f"`{path}` is open to others ({mode:o})", f"close it: chmod 700 {path}"
-        )
-    return Diagnosis("ok", where, f"`{path}` is yours alone")
+        message = f"`{path}` is open to others ({mode:o})"
+        return Diagnosis("warning", "data", message, f"close it: chmod 700 {path}")
+    return Diagnosis("ok", "data", f"`{path}` is yours alone")
 
 
 def diagnose_open_files(limit: int) -> Diagnosis:
     """Whether this user may open enough files for many servers and callers."""
     if limit < MIN_OPEN_FILES:
-        return Diagnosis(
-            "warning",
-            "limits",
-            f"only {limit} open files are allowed",
-            "raise it: ulimit -n 4096, then start again",
-        )
+        remedy = "raise it: ulimit -n 4096, then start again"
+        return Diagnosis("warning", "limits", f"only {limit} open files are allowed", remedy)
     return Diagnosis("ok", "limits", f"{limit:,} open files")
-
-
-def diagnose_collector(endpoint: str, trouble: str | None) -> Diagnosis:
-    """Whether the collector of the settings takes what it is sent. `trouble`: why not."""
-    if trouble is None:
-        return Diagnosis("ok", "collector", f"it takes what is sent to `{endpoint}`")
-    return Diagnosis(
-        "warning",
-        "collector",
-        f"nothing is taken at `{endpoint}`: {trouble}",
-        "see that it runs and takes OTLP over HTTP, mostly at port 4318, or correct `otlp`",
-    )
 
 
 def diagnose_port(address: str, *, is_free: bool) -> Diagnosis:
     """Where no gateway answers: whether one could be started there."""
     if is_free:
         return Diagnosis("problem", "gateway", f"nothing listens at {address}", "start it: toolgate up")
-    return Diagnosis(
-        "problem",
-        "gateway",
-        f"another program listens at {address}",
-        "stop it, or start the gateway elsewhere: toolgate up --listen 127.0.0.1:8081",
-    )
+    remedy = "stop it, or start the gateway elsewhere: toolgate up --listen 127.0.0.1:8081"
+    return Diagnosis("problem", "gateway", f"another program listens at {address}", remedy)
 
 
 def worst_level(findings: Sequence[Diagnosis]) -> Level:
@@ -230,18 +190,10 @@ def render_findings(findings: Sequence[Diagnosis]) -> RenderableType:
         if one.remedy:
             text = Text("\n").join([text, Text.assemble(("→ ", style), ui.cell(one.remedy, ui.DIM))])
         table.add_row(Text(mark, style=style), ui.bold(one.where), text)
-    return ui.stack_parts(table, _verdict(findings))
-
-
-def _verdict(findings: Sequence[Diagnosis]) -> Text:
-    if worst_level(findings) == "ok":
-        return Text("all is well", style=ui.OK)
-    problems = sum(one.level == "problem" for one in findings)
-    notes = sum(one.level == "warning" for one in findings)
-    parts = [
-        ui.count_of(number, word) for number, word in ((problems, "problem"), (notes, "warning")) if number
-    ]
-    return Text(", ".join(parts), style=ui.BAD if problems else ui.WARN)
+    counts = {level: sum(one.level == level for one in findings) for level in ("problem", "warning")}
+    verdict = ", ".join(ui.count_of(number, level) for level, number in counts.items() if number)
+    style = ui.BAD if counts["problem"] else ui.WARN if counts["warning"] else ui.OK
+    return ui.stack_parts(table, Text(verdict or "all is well", style=style))
 
 
 app = typer.Typer(add_completion=False)
@@ -297,8 +249,9 @@ def _check_collector(otlp: OtlpSettings) -> Diagnosis:
         collector = build_collector(otlp)
         asyncio.run((collector.send_traces if otlp.traces else collector.send_logs)(b""))
     except (ExportRejected, StartRefused) as exc:
-        return diagnose_collector(otlp.endpoint, str(exc))
-    return diagnose_collector(otlp.endpoint, None)
+        remedy = "see that it runs and takes OTLP over HTTP, mostly at port 4318, or correct `otlp`"
+        return Diagnosis("warning", "collector", f"nothing is taken at `{otlp.endpoint}`: {exc}", remedy)
+    return Diagnosis("ok", "collector", f"it takes what is sent to `{otlp.endpoint}`")
 
 
 def _check_gateway(connection: GatewayConnection) -> Iterator[Diagnosis]:
@@ -308,24 +261,30 @@ def _check_gateway(connection: GatewayConnection) -> Iterator[Diagnosis]:
             yield diagnose_gateway(client.get("/healthz"), own_version=__version__)
             yield from _check_servers(client)
     except CommandError as failure:
-        yield _diagnose_failure(failure, connection.url)
+        if failure.code != "unreachable":
+            yield Diagnosis("problem", "gateway", str(failure), failure.hint)
+            return
+        parts = urlsplit(connection.url)
+        host, port = parts.hostname or "127.0.0.1", parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            socket.create_connection((host, port), timeout=2.0).close()
+            is_free = False
+        except OSError:
+            is_free = True
+        yield diagnose_port(f"{host}:{port}", is_free=is_free)
 
 
 def _check_servers(client: RestClient) -> Iterator[Diagnosis]:
     servers = client.records("server")
     if not servers:
-        yield Diagnosis(
-            "warning",
-            "servers",
-            "none are registered",
-            "add one: toolgate servers apply -f FILE, or `import`",
-        )
-    for server in servers:
-        yield diagnose_server(server)
+        remedy = "add one: toolgate servers apply -f FILE, or `import`"
+        yield Diagnosis("warning", "servers", "none are registered", remedy)
+    yield from map(diagnose_server, servers)
     yield from filter(None, map(diagnose_pin, client.records("pin")))
-    for node in client.get("/admin/api/nodes")["nodes"]:
-        yield diagnose_node(node)
-    yield from diagnose_rules(client.get("/admin/api/lint")["findings"])
+    yield from map(diagnose_node, client.get("/admin/api/nodes")["nodes"])
+    for one in client.get("/admin/api/lint")["findings"]:
+        remedy = f"correct `{one['rule']}`, or remove it"
+        yield Diagnosis("warning", str(one["where"]), str(one["message"]), remedy)
     if servers:
         yield from _check_scopes(client)
 
@@ -339,19 +298,3 @@ def _check_scopes(client: RestClient) -> Iterator[Diagnosis]:
             raise
     for task in client.get("/admin/api/mcp/tasks-overview")["tasks"]:
         yield from diagnose_scope(f"task {task['task_id']}", task)
-
-
-def _diagnose_failure(failure: CommandError, url: str) -> Diagnosis:
-    if failure.code != "unreachable":
-        return Diagnosis("problem", "gateway", str(failure), failure.hint)
-    parts = urlsplit(url)
-    host, port = parts.hostname or "127.0.0.1", parts.port or (443 if parts.scheme == "https" else 80)
-    return diagnose_port(f"{host}:{port}", is_free=not _is_listening(host, port))
-
-
-def _is_listening(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), timeout=2.0):
-            return True
-    except OSError:
-        return False

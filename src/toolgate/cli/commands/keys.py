@@ -14,13 +14,12 @@ from rich.console import RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
-from toolgate.cli.client.rest import COLLECTIONS, build_record_path
-from toolgate.cli.failure import UsageError
-from toolgate.cli.option_groups import add_group, command, drop_unset
+from toolgate.cli.command import UsageError, add_group, command, drop_unset
 from toolgate.cli.options import GatewayConnection, add_list_commands
 from toolgate.cli.record_commands import IdArgument, RecordGroup
 from toolgate.cli.render.layout import DIM, OK, bold, cell, done, grid, stack_parts
 from toolgate.cli.render.records import render_key_budgets, render_keys, render_new_key
+from toolgate.cli.rest import COLLECTIONS, build_record_path
 from toolgate.model.principals import IntegrationState, Role
 
 app = typer.Typer(add_completion=False)
@@ -38,7 +37,8 @@ class CeilingOptions:
 
     @property
     def body(self) -> dict[str, list[str]]:
-        return {name: _split_list(text) for name, text in drop_unset(asdict(self)).items()}
+        given = drop_unset(asdict(self))
+        return {name: [one.strip() for one in text.split(",") if one.strip()] for name, text in given.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,13 +143,12 @@ def set_key_budgets(
             f"say either what `{key_id}` may use, or --none",
             hint="`toolgate budgets` shows what it may use now",
         )
-    with connection.open() as client:
-        key = client.put_path(f"{build_record_path('key', key_id)}/budgets", budgets.budgets)
-    connection.output.show(key, render_key_budgets(key))
+    path = build_record_path("key", key_id, "budgets")
+    connection.send("PUT", path, render_key_budgets, budgets.budgets)
 
 
 keys.add_plain_delete("revoke", "Revoke a key. It is refused from now on, also in open sessions.")
-keys.add_past("history")
+keys.add_history()
 
 
 @contextmanager
@@ -172,10 +171,6 @@ def _key_file(path: Path | None) -> Iterator[Callable[[str], object]]:
         raise
 
 
-def _split_list(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
-
-
 _PATH: Final = "/api/v1/me/integrations"
 _WORDS: Final = {"on": "on", "read_only": "read-only", "off": "off"}
 _STYLES: Final = {"on": OK, "read_only": OK, "off": DIM}
@@ -189,18 +184,12 @@ ServerArgument = Annotated[
 def _render_integrations(found: Sequence[Mapping[str, Any]]) -> RenderableType:
     if not found:
         return Text("your key reaches no server: ask an administrator")
-    table = grid(
-        *("SERVER", "STATE", "BY", ">READ-ONLY", ">WRITING", "NAME*"),
-        rows=(
-            (
-                bold(one["server_id"]),
-                cell(_WORDS.get(one["state"], one["state"]), _STYLES.get(one["state"], "")),
-                cell("you" if one["chosen"] else "default", DIM),
-                *(one["read_only_tools"], one["writing_tools"], one["display_name"]),
-            )
-            for one in found
-        ),
-    )
+    table = grid("SERVER", "STATE", "BY", ">READ-ONLY", ">WRITING", "NAME*")
+    for one in found:
+        state = cell(_WORDS.get(one["state"], one["state"]), _STYLES.get(one["state"], ""))
+        by = cell("you" if one["chosen"] else "default", DIM)
+        tools = (one["read_only_tools"], one["writing_tools"])
+        table.add_row(bold(one["server_id"]), state, by, *tools, one["display_name"])
     note = "Tools are counted as your key reaches them, switched on or not."
     return stack_parts(table, Text(note, style=DIM))
 
@@ -230,30 +219,24 @@ def switch_on(
     ] = False,
 ) -> None:
     """Switch a server on for yourself: read-only tools, prompts and resources; with --all, all its tools."""
-    _switch(connection, server_id, "on" if is_all else "read_only")
+    state = "on" if is_all else "read_only"
+    connection.send("PUT", _build_path(server_id), _render_switched, {"state": state})
 
 
 @command(integrations, "off")
 def switch_off(server_id: ServerArgument, connection: GatewayConnection) -> None:
     """Switch a server off for yourself: its tools, prompts and resources."""
-    _switch(connection, server_id, "off")
+    connection.send("PUT", _build_path(server_id), _render_switched, {"state": "off"})
 
 
 @command(integrations, "reset")
 def reset(server_id: ServerArgument, connection: GatewayConnection) -> None:
     """Undo your choice for a server: have what your key gives by default."""
-    with connection.open() as client:
-        answer = client.delete_path(_path(server_id))
-    connection.output.show(answer, done(bold(server_id), " is as your key has it by default"))
+    shown = done(bold(server_id), " is as your key has it by default")
+    connection.send("DELETE", _build_path(server_id), lambda _: shown)
 
 
-def _switch(connection: GatewayConnection, server_id: str, state: str) -> None:
-    with connection.open() as client:
-        found = client.put_path(_path(server_id), {"state": state})
-    connection.output.show(found, _render_switched(found))
-
-
-def _path(server_id: str) -> str:
+def _build_path(server_id: str) -> str:
     return f"{_PATH}/{quote(server_id, safe='')}"
 
 

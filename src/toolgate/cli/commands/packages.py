@@ -2,30 +2,26 @@
 gateway."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final
 from urllib.parse import quote
 
 import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
 from typer import Argument, Option
 
-from toolgate.cli.client.rest import RestClient, WriteConditions, build_record_path
-from toolgate.cli.failure import CommandError
-from toolgate.cli.files.modules import ReportProgress, build_upload_path, send_parts
-from toolgate.cli.option_groups import add_group, command
-from toolgate.cli.options import DryRunOption, GatewayConnection, add_list_commands
+from toolgate.cli.command import CommandError, DryRunOption, add_group, command
+from toolgate.cli.files import ReportProgress, send_parts
+from toolgate.cli.options import GatewayConnection, add_list_commands
 from toolgate.cli.record_commands import ConditionOptions, IdArgument, PlanOption
+from toolgate.cli.render import layout as ui
 from toolgate.cli.render.changes import render_records
 from toolgate.cli.render.layout import JsonObject
-from toolgate.cli.render.packages import (
-    render_package,
-    render_packages,
-    render_removed_version,
-    render_uninstalled,
-)
+from toolgate.cli.render.up import url_option
+from toolgate.cli.rest import RestClient, build_conditions, build_record_path
 
 PACKAGES: Final = "/api/packages"
 
@@ -56,8 +52,8 @@ class InstallOptions:
         return [*allowed, "--no-pin"] if self.is_unpinned else allowed
 
     @property
-    def conditions(self) -> WriteConditions:
-        return WriteConditions(plan_id=self.plan_id)
+    def headers(self) -> dict[str, str]:
+        return build_conditions(plan_id=self.plan_id)
 
 
 def build_package_path(package_id: str, *more: str) -> str:
@@ -74,24 +70,19 @@ def hash_file(file: BinaryIO) -> str:
 def upload_archive(client: RestClient, file: BinaryIO, sha256: str, tell: ReportProgress) -> JsonObject:
     """Send the missing parts of an archive and have it checked and kept; what the gateway found."""
     count = send_parts(client, file, sha256, tell)
-    answer: JsonObject = client.post(build_upload_path(sha256), {"parts": count})
+    answer: JsonObject = client.post(f"/api/uploads/{sha256}", {"parts": count})
     return answer
-
-
-def list_versions(client: RestClient, package_id: str) -> Mapping[str, str]:
-    """The versions of a package that the gateway has, each with the hash of its archive."""
-    try:
-        versions = client.get(build_package_path(package_id))["versions"]
-    except CommandError as failure:
-        if failure.code != "not_found":
-            raise
-        return {}
-    return {one["version"]: one["sha256"] for one in versions}
 
 
 def check_version(client: RestClient, package_id: str, version: str, sha256: str) -> bool:
     """Whether the gateway has this archive already. Raises CommandError if it has another."""
-    known = list_versions(client, package_id).get(version)
+    try:
+        versions: Sequence[JsonObject] = client.get(build_package_path(package_id))["versions"]
+    except CommandError as failure:
+        if failure.code != "not_found":
+            raise
+        return False
+    known = next((one["sha256"] for one in versions if one["version"] == version), None)
     if known not in (None, sha256):
         raise CommandError(
             f"version {version} of `{package_id}` was published with other content, and never changes",
@@ -101,25 +92,133 @@ def check_version(client: RestClient, package_id: str, version: str, sha256: str
     return known is not None
 
 
-def install_package(
-    client: RestClient, package_id: str, body: JsonObject, conditions: WriteConditions
-) -> JsonObject:
+def install_package(client: RestClient, package_id: str, how: InstallOptions, body: JsonObject) -> JsonObject:
     """Install, or with a dry run ask what that would do."""
-    answer: JsonObject = client.post(f"{build_package_path(package_id)}/install", body, conditions=conditions)
+    path = build_package_path(package_id, "install")
+    answer: JsonObject = client.post(path, {**how.body, **body}, headers=how.headers)
     return answer
 
 
 def refresh_server(client: RestClient, package_id: str) -> JsonObject | None:
     """The server at the gateway, listed again; None if that fails."""
     with suppress(CommandError):
-        answer: JsonObject = client.post(f"{build_record_path('server', package_id)}/refresh")
+        answer: JsonObject = client.post(build_record_path("server", package_id, "refresh"))
         return answer
     return None
 
 
-def is_archive(name: str) -> bool:
-    """Whether a word on the command line means a file."""
-    return name.endswith((".tar.gz", ".tgz", ".mcpb")) or Path(name).is_file()
+def render_packages(packages: Sequence[JsonObject]) -> RenderableType:
+    """One line a package."""
+    if not packages:
+        return Text("no packages yet: make one with `toolgate init`, then `toolgate publish DIR`")
+    table = ui.grid("PACKAGE", "INSTALLED", "VERSIONS", "TOOLS", "NAME*")
+    for one in packages:
+        installed, tools = (one["installed"], len(one["tools"])) if one["installed"] else ("-", "-")
+        table.add_row(ui.bold(one["package_id"]), installed, len(one["versions"]), tools, one["name"])
+    return table
+
+
+def render_package(package: JsonObject) -> RenderableType:
+    """One package in full."""
+    about = {
+        "name": package["name"],
+        "description": package["description"],
+        "category": package["category"],
+        "tags": ", ".join(package["tags"]),
+        "installed": package["installed"] or "no",
+        "tools": ", ".join(package["tools"]),
+    }
+    table = ui.grid("VERSION", "PUBLISHED", "BYTES", "SHA-256*")
+    for one in package["versions"]:
+        version = ui.cell(one["version"], "bold" if one["installed"] else "")
+        published = ui.render_time(one["at_ms"], ui.MINUTE_FORMAT)
+        table.add_row(version, published, f"{one['size']:,}", ui.cell(one["sha256"][:16], ui.DIM))
+    head = ui.bold(package["package_id"])
+    return ui.stack_parts(head, ui.fact_table(about, ui.DIM), table if package["versions"] else None)
+
+
+def render_installed(
+    answer: JsonObject, server: JsonObject | None, url: str, *, gateway: str
+) -> RenderableType:
+    """An installation at `gateway`, the health of its server, and its URL."""
+    head = Group(_headline(answer, "is installed"), *map(ui.indent, _tool_changes(answer["tools"])))
+    connect = f"toolgate connect claude-code --servers {answer['package_id']} --write{url_option(gateway)}"
+    return ui.stack_parts(
+        head,
+        ui.render_warnings(answer["warnings"]),
+        None if server is None else _render_server(server),
+        Group(
+            Text("Paste this URL into a client, or let it be written there:", style=ui.DIM),
+            ui.copyable(f"{url}\n{connect}"),
+        ),
+    )
+
+
+def render_install_plan(answer: JsonObject, command: Sequence[str]) -> RenderableType:
+    """An installation that was not made: how the tools differ, the records, and what tasks would notice."""
+    changes = list(_tool_changes(answer["tools"]))
+    shown = []
+    for change in answer["changes"]:
+        # A change as far as it says more than the difference between the tools does.
+        fields = change["fields"] if change["kind"] == "server" else ()
+        telling = [one for one in fields if one["field"] != "package.sha256"]
+        shown.append({**change, "fields": telling})
+    return ui.stack_parts(
+        Group(
+            _headline(answer, "would be installed"),
+            *map(ui.indent, changes or [Text("the same tools", ui.DIM)]),
+        ),
+        ui.render_warnings(one for one in answer["warnings"] if one not in answer["plan"]["warnings"]),
+        render_records({**answer["plan"], "changes": shown}, command),
+    )
+
+
+def render_uninstalled(answer: JsonObject) -> RenderableType:
+    """A package that is gone."""
+    removed: Sequence[str] = answer["removed_versions"]
+    archives = ui.indent(ui.sentence("archives removed: ", ui.join_names(removed))) if removed else None
+    head = ui.group_parts(ui.done("package ", ui.bold(answer["package_id"]), " is gone"), archives)
+    return ui.stack_parts(head, ui.render_warnings(answer["warnings"]))
+
+
+def _headline(answer: JsonObject, verb: str) -> Text:
+    before = f" (was {answer['before']})" if answer["before"] not in (None, answer["version"]) else ""
+    if not answer["changes"] and verb == "is installed":
+        verb = "was installed already: nothing to do"
+    return ui.sentence(
+        Text("✓ ", style=ui.OK) if verb.startswith("is") else Text(""),
+        ui.bold(f"{answer['package_id']} {answer['version']}"),
+        f" {verb}{before}",
+        Text(f"  revision {answer['revision']}", style=ui.DIM),
+    )
+
+
+def _tool_changes(tools: JsonObject) -> Iterator[RenderableType]:
+    """A line for tools that came and went, and a diff of each that is another now. Signs as in a diff."""
+    for sign, style, names in (("+ ", ui.OK, tools["added"]), ("- ", ui.BAD, tools["removed"])):
+        if names:
+            yield ui.sentence(Text(sign, style=style), ui.join_names(names))
+    mark = Text("~ ", style=ui.WARN)
+    for one in tools["renamed"]:
+        yield ui.sentence(mark, ui.cell(one["before"]), " is now ", ui.cell(one["after"]))
+    for name, lines in tools["changed"].items():
+        yield Group(ui.sentence(mark, ui.cell(name)), *map(ui.render_diff_line, lines))
+
+
+def _render_server(server: JsonObject) -> RenderableType:
+    """Whether it runs, and how many of its tools callers can see."""
+    health = ui.health_of(server)
+    if health.get("state") != "connected":
+        hint = f"; `toolgate servers get {server['server_id']}` says more"
+        why = ui.cell(health.get("last_error") or health.get("state", "not known"))
+        return ui.failed("it does not run yet: ", why, Text(hint, style=ui.DIM))
+    known = len(server["tools"])
+    visible = len(server.get("visible", server["tools"]))
+    shown = f"it runs: {visible:,} of {ui.count_of(known, 'tool')} visible"
+    if visible or not known:
+        return ui.done(shown)
+    hint = f"; `toolgate explain --servers {server['server_id']}` says why"
+    return ui.failed(shown, Text(hint, style=ui.DIM))
 
 
 app = typer.Typer(add_completion=False)
@@ -128,7 +227,6 @@ packages_app = add_group(
 )
 
 VersionArgument = Annotated[str, Argument(help="Its version.", show_default=False)]
-
 
 add_list_commands(
     packages_app,
@@ -148,9 +246,8 @@ def show_command(package_id: IdArgument, connection: GatewayConnection) -> None:
 @command(packages_app, "remove")
 def remove_command(package_id: IdArgument, version: VersionArgument, connection: GatewayConnection) -> None:
     """Remove the archive of a version that is not installed."""
-    with connection.open() as client:
-        answer = client.delete_path(build_package_path(package_id, version))
-    connection.output.show(answer, render_removed_version(answer))
+    shown = ui.done("the archive of ", ui.bold(f"{package_id} {version}"), " is gone")
+    connection.send("DELETE", build_package_path(package_id, version), lambda _: shown)
 
 
 @command(app, "uninstall")
@@ -166,8 +263,11 @@ def uninstall_command(
     query = {"purge": "true"} if is_purged else {}
     if is_dry_run:
         query["dry_run"] = "true"
-    with connection.open() as client:
-        answer = client.delete_path(build_package_path(package_id), query, conditions=conditions.conditions)
     command = ["uninstall", package_id, *(["--purge"] if is_purged else [])]
-    shown = render_records(answer["plan"], command) if is_dry_run else render_uninstalled(answer)
-    connection.output.show(answer, shown)
+    connection.send(
+        "DELETE",
+        build_package_path(package_id),
+        lambda answer: render_records(answer["plan"], command) if is_dry_run else render_uninstalled(answer),
+        query=query,
+        headers=conditions.headers,
+    )

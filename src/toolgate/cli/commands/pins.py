@@ -1,17 +1,16 @@
 """`toolgate pins`: tools offered only as they were approved."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 from typer import Option
 
-from toolgate.cli.client.rest import UNCONDITIONAL, RestClient, WriteConditions, build_record_path
-from toolgate.cli.failure import CommandError, UsageError
-from toolgate.cli.option_groups import command
+from toolgate.cli.command import CommandError, UsageError, command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import IdArgument, RecordGroup
-from toolgate.cli.render.pins import render_differences, render_pinned, render_pins
+from toolgate.cli.render.changes import render_differences, render_pinned, render_pins
+from toolgate.cli.rest import RestClient, build_conditions, build_record_path
 
 app = typer.Typer(add_completion=False)
 pins = RecordGroup(app, "pins", "pin", "Pins: a pinned server offers its tools only as they were approved.")
@@ -57,29 +56,38 @@ def set_pin(
     From then on a tool whose definition changes, and any new tool, is hidden until you do this again.
     """
     with connection.open() as client:
-        before = _find_pin(client, server_id)
+        pins_now = client.records("pin")
+        before: Mapping[str, Any] = next((one for one in pins_now if one["server_id"] == server_id), {})
         listed = _list_digests(client, server_id)
-        approved = {name: listed[name] for name in _check_chosen(server_id, chosen, listed)}
+        for name in chosen or ():
+            if name not in listed:
+                raise CommandError(
+                    f"server `{server_id}` has no tool `{name}` that could be approved",
+                    hint=f"see what it has with `toolgate servers tools {server_id}`",
+                )
+        approved = {name: listed[name] for name in chosen or listed}
         tools = {**before.get("tools", {}), **approved} if chosen else approved
         differences = _list_differences(client, server_id) if before else []
         settled = {name: None for name in before.get("changed") or () if name in approved}
         body = {"server_id": server_id, "tools": tools} | ({"changed": settled} if settled else {})
         # With --tool, approvals that others make at the same time must not be lost.
-        conditions = WriteConditions(revision=before.get("revision")) if chosen else UNCONDITIONAL
-        answer = client.put("pin", server_id, body, conditions=conditions)
+        headers = build_conditions(revision=before.get("revision")) if chosen else {}
+        answer = client.send("PUT", build_record_path("pin", server_id), body, headers=headers)
     # Only what was approved is shown: a server may have changed again in between.
     shown = [one for one in differences if approved.get(one["tool"], "") == one["listed"]]
-    after = {"before": before.get("tools", {}), "after": tools, "differences": shown}
-    connection.output.show({**answer, "differences": shown}, render_pinned(server_id, answer, **after))
+    answer = {**answer, "differences": shown}
+    rendered = render_pinned(server_id, answer, before=before.get("tools", {}), after=tools)
+    connection.output.show(answer, rendered)
 
 
 pins.add_plain_delete("delete", "Take the pin off a server: its tools are offered as they come.")
-pins.add_past("history", "rollback")
+pins.add_history()
+pins.add_rollback()
 
 
 def _list_digests(client: RestClient, server_id: str) -> dict[str, str]:
     """Digests of the tools that may be offered. Quarantined tools can be approved, too."""
-    shown = client.get(f"{build_record_path('server', server_id)}/tools")["tools"]
+    shown = client.get(build_record_path("server", server_id, "tools"))["tools"]
     tools = {
         one["tool"]: one["digest"]
         for one in shown
@@ -93,21 +101,5 @@ def _list_digests(client: RestClient, server_id: str) -> dict[str, str]:
     return tools
 
 
-def _check_chosen(server_id: str, chosen: Sequence[str] | None, listed: Mapping[str, str]) -> Sequence[str]:
-    """The tools to approve: those chosen, or all there are."""
-    for name in chosen or ():
-        if name not in listed:
-            raise CommandError(
-                f"server `{server_id}` has no tool `{name}` that could be approved",
-                hint=f"see what it has with `toolgate servers tools {server_id}`",
-            )
-    return chosen or list(listed)
-
-
 def _list_differences(client: RestClient, server_id: str, query: Mapping[str, str] | None = None) -> Any:
-    return client.get(f"{build_record_path('pin', server_id)}/diff", query)["tools"]
-
-
-def _find_pin(client: RestClient, server_id: str) -> Mapping[str, Any]:
-    """The current pin, or an empty one."""
-    return next((one for one in client.records("pin") if one["server_id"] == server_id), {})
+    return client.get(build_record_path("pin", server_id, "diff"), query)["tools"]

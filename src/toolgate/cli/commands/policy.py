@@ -1,89 +1,77 @@
 """`toolgate lint`, `learn` and `unused`: rules that match nothing, and grants that nothing uses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
-from toolgate.cli.client.rest import RestClient, build_record_path
+from toolgate.cli.command import CommandError, ExitCode, command, drop_unset, write_json
 from toolgate.cli.commands.changes import APPLY
-from toolgate.cli.failure import CommandError, ExitCode
-from toolgate.cli.option_groups import command
 from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
-from toolgate.cli.output import write_json
 from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.changes import render_change_set, render_lint, render_plan
 from toolgate.cli.render.layout import JsonObject, stack_parts
+from toolgate.cli.rest import build_record_path
 
 
 def render_lesson(answer: JsonObject, command: Sequence[str] | None) -> RenderableType:
     """What stays and what goes, what that saves, and by which `command` it is made so; None: it is."""
+    calls = f": {ui.count_of(answer['calls'], 'call')} since {_render_day(answer['since_ms'])}"
+    plan: RenderableType | None = None
+    if not answer["plan"]["changes"]:
+        plan = Text("the task has nothing to lose: it is the least already", style=ui.OK)
+    elif command is not None:
+        plan = render_plan(answer["plan"], command)
     return ui.stack_parts(
-        ui.sentence(
-            "task ",
-            ui.bold(answer["task_id"]),
-            f": {ui.count_of(answer['calls'], 'call')} since {_render_day(answer['since_ms'])}",
-        ),
+        ui.sentence("task ", ui.bold(answer["task_id"]), calls),
         _render_kept(answer["kept"]),
-        _render_removed(answer["removed"], begins_ms=answer["audit_begins_ms"]),
+        _render_removed(answer["removed"], begins_ms=answer["audit_begins_ms"])
+        if answer["removed"]
+        else None,
         Text(f"{answer['tokens_saved']:,} tokens less in each list") if answer["tokens_saved"] else None,
         ui.render_warnings(answer["warnings"]),
         Text("Calls of other tasks, and of callers without one, are not counted.", style=ui.DIM),
-        _render_plan(answer["plan"], command),
+        plan,
     )
-
-
-def _render_plan(plan: JsonObject, command: Sequence[str] | None) -> RenderableType | None:
-    if not plan["changes"]:
-        return Text("the task has nothing to lose: it is the least already", style=ui.OK)
-    return None if command is None else render_plan(plan, command)
 
 
 def _render_kept(kept: Sequence[JsonObject]) -> RenderableType:
     title = Text(f"{len(kept):,} used, and kept", style=f"bold {ui.OK if kept else ui.WARN}")
-    if not kept:
-        return title
     table = ui.grid("NAME*", ">CALLS", "LAST USED", "")
     for one in kept:
-        note = Text("would be denied", style=ui.WARN) if one["is_anew"] else Text("")
-        table.add_row(
-            _render_name(one), ui.cell(f"{one['calls']:,}"), ui.cell(_render_day(one["last_used_ms"])), note
-        )
-    return Group(title, table)
+        note = Text("would be denied", style=ui.WARN) if one["is_anew"] else ""
+        table.add_row(_render_name(one), f"{one['calls']:,}", _render_day(one["last_used_ms"]), note)
+    return Group(title, table) if kept else title
 
 
-def _render_removed(removed: Sequence[JsonObject], *, begins_ms: int | None) -> RenderableType | None:
-    if not removed:
-        return None
-    parts = [
-        Text(f"{len(removed):,} not used, and removed", style=f"bold {ui.BAD}"),
-        _render_unused_tools(removed),
-    ]
+def _render_removed(removed: Sequence[JsonObject], *, begins_ms: int | None) -> RenderableType:
+    title = Text(f"{len(removed):,} not used, and removed", style=f"bold {ui.BAD}")
+    note = None
     if begins_ms is not None:
-        parts.append(Text(f"never: since {_render_day(begins_ms)}, when the audit begins", ui.DIM))
-    return Group(*parts)
+        note = Text(f"never: since {_render_day(begins_ms)}, when the audit begins", ui.DIM)
+    return ui.group_parts(title, _render_unused_tools(removed), note)
 
 
 def _render_unused_tools(tools: Sequence[JsonObject]) -> RenderableType:
-    table = ui.grid("NAME*", ">TOKENS", "LAST USED")
-    for one in tools:
-        table.add_row(_render_name(one), ui.cell(f"{one['tokens']:,}"), _render_last_use(one["last_used_ms"]))
-    return table
+    rows = ((_render_name(one), f"{one['tokens']:,}", _render_last_use(one["last_used_ms"])) for one in tools)
+    return ui.grid("NAME*", ">TOKENS", "LAST USED", rows=rows)
 
 
 def render_unused(answer: JsonObject, *, is_one: bool) -> RenderableType:
     """A line for each task and key, or, of one, for each of its tools; then unused servers."""
-    foot = Text(f"not used since {_render_day(answer['since_ms'])}", style=ui.DIM)
-    holders = answer["holders"]
-    parts = [_render_holder(one) for one in holders] if is_one else [_render_holders(holders)]
+    holders, servers = answer["holders"], answer["servers"]
+    rows = ((ui.bold(one["server_id"]), _render_last_use(one["last_used_ms"])) for one in servers)
     return ui.stack_parts(
-        *parts, _render_unused_servers(answer["servers"]), ui.render_warnings(answer["warnings"]), foot
+        *([_render_holder(one) for one in holders] if is_one else [_render_holders(holders)]),
+        ui.grid("UNUSED SERVER*", "LAST USED", rows=rows) if servers else None,
+        ui.render_warnings(answer["warnings"]),
+        Text(f"not used since {_render_day(answer['since_ms'])}", style=ui.DIM),
     )
 
 
@@ -94,10 +82,9 @@ def _render_holders(holders: Sequence[JsonObject]) -> RenderableType:
     for one in holders:
         table.add_row(
             ui.sentence(f"{one['kind']} ", ui.bold(one["id"])),
-            ui.cell(f"{one['calls']:,}"),
-            ui.cell(f"{one['granted']:,}"),
+            *(f"{one['calls']:,}", f"{one['granted']:,}"),
             ui.cell(f"{one['unused']:,}", ui.WARN if one["unused"] else ui.OK),
-            ui.cell(f"{one['unused_tokens']:,}"),
+            f"{one['unused_tokens']:,}",
             _render_last_use(one["last_used_ms"]),
         )
     return table
@@ -111,15 +98,6 @@ def _render_holder(holder: JsonObject) -> RenderableType:
         f" {holder['unused_tokens']:,} tokens in each list",
     )
     return ui.stack_parts(head, _render_unused_tools(holder["tools"]) if holder["tools"] else None)
-
-
-def _render_unused_servers(servers: Sequence[JsonObject]) -> RenderableType | None:
-    if not servers:
-        return None
-    table = ui.grid("UNUSED SERVER*", "LAST USED")
-    for one in servers:
-        table.add_row(ui.bold(one["server_id"]), _render_last_use(one["last_used_ms"]))
-    return table
 
 
 def _render_name(one: JsonObject) -> Text:
@@ -193,7 +171,7 @@ def learn_command(
     toolgate learn review --out review.json    # to change and `apply -f`
     """
     with connection.open() as client:
-        lesson = client.get(f"{build_record_path('task', task)}/learn", which.query)
+        lesson = client.get(build_record_path("task", task, "learn"), which.query)
         if plan_id not in {None, lesson["plan"]["id"]}:
             raise CommandError(
                 "what would be learned now is not what that plan showed",
@@ -225,19 +203,8 @@ def unused_command(
     toolgate unused --since 90d
     toolgate unused --task review
     """
-    named = {"task": task, "key": key}
-    query = {name: value for name, value in named.items() if value is not None}
+    named = drop_unset({"task": task, "key": key})
+    query = {**named, "since": str(parse_time(since))}
     with connection.open() as client:
-        answer = _all_pages(client, {**query, "since": str(parse_time(since))})
-    connection.output.show(answer, render_unused(answer, is_one=bool(query)))
-
-
-def _all_pages(client: RestClient, query: Mapping[str, str]) -> dict[str, Any]:
-    """The first page, with the holders of all."""
-    first: dict[str, Any] = client.get("/admin/api/unused", query)
-    cursor = first["next_cursor"]
-    while cursor is not None:
-        page = client.get("/admin/api/unused", {**query, "cursor": cursor})
-        first["holders"] += page["holders"]
-        cursor = page["next_cursor"]
-    return {**first, "next_cursor": None}
+        answer = client.merge_pages("/admin/api/unused", "holders", query)
+    connection.output.show(answer, render_unused(answer, is_one=bool(named)))

@@ -1,28 +1,26 @@
 """`toolgate profiles`: reusable selections of servers and tools, and the rollout of their next versions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from typer import Option
 
-from toolgate.cli.client.rest import RestClient, build_record_path
-from toolgate.cli.failure import UsageError
-from toolgate.cli.files.records import load_object
-from toolgate.cli.option_groups import command
-from toolgate.cli.options import DryRunOption, GatewayConnection, SinceOption, parse_time
-from toolgate.cli.record_commands import ConditionOptions, IdArgument, RecordGroup
-from toolgate.cli.render.changes import render_applied, render_plan, render_rolled_back
+from toolgate.cli.command import DryRunOption, UsageError, command, drop_unset
+from toolgate.cli.files import load_object
+from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
+from toolgate.cli.record_commands import ConditionOptions, IdArgument, RecordGroup, roll_back
+from toolgate.cli.render.changes import render_applied, render_plan
 from toolgate.cli.render.records import render_profiles, render_versions
+from toolgate.cli.rest import RestClient, build_conditions, build_record_path
 
 app = typer.Typer(add_completion=False)
 Body = Mapping[str, Any]
 _LISTS: Final = ("servers", "tags", "allow", "deny")
 _SELECTION: Final = (*_LISTS, "environments")
-_HISTORY: Final = {"limit": "500"}
-_PLAN: Final = "/admin/api/plan"
 
 
 profiles = RecordGroup(
@@ -64,13 +62,10 @@ class CandidateOptions:
     def selection(self, stable: Body) -> dict[str, Any] | None:
         """The next version, or None where nothing says it."""
         given = {name: value for name in _LISTS if (value := getattr(self, name))}
-        if self.file is not None:
-            return {
-                name: value for name, value in load_object(self.file).items() if name in _SELECTION
-            } | given
-        if not given:
+        if self.file is None and not given:
             return None
-        return {name: stable[name] for name in _SELECTION if stable.get(name) is not None} | given
+        known = drop_unset(stable) if self.file is None else load_object(self.file)
+        return {name: known[name] for name in _SELECTION if name in known} | given
 
 
 @command(profiles.app, "rollout")
@@ -93,11 +88,11 @@ def rollout_command(
     toolgate profiles promote review
     """
     with connection.open() as client:
-        profile = client.record("profile", profile_id)
+        profile = client.get(build_record_path("profile", profile_id))
         rollout = _next_rollout(client, profile, candidate.selection(profile))
         body = {**profile, "rollout": {**rollout, "share": share, **candidate.divided}}
-        words = ["rollout", profile_id, *candidate.words, "--share", str(share)]
-        _write_profile(client, body, connection, conditions, words=words if is_dry_run else None)
+    words = ["rollout", profile_id, *candidate.words, "--share", str(share)]
+    _write_profile(body, connection, conditions, words if is_dry_run else None)
 
 
 @command(profiles.app, "promote")
@@ -110,14 +105,12 @@ def promote_command(
 ) -> None:
     """End a rollout: every caller has the next version from now on."""
     with connection.open() as client:
-        profile = client.record("profile", profile_id)
-        rollout = _require_rollout(profile)
-        selection = {name: rollout[name] for name in _SELECTION if name in rollout}
-        body = {"profile_id": profile_id, "revision": profile["revision"], "version": rollout["version"]}
-        words = ["promote", profile_id]
-        _write_profile(
-            client, {**body, **selection}, connection, conditions, words=words if is_dry_run else None
-        )
+        profile = client.get(build_record_path("profile", profile_id))
+    rollout = _require_rollout(profile)
+    selection = {name: rollout[name] for name in _SELECTION if name in rollout}
+    body = {"profile_id": profile_id, "revision": profile["revision"], "version": rollout["version"]}
+    words = ["promote", profile_id] if is_dry_run else None
+    _write_profile({**body, **selection}, connection, conditions, words)
 
 
 @command(profiles.app, "rollback")
@@ -135,17 +128,14 @@ def rollback_command(
 
     That is a new change; history is never rewritten.
     """
+    if to is not None:
+        roll_back("profile", profile_id, connection, conditions, to=to)
+        return
     with connection.open() as client:
-        if to is not None:
-            answer = client.roll_back("profile", profile_id, to=to, conditions=conditions.conditions)
-            connection.output.show(answer, render_rolled_back("profile", profile_id, to, answer))
-            return
-        profile = client.record("profile", profile_id)
-        _require_rollout(profile)
-        body = {name: value for name, value in profile.items() if name != "rollout"}
-        _write_profile(
-            client, body, connection, conditions, words=["rollback", profile_id] if is_dry_run else None
-        )
+        profile = client.get(build_record_path("profile", profile_id))
+    _require_rollout(profile)
+    body = {name: value for name, value in profile.items() if name != "rollout"}
+    _write_profile(body, connection, conditions, ["rollback", profile_id] if is_dry_run else None)
 
 
 @command(profiles.app, "compare")
@@ -153,17 +143,16 @@ def compare_command(
     profile_id: IdArgument, connection: GatewayConnection, *, since: SinceOption = "24h"
 ) -> None:
     """Compare the versions of a profile: calls, errors, denials and times, by the version that decided."""
-    with connection.open() as client:
-        path = f"{build_record_path('profile', profile_id)}/versions"
-        answer = client.get(path, {"since": str(parse_time(since))})
-    connection.output.show(answer, render_versions(answer))
+    path = build_record_path("profile", profile_id, "versions")
+    connection.print_answer(path, render_versions, {"since": str(parse_time(since))})
 
 
 def _next_rollout(client: RestClient, profile: Body, selection: Body | None) -> Body:
     """The rollout there is, or one of a version that the profile never had."""
     if selection is None:
         return _require_rollout(profile)
-    answer = client.get(f"{build_record_path('profile', profile['profile_id'])}/history", _HISTORY)
+    path = build_record_path("profile", profile["profile_id"], "history")
+    answer = client.get(path, {"limit": "500"})
     changed = (field for entry in answer["entries"] for field in entry["fields"])
     known = [
         value
@@ -186,27 +175,21 @@ def _require_rollout(profile: Body) -> Body:
 
 
 def _write_profile(
-    client: RestClient,
-    body: Body,
-    connection: GatewayConnection,
-    conditions: ConditionOptions,
-    *,
-    words: list[str] | None,
+    body: Body, connection: GatewayConnection, conditions: ConditionOptions, words: list[str] | None
 ) -> None:
     """Store the profile, unless another has since it was read; with `words`, only show what that would do."""
     profile_id = body["profile_id"]
     sent = {name: value for name, value in body.items() if name != "revision"}
     if words is not None:
-        answer = client.post(_PLAN, {"kind": "profile", "id": profile_id, "body": sent})
-        connection.output.show(answer, render_plan(answer, ["profiles", *words]))
+        render = partial(render_plan, command=["profiles", *words])
+        whole = {"kind": "profile", "id": profile_id, "body": sent}
+        connection.send("POST", "/admin/api/plan", render, whole)
         return
-    terms = (
-        conditions.conditions
-        if conditions.revision is not None
-        else replace(conditions.conditions, revision=body["revision"])
-    )
-    answer = client.put("profile", profile_id, sent, conditions=terms)
-    connection.output.show(answer, render_applied("profile", profile_id, answer))
+    revision = body["revision"] if conditions.revision is None else conditions.revision
+    headers = build_conditions(revision=revision, plan_id=conditions.plan_id)
+    path, render = build_record_path("profile", profile_id), partial(render_applied, "profile", profile_id)
+    connection.send("PUT", path, render, sent, headers=headers)
 
 
-profiles.add_past("history", "diff")
+profiles.add_history()
+profiles.add_diff()

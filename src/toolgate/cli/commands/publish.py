@@ -2,47 +2,63 @@
 
 import asyncio
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Final
+from shlex import quote
+from typing import Annotated, Any, BinaryIO, Final
 
+import msgspec
 import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
 from typer import Argument, Option
 
-from toolgate.cli.client.rest import RestClient
+from toolgate.cli.command import (
+    CommandError,
+    CommandOutput,
+    DryRunOption,
+    JsonOption,
+    StepProgress,
+    UsageError,
+    command,
+    open_console,
+)
 from toolgate.cli.commands.packages import (
     InstallOptions,
     check_version,
     hash_file,
     install_package,
-    is_archive,
     refresh_server,
-    upload_archive,
-)
-from toolgate.cli.failure import CommandError, UsageError
-from toolgate.cli.files.modules import open_progress
-from toolgate.cli.files.packages import PackageDirectory, VersionBump
-from toolgate.cli.option_groups import command
-from toolgate.cli.options import DryRunOption, GatewayConnection
-from toolgate.cli.output import CommandOutput, StepProgress, open_console
-from toolgate.cli.render.layout import JsonObject, encode_json, escape_block
-from toolgate.cli.render.packages import (
     render_install_plan,
     render_installed,
-    render_new_package,
-    render_published,
+    upload_archive,
 )
+from toolgate.cli.files import open_progress
+from toolgate.cli.options import GatewayConnection
+from toolgate.cli.render import layout as ui
+from toolgate.cli.render.layout import JsonObject
+from toolgate.cli.render.up import url_option
+from toolgate.cli.rest import RestClient
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import parse_server_id, slugify_server_id
 from toolgate.model.servers import PackageRef, ServerRecord
 from toolgate.model.tools import ToolDefinition
-from toolgate.packages.archive import IGNORE_NAME, PackedArchive, normalize_archive
+from toolgate.packages.archive import IGNORE_NAME, PackedArchive, normalize_archive, pack_directory
 from toolgate.packages.connector import resolve_launch
-from toolgate.packages.manifest import MANIFEST_NAME, Manifest, build_server_body, parse_manifest
+from toolgate.packages.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    build_server_body,
+    encode_manifest,
+    parse_manifest,
+    replace_tools,
+)
 from toolgate.registry.records.codec import parse_server
 from toolgate.surfaces.http.selection import format_scope_url
 from toolgate.upstream.connection.contract import DEFAULT_LIMITS
@@ -55,11 +71,114 @@ from toolgate.upstream.stdio.children import Warden
 from toolgate.upstream.stdio.connector import StdioConnector
 
 _UNPUBLISHED = PackageRef(version="0", sha256="0" * 64)
+_DERIVED = ("tools", "toolsSummary")
+"""What the server itself says."""
+_SEMANTIC = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:[-+].*)?")
+
+
+class VersionBump(StrEnum):
+    """Which part of a version to raise."""
+
+    PATCH = "patch"
+    MINOR = "minor"
+    MAJOR = "major"
+
+
+class PackageDirectory:
+    """A directory with a manifest in it."""
+
+    def __init__(self, path: Path, *, bump: VersionBump | None = None) -> None:
+        self.path = path
+        self._file = path / MANIFEST_NAME
+        try:
+            self._content = self._file.read_bytes()
+            self._document = msgspec.json.decode(self._content, type=dict[str, Any])
+        except OSError as exc:
+            raise UsageError(
+                f"cannot read `{self._file}`: {exc.strerror}",
+                hint="give the directory of a package; `toolgate init` makes one",
+            ) from exc
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise UsageError(f"`{self._file}` is not a JSON object: {exc}") from exc
+        if bump is not None:
+            self._document["version"] = bump_version(str(self._document.get("version", "0.0.0")), bump)
+        own = {name: value for name, value in self._document.items() if name not in _DERIVED}
+        self.manifest: Manifest = parse_manifest(msgspec.json.encode(own))
+
+    @property
+    def content(self) -> bytes:
+        """The manifest as it was written, but for a raised version."""
+        document = msgspec.json.decode(self._content, type=dict[str, Any])
+        if document == self._document:
+            return self._content
+        return _encode_document(self._document)
+
+    def complete(self, tools: Iterable[ToolDefinition]) -> bytes:
+        """The manifest with all that the server lists. Other members stay, in their order.
+
+        One from before version 2 is rewritten.
+        """
+        listed = tuple(tools)
+        if self.manifest.schema_version == "v2":
+            document = {name: value for name, value in self._document.items() if name not in _DERIVED}
+            document["tools"] = [msgspec.Raw(tool.raw) for tool in listed]
+            content = _encode_document(document)
+        else:
+            content = encode_manifest(replace_tools(self.manifest, listed))
+        parse_manifest(content)
+        return content
+
+    def write(self, content: bytes) -> None:
+        """Replace the manifest, whole or not at all."""
+        if content == self._content:
+            return
+        descriptor, name = tempfile.mkstemp(dir=self.path, prefix=".toolgate-")
+        try:
+            with os.fdopen(descriptor, "wb") as target:
+                os.fchmod(target.fileno(), self._file.stat().st_mode & 0o777)
+                target.write(content)
+            Path(name).replace(self._file)
+        except OSError as exc:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise CommandError(f"cannot write `{self._file}`: {exc.strerror}") from exc
+
+    def pack(self, content: bytes, target: BinaryIO) -> PackedArchive:
+        """Everything that belongs to the package, with this manifest; without `run`, the manifest alone."""
+        if self.manifest.run:
+            return pack_directory(self.path, content, target)
+        with tempfile.TemporaryDirectory() as empty:
+            return pack_directory(Path(empty), content, target)
+
+
+def _encode_document(document: JsonObject) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def bump_version(version: str, bump: VersionBump) -> str:
+    """The next version, without what may follow the three numbers."""
+    found = _SEMANTIC.fullmatch(version)
+    if found is None:
+        raise UsageError(
+            f"`{version}` is not of the form 1.2.3, so there is no next one",
+            hint=f"write the new `version` into `{MANIFEST_NAME}` yourself",
+        )
+    major, minor, patch = map(int, found.groups())
+    match bump:
+        case VersionBump.MAJOR:
+            return f"{major + 1}.0.0"
+        case VersionBump.MINOR:
+            return f"{major}.{minor + 1}.0"
+        case VersionBump.PATCH:
+            return f"{major}.{minor}.{patch + 1}"
 
 
 def list_package_tools(manifest: Manifest, directory: Path) -> Sequence[ToolDefinition]:
     """Every tool that the server lists. Raises CommandError where it does not start, or one is not right."""
-    report = asyncio.run(_try(_record(manifest, directory)))
+    record = replace(parse_server(build_server_body(manifest, _UNPUBLISHED)), package=None)
+    if record.stdio is not None:
+        record = replace(record, stdio=resolve_launch(record.stdio, directory.resolve()))
+    report = asyncio.run(_try(record))
     if report.error:
         raise CommandError(
             f"the server of `{manifest.id}` does not run: {report.error}",
@@ -73,13 +192,6 @@ def list_package_tools(manifest: Manifest, directory: Path) -> Sequence[ToolDefi
             hint="mend their definitions in the server",
         )
     return tuple(report.tools.values())
-
-
-def _record(manifest: Manifest, directory: Path) -> ServerRecord:
-    record = replace(parse_server(build_server_body(manifest, _UNPUBLISHED)), package=None)
-    if record.stdio is None:
-        return record
-    return replace(record, stdio=resolve_launch(record.stdio, directory.resolve()))
 
 
 async def _try(record: ServerRecord) -> TrialReport:
@@ -113,30 +225,44 @@ def init_command(
         str | None, Option("--id", help="Its id, in every URL and policy. Default: the directory's name.")
     ] = None,
     name: Annotated[str | None, Option("--name", help="Its name for people. Default: the id.")] = None,
-    as_json: Annotated[bool, Option("--json", help="Print JSON, one object a line.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a package with one tool that runs at once. Nothing that is there is touched."""
-    chosen = _choose_package_id(directory, package_id)
+    try:
+        chosen = parse_server_id(
+            slugify_server_id(directory.resolve().name) if package_id is None else package_id
+        )
+    except InvalidRecord as exc:
+        hint = "give one with --id" if package_id is None else exc.hint
+        raise UsageError(str(exc), hint=hint) from exc
     contents = {MANIFEST_NAME: _build_manifest(chosen, name or chosen)}
     template = files("toolgate.cli") / "package_template"
     for source, target in FILES.items():
         text = (template / source).read_text("utf-8")
         contents[target] = text.replace("NAME", name or chosen) if target == "README.md" else text
-    _check_free(directory, contents)
+    occupied = [name for name in contents if (directory / name).exists() or (directory / name).is_symlink()]
+    if directory.is_file() or occupied:
+        what = ", ".join(f"`{directory / name}`" for name in occupied) or f"`{directory}`"
+        raise UsageError(
+            f"{what} is there already, and nothing is overwritten",
+            hint="choose another directory, or move what is there",
+        )
     directory.mkdir(parents=True, exist_ok=True)
     for target, text in contents.items():
         with (directory / target).open("x", encoding="utf-8") as file:
             file.write(text)
     made = {"package_id": chosen, "directory": str(directory), "files": sorted(contents)}
-    CommandOutput(as_json=as_json).show(made, render_new_package(made))
-
-
-def _choose_package_id(directory: Path, given: str | None) -> str:
-    try:
-        return parse_server_id(slugify_server_id(directory.resolve().name) if given is None else given)
-    except InvalidRecord as exc:
-        hint = "give one with --id" if given is None else exc.hint
-        raise UsageError(str(exc), hint=hint) from exc
+    rendered = ui.stack_parts(
+        Group(
+            ui.done("package ", ui.bold(chosen), " in ", ui.cell(directory)),
+            ui.indent(ui.join_names(made["files"])),
+        ),
+        Group(
+            Text("Next: edit `server.py`, then", style=ui.DIM),
+            ui.copyable(f"toolgate publish {quote(str(directory))}"),
+        ),
+    )
+    CommandOutput(as_json=as_json).show(made, rendered)
 
 
 def _build_manifest(package_id: str, name: str) -> str:
@@ -150,17 +276,7 @@ def _build_manifest(package_id: str, name: str) -> str:
         "tags": [],
         "run": {"transport": "stdio", "command": "python3", "args": ["server.py"]},
     }
-    return encode_json(document, indent=2) + "\n"
-
-
-def _check_free(directory: Path, contents: dict[str, str]) -> None:
-    occupied = [name for name in contents if (directory / name).exists() or (directory / name).is_symlink()]
-    if directory.is_file() or occupied:
-        what = ", ".join(f"`{directory / name}`" for name in occupied) or f"`{directory}`"
-        raise UsageError(
-            f"{what} is there already, and nothing is overwritten",
-            hint="choose another directory, or move what is there",
-        )
+    return ui.encode_json(document, indent=2) + "\n"
 
 
 @command(app, "install")
@@ -180,13 +296,17 @@ def install_command(
     """
     progress = open_progress(as_json=connection.as_json)
     with connection.open() as client:
-        package_id, body = _parse_package(package)
-        if is_archive(package):
+        if "/" in package and Path(package).is_dir():
+            raise UsageError(
+                f"`{package}` is a directory",
+                hint=f"`toolgate publish {package}` packs, uploads and installs it",
+            )
+        package_id, _, version = package.partition("@")
+        body = {"version": version} if version else {}
+        if package.endswith((".tar.gz", ".tgz", ".mcpb")) or Path(package).is_file():
             package_id, body = _upload_file(client, Path(package), progress, is_dry_run=is_dry_run)
         with progress.step("asking" if is_dry_run else "installing"):
-            answer = install_package(
-                client, package_id, {**how.body, **body, "dry_run": is_dry_run}, how.conditions
-            )
+            answer = install_package(client, package_id, how, {**body, "dry_run": is_dry_run})
         if is_dry_run:
             connection.output.show(answer, render_install_plan(answer, ["install", package, *how.words]))
             return
@@ -199,15 +319,6 @@ def install_command(
     )
 
 
-def _parse_package(package: str) -> tuple[str, dict[str, Any]]:
-    if "/" in package and Path(package).is_dir():
-        raise UsageError(
-            f"`{package}` is a directory", hint=f"`toolgate publish {package}` packs, uploads and installs it"
-        )
-    package_id, _, version = package.partition("@")
-    return package_id, {"version": version} if version else {}
-
-
 def _upload_file(
     client: RestClient, path: Path, progress: StepProgress, *, is_dry_run: bool
 ) -> tuple[str, dict[str, Any]]:
@@ -215,18 +326,15 @@ def _upload_file(
     try:
         with path.open("rb") as file:
             if is_dry_run:
-                return _inspect_file(file)
+                with tempfile.TemporaryFile() as archive:
+                    content = normalize_archive(file, archive).manifest
+                    offered = {"manifest": content.decode(), "sha256": hash_file(archive)}
+                return parse_manifest(content).id, offered
             with progress.step("uploading") as tell:
                 kept: JsonObject = upload_archive(client, file, hash_file(file), tell)
     except OSError as exc:
         raise UsageError(f"cannot read `{path}`: {exc.strerror}") from exc
     return str(kept["package_id"]), {"version": kept["version"]}
-
-
-def _inspect_file(file: Any) -> tuple[str, dict[str, Any]]:
-    with tempfile.TemporaryFile() as archive:
-        content = normalize_archive(file, archive).manifest
-        return parse_manifest(content).id, {"manifest": content.decode(), "sha256": hash_file(archive)}
 
 
 @command(app, "publish")
@@ -263,7 +371,7 @@ def publish_command(
             packed = package.pack(content, archive)
         if is_dry_run:
             offered = {"manifest": content.decode(), "sha256": packed.sha256, "dry_run": True}
-            answer = install_package(client, manifest.id, {**how.body, **offered}, how.conditions)
+            answer = install_package(client, manifest.id, how, offered)
             raised = [] if bump is None else ["--bump", bump]
             command = ["publish", str(directory), *raised, *how.words]
             connection.output.show(answer, render_install_plan(answer, command))
@@ -273,9 +381,21 @@ def publish_command(
             with progress.step("uploading") as tell:
                 upload_archive(client, archive, packed.sha256, tell)
         package.write(content)
-        shown = _build_result(packed, package, is_new=not is_there)
+        shown: dict[str, Any] = {
+            "package_id": manifest.id,
+            "version": manifest.version,
+            "sha256": packed.sha256,
+            "size": packed.size,
+            "files": packed.files,
+            "uploaded": not is_there,
+            "install": None,
+            "server": None,
+        }
         if not is_only_kept:
-            shown |= _install(client, package, how, progress)
+            with progress.step("installing"):
+                shown["install"] = install_package(client, manifest.id, how, {"version": manifest.version})
+            with progress.step("starting it at the gateway"):
+                shown["server"] = refresh_server(client, manifest.id)
     shown["url"] = format_scope_url(connection.url, {"servers": manifest.id})
     connection.output.show(shown, render_published(shown, gateway=connection.url))
 
@@ -288,28 +408,21 @@ def _show_stderr(connection: GatewayConnection) -> Iterator[None]:
     except CommandError as failure:
         tail = str(failure.data.get("stderr_tail", ""))
         if tail and not connection.as_json:
-            open_console(to_stderr=True).print(escape_block(tail), style="dim", soft_wrap=True)
+            open_console(to_stderr=True).print(ui.escape_block(tail), style="dim", soft_wrap=True)
         raise
 
 
-def _install(
-    client: RestClient, package: PackageDirectory, how: InstallOptions, progress: StepProgress
-) -> dict[str, object]:
-    manifest = package.manifest
-    with progress.step("installing"):
-        done = install_package(client, manifest.id, {**how.body, "version": manifest.version}, how.conditions)
-    with progress.step("starting it at the gateway"):
-        return {"install": done, "server": refresh_server(client, manifest.id)}
-
-
-def _build_result(packed: PackedArchive, package: PackageDirectory, *, is_new: bool) -> dict[str, object]:
-    return {
-        "package_id": package.manifest.id,
-        "version": package.manifest.version,
-        "sha256": packed.sha256,
-        "size": packed.size,
-        "files": packed.files,
-        "uploaded": is_new,
-        "install": None,
-        "server": None,
-    }
+def render_published(shown: JsonObject, *, gateway: str) -> RenderableType:
+    """What became of a directory."""
+    head = ui.done(
+        ui.bold(f"{shown['package_id']} {shown['version']}"),
+        f": {ui.count_of(shown['files'], 'file')}, {shown['size']:,} bytes",
+        "" if shown["uploaded"] else ", published before",
+    )
+    if shown["install"] is None:
+        wanted = f"{shown['package_id']}@{shown['version']}"
+        hint = ui.copyable(f"toolgate install {wanted}{url_option(gateway)}")
+        return ui.stack_parts(head, Group(Text("It is not installed. To do that:", style=ui.DIM), hint))
+    return ui.stack_parts(
+        head, render_installed(shown["install"], shown["server"], shown["url"], gateway=gateway)
+    )

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -20,13 +19,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
-from toolgate.cli.client.rest import RestClient, build_invocation_path, parse_error
-from toolgate.cli.failure import CommandError, UsageError
-from toolgate.cli.option_groups import add_group, command
+from toolgate.cli.command import CommandError, CommandOutput, UsageError, add_group, command, open_console
 from toolgate.cli.options import GatewayConnection
-from toolgate.cli.output import CommandOutput, open_console
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject, render_newest
+from toolgate.cli.rest import RestClient, build_invocation_path, parse_error
 from toolgate.model.invocations import MAX_INPUT_BYTES
 
 _STATES: Final = {
@@ -46,62 +43,46 @@ def render_invocations(invocations: Sequence[JsonObject]) -> RenderableType:
         return Text("no runs yet: begin one with `toolgate run TASK`")
     table = ui.grid("INVOCATION", "STATE", "ENDED BY", ">TOOK", "MADE")
     for one in invocations:
+        ended_by = one["ended_by"] if one["exit_code"] is None else f"exit {one['exit_code']}"
+        made = ui.render_time(one["created_ms"], "%m-%d %H:%M")
         table.add_row(
-            ui.bold(one["invocation_id"]),
-            _render_state(one),
-            ui.cell(one["ended_by"] if one["exit_code"] is None else f"exit {one['exit_code']}"),
-            ui.cell(_render_duration(one)),
-            ui.cell(ui.render_time(one["created_ms"], "%m-%d %H:%M")),
+            ui.bold(one["invocation_id"]), _render_state(one), ended_by, _render_duration(one), made
         )
     return table
 
 
 def render_invocation(one: JsonObject) -> RenderableType:
     """Everything about one run but its log."""
-    table = ui.unheaded_grid(2)
-    table.add_row("invocation", ui.bold(one["invocation_id"]))
-    table.add_row("task", ui.cell(one["task_id"]))
-    table.add_row("by", ui.cell(one["principal"]))
-    table.add_row("state", _render_state(one))
-    table.add_row("made", ui.cell(f"{ui.render_time(one['created_ms'])} UTC"))
-    if one["attempt"] > 1:
-        table.add_row("attempt", ui.cell(one["attempt"]))
-    ending = one["ending"]
-    if ending is None:
+    ending: JsonObject = one["ending"] or {}
+    facts = {
+        "invocation": ui.bold(one["invocation_id"]),
+        "task": one["task_id"],
+        "by": one["principal"],
+        "state": _render_state(one),
+        "made": f"{ui.render_time(one['created_ms'])} UTC",
+        "attempt": one["attempt"] if one["attempt"] > 1 else None,
+    }
+    if ending:
+        usage = ending["usage"]
+        facts |= {
+            "ended by": ending["ended_by"],
+            "exit code": ending["exit_code"],
+            "because": ending["message"] or None,
+            "took": _render_duration(one),
+            "fuel": f"{usage['fuel']:,}",
+            "memory": f"{usage['memory_bytes']:,} bytes",
+            "calls": f"{usage['tool_calls']:,} of tools, {usage['model_asks']:,} of models",
+        }
+        if ending["is_truncated"]:
+            facts["output"] = ui.cell("some was dropped: raise `limits.max_output_bytes`", ui.WARN)
+    table = ui.unheaded_grid(2, ((label, value) for label, value in facts.items() if value is not None))
+    if not ending:
         return table
-    _add_ending(table, one, ending)
-    return ui.stack_parts(
-        table,
-        _render_calls(ending["calls"]),
-        _render_output("stdout", ending),
-        _render_output("stderr", ending),
-    )
-
-
-def _add_ending(table: Any, one: JsonObject, ending: JsonObject) -> None:
-    usage = ending["usage"]
-    table.add_row("ended by", ui.cell(ending["ended_by"]))
-    if ending["exit_code"] is not None:
-        table.add_row("exit code", ui.cell(ending["exit_code"]))
-    if ending["message"]:
-        table.add_row("because", ui.cell(ending["message"]))
-    table.add_row("took", ui.cell(_render_duration(one)))
-    table.add_row("fuel", ui.cell(f"{usage['fuel']:,}"))
-    table.add_row("memory", ui.cell(f"{usage['memory_bytes']:,} bytes"))
-    table.add_row("calls", ui.cell(f"{usage['tool_calls']:,} of tools, {usage['model_asks']:,} of models"))
-    if ending["is_truncated"]:
-        table.add_row("output", ui.cell("some was dropped: raise `limits.max_output_bytes`", ui.WARN))
-
-
-def _render_calls(calls: Sequence[JsonObject]) -> RenderableType | None:
-    if not calls:
-        return None
-    table = ui.grid("CALL", ">MS", "FAILED*")
-    for call in calls:
-        table.add_row(
-            ui.cell(f"{call['server_id']}.{call['tool']}"), ui.cell(call["ms"]), ui.cell(call["code"], ui.BAD)
-        )
-    return table
+    calls = ui.grid("CALL", ">MS", "FAILED*")
+    for call in ending["calls"]:
+        calls.add_row(f"{call['server_id']}.{call['tool']}", call["ms"], ui.cell(call["code"], ui.BAD))
+    outputs = (_render_output(stream, ending) for stream in ("stdout", "stderr"))
+    return ui.stack_parts(table, calls if ending["calls"] else None, *outputs)
 
 
 def _render_output(stream: str, ending: JsonObject) -> RenderableType | None:
@@ -111,19 +92,13 @@ def _render_output(stream: str, ending: JsonObject) -> RenderableType | None:
     return ui.sentence(Text(f"{stream}\n", style=ui.DIM), ui.escape_block(text)) if text else None
 
 
-def render_line(line: JsonObject) -> Text:
+def _render_line(line: JsonObject) -> Text:
     """One line of a log."""
     text = ui.escape_block(str(line["text"]))
     if line["stream"] != "log":
         return Text(text)
     level = str(line["level"])
     return ui.sentence(Text(f"{level:5}", style=_LEVELS.get(level, "")), " ", text)
-
-
-def render_started_run(one: JsonObject) -> RenderableType:
-    """An asynchronous run."""
-    head = ui.sentence(ui.bold(one["invocation_id"]), f" is {one['state']}; how it goes:")
-    return Group(head, ui.copyable(f"toolgate invocations show {one['task_id']} {one['invocation_id']}"))
 
 
 def _render_state(one: JsonObject) -> Text:
@@ -151,26 +126,17 @@ class RunScreen:
     def line(self, line: JsonObject) -> None:
         """One line, as it comes."""
         if line["stream"] != "stdout":
-            self._errors.print(render_line(line), soft_wrap=True)
+            self._errors.print(_render_line(line), soft_wrap=True)
         elif self._shows_output and self._is_terminal:
-            print_line(line)
+            CommandOutput(as_json=False).tell(line, _render_line(line))
 
     def end(self, ending: JsonObject) -> None:
         """What is not shown line by line."""
         if self._shows_output and not self._is_terminal:
-            sys.stdout.buffer.write(decode_output(ending, "stdout"))
+            text = ending["stdout"]
+            output = base64.b64decode(ending["stdout_base64"]) if text is None else str(text).encode()
+            sys.stdout.buffer.write(output)
             sys.stdout.flush()
-
-
-def print_line(line: JsonObject, *, as_json: bool = False) -> None:
-    """One line of a log, on standard output."""
-    CommandOutput(as_json=as_json).tell(line, render_line(line))
-
-
-def decode_output(ending: JsonObject, stream: str) -> bytes:
-    """The whole of one stream."""
-    text = ending[stream]
-    return base64.b64decode(ending[f"{stream}_base64"]) if text is None else str(text).encode()
 
 
 def follow_run(
@@ -234,19 +200,13 @@ class RunOptions:
             raise UsageError("of --input and --input-file, one is enough")
         if self.idempotency_key is not None and not _KEY.fullmatch(self.idempotency_key):
             raise UsageError("--idempotency-key is up to 200 visible characters of ASCII, without spaces")
-        if self.text is not None and not _is_text(self.text):
-            raise UsageError("--input is not UTF-8", hint="give bytes with --input-file")
+        try:
+            (self.text or "").encode()
+        except UnicodeEncodeError as exc:  # it came as other bytes
+            raise UsageError("--input is not UTF-8", hint="give bytes with --input-file") from exc
         if self.input_file is None:
             return {"mode": "async", "input": self.text or ""}
         return {"mode": "async", "input_base64": base64.b64encode(_read(self.input_file)).decode()}
-
-
-def _is_text(argument: str) -> bool:
-    try:
-        argument.encode()
-    except UnicodeEncodeError:  # it came as other bytes
-        return False
-    return True
 
 
 def _read(name: str) -> bytes:
@@ -271,19 +231,24 @@ def run_command(
     """
     output = connection.output
     with connection.open() as client:
-        made = client.invoke(task_id, options.body, idempotency_key=options.idempotency_key)
+        key = options.idempotency_key
+        headers = {} if key is None else {"idempotency-key": key}
+        made = client.post(build_invocation_path(task_id), options.body, headers=headers)
         if options.is_async:
-            output.show(made, render_started_run(made))
+            head = ui.sentence(ui.bold(made["invocation_id"]), f" is {made['state']}; how it goes:")
+            again = f"toolgate invocations show {made['task_id']} {made['invocation_id']}"
+            output.show(made, Group(head, ui.copyable(again)))
             return
+        cancel_path = build_invocation_path(task_id, made["invocation_id"], "cancel")
         screen = RunScreen(shows_output=not output.as_json)
         try:
             ended = follow_run(client, made, screen.line, within_s=options.timeout_s)
         except KeyboardInterrupt:
-            _cancel_run(client, made)
+            client.post(cancel_path)
             raise typer.Exit(INTERRUPTED) from None
         except CommandError as failure:
             if failure.code == "timeout" and options.timeout_s is not None:
-                _cancel_run(client, made)
+                client.post(cancel_path)
                 failure = CommandError(
                     f"the run took longer than {options.timeout_s:g} s, and was cancelled",
                     hint=_point_to_run(made),
@@ -293,15 +258,6 @@ def run_command(
     screen.end(ended["ending"])
     if output.as_json:
         output.show(ended, "")
-    _exit_like_guest(ended)
-
-
-def _cancel_run(client: RestClient, made: Any) -> None:
-    client.post(build_invocation_path(made["task_id"], made["invocation_id"], "cancel"))
-
-
-def _exit_like_guest(ended: Any) -> None:
-    """As the guest did; or with what ended it instead. Raises Exit, CommandError."""
     ending = ended["ending"]
     if ending["ended_by"] != "exit":
         raise CommandError(
@@ -359,19 +315,18 @@ def logs_command(
 ) -> None:
     """Print what a run has logged and written, and with --follow what is still to come."""
     with suppress(KeyboardInterrupt), connection.open() as client:
-        show = partial(print_line, as_json=connection.as_json)
+
+        def show(line: JsonObject) -> None:
+            connection.output.tell(line, _render_line(line))
+
         if is_followed:
             follow_run(client, client.get(build_invocation_path(task_id, invocation_id)), show)
-        else:
-            _print_all(client, build_invocation_path(task_id, invocation_id, "logs"), show)
-
-
-def _print_all(client: RestClient, path: str, show: Callable[[Any], None]) -> None:
-    after = 0
-    while lines := client.get(path, {"after": str(after)})["lines"]:
-        for line in lines:
-            show(line)
-        after = lines[-1]["seq"]
+            return
+        path, after = build_invocation_path(task_id, invocation_id, "logs"), 0
+        while lines := client.get(path, {"after": str(after)})["lines"]:
+            for line in lines:
+                show(line)
+            after = lines[-1]["seq"]
 
 
 @command(invocations_app, "cancel")
@@ -379,6 +334,4 @@ def cancel_command(
     task_id: TaskArgument, invocation_id: InvocationArgument, connection: GatewayConnection
 ) -> None:
     """Cancel a run that waits or runs."""
-    with connection.open() as client:
-        found = client.post(build_invocation_path(task_id, invocation_id, "cancel"))
-    connection.output.show(found, render_invocation(found))
+    connection.send("POST", build_invocation_path(task_id, invocation_id, "cancel"), render_invocation)

@@ -1,28 +1,29 @@
-"""`toolgate servers` and `toolgate chat-upstreams`: what the gateway connects to."""
+"""`toolgate servers` and `toolgate chat-upstreams`: what the gateway connects to.
 
+After a login the browser comes back to a listener here: for one answer, on loopback, and no more.
+"""
+
+import time
 import webbrowser
+from collections.abc import Callable, Mapping
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import typer
+from rich.console import Group
 from typer import Argument, Option
 
-from toolgate.cli.client.login_callback import check_callback, open_callback, parse_callback
-from toolgate.cli.client.rest import (
-    COLLECTIONS,
-    WriteConditions,
-    build_login_path,
-    build_record_path,
-)
-from toolgate.cli.failure import ExitCode, UsageError
-from toolgate.cli.files.records import load_record, read_text
-from toolgate.cli.option_groups import command
-from toolgate.cli.options import DryRunOption, GatewayConnection
+from toolgate.cli.command import CommandError, DryRunOption, ExitCode, UsageError, command
+from toolgate.cli.files import load_record, read_text
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import IdArgument, PlanOption, RecordGroup
-from toolgate.cli.render import chat_upstreams as render_upstreams
+from toolgate.cli.render import layout as ui
 from toolgate.cli.render import servers as render
 from toolgate.cli.render.changes import render_imported
-from toolgate.cli.render.layout import escape_line
+from toolgate.cli.rest import COLLECTIONS, START_TIMEOUT, build_conditions, build_record_path
 from toolgate.model.revisions import Kind
 
 IdOrNone = Annotated[str | None, Argument(help="Its id.", show_default=False)]
@@ -58,9 +59,10 @@ def try_server(
     A server in a file must be valid; it is not saved.
     """
     tried, draft = _choose_record("server", server_id, file)
-    with connection.open() as client:
-        report = client.test_server(tried, draft)
-    connection.output.show(report, render.render_test(tried, report))
+    path = build_record_path("server", tried, "test")
+    # It may be downloaded first.
+    shown = partial(render.render_test, tried)
+    report = connection.send("POST", path, shown, draft, timeout=START_TIMEOUT)
     if report.get("error"):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -78,9 +80,7 @@ def _choose_record(kind: Kind, record_id: str | None, file: Path | None) -> tupl
 @command(servers.app, "refresh")
 def refresh_server(server_id: IdArgument, connection: GatewayConnection) -> None:
     """Have the gateway list a server's tools again, now."""
-    with connection.open() as client:
-        answer = client.post(f"{build_record_path('server', server_id)}/refresh")
-    connection.output.show(answer, render.render_refreshed(answer))
+    connection.send("POST", build_record_path("server", server_id, "refresh"), render.render_refreshed)
 
 
 @command(servers.app, "login")
@@ -102,28 +102,100 @@ def log_in(
     The server's record needs `http.oauth` with the grant `authorization_code`. With `per_principal` there, it
     is for your own calls; else for those of all callers, and you need a key with the role `admin`.
     """
-    path, shared = build_login_path(server_id), {"shared": True} if is_shared else {}
-    with connection.open() as client, open_callback() as callback:
+    path, shared = _build_login_path(server_id), {"shared": True} if is_shared else {}
+    with connection.open() as client, LoginCallbackServer() as callback:
         requested = {"scopes": scopes} if scopes else {}
         begun = client.post(path, {"redirect_uri": callback.url, **requested, **shared})
         url, state = str(begun["authorization_url"]), str(begun["state"])
-        typer.echo(f"open this address and agree:\n{escape_line(url)}", err=True)
+        typer.echo(f"open this address and agree:\n{ui.escape_line(url)}", err=True)
         if is_pasted:
-            answer = parse_callback(typer.prompt("the address the browser ended at", err=True))
+            answer = _parse_callback(typer.prompt("the address the browser ended at", err=True))
         else:
             # The gateway has made sure that it is a web address, and no shell is involved.
             webbrowser.open(url)
             answer = callback.wait(state)
-        finished = client.post(f"{path}/finish", {**check_callback(answer, state), **shared})
+        finished = client.post(f"{path}/finish", {**_check_callback(answer, state), **shared})
     connection.output.show(finished, render.render_login(finished))
+
+
+CALLBACK_PATH: Final = "/callback"
+WAIT_S: Final = 300.0
+_GOODBYE: Final = b"Toolgate has what it needs. You can close this window.\n"
+_MAX_FIELDS: Final = 16
+
+
+class LoginCallbackServer(HTTPServer):
+    """A listener on a free port of this machine that waits for one browser."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _LoginCallback)
+        self.answers: list[Mapping[str, str]] = []
+        self.url = f"http://127.0.0.1:{self.server_port}{CALLBACK_PATH}"
+
+    def wait(self, state: str, clock_s: Callable[[], float] = time.monotonic) -> Mapping[str, str]:
+        """What the browser came back with. Answers to something else are passed over."""
+        until_s = clock_s() + WAIT_S
+        while clock_s() < until_s:
+            self.timeout = max(0.0, until_s - clock_s())
+            self.handle_request()
+            for answer in self.answers:
+                if answer.get("state") == state:
+                    return answer
+            self.answers.clear()
+        raise CommandError(
+            f"no callback from the browser within {WAIT_S / 60:.0f} minutes",
+            hint="start again; with --paste, give the address where the browser ended by hand",
+        )
+
+
+class _LoginCallback(BaseHTTPRequestHandler):
+    server: LoginCallbackServer
+    timeout = 5  # a browser that opens a connection ahead and says nothing must not keep us
+
+    def do_GET(self) -> None:
+        is_answer = urlsplit(self.path).path == CALLBACK_PATH
+        if is_answer:
+            self.server.answers.append(_parse_callback(self.path))
+        self.send_response(200 if is_answer else 404)
+        self.send_header("content-type", "text/plain; charset=utf-8")
+        self.send_header("cache-control", "no-store")
+        self.end_headers()
+        self.wfile.write(_GOODBYE if is_answer else b"")
+
+    def log_message(self, *_args: object) -> None:
+        """The address holds a code: it is written nowhere."""
+
+
+def _parse_callback(address: str) -> Mapping[str, str]:
+    """The fields in the address a browser ended at."""
+    try:
+        return dict(parse_qsl(urlsplit(address.strip()).query, max_num_fields=_MAX_FIELDS))
+    except ValueError:
+        return {}
+
+
+def _check_callback(answer: Mapping[str, str], state: str) -> Mapping[str, str]:
+    """The fields that the gateway needs. Raises CommandError if the login was refused."""
+    if answer.get("state") != state:
+        raise UsageError(
+            "this address is not the answer to this login",
+            hint="paste the whole address that the browser ended at",
+        )
+    if "code" not in answer:
+        raise CommandError(f"the authorization server refuses: {answer.get('error', 'no code')}")
+    return {name: answer[name] for name in ("state", "code", "iss") if name in answer}
+
+
+def _build_login_path(server_id: str) -> str:
+    """Where a principal logs in to a server, for itself or for all."""
+    return f"/api/v1/mcp/servers/{quote(server_id, safe='')}/login"
 
 
 @command(servers.app, "logout")
 def log_out(server_id: IdArgument, connection: GatewayConnection, *, is_shared: SharedOption = False) -> None:
     """Have the gateway forget the token of a login, and the authorization server revoke it."""
-    with connection.open() as client:
-        answer = client.delete_path(build_login_path(server_id), {"shared": "true"} if is_shared else None)
-    connection.output.show(answer, render.render_logout(answer))
+    query = {"shared": "true"} if is_shared else None
+    connection.send("DELETE", _build_login_path(server_id), render.render_logout, query=query)
 
 
 @command(servers.app, "tools")
@@ -134,7 +206,7 @@ def list_tools(
 ) -> None:
     """List a server's tools with their exposed names, and why one is quarantined or hidden."""
     with connection.open() as client:
-        path = f"{build_record_path('server', server_id)}/tools"
+        path = build_record_path("server", server_id, "tools")
         answer = client.get(path, {"task": task} if task else None)
     shown = render.render_server_tools(answer)
     connection.output.show([*answer["tools"], *answer.get("others", ())], shown)
@@ -143,8 +215,9 @@ def list_tools(
 @command(servers.app, "export")
 def export_server(server_id: IdArgument, connection: GatewayConnection) -> None:
     """Print a server as a `server.json`, to be published elsewhere. Secrets are left to be filled in."""
-    path = f"{build_record_path('server', server_id)}/server.json"
-    connection.print_answer(path, render.render_server_json)
+    path = build_record_path("server", server_id, "server.json")
+    # To be written into a file as it is: indented, and never wrapped.
+    connection.print_answer(path, lambda answer: Group(ui.unwrapped(ui.encode_json(answer, indent=2))))
 
 
 @command(servers.app, "import")
@@ -173,19 +246,17 @@ def import_servers(
             f"`{file}` is a bundle, with the program itself in it",
             hint=f"install it: `toolgate install {file}`",
         )
-    body = {
-        "format": "auto",
-        "content": read_text(file),
-        "allowed_tools": allow or [],
-        "dry_run": is_dry_run,
-    }
-    conditions = WriteConditions(plan_id=plan_id)
-    with connection.open() as client:
-        answer = client.post(f"{COLLECTIONS['server']}/import", body, conditions=conditions)
-    connection.output.show(answer, render_imported(answer, is_dry_run=is_dry_run))
+    given = {"format": "auto", "content": read_text(file)}
+    connection.send(
+        "POST",
+        f"{COLLECTIONS['server']}/import",
+        partial(render_imported, is_dry_run=is_dry_run),
+        {**given, "allowed_tools": allow or [], "dry_run": is_dry_run},
+        headers=build_conditions(plan_id=plan_id),
+    )
 
 
-servers.add_past("history", "diff", "rollback")
+servers.add_past()
 
 upstreams = RecordGroup(
     app,
@@ -193,10 +264,8 @@ upstreams = RecordGroup(
     "chat_upstream",
     "Chat upstreams: the OpenAI-compatible endpoints whose models the chat endpoint prompts.",
 )
-upstreams.add_list("List the chat upstreams with their models.", render_upstreams.render_chat_upstreams)
-upstreams.add_show(
-    "show", "Show one chat upstream in full. Secrets are masked.", render_upstreams.render_chat_upstream
-)
+upstreams.add_list("List the chat upstreams with their models.", render.render_chat_upstreams)
+upstreams.add_show("show", "Show one chat upstream in full. Secrets are masked.", render.render_chat_upstream)
 upstreams.add_apply(
     "Create or replace chat upstreams from files.\n\n"
     "`toolgate chat-upstreams test -f FILE` asks one for its models beforehand."
@@ -217,11 +286,10 @@ def try_upstream(
     One in a file must be valid; it is not saved. No model is prompted.
     """
     tried, draft = _choose_record("chat_upstream", upstream_id, file)
-    with connection.open() as client:
-        report = client.post(f"{build_record_path('chat_upstream', tried)}/test", draft)
-    connection.output.show(report, render_upstreams.render_chat_trial(tried, report))
+    path = build_record_path("chat_upstream", tried, "test")
+    report = connection.send("POST", path, partial(render.render_chat_trial, tried), draft)
     if not report["ok"]:
         raise typer.Exit(ExitCode.FAILED)
 
 
-upstreams.add_past("history", "diff", "rollback")
+upstreams.add_past()

@@ -1,30 +1,29 @@
 """`toolgate skill`: whether a skill can run here, the URL it runs at, and the task that holds its scope."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Argument
 
 from toolgate.catalog.clients import CLIENT_PROGRAMS, GatewayEndpoint
 from toolgate.catalog.naming import join_tool_name
 from toolgate.catalog.skills import Skill, parse_skill
-from toolgate.cli.client.rest import RestClient
+from toolgate.cli.command import CommandError, DryRunOption, ExitCode, add_group, command
 from toolgate.cli.commands.changes import APPLY, PLAN, build_change_set, post_changes
-from toolgate.cli.failure import CommandError, ExitCode
-from toolgate.cli.files.records import FileRecord, load_object
-from toolgate.cli.option_groups import add_group, command
-from toolgate.cli.options import DryRunOption, GatewayConnection
+from toolgate.cli.files import FileRecord, load_object
+from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.changes import render_change_set, render_plan
 from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.render.scope import describe_saving
+from toolgate.cli.rest import RestClient
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import ToolRef
 from toolgate.model.tools import read_effects
@@ -35,57 +34,40 @@ from toolgate.surfaces.http.selection import format_scope_url
 def render_skill(answer: JsonObject) -> RenderableType:
     """Each tool, callable or why not, and the price of the skill."""
     tools: Sequence[JsonObject] = answer["tools"]
-    table = ui.grid("TOOL", ">TOKENS", "*")
-    for tool in tools:
-        table.add_row(
-            ui.bold(tool["name"]), ui.cell(f"{tool['tokens']:,}" if tool["tokens"] else "-"), _state(tool)
-        )
+    rows = (
+        (ui.bold(tool["name"]), f"{tool['tokens']:,}" if tool["tokens"] else "-", _render_state(tool))
+        for tool in tools
+    )
     callable_ones = sum(tool["state"] == "callable" for tool in tools)
-    is_whole = callable_ones == len(tools)
-    tail = ui.sentence(
-        Text("✓ " if is_whole else "✗ ", style=ui.OK if is_whole else ui.BAD),
+    mark = ui.done if callable_ones == len(tools) else ui.failed
+    tail = mark(
         ui.bold(answer["skill"]),
         f": {callable_ones} of {ui.count_of(len(tools), 'tool')} can be called; ",
         describe_saving(answer),
     )
-    return ui.stack_parts(table if tools else None, tail)
+    return ui.stack_parts(ui.grid("TOOL", ">TOKENS", "*", rows=rows) if tools else None, tail)
 
 
-def _state(tool: JsonObject) -> Text:
+def _render_state(tool: JsonObject) -> Text:
     match tool["state"]:
         case "callable":
             return Text("callable", style=ui.OK)
         case "hidden":
             why = tool["because"]
-            rule = ui.sentence(" (", ui.cell(why["rule"], ui.DIM), ")") if why["rule"] else Text()
-            return ui.sentence(
-                Text("hidden", style=ui.BAD), " by ", ui.cell(f"{why['layer']}: {why['reason']}"), rule
-            )
+            rule = ui.sentence(" (", ui.cell(why["rule"], ui.DIM), ")") if why["rule"] else ""
+            reason = ui.cell(f"{why['layer']}: {why['reason']}")
+            return ui.sentence(Text("hidden", style=ui.BAD), " by ", reason, rule)
         case "unlisted":
             return Text("not known: its server has not listed its tools yet", style=ui.WARN)
-    near = (
-        ui.sentence("; did you mean ", ui.join_names(tool["nearest"], "bold"), "?")
-        if tool["nearest"]
-        else Text()
-    )
-    return ui.sentence(Text("there is no such tool", style=ui.BAD), near)
-
-
-def render_url(url: str) -> RenderableType:
-    """To be copied as it is: on one line, however long."""
-    return ui.stack_parts(ui.unwrapped(url))
-
-
-def render_applied_skill(answer: JsonObject, url: str) -> RenderableType:
-    """The task, and where it is."""
-    return ui.stack_parts(render_change_set(answer), ui.sentence("at ", ui.bold(url)))
+    missing = Text("there is no such tool", style=ui.BAD)
+    if not tool["nearest"]:
+        return missing
+    return ui.sentence(missing, "; did you mean ", ui.join_names(tool["nearest"], "bold"), "?")
 
 
 MAX_URL_CHARS: Final = 4_000
 """Longer ones are cut or refused by one program or another between an agent and a gateway."""
 TOOLS_A_REQUEST: Final = 100
-
-Json = Mapping[str, Any]
 
 FileArgument = Annotated[
     Path, Argument(help="The skill's manifest, TOML or JSON; `-` reads JSON.", show_default=False)
@@ -125,7 +107,8 @@ def url_command(file: FileArgument, connection: GatewayConnection) -> None:
         )
     door = GatewayEndpoint(name=skill.skill_id, url=url, needs_key=connection.load_key() is not None)
     shown = {"skill": skill.skill_id, "url": url, "config": CLIENT_PROGRAMS["generic"].document(door)}
-    connection.output.show(shown, render_url(url))
+    # To be copied as it is: on one line, however long.
+    connection.output.show(shown, Group(ui.unwrapped(url)))
 
 
 @command(skill_app, "apply")
@@ -150,7 +133,8 @@ def apply_command(
             return
         answer = post_changes(client, APPLY, {**body, "plan": plan_id}, [record])
     url = format_scope_url(connection.url, {"task": skill.skill_id})
-    connection.output.show({**answer, "url": url}, render_applied_skill(answer, url))
+    rendered = ui.stack_parts(render_change_set(answer), ui.sentence("at ", ui.bold(url)))
+    connection.output.show({**answer, "url": url}, rendered)
 
 
 def _load_skill(file: Path) -> Skill:
@@ -168,40 +152,31 @@ _SUMS: Final = ("tokens", "registered_tools", "registered_tokens")
 def _price_tools(client: RestClient, skill: Skill) -> dict[str, Any]:
     """What the skill's tools cost. A long list is asked for in parts: a query has limits."""
     total: dict[str, Any] = {"prices": {}, **dict.fromkeys(_SUMS, 0)}
-    for part in _split_tools(skill.tools) if skill.tools else [()]:
+    for at in range(0, max(len(skill.tools), 1), TOOLS_A_REQUEST):
+        part = skill.tools[at : at + TOOLS_A_REQUEST]
         found = client.get("/api/v1/mcp/scope", {"tools": ",".join(map(join_tool_name, part))})
         total |= {key: found[key] for key in _SUMS}
         total["prices"] |= found["prices"]
     return {**total, "tokens": sum(total["prices"].values())}
 
 
-def _split_tools(tools: Sequence[ToolRef]) -> Iterator[Sequence[ToolRef]]:
-    for at in range(0, len(tools), TOOLS_A_REQUEST):
-        yield tools[at : at + TOOLS_A_REQUEST]
-
-
-def _matches_decision(pattern: Patterns, decision: Json) -> bool:
-    ref, effects = ToolRef(decision["server_id"], decision["tool"]), read_effects(decision.get("hints") or {})
-    return pattern.first_match(ref, effects=effects, is_deny=False) is not None
-
-
-def _check_tool(ref: ToolRef, explained: Json, prices: Mapping[str, int]) -> dict[str, Any]:
+def _check_tool(ref: ToolRef, explained: JsonObject, prices: Mapping[str, int]) -> dict[str, Any]:
     """What became of one entry of the manifest, which may be a pattern."""
     pattern = Patterns((str(ref),))
-    known: Sequence[Json] = [one for one in explained["tools"] if one["server_id"] == ref.server_id]
-    found = [one for one in known if _matches_decision(pattern, one)]
+    known = {ToolRef(one["server_id"], one["tool"]): one for one in explained["tools"]}
+    found = {
+        each: one
+        for each, one in known.items()
+        if each.server_id == ref.server_id
+        and pattern.first_match(each, effects=read_effects(one.get("hints") or {}), is_deny=False) is not None
+    }
     servers = [one for one in explained["servers"] if one["server_id"] == ref.server_id]
     shown: dict[str, Any] = {"name": join_tool_name(ref), "tokens": 0, "because": None, "nearest": []}
-    if callable_ones := [one for one in found if one["allowed"]]:
-        names = [join_tool_name(ToolRef(one["server_id"], one["tool"])) for one in callable_ones]
+    if names := [join_tool_name(each) for each, one in found.items() if one["allowed"]]:
         return {**shown, "state": "callable", "tokens": sum(prices.get(name, 0) for name in names)}
-    if because := next(iter((*found, *servers)), None):
+    if because := next(iter((*found.values(), *servers)), None):
         return {**shown, "state": "hidden", "because": because}
     if ref.server_id in explained.get("pending", ()):
         return {**shown, "state": "unlisted"}
-    return {**shown, "state": "missing", "nearest": _suggest_names(ref, explained["tools"])}
-
-
-def _suggest_names(ref: ToolRef, known: Sequence[Json]) -> list[str]:
-    names = [join_tool_name(ToolRef(one["server_id"], one["tool"])) for one in known]
-    return get_close_matches(join_tool_name(ref), names, n=3)
+    nearest = get_close_matches(join_tool_name(ref), map(join_tool_name, known), n=3)
+    return {**shown, "state": "missing", "nearest": nearest}

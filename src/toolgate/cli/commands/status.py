@@ -1,22 +1,96 @@
-"""`toolgate nodes`, `budgets`, `tokens` and `version`."""
+"""What a URL shows, what that costs and why (`tools`, `price`, `explain`); and `nodes`, `budgets`, `tokens`
+and `version`.
+"""
 
 import platform
 import time
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
-from typer import Option
+from typer import Argument, Option
 
 from toolgate import __version__
-from toolgate.cli.option_groups import command
-from toolgate.cli.options import GatewayConnection
-from toolgate.cli.output import CommandOutput
+from toolgate.cli.command import CommandError, CommandOutput, JsonOption, command
+from toolgate.cli.options import GatewayConnection, ScopeOptions
 from toolgate.cli.render.records import render_budgets
-from toolgate.cli.render.scope import render_token_days, render_token_tasks
+from toolgate.cli.render.scope import (
+    render_explanation,
+    render_price,
+    render_token_days,
+    render_token_tasks,
+    render_tools,
+)
 from toolgate.cli.render.servers import render_nodes
+from toolgate.cli.rest import RestClient
+from toolgate.model.names import RESOURCE, kind_of
 
 app = typer.Typer(add_completion=False)
+
+
+@command(app, "tools")
+def tools_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
+    """List the tools of a URL, with their tokens and the rule that allows each."""
+    connection.print_answer("/api/v1/mcp/tools", render_tools, scope.query, member="tools")
+
+
+@command(app, "price")
+def price_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
+    """Show what each tool of a URL costs a model in tokens, their sum, and what the full set would cost."""
+    connection.print_answer("/api/v1/mcp/scope", render_price, scope.query)
+
+
+@command(app, "explain")
+def explain_command(
+    scope: ScopeOptions,
+    connection: GatewayConnection,
+    tool: Annotated[
+        str | None,
+        Argument(help="One tool: `git/git_log`, `git.git_log` or `git_log`; or `prompt:…`. Default: all."),
+    ] = None,
+    key: Annotated[str | None, Option("--key", help="As this key sees it: its id, for admins.")] = None,
+    side: Annotated[
+        str | None,
+        Option("--side", help="With this version of every profile in a rollout: `stable` or `candidate`."),
+    ] = None,
+) -> None:
+    """Say for every tool, prompt and resource which layer and rule decided about it."""
+    query = scope.query | ({} if key is None else {"key": key}) | ({} if side is None else {"side": side})
+    with connection.open() as client:
+        answer = _explain_tool(client, query, tool) if tool else client.get("/api/v1/mcp/explain", query)
+    connection.output.show(answer, render_explanation(answer))
+
+
+def _explain_tool(client: RestClient, query: Mapping[str, str], tool: str) -> Mapping[str, Any]:
+    """The answer about one tool. A dot may part server and tool, or be part of the tool's name."""
+    kind = kind_of(tool)
+    # As in a pattern: a server may stand before the first slash, unless it is a URI's own scheme.
+    has_slash = kind or "/" in tool
+    server_id, separator, name = tool[len(kind) :].partition("/" if has_slash else ".")
+    is_server = separator and not (kind and ":" in server_id)
+    readings = [{"server": server_id, "tool": kind + name}] if is_server else []
+    if kind or "/" not in tool:
+        readings.append({"tool": tool})
+    for reading in readings:
+        answer: Mapping[str, Any] = client.get("/api/v1/mcp/explain", {**query, **reading})
+        if answer["tools"]:
+            return {**answer, "servers": []}
+        # Its tools are not known, but it is known why it is left out.
+        if "server" in reading and answer["servers"]:
+            return answer
+    if kind == RESOURCE:
+        raise CommandError(
+            f"no server that you may see lists `{tool}`",
+            hint="for what no server lists, name the server that has it: `resource:SERVER/URI`",
+            code="unknown_resource",
+        )
+    what = "prompt" if kind else "tool"
+    raise CommandError(
+        f"no server that you may see has a {what} `{tool}`",
+        hint="see `toolgate explain` for what there is; names are case-sensitive",
+        code=f"unknown_{what}",
+    )
 
 
 @command(app, "nodes")
@@ -33,9 +107,7 @@ def budgets_command(connection: GatewayConnection) -> None:
     toolgate keys add ci --calls-per-minute 60 --tokens-per-day 1000000
     toolgate budgets
     """
-    with connection.open() as client:
-        found = client.pages("/admin/api/budgets", "budgets")
-    connection.output.show(found, render_budgets(found, time.time()))
+    connection.print_list("/admin/api/budgets", "budgets", lambda found: render_budgets(found, time.time()))
 
 
 @command(app, "tokens")
@@ -54,15 +126,12 @@ def tokens_command(
     toolgate tokens --task review
     """
     query = {"days": str(days)} | ({} if task is None else {"task": task})
-    with connection.open() as client:
-        answer = client.get("/admin/api/tokens", query)
-    connection.output.show(answer, (render_token_tasks if task is None else render_token_days)(answer))
+    render = render_token_tasks if task is None else render_token_days
+    connection.print_answer("/admin/api/tokens", render, query)
 
 
 @app.command("version")
-def version_command(
-    *, as_json: Annotated[bool, Option("--json", help="Print JSON, one object a line.")] = False
-) -> None:
+def version_command(*, as_json: JsonOption = False) -> None:
     """Print the version of this program."""
     facts = {"toolgate": __version__, "python": platform.python_version(), "platform": platform.system()}
     line = f"toolgate {__version__} (Python {facts['python']}, {facts['platform']})"

@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 from typer import Argument
 
-from toolgate.cli.files.modules import MODULES, build_module_path, find_module, load_module, send_module
-from toolgate.cli.option_groups import add_group, command
+from toolgate.cli.command import add_group, command
+from toolgate.cli.files import MODULES, build_module_path, find_module, load_module, send_module
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import RecordGroup
+from toolgate.cli.render import layout as ui
 from toolgate.cli.render import records as render
 
 HashArgument = Annotated[
@@ -29,7 +30,7 @@ tasks.add_apply(
     "`[workload]` names as a file, from the directory of the task's file, is uploaded before."
 )
 tasks.add_delete("Remove a task. Its URL then shows no tools.")
-tasks.add_past("history", "diff", "rollback")
+tasks.add_past()
 
 modules = add_group(app, "modules", "Modules: the WebAssembly programs that tasks run.")
 
@@ -37,9 +38,7 @@ modules = add_group(app, "modules", "Modules: the WebAssembly programs that task
 @command(modules, "list")
 def list_modules(connection: GatewayConnection) -> None:
     """List the modules, newest first, with the tasks that run them."""
-    with connection.open() as client:
-        found = client.get(MODULES)["modules"]
-    connection.output.show(found, render.render_modules(found))
+    connection.print_answer(MODULES, render.render_modules, member="modules")
 
 
 @command(modules, "show")
@@ -68,5 +67,5 @@ def upload_module(
 def delete_module(sha256: HashArgument, connection: GatewayConnection) -> None:
     """Remove a module that no task runs."""
     with connection.open() as client:
-        answer = client.delete_path(build_module_path(find_module(client, sha256)))
-    connection.output.show(answer, render.render_removed(answer))
+        answer = client.send("DELETE", build_module_path(find_module(client, sha256)))
+    connection.output.show(answer, ui.done("removed module ", ui.bold(answer["sha256"])))

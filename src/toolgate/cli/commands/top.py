@@ -1,26 +1,27 @@
 """`toolgate top`: what servers are doing, live in a terminal.
 
 Metrics are read twice; the difference gives rates, and percentiles by the buckets of histograms. Counters
-that restart count from zero.
+that restart count from zero. A frame is a function of its numbers and of the size of the terminal.
 """
 
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Final
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Final
 
 import typer
+from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 from typer import Option
 
-from toolgate.cli.client.rest import RestClient, open_client
-from toolgate.cli.failure import CommandError
-from toolgate.cli.option_groups import command
+from toolgate.cli.command import CommandError, command, open_console
 from toolgate.cli.options import GatewayConnection
-from toolgate.cli.output import open_console
-from toolgate.cli.render.top import TopFrame, TopServer, render_frame
+from toolgate.cli.render.layout import BAD, DIM, WARN, JsonObject, bold, cell, count_of, grid
+from toolgate.cli.render.servers import STATE_STYLES, render_node_state
+from toolgate.cli.rest import RestClient, open_client
 from toolgate.errors import NotFound
 from toolgate.telemetry.exposition import parse_samples
 
@@ -51,10 +52,14 @@ class MetricsSnapshot:
 
     def by(self, name: str, label: str) -> Mapping[str, float]:
         """A metric added up for each value of one of its labels."""
-        found: dict[str, float] = defaultdict(float)
-        for labels, value in self.samples.get(name, {}).items():
-            found[dict(labels).get(label, "")] += value
-        return found
+        return _add_up(self.samples.get(name, {}).items(), label)
+
+
+def _add_up(samples: Iterable[tuple[Labels, float]], label: str) -> Mapping[str, float]:
+    found: dict[str, float] = defaultdict(float)
+    for labels, value in samples:
+        found[dict(labels).get(label, "")] += value
+    return found
 
 
 def parse_reading(texts: Iterable[str], at_s: float) -> MetricsSnapshot:
@@ -81,10 +86,7 @@ class MetricsInterval:
 
     def grown(self, name: str, label: str) -> Mapping[str, float]:
         """By how much a counter rose, for each value of one of its labels."""
-        found: dict[str, float] = defaultdict(float)
-        for labels, rise in self._rises(name):
-            found[dict(labels).get(label, "")] += rise
-        return found
+        return _add_up(self._rises(name), label)
 
     def latencies(self) -> Mapping[str, Buckets]:
         """How long the calls of each server took, for `interpolate`."""
@@ -99,15 +101,6 @@ class MetricsInterval:
         for labels, value in self.after.samples.get(name, {}).items():
             before = known.get(labels, 0.0)
             yield labels, value - before if value >= before else value
-
-
-def merge_buckets(many: Iterable[Buckets]) -> Buckets:
-    """The buckets of all together."""
-    found: dict[float, float] = defaultdict(float)
-    for buckets in many:
-        for bound, upto in buckets:
-            found[bound] += upto
-    return sorted(found.items())
 
 
 def interpolate(buckets: Buckets, share: float) -> float | None:
@@ -146,6 +139,42 @@ _WORST_FIRST: Final = ("down", "degraded", "starting", "connected", "idle", "dis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopServer:
+    """One server in the last interval. None: this is not known here."""
+
+    server_id: str
+    state: str
+    calls_per_s: float = 0.0
+    errors_per_s: float = 0.0
+    p95_ms: float | None = None
+    in_flight: float | None = None
+    queued: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopFrame:
+    """All that is shown at one time."""
+
+    url: str
+    clock: str
+    servers: Sequence[TopServer]
+    """The busiest first."""
+    calls_per_s: float
+    errors_per_s: float
+    percentiles_ms: Sequence[float | None]
+    """p50, p95 and p99 of all calls."""
+    gauges: Mapping[str, float | None]
+    """Of the whole process, by their names in the metrics."""
+    codes: Mapping[str, float]
+    """Calls that failed in the last interval, by code."""
+    denials: Mapping[str, float]
+    """What was left out of scopes, by reason."""
+    nodes: Sequence[JsonObject] = field(default_factory=tuple)
+    trouble: str = ""
+    """Why what is shown is not of now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallTotals:
     """The calls of a span of time."""
 
@@ -169,19 +198,22 @@ def makes_calls(reading: MetricsSnapshot) -> bool:
 def totals_between(interval: MetricsInterval) -> CallTotals:
     """By the metrics of processes that make calls."""
     latencies = interval.latencies()
-    every = merge_buckets(latencies.values())
+    every: dict[float, float] = defaultdict(float)
+    for buckets in latencies.values():
+        for bound, upto in buckets:
+            every[bound] += upto
     return CallTotals(
         seconds=interval.seconds,
         calls=interval.grown(CALLS, "server_id"),
         errors=interval.grown(ERRORS, "server_id"),
         p95_ms={server_id: interpolate(buckets, 0.95) for server_id, buckets in latencies.items()},
-        percentiles_ms=[interpolate(every, share) for share in SHARES],
-        codes=_drop_zeros(interval.grown(ERRORS, "code")),
-        denials=_drop_zeros(interval.grown(DENIALS, "reason")),
+        percentiles_ms=[interpolate(sorted(every.items()), share) for share in SHARES],
+        codes={code: many for code, many in interval.grown(ERRORS, "code").items() if many},
+        denials={reason: many for reason, many in interval.grown(DENIALS, "reason").items() if many},
     )
 
 
-def totals_from_audit(activity: Mapping[str, Any]) -> CallTotals:
+def totals_from_audit(activity: JsonObject) -> CallTotals:
     """By what a control was told by its nodes: `GET /admin/api/activity`."""
     servers = activity["servers"]
     codes: Counter[str] = Counter()
@@ -205,7 +237,7 @@ def make_frame(
     *,
     url: str,
     clock: str,
-    nodes: Sequence[Mapping[str, Any]] = (),
+    nodes: Sequence[JsonObject] = (),
 ) -> TopFrame:
     """The newest numbers, the busiest servers first."""
     seconds = happened.seconds
@@ -220,12 +252,12 @@ def make_frame(
             in_flight=in_flight.get(server_id),
             queued=queued.get(server_id),
         )
-        for server_id, state in _states(reading).items()
+        for server_id, state in _find_states(reading).items()
     ]
     return TopFrame(
         url=url,
         clock=clock,
-        servers=sorted(lines, key=_rank),
+        servers=sorted(lines, key=lambda one: (-one.calls_per_s, _badness(one.state), one.server_id)),
         calls_per_s=sum(happened.calls.values()) / seconds,
         errors_per_s=sum(happened.errors.values()) / seconds,
         percentiles_ms=happened.percentiles_ms,
@@ -236,7 +268,7 @@ def make_frame(
     )
 
 
-def _states(reading: MetricsSnapshot) -> Mapping[str, str]:
+def _find_states(reading: MetricsSnapshot) -> Mapping[str, str]:
     """Each server's; on several nodes, the worst."""
     found: dict[str, set[str]] = defaultdict(set)
     for labels, value in reading.samples.get("toolgate_server_state", {}).items():
@@ -250,12 +282,126 @@ def _badness(state: str) -> int:
     return _WORST_FIRST.index(state) if state in _WORST_FIRST else len(_WORST_FIRST)
 
 
-def _rank(line: TopServer) -> tuple[float, int, str]:
-    return -line.calls_per_s, _badness(line.state), line.server_id
+_STATE_STYLES: Final = {**STATE_STYLES, "idle": DIM}
+MOST_REASONS: Final = 4
+MOST_NODES: Final = 3
+_NAME: Final = 30
+_SLOW_LOOP_MS: Final = 100
+"""What the gateway promises to stay under."""
+_MANY, _FEW_MS, _LONG_MS = 100, 10, 10_000
+"""From here on, fewer digits say enough."""
 
 
-def _drop_zeros(counts: Mapping[str, float]) -> Mapping[str, float]:
-    return {name: number for name, number in counts.items() if number}
+def render_frame(frame: TopFrame, height: int | None = None) -> RenderableType:
+    """The frame, as many servers as there is room for. `height` None: all of them."""
+    head = _render_head(frame)
+    foot = [
+        *_render_most("errors", frame.codes),
+        *_render_most("denied", frame.denials),
+        *_render_nodes(frame.nodes),
+    ]
+    room = None if height is None else max(1, height - len(head) - len(foot) - 4)
+    return Group(*head, Text(""), _render_servers(frame, room), *([Text("")] if foot else []), *foot)
+
+
+def _render_head(frame: TopFrame) -> list[Text]:
+    p50, p95, p99 = (_ms(one) for one in frame.percentiles_ms)
+    errors = Text(f"{_rate(frame.errors_per_s)}/s", style=BAD if frame.errors_per_s else "")
+    lines = [
+        Text.assemble(("toolgate top  ", "bold"), cell(frame.url), (f"  {frame.clock}", DIM)),
+        Text.assemble(
+            ("calls ", DIM), f"{_rate(frame.calls_per_s)}/s", ("   errors ", DIM), errors,
+            ("   p50 ", DIM), p50, ("   p95 ", DIM), p95, ("   p99 ", DIM), p99,
+        ),
+    ]  # fmt: skip
+    lines += _render_gauges(frame.gauges)
+    if frame.trouble:
+        lines.append(Text.assemble(("old numbers: ", WARN), cell(frame.trouble)))
+    return lines
+
+
+def _render_gauges(gauges: Mapping[str, float | None]) -> list[Text]:
+    shown = {name.removeprefix("toolgate_"): value for name, value in gauges.items()}
+    lag = shown.get("loop_lag_ms")
+    rows = (
+        (("active", "calls_in_flight"), ("queued", "calls_queued"), ("node queue", "node_calls_queued"),
+         ("children", "children"), ("sessions", "sessions"), ("streams", "streams")),
+        (("approvals pending", "approvals_pending"), ("guests", "guests"),
+         ("runs queued", "invocations_queued")),
+    )  # fmt: skip
+    lines = []
+    for row in rows:
+        parts: list[Text | tuple[str, str]] = []
+        for label, name in row:
+            parts += [(f"{label} ", DIM), Text(f"{_whole(shown.get(name))}   ")]
+        lines.append(Text.assemble(*parts))
+    lines[-1].append_text(
+        Text.assemble(("loop lag ", DIM), (_ms(lag), BAD if (lag or 0) > _SLOW_LOOP_MS else ""))
+    )
+    return lines
+
+
+def _render_servers(frame: TopFrame, room: int | None) -> RenderableType:
+    table = grid("SERVER", "STATE", "CALLS/S", "ERR/S", "P95", "ACTIVE", "QUEUED")
+    # Where it is narrow, names give way.
+    table.columns[0].no_wrap, table.columns[0].overflow = False, "ellipsis"
+    for column in table.columns[2:]:
+        column.justify = "right"
+    shown = frame.servers if room is None else frame.servers[:room]
+    for one in shown:
+        table.add_row(
+            bold(one.server_id),
+            cell(one.state, _STATE_STYLES.get(one.state, "")),
+            _rate(one.calls_per_s),
+            Text(_rate(one.errors_per_s), style=BAD if one.errors_per_s else ""),
+            _ms(one.p95_ms),
+            _whole(one.in_flight),
+            Text(_whole(one.queued), style=WARN if one.queued else ""),
+        )
+    rest = len(frame.servers) - len(shown)
+    if not rest:
+        return table if frame.servers else Text("no server is registered", style=DIM)
+    return Group(table, Text(f"and {count_of(rest, 'server')} more", style=DIM))
+
+
+def _render_most(what: str, counts: Mapping[str, float]) -> list[Text]:
+    """The most frequent on one line; nothing without any."""
+    most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:MOST_REASONS]
+    text = ", ".join(f"{reason} {number:,.0f}" for reason, number in most)
+    line = Text.assemble((f"{what}  ", DIM), cell(text), overflow="ellipsis", no_wrap=True)
+    return [line] if most else []
+
+
+def _render_nodes(nodes: Sequence[JsonObject]) -> list[Text]:
+    lines = []
+    for node in nodes[:MOST_NODES]:
+        name = str(node["node_id"])
+        short = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+        age = (f"{node['age_s']:.0f} s ago", DIM)
+        revision = f"  revision {node['revision']:,}  "
+        lines.append(
+            Text.assemble(("node  ", DIM), bold(short), "  ", render_node_state(node), revision, age)
+        )
+    rest = len(nodes) - len(lines)
+    return [*lines, Text(f"and {count_of(rest, 'node')} more", style=DIM)] if rest else lines
+
+
+def _rate(per_s: float) -> str:
+    if per_s >= _MANY or not per_s:
+        return f"{per_s:,.0f}"
+    return f"{per_s:.1f}" if per_s >= 1 else f"{per_s:.2f}"
+
+
+def _ms(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value >= _LONG_MS:
+        return f"{value / 1e3:,.1f} s"
+    return f"{value:,.0f} ms" if value >= _FEW_MS else f"{value:.1f} ms"
+
+
+def _whole(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
 
 
 AUDITED_S: Final = 60
@@ -295,8 +441,11 @@ def top_command(
         if once or connection.as_json:
             frame = next(frames)
             connection.output.show(asdict(frame), render_frame(frame))
-        else:
-            _show_live(frames)
+            return
+        console = open_console()
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            for frame in frames:
+                live.update(render_frame(frame, console.height), refresh=True)
 
 
 def watch_frames(client: RestClient, sources: Sequence[RestClient], interval_s: float) -> Iterator[TopFrame]:
@@ -329,23 +478,11 @@ def _make_frame(client: RestClient, interval: MetricsInterval) -> TopFrame:
         happened = totals_from_audit(
             client.get("/admin/api/activity", {"since": str(since_ms), "buckets": "1"})
         )
-    clock = time.strftime("%H:%M:%S")
-    return make_frame(interval.after, happened, url=client.url, clock=clock, nodes=_list_nodes(client))
-
-
-def _list_nodes(client: RestClient) -> Sequence[Mapping[str, Any]]:
-    """Those that follow the gateway; none where it is a node itself."""
+    nodes: Sequence[JsonObject] = ()
     try:
-        found: Sequence[Mapping[str, Any]] = client.get("/admin/api/nodes")["nodes"]
+        nodes = client.get("/admin/api/nodes")["nodes"]
     except CommandError as failure:
-        if failure.code != NotFound.code:
+        if failure.code != NotFound.code:  # a node itself has none
             raise
-        return ()
-    return found
-
-
-def _show_live(frames: Iterator[TopFrame]) -> None:
-    console = open_console()
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        for frame in frames:
-            live.update(render_frame(frame, console.height), refresh=True)
+    clock = time.strftime("%H:%M:%S")
+    return make_frame(interval.after, happened, url=client.url, clock=clock, nodes=nodes)

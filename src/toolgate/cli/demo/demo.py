@@ -1,9 +1,11 @@
 """What the demo shows once it serves: what each task sees, what that saves, and how to connect.
 
-`toolgate up --demo`: real servers, three tasks, and what to paste into a client. With `--model`, a model.
+The demo prepares a directory, starts the gateway on it like any other, and then speaks to it as a client.
+All it makes lies in that directory; all it starts are the gateway's children, which end with it.
 
-It prepares a directory, starts the gateway on it like any other, and then speaks to it as a client. All
-it makes lies in that directory; all it starts are the gateway's children, which end with it.
+With `--model` there is a small language model for the chat endpoint. It is a child that ends when its
+standard input does. The other end of that pipe is in this process and in no other, so the model goes with
+it, whatever ends it. It listens on loopback, on a port of its choice.
 """
 
 import asyncio
@@ -11,10 +13,11 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -23,24 +26,22 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.catalog.clients import CLIENT_PROGRAMS, GatewayEndpoint
-from toolgate.cli.client.rest import RestClient, open_client
-from toolgate.cli.demo.environment import install, is_installed
-from toolgate.cli.demo.kit import DATA, LOCK, load_tasks, write_servers
-from toolgate.cli.demo.model import (
-    MODEL_TASK,
-    UPSTREAM,
-    DemoModel,
-    ModelAnnouncement,
-    build_upstream,
-    is_demo_upstream,
+from toolgate.cli.command import CommandError, CommandOutput, StepProgress, open_console
+from toolgate.cli.demo.kit import (
+    DATA,
+    LOCK,
+    MODEL_LOCK,
+    install,
+    is_installed,
+    load_tasks,
+    make_repository,
+    write_servers,
 )
-from toolgate.cli.demo.repository import make_repository
-from toolgate.cli.failure import CommandError
-from toolgate.cli.files.records import FileRecord
-from toolgate.cli.output import CommandOutput, StepProgress, open_console
+from toolgate.cli.files import FileRecord
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.render.up import DEFAULT_URL, render_console
+from toolgate.cli.rest import RestClient, build_record_path, open_client
 from toolgate.settings import parse_listen
 
 _PYTHON = """\
@@ -70,6 +71,9 @@ def render_demo(
     """The table, and the lines to paste. `program` is how this program can be called from here."""
     at = "" if url == DEFAULT_URL else f" --url {url}"
     first = views[0].task_id
+    connect = CLIENT_PROGRAMS["claude-code"].command
+    assert connect is not None  # Claude Code has one
+    endpoints = (GatewayEndpoint(name=view.task_id, url=view.answer["url"]) for view in views)
     commands = [
         f"{program} connect cursor --task {first} --write{at}",
         f"{program} tools --task {first}{at}",
@@ -79,7 +83,8 @@ def render_demo(
         Group(_render_headline(url, servers), *render_console(console)),
         _render_tasks(servers, views),
         Group(
-            Text("Connect Claude Code to a task:", style="bold"), ui.copyable("\n".join(_claude_lines(views)))
+            Text("Connect Claude Code to a task:", style="bold"),
+            ui.copyable("\n".join(map(connect, endpoints))),
         ),
         Group(
             Text("Another client, what it will see, and why it sees no more:", style="bold"),
@@ -96,14 +101,8 @@ def render_demo(
 
 def _render_headline(url: str, servers: Sequence[JsonObject]) -> Text:
     tools = sum(ui.health_of(one).get("tools", 0) for one in servers)
-    return ui.sentence(
-        "\n",
-        Text("Toolgate", style="bold"),
-        " serves ",
-        Text(f"{ui.count_of(tools, 'tool')} of {ui.count_of(len(servers), 'server')}", style=ui.OK),
-        " at ",
-        ui.bold(url),
-    )
+    served = Text(f"{ui.count_of(tools, 'tool')} of {ui.count_of(len(servers), 'server')}", style=ui.OK)
+    return ui.sentence("\n", Text("Toolgate", style="bold"), " serves ", served, " at ", ui.bold(url))
 
 
 def _render_tasks(servers: Sequence[JsonObject], views: Sequence[TaskView]) -> RenderableType:
@@ -115,17 +114,11 @@ def _render_tasks(servers: Sequence[JsonObject], views: Sequence[TaskView]) -> R
         shown = ", ".join(f"{name} {number}/{offered.get(name, 0)}" for name, number in sorted(seen.items()))
         table.add_row(
             ui.bold(view.task_id),
-            ui.cell(f"{len(answer['tools'])} of {answer['registered_tools']}"),
-            ui.cell(f"{answer['tokens']:,} of {answer['registered_tokens']:,}"),
+            f"{len(answer['tools'])} of {answer['registered_tools']}",
+            f"{answer['tokens']:,} of {answer['registered_tokens']:,}",
             Text("\n").join([ui.cell(answer["url"]), ui.cell(shown, ui.DIM)]),
         )
     return table
-
-
-def _claude_lines(views: Sequence[TaskView]) -> list[str]:
-    command = CLIENT_PROGRAMS["claude-code"].command
-    assert command is not None  # Claude Code has one
-    return [command(GatewayEndpoint(name=view.task_id, url=view.answer["url"])) for view in views]
 
 
 def _render_chat(base_url: str, model: str) -> RenderableType:
@@ -139,6 +132,70 @@ def _render_chat(base_url: str, model: str) -> RenderableType:
         # Not a column in: Python would mind.
         Text(f"\n{_PYTHON.format(base_url=base_url, model=model)}", no_wrap=True, overflow="ignore"),
     )
+
+
+UPSTREAM: Final = "local"
+UPSTREAM_NAME: Final = "SmolLM2, on this machine"
+MODEL_TASK: Final = "chat"
+STOP_WITHIN_S: Final = 5.0
+
+ModelAnnouncement = Mapping[str, Any]
+"""What the model's server says once it serves: `url` and `model`."""
+
+
+class DemoModel:
+    """The model of one demo, in the demo's directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._environment = directory / "model-venv"
+        self._log = directory / "model.log"
+
+    def is_installed(self) -> bool:
+        return is_installed(self._environment, MODEL_LOCK)
+
+    def install(self, report: Callable[[str], None]) -> None:
+        install(self._environment, MODEL_LOCK, report, "--no-deps")
+
+    @contextmanager
+    def running(self) -> Iterator[ModelAnnouncement]:
+        """The model while it serves. Raises CommandError where it does not."""
+        command = [str(self._environment / "bin" / "python"), str(DATA / "model_server")]
+        with (
+            self._log.open("wb") as log,
+            # A session of its own: Ctrl-C is meant for the gateway, which may still need it to drain.
+            subprocess.Popen(  # noqa: S603 - our own program, no shell
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            ) as process,
+        ):
+            assert process.stdin is not None  # asked for with PIPE, as is the output
+            assert process.stdout is not None
+            try:
+                line = process.stdout.readline()
+                if not line:
+                    hint = f"its output is in `{self._log}`; the demo runs without --model"
+                    raise CommandError("the model did not start", hint=hint)
+                yield json.loads(line)
+            finally:
+                process.stdin.close()
+                try:
+                    process.wait(STOP_WITHIN_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+def build_upstream(announced: ModelAnnouncement) -> dict[str, Any]:
+    """The model as a chat upstream."""
+    return {
+        "upstream_id": UPSTREAM,
+        "display_name": UPSTREAM_NAME,
+        "base_url": announced["url"],
+        "models": [announced["model"]],
+    }
+
+
+def is_demo_upstream(record: Mapping[str, Any]) -> bool:
+    """Whether a demo with a model left this record, and no user changed it since."""
+    return (record["upstream_id"], record["display_name"]) == (UPSTREAM, UPSTREAM_NAME)
 
 
 CONNECT_WITHIN_S: Final = 30.0
@@ -200,7 +257,10 @@ class Demo:
             with open_client(url, None) as client:
                 await self._apply_records(client)
                 servers = await self._await_servers(client)
-                views = [await self._view(client, task.id) for task in self._tasks()]
+                views = []
+                for task in self._tasks():
+                    answer = await asyncio.to_thread(client.get, "/api/v1/mcp/tools", {"task": task.id})
+                    views.append(TaskView(task.id, answer))
         except CommandError as failure:
             # Stopped while starting, most likely; if not, the gateway still serves and the reason is told.
             self._progress.failed(str(failure))
@@ -213,7 +273,9 @@ class Demo:
         if model is not None:
             value["model"] = model
         value["console"] = console = started.console_url(url)
-        shown = render_demo(url, servers, views, console=console, program=_find_program(), model=model)
+        # What to type for this program: its name where that finds it, else the path it was called by.
+        program = "toolgate" if shutil.which("toolgate") else sys.argv[0]
+        shown = render_demo(url, servers, views, console=console, program=program, model=model)
         self._output.show(value, shown)
 
     def _tasks(self) -> list[FileRecord]:
@@ -221,12 +283,14 @@ class Demo:
 
     async def _apply_records(self, client: RestClient) -> None:
         for task in self._tasks():
-            await asyncio.to_thread(client.put, task.kind, task.id, task.body)
+            path = build_record_path(task.kind, task.id)
+            await asyncio.to_thread(client.send, "PUT", path, task.body)
+        upstream_path = build_record_path("chat_upstream", UPSTREAM)
         if self._announced is not None:
-            await asyncio.to_thread(client.put, "chat_upstream", UPSTREAM, build_upstream(self._announced))
+            await asyncio.to_thread(client.send, "PUT", upstream_path, build_upstream(self._announced))
         elif any(is_demo_upstream(one) for one in await asyncio.to_thread(client.records, "chat_upstream")):
             # Of an earlier run: its model is gone.
-            await asyncio.to_thread(client.delete, "chat_upstream", UPSTREAM)
+            await asyncio.to_thread(client.send, "DELETE", upstream_path)
 
     async def _await_servers(self, client: RestClient) -> list[dict[str, Any]]:
         """All servers, once each has connected or failed."""
@@ -257,10 +321,6 @@ class Demo:
             self._progress.failed(f"{server_id}: {health.get('last_error') or state}")
         return True
 
-    async def _view(self, client: RestClient, task_id: str) -> TaskView:
-        answer = await asyncio.to_thread(client.get, "/api/v1/mcp/tools", {"task": task_id})
-        return TaskView(task_id, answer)
-
 
 def demo_directory(environ: Mapping[str, str]) -> Path:
     """In the project of the current directory, else in the user's cache."""
@@ -269,11 +329,6 @@ def demo_directory(environ: Mapping[str, str]) -> Path:
         return here / ".toolgate" / "demo"
     cache = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(cache) / "toolgate" / "demo"
-
-
-def _find_program() -> str:
-    """What to type for this program: its name where that finds it, else the path it was called by."""
-    return "toolgate" if shutil.which("toolgate") else sys.argv[0]
 
 
 def check_port(listen: str) -> None:

@@ -1,12 +1,25 @@
-"""What the demo brings along: records, tasks, example servers and the hashed lock, all package data."""
+"""What the demo brings along and prepares: records, servers from PyPI, and a repository to work on.
 
+The servers have a virtual environment of their own, from the hashed lock. It is built once and then reused;
+rebuilt when the lock or the interpreter changes. Nothing outside the given directories is touched.
+"""
+
+import hashlib
 import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
 import tomllib
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from toolgate.cli.files.records import FileRecord, load_record
+from toolgate.cli.command import CommandError
+from toolgate.cli.files import FileRecord, load_record
 
 DATA: Final = Path(__file__).parent / "data"
 LOCK: Final = DATA / "requirements.txt"
@@ -18,7 +31,13 @@ TASKS: Final = ("review", "notes", "ops")
 
 def load_servers(places: Mapping[str, Path]) -> list[dict[str, Any]]:
     """The server records, with `{bin}`, `{repository}` and `{kit}` in their commands filled in."""
-    return [_load_server(path, places) for path in sorted((DATA / "servers").glob("*.toml"))]
+    servers = [tomllib.loads(path.read_text("utf-8")) for path in sorted((DATA / "servers").glob("*.toml"))]
+    for stdio in (server["stdio"] for server in servers):
+        # Filled in after parsing: a path may hold characters that mean something in TOML.
+        for name, path in places.items():
+            stdio["command"] = stdio["command"].replace(f"{{{name}}}", str(path))
+            stdio["args"] = [arg.replace(f"{{{name}}}", str(path)) for arg in stdio["args"]]
+    return servers
 
 
 def load_tasks(*more: str) -> list[FileRecord]:
@@ -36,16 +55,144 @@ def write_servers(directory: Path, places: Mapping[str, Path]) -> None:
         path.write_text(json.dumps(server, indent=2) + "\n", "utf-8")
 
 
-def _load_server(path: Path, places: Mapping[str, Path]) -> dict[str, Any]:
-    server = tomllib.loads(path.read_text("utf-8"))
-    stdio = server["stdio"]
-    # Filled in after parsing: a path may hold characters that mean something in TOML.
-    stdio["command"] = _fill_in(stdio["command"], places)
-    stdio["args"] = [_fill_in(arg, places) for arg in stdio["args"]]
-    return server
+MARK: Final = ".toolgate-lock"
+"""Written last: an environment that carries it is complete."""
+
+_TAIL_LINES: Final = 40
+_SHOWN_LINES: Final = 5
+_COLLECTING: Final = re.compile(r"Collecting ([A-Za-z0-9._-]+)")
+_INSTALLING: Final = re.compile(r"Installing collected packages")
 
 
-def _fill_in(text: str, places: Mapping[str, Path]) -> str:
-    for name, path in places.items():
-        text = text.replace(f"{{{name}}}", str(path))
-    return text
+def is_installed(environment: Path, lock: Path) -> bool:
+    """Whether `environment` is complete and what `lock` asks for."""
+    mark = environment / MARK
+    return mark.is_file() and mark.read_text("utf-8") == _fingerprint(environment, lock)
+
+
+def install(environment: Path, lock: Path, report: Callable[[str], None], *options: str) -> None:
+    """Build `environment` from `lock`, with these options of pip. `report` is told what is being done."""
+    if environment.exists():
+        shutil.rmtree(environment)
+    report("making a virtual environment")
+    _run([sys.executable, "-m", "venv", str(environment)], lambda _: None, "python3-venv may be missing")
+    install_packages(environment, lock, report, *options)
+    write_mark(environment, lock)
+
+
+def install_packages(environment: Path, lock: Path, report: Callable[[str], None], *options: str) -> None:
+    """Everything in `lock`, each with its hash, into an environment that is there."""
+    pip = [str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    command = [*pip, "install", "--progress-bar", "off", "--require-hashes", *options, "-r", str(lock)]
+
+    def tell(line: str) -> None:
+        if found := _COLLECTING.match(line):
+            report(f"fetching {found[1]}")
+        elif _INSTALLING.match(line):
+            report("installing what was fetched")
+
+    _run(command, tell, "the packages come from PyPI, or from the index that pip is set to")
+
+
+def write_mark(environment: Path, lock: Path) -> None:
+    """Take note that `environment` is complete and what `lock` asks for."""
+    (environment / MARK).write_text(_fingerprint(environment, lock), "utf-8")
+
+
+def _fingerprint(environment: Path, lock: Path) -> str:
+    """Another lock, interpreter or place needs another environment: its scripts hold absolute paths."""
+    # Resolved: `python` and `python3` of one installation are one interpreter.
+    places = [platform.python_version(), str(Path(sys.executable).resolve()), str(environment.absolute())]
+    return hashlib.sha256("\0".join([lock.read_text("utf-8"), *places]).encode()).hexdigest()
+
+
+def _run(command: Sequence[str], tell: Callable[[str], None], hint: str) -> None:
+    """Run to the end, line by line. Interrupted, it leaves no process behind."""
+    tail: deque[str] = deque(maxlen=_TAIL_LINES)
+    # The user's (indexes, proxies), without what would lead pip astray. The pip that comes with Python
+    # knows a company's CA by a variable of its own, and not by `SSL_CERT_FILE`.
+    environment = {name: one for name, one in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
+        if authority := os.environ.get(name):
+            environment.setdefault("PIP_CERT", authority)
+    with subprocess.Popen(  # noqa: S603 - our own interpreter, no shell
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    ) as process:
+        try:
+            assert process.stdout is not None  # asked for with PIPE
+            for line in map(str.strip, process.stdout):
+                tail.append(line)
+                tell(line)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        if any("certificate" in line.lower() and "verify" in line.lower() for line in tail):
+            hint = "set `SSL_CERT_FILE` to the file with your company's CA, and start the demo again"
+        last = " ".join(list(tail)[-_SHOWN_LINES:]) or "no reason given"
+        raise CommandError(f"what the demo needs could not be installed: {last}", hint=hint)
+
+
+_COMMITS: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
+    (
+        "Start the tea timer",
+        {"README.md": "# Tea timer\n", "timer.py": "MINUTES = {'green': 2, 'black': 4}\n"},
+    ),
+    (
+        "Say when the tea is ready",
+        {"timer.py": "MINUTES = {'green': 2, 'black': 4}\n\n\ndef ready(tea):\n    ...\n"},
+    ),
+    ("Document the timer", {"README.md": "# Tea timer\n\nTells you when your tea is ready.\n"}),
+)
+_UNCOMMITTED: Final = {"timer.py": "MINUTES = {'green': 3, 'black': 4}\n\n\ndef ready(tea):\n    ...\n"}
+# Whose commits these are does not matter, and nothing of the user's own configuration may.
+_ENVIRONMENT: Final = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_AUTHOR_NAME": "Toolgate demo",
+    "GIT_AUTHOR_EMAIL": "demo@toolgate.invalid",
+    "GIT_COMMITTER_NAME": "Toolgate demo",
+    "GIT_COMMITTER_EMAIL": "demo@toolgate.invalid",
+}
+
+
+def make_repository(directory: Path) -> None:
+    """Make the repository in `directory`, replacing what is there."""
+    git = shutil.which("git")
+    if git is None:
+        raise CommandError("the demo needs `git`", hint="install git and start the demo again")
+    if directory.exists():
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True)
+    _git(git, directory, "init", "--quiet", "--initial-branch=main")
+    for message, files in _COMMITS:
+        _write(directory, files)
+        _git(git, directory, "add", "--all")
+        _git(git, directory, "commit", "--quiet", "--message", message)
+    _git(git, directory, "branch", "milk-first")
+    _write(directory, _UNCOMMITTED)
+
+
+def _write(directory: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (directory / name).write_text(text, "utf-8")
+
+
+def _git(git: str, directory: Path, *words: str) -> None:
+    # Variables like GIT_DIR of a caller (a hook, say) must not lead to another repository.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    done = subprocess.run(  # noqa: S603 - git itself, no shell
+        [git, "-C", str(directory), *words],
+        env=inherited | _ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise CommandError(f"`git {words[0]}` failed: {done.stderr.strip()}")

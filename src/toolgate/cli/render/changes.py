@@ -1,12 +1,11 @@
-"""Changes of records, made or planned; their history; copies of the registry. Signs as in a diff."""
+"""Changes of records, made or planned; their history; pins; copies of the registry. Signs as in a diff."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from toolgate.cli.render import layout as ui
@@ -21,22 +20,23 @@ ABSENT: Final = "(default)"
 def render_change_set(answer: JsonObject) -> RenderableType:
     """Changes that were made as one."""
     changes: Sequence[JsonObject] = answer["changes"]
+    warnings, at = ui.render_warnings(answer["warnings"]), f" (revision {answer['revision']})"
     if not changes:
-        head = ui.done(f"nothing to do (revision {answer['revision']})")
-        return ui.stack_parts(head, ui.render_warnings(answer["warnings"]))
-    tail = ui.done(_count_operations(changes), f" (revision {answer['revision']})")
-    return ui.stack_parts(_render_records(changes), ui.render_warnings(answer["warnings"]), tail)
+        return ui.stack_parts(ui.done(f"nothing to do{at}"), warnings)
+    return ui.stack_parts(_render_records(changes), warnings, ui.done(_count_operations(changes), at))
 
 
 def render_imported(answer: JsonObject, *, is_dry_run: bool) -> RenderableType:
     """Servers of another program's file, and those of them that could not be taken over."""
-    shown = render_difference(answer) if is_dry_run else render_change_set(answer)
     skipped = [
         ui.sentence(Text("skipped ", style=ui.WARN), ui.bold(one["name"]), ": ", ui.cell(one["reason"]))
         for one in answer["skipped"]
     ]
-    plan = ui.sentence("plan ", ui.bold(answer["plan"])) if answer["plan"] else None
-    return ui.stack_parts(Group(*skipped) if skipped else None, shown, plan)
+    return ui.stack_parts(
+        Group(*skipped) if skipped else None,
+        render_difference(answer) if is_dry_run else render_change_set(answer),
+        ui.sentence("plan ", ui.bold(answer["plan"])) if answer["plan"] else None,
+    )
 
 
 def render_difference(answer: JsonObject) -> RenderableType:
@@ -52,34 +52,30 @@ def render_records(answer: JsonObject, command: Sequence[str]) -> RenderableType
     """The records of a plan, each with the fields that change in it, and what each task would notice."""
     if not answer["changes"]:
         return Text("no difference: there is nothing to do")
-    return ui.stack_parts(
-        _render_records(answer["changes"]), *_render_effect(answer), _apply_hint(answer["id"], command)
-    )
+    return ui.stack_parts(_render_records(answer["changes"]), *_render_effect(answer, command))
 
 
 def render_plan(answer: JsonObject, command: Sequence[str] | None) -> RenderableType:
     """What changes would add to and take from each task, and how to make exactly them: by which command."""
-    changes: Sequence[JsonObject] = answer["changes"]
-    if not changes:
+    if not answer["changes"]:
         return Text("no difference: there is nothing to apply")
-    return ui.stack_parts(
-        Group(*map(_render_headline, changes)), *_render_effect(answer), _apply_hint(answer["id"], command)
-    )
+    return ui.stack_parts(render_removals(answer["changes"]), *_render_effect(answer, command))
 
 
-def _render_effect(answer: JsonObject) -> Iterator[RenderableType | None]:
-    """What each task would notice."""
+def _render_effect(answer: JsonObject, command: Sequence[str] | None) -> Iterator[RenderableType | None]:
+    """What each task would notice, and the command that makes the change."""
     tasks = [_render_task_change(one) for one in answer["tasks"]]
     yield from tasks or [Text("no task would see a difference")]
-    yield _unlisted(answer["unlisted"])
+    if answer["unlisted"]:
+        server_ids = ui.cell(", ".join(answer["unlisted"]))
+        yield ui.sentence("not shown: the tools of ", server_ids, ", never listed yet")
     yield ui.render_warnings(answer["warnings"])
     yield Text(f"{ui.count_of(answer['unchanged'], 'task')} unchanged; nothing was written", style=ui.DIM)
-
-
-def _unlisted(server_ids: Sequence[str]) -> RenderableType | None:
-    if not server_ids:
-        return None
-    return ui.sentence("not shown: the tools of ", ui.cell(", ".join(server_ids)), ", never listed yet")
+    if command is None:
+        yield ui.sentence("plan ", ui.bold(answer["id"]))
+    else:
+        line = shlex.join(["toolgate", *command, "--require-plan", answer["id"]])
+        yield Group(Text("To make exactly this change:", style="bold"), ui.copyable(line))
 
 
 def render_removals(changes: Sequence[JsonObject]) -> RenderableType:
@@ -87,17 +83,22 @@ def render_removals(changes: Sequence[JsonObject]) -> RenderableType:
     return Group(*map(_render_headline, changes))
 
 
-def render_fields(fields: Sequence[JsonObject]) -> RenderableType:
+def _render_fields(fields: Sequence[JsonObject]) -> RenderableType:
     """Fields with their values before and after."""
-    return Group(*(part for one in fields for part in (ui.cell(one["field"]), ui.indent(_values(one)))))
+    parts: list[RenderableType] = []
+    for one in fields:
+        signed = (("-", ui.BAD, one["before"]), ("+", ui.OK, one["after"]))
+        rows = (
+            (Text(sign, style=style), ui.cell(_encode_value(value), style))
+            for sign, style, value in signed
+            if value != ABSENT
+        )
+        parts += [ui.cell(one["field"]), ui.indent(ui.unheaded_grid(2, rows))]
+    return Group(*parts)
 
 
-def _values(field: JsonObject) -> RenderableType:
-    table = ui.unheaded_grid(2)
-    for sign, style, value in (("-", ui.BAD, field["before"]), ("+", ui.OK, field["after"])):
-        if value != ABSENT:
-            table.add_row(Text(sign, style=style), ui.cell(_value(value), style))
-    return table
+def _encode_value(value: Any) -> str:
+    return value if isinstance(value, str) else ui.encode_json(value)
 
 
 def _render_records(changes: Sequence[JsonObject]) -> RenderableType:
@@ -105,15 +106,17 @@ def _render_records(changes: Sequence[JsonObject]) -> RenderableType:
     for change in changes:
         lines.append(_render_headline(change))
         if change["operation"] == "changed":
-            lines.append(ui.indent(ui.indent(render_fields(change["fields"]))))
+            lines.append(ui.indent(ui.indent(_render_fields(change["fields"]))))
     return Group(*lines)
 
 
 def _render_headline(change: JsonObject) -> Text:
-    sign, style = SIGNS[change["operation"]]
-    return ui.sentence(
-        Text(f"{sign} ", style=style), f"{describe_kind(change['kind'])} ", ui.bold(change["id"])
-    )
+    return _render_signed(*SIGNS[change["operation"]], change)
+
+
+def _render_signed(sign: str, style: str, record: JsonObject) -> Text:
+    kind = describe_kind(record["kind"])
+    return ui.sentence(Text(sign, style=style), f" {kind} ", ui.bold(record["id"]))
 
 
 def _count_operations(changes: Sequence[JsonObject]) -> str:
@@ -121,21 +124,10 @@ def _count_operations(changes: Sequence[JsonObject]) -> str:
     return ", ".join(f"{number:,} {word}" for word, number in found.items() if number)
 
 
-def _value(value: Any) -> str:
-    return value if isinstance(value, str) else ui.encode_json(value)
-
-
-def _apply_hint(plan_id: str, command: Sequence[str] | None) -> RenderableType:
-    if command is None:
-        return ui.sentence("plan ", ui.bold(plan_id))
-    line = shlex.join(["toolgate", *command, "--require-plan", plan_id])
-    return Group(Text("To make exactly this change:", style="bold"), ui.copyable(line))
-
-
 def _render_task_change(change: JsonObject) -> RenderableType:
     added: Sequence[str] = change["added"]
     removed: Sequence[str] = change["removed"]
-    task_id = change["task_id"]
+    task_id, problem, refusal = change["task_id"], change["problem"], change["refusal"]
     title = ui.sentence(
         "task " if task_id else "",
         ui.bold(task_id or "without a task"),
@@ -143,77 +135,58 @@ def _render_task_change(change: JsonObject) -> RenderableType:
         Text(f"  +{len(added)}", style=ui.OK if added else ui.DIM),
         Text(f"  -{len(removed)}", style=ui.BAD if removed else ui.DIM),
     )
-    lines = ui.unheaded_grid(3)
-    _add_lines(lines, added, removed)
     # Beyond what every caller gets: only for callers that name the server.
-    _add_lines(
-        lines,
-        [tool for tool in change["reach_added"] if tool not in added],
-        [tool for tool in change["reach_removed"] if tool not in removed],
-        note=" (on request)",
-    )
-    return Group(title, *map(ui.indent, _render_problems(change)), ui.indent(lines))
+    reached = [tool for tool in change["reach_added"] if tool not in added]
+    lost = [tool for tool in change["reach_removed"] if tool not in removed]
+    rows = [*_list_tools(added, removed, ""), *_list_tools(reached, lost, " (on request)")]
+    wrong = [("cannot be read: ", ui.BAD, problem)] if problem else []
+    wrong += [("refused: ", ui.WARN, refusal["message"])] if refusal else []
+    lines = [ui.indent(ui.sentence(Text(what, style), ui.cell(why))) for what, style, why in wrong]
+    return Group(title, *lines, ui.indent(ui.unheaded_grid(3, rows)))
 
 
-def _render_problems(change: JsonObject) -> Iterator[Text]:
-    if change["problem"]:
-        yield ui.sentence(Text("cannot be read: ", style=ui.BAD), ui.cell(change["problem"]))
-    if change["refusal"]:
-        yield ui.sentence(Text("refused: ", style=ui.WARN), ui.cell(change["refusal"]["message"]))
-
-
-def _add_lines(table: Table, added: Sequence[str], removed: Sequence[str], note: str = "") -> None:
+def _list_tools(added: Sequence[str], removed: Sequence[str], note: str) -> Iterator[Sequence[Text]]:
     """A line a server: sign, server, its tools."""
     for sign, style, tools in (("+", ui.OK, added), ("-", ui.BAD, removed)):
         for server_id, group in groupby(tools, key=lambda tool: tool.partition("/")[0]):
             shown = ui.join_names(tool.partition("/")[2] for tool in group)
-            table.add_row(
-                Text(sign, style=style),
-                ui.cell(server_id, style),
-                ui.sentence(shown, Text(note, style=ui.DIM)),
-            )
+            line = ui.sentence(shown, Text(note, style=ui.DIM))
+            yield Text(sign, style=style), ui.cell(server_id, style), line
 
 
-def render_history(entries: Sequence[JsonObject]) -> RenderableType:
+def render_history(answer: JsonObject) -> RenderableType:
     """A line a change: which fields it touched. `diff` shows their values."""
-    if not entries:
+    if not answer["entries"]:
         return Text("the change log no longer reaches back to any change of it")
-    table = ui.grid(">REVISION", "WHEN (UTC)", "BY", "FIELDS*")
-    for one in entries:
-        table.add_row(
-            ui.bold(one["revision"]),
-            ui.cell(ui.render_time(one["at_ms"])),
-            ui.cell(one["actor"]),
-            _render_touched(one),
-        )
-    return table
-
-
-def render_field_diff(answer: JsonObject) -> RenderableType:
-    """Fields before and after."""
-    return render_fields(answer["fields"]) if answer["fields"] else Text("no difference")
+    rows = (
+        (ui.bold(one["revision"]), ui.render_time(one["at_ms"]), one["actor"], _render_touched(one))
+        for one in answer["entries"]
+    )
+    return ui.grid(">REVISION", "WHEN (UTC)", "BY", "FIELDS*", rows=rows)
 
 
 def _render_touched(entry: JsonObject) -> Text:
     if entry["operation"] == "delete":
         return ui.cell("deleted", ui.BAD)
-    return (
-        ui.join_names(one["field"] for one in entry["fields"]) if entry["fields"] else ui.cell("none", ui.DIM)
-    )
+    names = ui.join_names(one["field"] for one in entry["fields"])
+    return names if entry["fields"] else ui.cell("none", ui.DIM)
+
+
+def render_field_diff(answer: JsonObject) -> RenderableType:
+    """Fields before and after."""
+    return _render_fields(answer["fields"]) if answer["fields"] else Text("no difference")
 
 
 def render_backup(answer: JsonObject) -> RenderableType:
     """A copy that was written."""
     # A line of its own, to be copied whole.
-    path = Text(f"  {ui.escape_line(str(answer['path']))}", style="bold", no_wrap=True, overflow="ignore")
+    path = ui.unwrapped(f"  {ui.escape_line(str(answer['path']))}", "bold")
     return Group(ui.done(f"{_describe_contents(answer)}, in"), path)
 
 
 def render_import(answer: JsonObject) -> RenderableType:
     """A copy that was read."""
-    return ui.sentence(
-        Text("✓ ", style=ui.OK), f"imported {_describe_contents(answer)}; nodes will list everything again"
-    )
+    return ui.done(f"imported {_describe_contents(answer)}; nodes will list everything again")
 
 
 def _describe_contents(answer: JsonObject) -> str:
@@ -222,18 +195,9 @@ def _describe_contents(answer: JsonObject) -> str:
 
 def render_change(event: JsonObject) -> RenderableType:
     """One transaction: what was written and what was removed."""
-    parts = [
-        *_render_written("+", ui.OK, event.get("upserts", ())),
-        *_render_written("-", ui.BAD, event.get("deletes", ())),
-    ]
+    parts = [_render_signed("+", ui.OK, one) for one in event.get("upserts", ())]
+    parts += [_render_signed("-", ui.BAD, one) for one in event.get("deletes", ())]
     return ui.sentence(ui.bold(event.get("revision")), "  ", Text(", ").join(parts))
-
-
-def _render_written(sign: str, style: str, records: Sequence[JsonObject]) -> list[Text]:
-    return [
-        ui.sentence(Text(sign, style=style), f" {describe_kind(one['kind'])} ", ui.bold(one["id"]))
-        for one in records
-    ]
 
 
 def render_applied(kind: Kind, record_id: str, answer: JsonObject) -> RenderableType:
@@ -251,30 +215,32 @@ def render_rolled_back(kind: Kind, record_id: str, to: int, answer: JsonObject) 
     return _render_done(kind, record_id, f" is as it was at {to:,} (revision {answer['revision']})", answer)
 
 
+def _render_done(kind: Kind, record_id: str, what: str, answer: JsonObject) -> RenderableType:
+    head = ui.done(f"{describe_kind(kind)} ", ui.bold(record_id), what)
+    return ui.group_parts(head, ui.render_warnings(answer["warnings"]))
+
+
 def render_lint(findings: Sequence[JsonObject], unjudged: Sequence[JsonObject] = ()) -> RenderableType:
     """Rules that do not do what their author meant, and those that could not be judged."""
     if not findings and not unjudged:
         return Text("✓ every rule matches something", style=ui.OK)
     return ui.stack_parts(
-        _finding_table("FINDING", findings) if findings else None,
+        _render_findings("FINDING", findings),
         Text(f"{ui.count_of(len(unjudged), 'rule')} could not be judged", style=ui.BAD) if unjudged else None,
-        _finding_table("WHY", unjudged) if unjudged else None,
+        _render_findings("WHY", unjudged),
     )
 
 
-def _finding_table(heading: str, findings: Sequence[JsonObject]) -> RenderableType:
-    table = ui.grid("WHERE", "RULE", f"{heading}*")
-    for one in findings:
-        table.add_row(ui.bold(one["where"]), ui.cell(one["rule"]), ui.cell(one["message"]))
-    return table
+def _render_findings(heading: str, findings: Sequence[JsonObject]) -> RenderableType | None:
+    rows = ((ui.bold(one["where"]), one["rule"], one["message"]) for one in findings)
+    return ui.grid("WHERE", "RULE", f"{heading}*", rows=rows) if findings else None
 
 
 def render_reload(answer: JsonObject, *, is_dry_run: bool) -> RenderableType:
     """What a directory of records changed, or would."""
     applied: Sequence[str] = answer["applied"]
-    problems: Sequence[str] = answer["problems"]
     head = Text(f"{ui.count_of(len(applied), 'change')}{' planned' if is_dry_run else ''}", style="bold")
-    wrong = [ui.sentence(Text("problem: ", style=ui.BAD), ui.cell(one)) for one in problems]
+    wrong = [ui.sentence(Text("problem: ", style=ui.BAD), ui.cell(one)) for one in answer["problems"]]
     return ui.stack_parts(
         Group(head, *(ui.indent(ui.cell(one)) for one in applied)),
         ui.render_warnings(answer["warnings"]),
@@ -282,6 +248,84 @@ def render_reload(answer: JsonObject, *, is_dry_run: bool) -> RenderableType:
     )
 
 
-def _render_done(kind: Kind, record_id: str, what: str, answer: JsonObject) -> RenderableType:
-    head = ui.done(f"{describe_kind(kind)} ", ui.bold(record_id), what)
-    return Group(head, *filter(None, [ui.render_warnings(answer["warnings"])]))
+_PIN_STATES: Final = {
+    "changed": ("~", ui.WARN, "changed after it was approved"),
+    "new": ("+", ui.OK, "new: never approved"),
+    "renamed": ("+", ui.WARN, "the new name of"),
+    "missing": ("-", ui.BAD, "approved, and not listed any more"),
+}
+
+
+def render_pins(pins: Sequence[JsonObject]) -> RenderableType:
+    """One line a pinned server."""
+    if not pins:
+        return Text("no pins yet: approve a server's tools with `toolgate pins set SERVER`")
+    waiting = {pin["server_id"]: pin.get("waiting") or [] for pin in pins}
+    columns = ["SERVER", "APPROVED TOOLS", *(["WAITING"] if any(waiting.values()) else [])]
+    table = ui.grid(*columns)
+    for pin in pins:
+        held = waiting[pin["server_id"]]
+        offered = [name for name in sorted(pin["tools"]) if name not in held]
+        row = [ui.bold(pin["server_id"]), ui.join_names(offered), ui.join_names(held, ui.WARN)]
+        table.add_row(*row[: len(columns)])
+    first = next((server_id for server_id, tools in waiting.items() if tools), None)
+    return ui.stack_parts(table, None if first is None else point_to_diff([first]))
+
+
+def render_differences(server_id: str, tools: Sequence[JsonObject]) -> RenderableType:
+    """Each tool that differs from what was approved, with the lines of its diff."""
+    if not tools:
+        return ui.done(ui.bold(server_id), ": every tool is as it was approved")
+    waits = any(one["state"] != "missing" for one in tools)
+    hint = f"approve what you agree with: `toolgate pins set {server_id}`, or with `--tool NAME` one alone"
+    return ui.stack_parts(*map(_render_pin_diff, tools), Text(hint, style=ui.DIM) if waits else None)
+
+
+def render_pinned(
+    server_id: str, answer: JsonObject, *, before: Mapping[str, str], after: Mapping[str, str]
+) -> RenderableType:
+    """An approval, with what is new in it."""
+    approved = f": {ui.count_of(len(after), 'tool')} approved (revision {answer['revision']})"
+    changed = {name for name in before.keys() & after.keys() if before[name] != after[name]}
+    parts = (
+        ("+", ui.OK, after.keys() - before.keys() if before else ()),
+        ("~", ui.WARN, changed),
+        ("-", ui.BAD, before.keys() - after.keys()),
+    )
+    lines = [
+        ui.indent(ui.sentence(Text(f"{sign} ", style=style), ui.join_names(sorted(tools))))
+        for sign, style, tools in parts
+        if tools
+    ]
+    head = ui.done(ui.bold(server_id), approved)
+    summary = ui.group_parts(head, *lines, ui.render_warnings(answer["warnings"]))
+    return ui.stack_parts(*map(_render_pin_diff, answer["differences"]), summary)
+
+
+def point_to_diff(server_ids: Iterable[str]) -> RenderableType:
+    """Where to look at what waits for approval."""
+    commands = ", ".join(f"`toolgate pins diff {server_id}`" for server_id in server_ids)
+    return ui.sentence(
+        Text("waiting for approval: ", style=ui.WARN), ui.cell(f"see what changed with {commands}")
+    )
+
+
+def _render_pin_diff(one: JsonObject) -> RenderableType:
+    sign, style, words = _PIN_STATES[one["state"]]
+    head: list[Text | str] = [Text(f"{sign} ", style=style), ui.bold(one["tool"]), f": {words}"]
+    if one["was"] is not None:
+        head += [" ", ui.bold(one["was"])]
+    if one["state"] == "changed" and one["listed"] == one["approved"]:
+        head.append(", and has changed back; this is what it was in between")
+    digests = [f"{name} {one[name][:12]}" for name in ("approved", "found") if one[name] is not None]
+    remark = None
+    if one["found"] is not None and not one["diff"]:
+        remark = "the lines are not at hand: one of the two is not kept here, or there are too many"
+    elif one["found"] is not None and one["is_whole"] and one["state"] == "changed":
+        remark = "this is all of it: what was approved is not kept here"
+    return ui.group_parts(
+        ui.sentence(*head),
+        ui.indent(ui.cell(", ".join(digests), ui.DIM)),
+        *map(ui.render_diff_line, one["diff"]),
+        None if remark is None else ui.indent(ui.cell(remark, ui.DIM)),
+    )

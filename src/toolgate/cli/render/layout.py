@@ -65,12 +65,19 @@ def bold(value: Any) -> Text:
     return cell(value, "bold")
 
 
-def grid(*columns: str, rows: Iterable[Iterable[Any]] = ()) -> Table:
+class Grid(Table):
+    """A table whose values become cells, and so are escaped."""
+
+    def add_row(self, *values: Any, **more: Any) -> None:
+        super().add_row(*map(_to_cell, values), **more)
+
+
+def grid(*columns: str, rows: Iterable[Iterable[Any]] = ()) -> Grid:
     """A table without lines, of cells or of values that become cells.
 
     A column `>NAME` is aligned to the right. A column `NAME*` wraps at words, the others keep to one line.
     """
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
+    table = Grid(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
     for column in columns:
         name = column.removeprefix(">").removesuffix("*")
         if column.endswith("*"):
@@ -78,18 +85,18 @@ def grid(*columns: str, rows: Iterable[Iterable[Any]] = ()) -> Table:
         else:
             table.add_column(name, no_wrap=True, justify="right" if column.startswith(">") else "left")
     for row in rows:
-        table.add_row(*map(_to_cell, row))
+        table.add_row(*row)
     return table
 
 
-def unheaded_grid(width: int, rows: Iterable[Iterable[Any]] = ()) -> Table:
+def unheaded_grid(width: int, rows: Iterable[Iterable[Any]] = ()) -> Grid:
     """A grid of `width` columns without a heading, of which the last wraps."""
     table = grid(*[""] * (width - 1), "*", rows=rows)
     table.show_header = False
     return table
 
 
-def fact_table(facts: Mapping[str, Any], style: str = "") -> Table:
+def fact_table(facts: Mapping[str, Any], style: str = "") -> Grid:
     """What is known, a line each. Facts that are empty are left out."""
     cells = {label: _to_cell(value) for label, value in facts.items()}
     return unheaded_grid(2, ((cell(label, style), value) for label, value in cells.items() if value))
@@ -155,6 +162,12 @@ def render_warnings(found: Iterable[Any]) -> Group | None:
     """The gateway's warnings, one a line."""
     lines = [sentence(Text("warning: ", style=WARN), cell(one)) for one in found]
     return Group(*lines) if lines else None
+
+
+def render_reason(layer: str, reason: str, rule: str) -> Text:
+    """What decided about a tool, and by which rule."""
+    head = sentence(bold(layer), ": ", cell(reason))
+    return Text("\n").join([head, cell(rule, DIM)]) if rule else head
 
 
 def count_of(number: int, word: str) -> str:

@@ -19,13 +19,13 @@ _QUOTA_WORDS: Final = {
 }
 
 
-def render_modules(modules: Sequence[JsonObject]) -> RenderableType:
+def render_modules(answer: JsonObject) -> RenderableType:
     """One line a module."""
-    if not modules:
+    if not answer["modules"]:
         return Text("no modules yet: upload one with `toolgate modules upload FILE`")
     rows = (
         (ui.bold(one["sha256"][:16]), _render_date(one), f"{one['size']:,}", _render_users(one))
-        for one in modules
+        for one in answer["modules"]
     )
     return ui.grid("MODULE", "UPLOADED", "BYTES", "TASKS*", rows=rows)
 
@@ -44,28 +44,25 @@ def render_uploaded(answer: JsonObject) -> RenderableType:
     """A module after its upload."""
     state = "" if answer["is_new"] else ", which was there already"
     imports = answer["imports"]
-    size = ui.count_of(len(imports), "function")
-    calls = ui.sentence(f"calls {size} of its host: ", ui.join_names(imports))
+    calls = f"calls {ui.count_of(len(imports), 'function')} of its host: " if imports else ""
     return ui.group_parts(
         ui.done(f"module of {answer['size']:,} bytes{state}"),
         ui.indent(ui.bold(answer["sha256"])),
-        ui.indent(calls if imports else Text("calls nothing of its host", style=ui.DIM)),
+        ui.indent(
+            ui.sentence(calls, ui.join_names(imports))
+            if imports
+            else Text("calls nothing of its host", ui.DIM)
+        ),
         ui.render_warnings(answer["warnings"]),
     )
 
 
-def render_removed(answer: JsonObject) -> RenderableType:
-    """A module after its removal."""
-    return ui.done("removed module ", ui.bold(answer["sha256"]))
-
-
 def _render_workload(workload: JsonObject) -> RenderableType:
     """What a task runs, with what, and within which limits."""
-    limits: JsonObject = workload.get("limits") or {}
     rows = [
         *(("argument", arg) for arg in workload.get("args") or ()),
         *(("variable", f"{name}={value}") for name, value in (workload.get("env") or {}).items()),
-        *((name, f"{value:,}") for name, value in limits.items()),
+        *((name, f"{value:,}") for name, value in (workload.get("limits") or {}).items()),
         ("retries", workload.get("retries", 0)),
     ]
     about = ui.unheaded_grid(2, ((ui.cell(label, ui.DIM), value) for label, value in rows))
@@ -85,19 +82,18 @@ def render_budgets(budgets: Sequence[JsonObject], now_s: float) -> RenderableTyp
     """One line a quota: how much of it is used, and when it resets."""
     if not budgets:
         return Text("no budgets yet: set one with `toolgate keys add NAME --calls-per-minute N`")
-    table = ui.grid(
-        *("OF*", "BUDGET", ">USED", ">LIMIT", "RESETS IN"),
-        rows=(
-            (
-                ui.bold(f"{one['holder_kind']} {one['holder_id']}"),
-                name_budget(one["budget"]),
-                ui.cell(f"{one['used']:,}", _choose_style(one)),
-                f"{one['limit']:,}",
-                ui.cell(_render_span(one["resets_at_ms"] / 1e3 - now_s), ui.DIM),
-            )
-            for one in budgets
-        ),
-    )
+    table = ui.grid("OF*", "BUDGET", ">USED", ">LIMIT", "RESETS IN")
+    for one in budgets:
+        share, left_s = one["used"] / one["limit"], max(round(one["resets_at_ms"] / 1e3 - now_s), 0)
+        hours, minutes = left_s // 3600, left_s % 3600 // 60
+        left = f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{left_s} s"
+        table.add_row(
+            ui.bold(f"{one['holder_kind']} {one['holder_id']}"),
+            name_budget(one["budget"]),
+            ui.cell(f"{one['used']:,}", ui.BAD if share >= 1 else ui.WARN if share >= _MOST_USED else ui.OK),
+            f"{one['limit']:,}",
+            ui.cell(left, ui.DIM),
+        )
     return ui.stack_parts(table, Text("Calls that were granted to a node count as used.", style=ui.DIM))
 
 
@@ -113,29 +109,24 @@ def name_budget(budget: str) -> str:
     return _QUOTA_WORDS.get(budget, budget)
 
 
-def _choose_style(one: JsonObject) -> str:
-    share = one["used"] / one["limit"]
-    return ui.BAD if share >= 1 else ui.WARN if share >= _MOST_USED else ui.OK
-
-
-def _render_span(seconds: float) -> str:
-    whole = max(round(seconds), 0)
-    hours, minutes = whole // 3600, whole % 3600 // 60
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{whole} s"
-
-
 def render_tasks(tasks: Sequence[JsonObject]) -> RenderableType:
     """One line a task: its servers, and whether its tools are on."""
     if not tasks:
         return Text("no tasks yet: add one with `toolgate tasks apply -f FILE`")
-    return ui.grid("TASK", "TOOLS", "NAME*", "SERVERS*", rows=map(_render_task_row, tasks))
-
-
-def _render_task_row(task: JsonObject) -> tuple[Any, ...]:
-    config: JsonObject = task.get("config") or {}
-    is_on = _decode(config.get("mcp.enabled")) is True
-    state = ui.cell("on", ui.OK) if is_on else ui.cell("off", ui.DIM)
-    return ui.bold(task["task_id"]), state, task.get("display_name"), _render_servers(config)
+    table = ui.grid("TASK", "TOOLS", "NAME*", "SERVERS*")
+    for task in tasks:
+        config: JsonObject = task.get("config") or {}
+        is_on = _decode(config.get("mcp.enabled")) is True
+        servers, profile = _decode(config.get("mcp.default_server_ids")), _decode(config.get("mcp.profile"))
+        table.add_row(
+            ui.bold(task["task_id"]),
+            ui.cell("on", ui.OK) if is_on else ui.cell("off", ui.DIM),
+            task.get("display_name"),
+            ui.join_names(map(str, servers))
+            if isinstance(servers, list)
+            else ui.cell(f"by profile {profile}" if profile else "all that the request names", ui.DIM),
+        )
+    return table
 
 
 def render_task(task: JsonObject) -> RenderableType:
@@ -169,18 +160,15 @@ def _render_selection(version: JsonObject) -> list[RenderableType]:
 
 def render_versions(answer: JsonObject) -> RenderableType:
     """The versions of a profile, each with the outcome of its calls."""
-    return ui.grid(
-        *("VERSION", "SHARE", "CALLS", "ERRORS", "DENIED", "P50", "P95"),
-        rows=(
-            (
-                ui.bold(f"{one['version']} {one['side'] or ''}".strip()),
-                ui.cell(f"{one['share']} %" if one["share"] else "-", ui.WARN if one["side"] else ui.DIM),
-                *(f"{one[part]:,}" for part in ("calls", "errors", "denied")),
-                *("-" if one[part] is None else f"{one[part]:,.1f} ms" for part in ("p50_ms", "p95_ms")),
-            )
-            for one in answer["versions"]
-        ),
-    )
+    table = ui.grid("VERSION", "SHARE", "CALLS", "ERRORS", "DENIED", "P50", "P95")
+    for one in answer["versions"]:
+        table.add_row(
+            ui.bold(f"{one['version']} {one['side'] or ''}".strip()),
+            ui.cell(f"{one['share']} %" if one["share"] else "-", ui.WARN if one["side"] else ui.DIM),
+            *(f"{one[part]:,}" for part in ("calls", "errors", "denied")),
+            *("-" if one[part] is None else f"{one[part]:,.1f} ms" for part in ("p50_ms", "p95_ms")),
+        )
+    return table
 
 
 def render_keys(keys: Sequence[JsonObject], now_s: float) -> RenderableType:
@@ -214,14 +202,6 @@ def render_new_key(key: JsonObject, file: Path | None = None) -> RenderableType:
             Text("  export TOOLGATE_KEY=…", style=ui.DIM),
         ),
     )
-
-
-def _render_servers(config: JsonObject) -> Text:
-    servers = _decode(config.get("mcp.default_server_ids"))
-    if isinstance(servers, list):
-        return ui.join_names(map(str, servers))
-    profile = _decode(config.get("mcp.profile"))
-    return ui.cell(f"by profile {profile}" if profile else "all that the request names", ui.DIM)
 
 
 def _decode(text: Any) -> Any:

@@ -1,0 +1,224 @@
+"""What every command is made of: its options, what it prints, and how it fails.
+
+A command asks for `gateway: GatewayConnection`; `spread_options` turns that one parameter into the options
+`--url`, `--key-file` and `--json` for the parser, and back into one value for the command. It prints tables
+for people and JSON for programs. Markup is off throughout, so no text of a server can style or link
+anything.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from enum import IntEnum
+from functools import wraps
+from inspect import Parameter, Signature, cleandoc, signature
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+from rich.console import Console, RenderableType
+from rich.text import Text
+from typer import Option
+
+from toolgate.cli.render.layout import DIM, JsonObject, done, encode_json, escape_line, failed
+
+Command = Callable[..., None]
+
+JsonOption = Annotated[bool, Option("--json", help="Print JSON, one object a line.")]
+DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")]
+
+
+class ExitCode(IntEnum):
+    """Exit codes, the same for every command. 2 is also what the option parser uses."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    AUTH = 3
+    UNREACHABLE = 4
+    INCOMPLETE = 5
+    """No problem was found, and part of the input could not be judged."""
+
+
+class CommandError(Exception):
+    """A command cannot continue. `hint` says what to do next; `code` and `data` are the gateway's."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        code: str = "failed",
+        exit_code: ExitCode = ExitCode.FAILED,
+        data: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.code = code
+        self.exit_code = exit_code
+        self.data: Mapping[str, Any] = data or {}
+
+
+class UsageError(CommandError):
+    """The options, or a file that they name, cannot be used."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint, exit_code=ExitCode.USAGE)
+
+
+def add_group(app: typer.Typer, name: str, summary: str, *, is_command: bool = False) -> typer.Typer:
+    """A group of commands under `name`. `is_command`: the group does something by itself, too."""
+    group = typer.Typer(add_completion=False, no_args_is_help=not is_command, help=summary)
+    app.add_typer(group, name=name)
+    return group
+
+
+def command(
+    app: typer.Typer, name: str, summary: str | None = None, **shown_names: str
+) -> Callable[[Command], Command]:
+    """Make a function the command `name`, with its groups spread. Its docstring is its help."""
+
+    def register(function: Command) -> Command:
+        app.command(name, help=summary)(spread_options(function, **shown_names))
+        return function
+
+    return register
+
+
+def group_command(app: typer.Typer) -> Callable[[Command], Command]:
+    """Make a function what a group of commands does when none of them is given."""
+
+    def register(function: Command) -> Command:
+        app.callback(invoke_without_command=True)(spread_options(function))
+        return function
+
+    return register
+
+
+def spread_options(function: Command, **shown_names: str) -> Command:
+    """`function`, with each parameter that is a dataclass of options spread into those options.
+
+    Its docstring is its help: paragraphs flow to the width of the terminal, except after a `\\b`. A parameter
+    in `shown_names` has that name for the parser.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    parameters: list[Parameter] = []
+    groups: dict[str, Any] = {}
+    for name, parameter in signature(function).parameters.items():
+        hint = hints[name]
+        if is_dataclass(hint):
+            groups[name] = hint
+            inner = get_type_hints(hint, include_extras=True)
+            parameters += [
+                Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=inner[one.name])
+                for one in fields(hint)
+            ]
+        else:
+            shown = shown_names.get(name, name)
+            parameters.append(parameter.replace(name=shown, annotation=hint, kind=Parameter.KEYWORD_ONLY))
+
+    @wraps(function)
+    def spread(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
+        for name, shown in shown_names.items():
+            values[name] = values.pop(shown)
+        function(**values)
+
+    paragraphs = cleandoc(function.__doc__ or "").split("\n\n")
+    unwrapped = (one if one.startswith("\b") else one.replace("\n", " ") for one in paragraphs)
+    spread.__doc__ = "\n\n".join(unwrapped)
+    spread.__annotations__ = {one.name: one.annotation for one in parameters}
+    # `inspect.signature` looks for this first; functions have no such attribute until one is set.
+    vars(spread)["__signature__"] = Signature(parameters)
+    return spread
+
+
+def drop_unset(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are set. An empty value is one."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def open_console(*, to_stderr: bool = False) -> Console:
+    """A console that prints what it is given and reads nothing into it."""
+    return Console(stderr=to_stderr, markup=False, emoji=False, highlight=False)
+
+
+def print_json(value: JsonObject | Iterable[JsonObject]) -> None:
+    """One object, or one object a line."""
+    console = open_console()
+    for one in [value] if isinstance(value, Mapping) else value:
+        # Straight to the file: a console would wrap the line. At once: `up` prints one and goes on for days.
+        console.file.write(encode_json(one) + "\n")
+        console.file.flush()
+
+
+def write_json(path: Path, value: JsonObject) -> None:
+    """One object into a file, for people to read and change."""
+    try:
+        path.write_text(encode_json(value, indent=2) + "\n", "utf-8")
+    except OSError as exc:
+        hint = "name a file in a directory that you may write to"
+        raise UsageError(f"cannot write `{path}`: {exc.strerror}", hint=hint) from exc
+
+
+def print_failure(failure: CommandError, *, as_json: bool) -> None:
+    """Why a command failed, on standard error."""
+    console = open_console(to_stderr=True)
+    if as_json:
+        body = {"error": {"code": failure.code, "message": str(failure), "hint": failure.hint}}
+        console.file.write(encode_json(body) + "\n")
+        return
+    console.print("error: ", style="bold red", end="")
+    console.print(escape_line(str(failure)), soft_wrap=True)
+    if failure.hint:
+        console.print("  try: ", style="bold", end="")
+        console.print(escape_line(failure.hint), soft_wrap=True)
+
+
+class CommandOutput:
+    """The choice between JSON and text, made once per command."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def show(self, value: JsonObject | Iterable[JsonObject], rendered: RenderableType) -> None:
+        """Print `value` to a program or `rendered` to a person."""
+        if self.as_json:
+            print_json(value)
+        else:
+            # Not cropped: what is meant to be copied stays whole, wider than the terminal or not.
+            open_console().print(rendered, crop=False)
+
+    def tell(self, value: JsonObject, line: RenderableType) -> None:
+        """Print one of many, as it comes: a line, however long, for readers of lines."""
+        if self.as_json:
+            print_json(value)
+        else:
+            open_console().print(line, soft_wrap=True)
+
+
+class StepProgress:
+    """Steps with a beginning and an end."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Callable[[str], None]]:
+        """Something that takes a while. What it yields is told the detail that is being worked on."""
+        started = time.monotonic()
+        if self._console.is_terminal:
+            with self._console.status(Text(title)) as status:
+                yield lambda detail: status.update(Text.assemble(title, (f"  {escape_line(detail)}", DIM)))
+        else:
+            self._console.print(f"{title} ...")
+            yield lambda _: None
+        self.done(f"{title} ({time.monotonic() - started:.1f} s)")
+
+    def done(self, text: str) -> None:
+        self._console.print(done(escape_line(text)))
+
+    def failed(self, text: str) -> None:
+        self._console.print(failed(escape_line(text)))

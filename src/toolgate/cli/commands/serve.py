@@ -1,0 +1,203 @@
+"""`toolgate up`, `control` and `node`: the commands that serve.
+
+`up` is the gateway in one process. `control` is the registry and everything that governs it, for nodes that
+run elsewhere; `node` serves what a control governs. Each loads its own form of a process, and no other.
+"""
+
+import asyncio
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Option
+
+from toolgate import __version__
+from toolgate.app.process import ServingApp, run
+from toolgate.cli.command import CommandOutput, ExitCode, UsageError, command
+from toolgate.cli.render.changes import render_reload
+from toolgate.cli.render.up import render_control_ready, render_node_ready, render_ready
+from toolgate.lazy_modules import load_lazily
+from toolgate.settings import LogLevel, Settings, load_settings
+
+app = typer.Typer(add_completion=False)
+
+JsonOption = Annotated[bool, Option("--json", help="Print what is printed as JSON.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingOptions:
+    """The settings one most often changes, by their names; None or False: not given. All of them can be in
+    the file or in TOOLGATE_ variables.
+    """
+
+    listen: Annotated[str | None, Option("--listen", metavar="HOST:PORT", help="Address to bind.")] = None
+    data_dir: Annotated[
+        Path | None, Option("--data", metavar="DIR", help="Where registry and audit log live.")
+    ] = None
+    mcp_registry_dir: Annotated[
+        Path | None,
+        Option("--mcp-registry-dir", metavar="DIR", help="Directory of server files, loaded and watched."),
+    ] = None
+    strict: Annotated[bool, Option("--strict", help="Refuse unknown fields and any invalid server file.")] = (
+        False
+    )
+    log_level: Annotated[LogLevel | None, Option("--log-level", help="How much is logged.")] = None
+    config: Annotated[Path | None, Option("--config", help="TOML file with settings.")] = None
+
+    def load(self, **more: Any) -> Settings:
+        """The settings, with `more` as further defaults of the command's own."""
+        given = asdict(self)
+        config = given.pop("config")
+        chosen = {
+            name: value for name, value in (*more.items(), *given.items()) if value not in {None, False}
+        }
+        return load_settings(config, os.environ, chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlOptions:
+    """What a control has beyond a gateway in one process, by the names of the settings."""
+
+    grpc_listen: Annotated[
+        str | None, Option("--grpc-listen", metavar="HOST:PORT", help="Address to bind for nodes and gRPC.")
+    ] = None
+    database: Annotated[
+        str | None,
+        Option("--database", metavar="URL", help="`postgresql://…`, without its password. Default: SQLite."),
+    ] = None
+    require_plan: Annotated[
+        bool, Option("--require-plan", help="Take only changes that name the plan that showed them.")
+    ] = False
+    grpc_cert_file: Annotated[
+        Path | None, Option("--grpc-cert-file", help="Certificate chain of the gRPC listener, in PEM.")
+    ] = None
+    grpc_key_file: Annotated[
+        Path | None, Option("--grpc-key-file", help="Private key of that certificate, in PEM.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions:
+    """What a node has beyond a gateway in one process, by the names of the settings."""
+
+    control: Annotated[
+        str | None,
+        Option("--control", metavar="HOST:PORT", help="The control to follow; replicas: `a:8090,b:8090`."),
+    ] = None
+    control_key_file: Annotated[
+        Path | None, Option("--control-key-file", help="File with the node's key, of role `node`.")
+    ] = None
+    control_ca_file: Annotated[
+        Path | None, Option("--control-ca-file", help="Certificates, in PEM, that sign that of control.")
+    ] = None
+    node_id: Annotated[
+        str | None, Option("--node-id", help="Name to report under. Default: that of the machine.")
+    ] = None
+
+
+@command(app, "up")
+def up_command(
+    settings: SettingOptions,
+    *,
+    is_demo: Annotated[
+        bool, Option("--demo", help="With real servers and three tasks to try; installs them once.")
+    ] = False,
+    with_model: Annotated[
+        bool,
+        Option(
+            "--model", help="With --demo: a small language model, too, to chat with; installs 130 MB once."
+        ),
+    ] = False,
+    is_dry_run: Annotated[
+        bool, Option("--dry-run", help="Show what the server files would change, and exit.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Start the gateway. It runs until Ctrl-C, and takes all its servers with it.
+
+    Bound to loopback it asks for no key; bound to anything else it refuses to start without one.
+    """
+    if with_model and not is_demo:
+        raise UsageError(
+            "--model is part of the demo",
+            hint="add --demo; a model of your own is registered with `toolgate chat-upstreams apply`",
+        )
+    output = CommandOutput(as_json=as_json)
+
+    async def announce(started: ServingApp, url: str) -> None:
+        console = started.console_url(url)
+        shown = {"url": url, "console": console, "version": __version__}
+        output.show(shown, render_ready(url, console=console))
+
+    if is_demo:
+        _run_demo(settings, as_json=as_json, with_model=with_model)
+    elif is_dry_run:
+        _show_difference(settings.load(), output)
+    else:
+        run(load_lazily("toolgate.app.up").open_up, settings.load(), os.environ, announce)
+
+
+def _run_demo(options: SettingOptions, *, as_json: bool, with_model: bool) -> None:
+    if options.mcp_registry_dir is not None:
+        raise UsageError(
+            "--demo brings its own servers", hint="leave out --mcp-registry-dir, or start without --demo"
+        )
+    kit = load_lazily("toolgate.cli.demo.demo")
+    demo = kit.Demo(
+        options.data_dir or kit.demo_directory(os.environ), as_json=as_json, with_model=with_model
+    )
+    settings = options.load(data_dir=demo.directory, mcp_registry_dir=demo.registry_dir, log_level="warning")
+    kit.check_port(settings.listen)
+    demo.prepare()
+    with demo.serve_model():
+        run(load_lazily("toolgate.app.up").open_up, settings, os.environ, demo.present)
+
+
+def _show_difference(settings: Settings, output: CommandOutput) -> None:
+    """What the server files would change, against the registry as it is."""
+    if settings.mcp_registry_dir is None:
+        raise UsageError("there is no directory to look at", hint="name it with --mcp-registry-dir DIR")
+    report = asyncio.run(load_lazily("toolgate.app.up").preview_server_files(settings))
+    answer = {
+        "applied": [str(one) for one in report.applied],
+        "warnings": list(report.warnings),
+        "problems": [str(one) for one in report.problems],
+    }
+    output.show(answer, render_reload(answer, is_dry_run=True))
+    if report.problems:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@command(app, "control")
+def control_command(
+    settings: SettingOptions, control: ControlOptions, *, as_json: JsonOption = False
+) -> None:
+    """Start the control plane alone. Nodes follow it; agents and editors call the nodes.
+
+    Several of them on one PostgreSQL database are replicas: a write at one reaches the nodes of all.
+    """
+
+    async def announce(started: ServingApp, url: str) -> None:
+        grpc, console = started.details["grpc"], started.console_url(url)
+        shown = {"url": url, "console": console, "grpc": grpc, "version": __version__}
+        CommandOutput(as_json=as_json).show(shown, render_control_ready(url, grpc, console=console))
+
+    open_control = load_lazily("toolgate.app.control").open_control
+    run(open_control, settings.load(**asdict(control)), os.environ, announce)
+
+
+@command(app, "node")
+def node_command(settings: SettingOptions, node: NodeOptions, *, as_json: JsonOption = False) -> None:
+    """Start a node: it serves agents and editors what a control governs, and keeps nothing itself.
+
+    Without its control it goes on with what it has; started without, it waits for it.
+    """
+
+    async def announce(started: ServingApp, url: str) -> None:
+        control = ", ".join(started.settings.control)
+        shown = {"url": url, "control": control, "version": __version__}
+        CommandOutput(as_json=as_json).show(shown, render_node_ready(url, control))
+
+    run(load_lazily("toolgate.app.node").open_node, settings.load(**asdict(node)), os.environ, announce)

@@ -1,0 +1,302 @@
+"""Files that people write and commands send: records, and the modules that tasks run.
+
+Records are in TOML and JSON files, in directories of them, or on standard input as JSON. The gateway checks
+what a record says; here only its outer form is read and put right. Modules are next to the records that
+name them, and are uploaded part by part; parts that the gateway already has are not sent again.
+"""
+
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+from urllib.parse import quote
+
+from rich.console import Console
+
+from toolgate.cli.command import CommandError, StepProgress, UsageError, open_console
+from toolgate.cli.render.layout import JsonObject, render_warnings
+from toolgate.cli.rest import RestClient
+from toolgate.model.packages import MAX_PART_BYTES
+from toolgate.model.revisions import Kind, describe_kind
+from toolgate.model.tasks import MAX_MODULE_BYTES
+from toolgate.registry.files.documents import parse_toml
+
+ID_FIELDS: Final[Mapping[Kind, str]] = {
+    "server": "server_id",
+    "task": "task_id",
+    "profile": "profile_id",
+    "chat_upstream": "upstream_id",
+}
+"""What people write into files, and the field that names a record, and by being there tells its kind."""
+_ANY_ID: Final = "`server_id`, `task_id`, `profile_id` or `upstream_id`"
+
+STANDARD_INPUT: Final = Path("-")
+SUFFIXES: Final = (".toml", ".json")
+
+
+class FileRecord(NamedTuple):
+    """One record, its kind known, its policy not yet checked."""
+
+    kind: Kind
+    id: str
+    body: dict[str, Any]
+    file: Path = STANDARD_INPUT
+    text: str = ""
+    """The text of the file, to find the line of a problem."""
+
+
+def load_record(path: Path, *, kind: Kind | None = None) -> FileRecord:
+    """The one record in `path`; `-` is standard input. With `kind`, no other will do."""
+    text = read_text(path)
+    return _parse_record(path, text, load_object(path, text), kind=kind)
+
+
+def load_object(path: Path, text: str | None = None) -> dict[str, Any]:
+    """The object in `path`, or in its `text`, record or not; `-` is standard input."""
+    found = _parse(path, read_text(path) if text is None else text)
+    if not isinstance(found, dict):
+        raise UsageError(f"`{path}` does not hold an object")
+    return found
+
+
+def load_records(paths: Sequence[Path]) -> list[FileRecord]:
+    """Every record in the files, and in all files under the directories. None is there twice."""
+    files = [file for path in paths for file in _walk_files(path)]
+    records = [record for file in files for record in _records_in(file)]
+    if not records:
+        raise UsageError(
+            f"there is no record in {', '.join(f'`{path}`' for path in paths)}",
+            hint=f"a record is a `.toml` or `.json` file with {_ANY_ID}",
+        )
+    seen: dict[tuple[Kind, str], FileRecord] = {}
+    for record in records:
+        earlier = seen.setdefault((record.kind, record.id), record)
+        if earlier is not record:
+            raise UsageError(
+                f"duplicate {record.kind} `{record.id}`: in `{earlier.file}` and in `{record.file}`",
+                hint="keep one of the two",
+            )
+    return records
+
+
+def read_text(path: Path) -> str:
+    """What is in a file, or in standard input."""
+    try:
+        return sys.stdin.read() if path == STANDARD_INPUT else path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"cannot read `{path}`: {exc}") from exc
+
+
+def _walk_files(path: Path) -> Iterator[Path]:
+    """`path`, or the files under it in the order of their names. What is hidden is passed over."""
+    if not path.is_dir():
+        yield path
+        return
+
+    def reject_directory(exc: OSError) -> None:
+        # Half of a directory must not pass for the whole: with --prune the other half would be removed.
+        raise UsageError(f"cannot read `{exc.filename}`: {exc.strerror}") from exc
+
+    for directory, inner, names in os.walk(path, onerror=reject_directory):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        for name in sorted(names):
+            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                yield Path(directory, name)
+
+
+def _records_in(path: Path) -> Iterator[FileRecord]:
+    text = read_text(path)
+    value = _parse(path, text)
+    for body in value if isinstance(value, list) else [value]:
+        if not isinstance(body, dict):
+            raise UsageError(f"`{path}` holds neither an object nor a list of objects")
+        yield _parse_record(path, text, body)
+
+
+def _parse(path: Path, text: str) -> Any:
+    try:
+        return parse_toml(text) if path.suffix.lower() == ".toml" else json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise UsageError(
+            f"`{path}` is neither TOML nor JSON as its name says: {exc}",
+            hint="mend the file; TOML files end in `.toml`, everything else is read as JSON",
+        ) from exc
+
+
+def _parse_record(path: Path, text: str, body: dict[str, Any], *, kind: Kind | None = None) -> FileRecord:
+    kinds = [one for one, id_field in ID_FIELDS.items() if id_field in body]
+    found = kinds[0] if len(kinds) == 1 else None
+    if found == "server" and "tools" in body and "transport" not in body:
+        found = "pin"  # which names its server, and the digests of its tools
+    if found is None or kind not in {None, found}:
+        hint = "name the record in that field, at the top of the file"
+        if "mcpServers" in body:
+            hint = "this is another program's file: take its servers over with `toolgate servers import`"
+        wanted = _ANY_ID if kind is None else f"`{ID_FIELDS[kind]}`"
+        what = "record" if kind is None else describe_kind(kind)
+        raise UsageError(f"`{path}` is not a {what}: it has no {wanted}", hint=hint)
+    id_field = ID_FIELDS.get(found, "server_id")
+    record_id = body[id_field]
+    if not isinstance(record_id, str):
+        raise UsageError(f"`{path}`: `{id_field}` is not text")
+    return FileRecord(found, record_id, _task_body(body) if found == "task" else body, path, text)
+
+
+def _task_body(body: dict[str, Any]) -> dict[str, Any]:
+    """The task with its `config` as the gateway keeps it: keys to JSON text.
+
+    `mcp.enabled = true` in TOML is a table `mcp`; its keys are meant to be `mcp.enabled`.
+    """
+    config = body.get("config", {})
+    if not isinstance(config, Mapping):
+        return body
+    flat = dict(config)
+    for prefix in ("mcp", "chat"):
+        if isinstance(nested := flat.get(prefix), Mapping):
+            del flat[prefix]
+            flat |= {f"{prefix}.{key}": value for key, value in nested.items()}
+    return {**body, "config": {key: _encode_config_value(value) for key, value in flat.items()}}
+
+
+def _encode_config_value(value: Any) -> str:
+    """A value as JSON text. Text that is JSON already stays; any other text is meant as a JSON string."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            json.loads(value)
+            return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+ReportProgress = Callable[[str], None]
+
+
+def open_progress(*, as_json: bool) -> StepProgress:
+    """Steps shown as they happen, if a person watches."""
+    if as_json or not sys.stderr.isatty():
+        return StepProgress(Console(quiet=True))
+    return StepProgress(open_console(to_stderr=True))
+
+
+def send_parts(client: RestClient, file: BinaryIO, sha256: str, tell: ReportProgress) -> int:
+    """Send the parts that are not there yet; how many there are."""
+    size = file.seek(0, 2)
+    count = max(1, -(-size // MAX_PART_BYTES))
+    path = f"/api/uploads/{sha256}"
+    headers = {"content-type": "application/octet-stream"}
+    there = set(client.get(path)["parts"])
+    for number in range(1, count + 1):
+        tell(f"{(number - 1) * 100 // count} %")
+        if number not in there:
+            file.seek((number - 1) * MAX_PART_BYTES)
+            client.send("PUT", f"{path}/{number}", file.read(MAX_PART_BYTES), headers=headers)
+    return count
+
+
+MODULES: Final = "/admin/api/modules"
+MIN_PREFIX: Final = 8
+
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_MAGIC: Final = b"\0asm"
+_CORE: Final = b"\1\0\0\0"
+"""The version of a module. A component has another."""
+
+
+class ModuleFile(NamedTuple):
+    """A file that looks like a module."""
+
+    path: Path
+    sha256: str
+
+
+def load_module(path: Path) -> ModuleFile:
+    """What is in a file, or CommandError."""
+    try:
+        with path.open("rb") as file:
+            _check_head(path, file.read(8), size=file.seek(0, 2))
+            file.seek(0)
+            return ModuleFile(path=path, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+    except OSError as exc:
+        raise UsageError(
+            f"cannot read the module `{path}`: {exc.strerror}",
+            hint="name a `.wasm` file from the directory of the record's file, or the SHA-256 of one that is"
+            " uploaded",
+        ) from exc
+
+
+def hash_modules(records: Sequence[FileRecord]) -> tuple[list[FileRecord], list[ModuleFile]]:
+    """The records with hashes in place of the names of files, and the files."""
+    hashed, files = list(records), []
+    for at, record in enumerate(records):
+        workload = record.body.get("workload") if record.kind == "task" else None
+        name = workload.get("module") if isinstance(workload, Mapping) else None
+        # A hash stays; what is not text the gateway refuses.
+        if isinstance(workload, Mapping) and isinstance(name, str) and not _SHA256.fullmatch(name):
+            files.append(load_module(record.file.parent / name))
+            named = {**workload, "module": files[-1].sha256}
+            hashed[at] = record._replace(body={**record.body, "workload": named})
+    return hashed, files
+
+
+def send_modules(client: RestClient, files: Iterable[ModuleFile], *, as_json: bool) -> None:
+    """Upload those that the gateway does not have. Warnings go to standard error."""
+    for file in {one.sha256: one for one in files}.values():
+        try:
+            client.get(build_module_path(file.sha256))
+        except CommandError as failure:
+            if failure.code != "not_found":
+                raise
+            found = render_warnings(send_module(client, file, as_json=as_json)["warnings"])
+            if found is not None and not as_json:
+                open_console(to_stderr=True).print(found)
+
+
+def send_module(client: RestClient, file: ModuleFile, *, as_json: bool) -> JsonObject:
+    """Upload one, have it checked and kept; what the gateway found."""
+    progress = open_progress(as_json=as_json)
+    try:
+        with progress.step(f"uploading {file.path}") as tell, file.path.open("rb") as content:
+            count = send_parts(client, content, file.sha256, tell)
+            answer: JsonObject = client.post(build_module_path(file.sha256), {"parts": count})
+    except CommandError as failure:
+        if failure.code != "invalid_module":
+            raise
+        raise CommandError(f"{file.path}: {failure}", hint=failure.hint, code=failure.code) from None
+    return answer
+
+
+def find_module(client: RestClient, prefix: str) -> str:
+    """The hash of the one module that is meant: whole, or as much of it as lists show."""
+    if _SHA256.fullmatch(prefix):
+        return prefix
+    is_enough = len(prefix) >= MIN_PREFIX
+    kept = client.get(MODULES)["modules"] if is_enough else []
+    found = [str(one["sha256"]) for one in kept if one["sha256"].startswith(prefix)]
+    if len(found) != 1:
+        raise UsageError(
+            f"`{prefix}` means {'more than one' if found else 'no'} module",
+            hint=f"give {MIN_PREFIX} or more characters of a hash that `toolgate modules list` shows",
+        )
+    return found[0]
+
+
+def build_module_path(sha256: str) -> str:
+    """Where a module lives."""
+    return f"{MODULES}/{quote(sha256, safe='')}"
+
+
+def _check_head(path: Path, head: bytes, *, size: int) -> None:
+    if head == _MAGIC + _CORE and size <= MAX_MODULE_BYTES:
+        return
+    if head == _MAGIC + _CORE:
+        problem = f"has {size:,} bytes, and a module has at most {MAX_MODULE_BYTES:,}"
+        hint = "build it for release, and strip it of names and debug information"
+    elif head.startswith(_MAGIC):
+        problem, hint = "is a component, not a module", "build it as a module for WASI preview 1"
+    else:
+        problem, hint = "is not a WebAssembly module", "compile it first: `zig cc --target=wasm32-wasi`"
+    raise UsageError(f"`{path}` {problem}", hint=hint)

@@ -1,0 +1,212 @@
+"""The REST API as commands see it. It alone knows the HTTP library; every failure leaves as CommandError.
+
+It never follows a redirect and never sends the key anywhere but to the address it was given.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlsplit
+
+import httpx2
+
+from toolgate import __version__
+from toolgate.cli.command import CommandError, ExitCode, UsageError
+from toolgate.model.http import is_loopback
+from toolgate.model.revisions import Kind
+
+COLLECTIONS: Final[Mapping[Kind, str]] = {
+    "server": "/admin/api/mcp/servers",
+    "task": "/admin/api/tasks",
+    "profile": "/admin/api/profiles",
+    "key": "/admin/api/keys",
+    "pin": "/admin/api/pins",
+    "chat_upstream": "/admin/api/chat-upstreams",
+}
+
+# A server may take 10 s to start and 30 s to list, and the gateway waits for both when asked to test it.
+_TIMEOUT = httpx2.Timeout(60.0, connect=5.0)
+START_TIMEOUT = httpx2.Timeout(3_660.0, connect=5.0)
+"""A record allows a start at most an hour, in which a package may be downloaded."""
+
+Query = Mapping[str, str]
+
+
+class ServerSentEvent(NamedTuple):
+    """One event, as far as the gateway sends them."""
+
+    name: str
+    data: Any
+
+
+def parse_events(lines: Iterable[str]) -> Iterator[ServerSentEvent]:
+    """The events in the lines of a stream: a name, and JSON on data lines. Comments, which only keep it open,
+    are passed over.
+    """
+    fields: dict[str, str] = {}
+    for line in lines:
+        if not line:
+            if "data" in fields:
+                yield ServerSentEvent(fields.get("event", "message"), json.loads(fields["data"]))
+            fields = {}
+        elif not line.startswith(":"):
+            field, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            fields[field] = f"{fields[field]}\n{value}" if field == "data" and field in fields else value
+
+
+def build_conditions(*, revision: int | None = None, plan_id: str | None = None) -> dict[str, str]:
+    """The headers of a change that is made only if `revision` is still the record's newest, and only if it
+    does what the plan showed.
+    """
+    match = {} if revision is None else {"if-match": f'"{revision}"'}
+    return match if plan_id is None else {**match, "toolgate-plan": plan_id}
+
+
+class RestClient:
+    """One gateway's REST API."""
+
+    def __init__(self, http: httpx2.Client, url: str) -> None:
+        self._http = http
+        self.url = url
+
+    def get(self, path: str, query: Query | None = None) -> Any:
+        return self.send("GET", path, query=query)
+
+    def post(self, path: str, body: Any = None, **more: Any) -> Any:
+        """As `send`."""
+        return self.send("POST", path, body, **more)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Query | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: httpx2.Timeout = _TIMEOUT,
+    ) -> Any:
+        """Send bytes as they are, and anything else as JSON; what the gateway answers."""
+        sent: dict[str, Any] = {"content": body} if isinstance(body, bytes) else {"json": body}
+        with self._translate_errors():
+            answer = self._http.request(method, path, params=query, headers=headers, timeout=timeout, **sent)
+        return self._parse(answer)
+
+    def records(self, kind: Kind) -> list[dict[str, Any]]:
+        """All records of a kind."""
+        return self.pages(COLLECTIONS[kind], f"{kind}s")
+
+    def pages(self, path: str, member: str, query: Query = MappingProxyType({})) -> list[dict[str, Any]]:
+        """All of a list, page by page."""
+        found: list[dict[str, Any]] = self.merge_pages(path, member, query)[member]
+        return found
+
+    def merge_pages(self, path: str, member: str, query: Query) -> dict[str, Any]:
+        """The first page of a list, with `member` of all pages."""
+        first: dict[str, Any] = self.get(path, query)
+        answer = first
+        while cursor := answer.get("next_cursor"):
+            answer = self.get(path, {**query, "cursor": cursor})
+            first[member] += answer[member]
+        return {**first, "next_cursor": None}
+
+    def chunks(self, path: str, query: Query) -> Iterator[bytes]:
+        """What is not JSON, a piece at a time."""
+        with self._stream(path, query) as answer:
+            yield from answer.iter_bytes()
+
+    def events(self, path: str, query: Query, *, silence_s: float = 60.0) -> Iterator[ServerSentEvent]:
+        """The events of a stream, until it ends. A silence of `silence_s` is a timeout."""
+        headers = {"accept": "text/event-stream"}
+        timeout = httpx2.Timeout(silence_s, connect=5.0)
+        with self._stream(path, query, headers=headers, timeout=timeout) as answer:
+            yield from parse_events(answer.iter_lines())
+
+    @contextmanager
+    def _stream(self, path: str, query: Query, **how: Any) -> Iterator[httpx2.Response]:
+        with self._translate_errors(), self._http.stream("GET", path, params=query, **how) as answer:
+            if not answer.is_success:
+                answer.read()
+                self._parse(answer)
+            yield answer
+
+    def _parse(self, answer: httpx2.Response) -> Any:
+        """What the gateway answers. Raises CommandError: what it refuses, or that it is not a gateway."""
+        try:
+            body = answer.json() if answer.content else {}
+            refusal = None if answer.is_success else parse_error(body["error"])
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
+            raise CommandError(
+                f"something answers at `{self.url}`, but it is not Toolgate",
+                hint="give the gateway's own address with --url or TOOLGATE_URL",
+                code="not_toolgate",
+                exit_code=ExitCode.UNREACHABLE,
+            ) from exc
+        if refusal is not None:
+            raise refusal
+        return body
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Failures of the HTTP library as failures of the command."""
+        try:
+            yield
+        except httpx2.TimeoutException as exc:
+            raise CommandError(
+                f"no answer from `{self.url}` in time",
+                hint="look at the gateway's log; `toolgate doctor` says what it is busy with",
+                code="timeout",
+                exit_code=ExitCode.UNREACHABLE,
+            ) from exc
+        except httpx2.HTTPError as exc:
+            raise CommandError(
+                f"cannot reach the gateway at `{self.url}`: {exc}",
+                hint="is `toolgate up` running? another address goes into --url or TOOLGATE_URL",
+                code="unreachable",
+                exit_code=ExitCode.UNREACHABLE,
+            ) from exc
+
+
+@contextmanager
+def open_client(url: str, key: str | None) -> Iterator[RestClient]:
+    """A client of the gateway at `url`, closed at the end."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise UsageError(
+            f"`{url}` is not the address of a gateway", hint="give one like http://127.0.0.1:8080"
+        )
+    headers = {"user-agent": f"toolgate-cli/{__version__}"}
+    if key is not None:
+        headers["authorization"] = f"Bearer {key}"
+    # A proxy from the environment has no business between us and our own machine, nor with the key.
+    trust_env = not is_loopback(parts.hostname)
+    with httpx2.Client(base_url=url, headers=headers, timeout=_TIMEOUT, trust_env=trust_env) as http:
+        yield RestClient(http, url)
+
+
+def build_invocation_path(task_id: str, invocation_id: str = "", *more: str) -> str:
+    """Where the runs of a task are, or one of them, or something of one."""
+    ids = [quote(part, safe="") for part in (task_id, "invocations", invocation_id, *more) if part]
+    return "/".join(["/api/v1/tasks", *ids])
+
+
+def build_record_path(kind: Kind, record_id: str, *more: str) -> str:
+    """Where a record lives, or something of it."""
+    return "/".join([COLLECTIONS[kind], quote(record_id, safe=""), *more])
+
+
+def parse_error(error: Mapping[str, Any]) -> CommandError:
+    """The gateway's own error, with its hint."""
+    code, hint = str(error["code"]), str(error.get("hint", ""))
+    if code == "unauthenticated":
+        hint = "set TOOLGATE_KEY or give --key-file; `toolgate keys add` makes a key"
+    return CommandError(
+        str(error["message"]),
+        hint=hint,
+        code=code,
+        exit_code=ExitCode.AUTH if code in {"unauthenticated", "forbidden"} else ExitCode.FAILED,
+        data=dict(error.get("data") or {}),
+    )
