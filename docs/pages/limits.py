@@ -41,18 +41,19 @@ from toolgate.registry.records import policy_bodies, server_bodies
 from toolgate.registry.replication import sync
 from toolgate.registry.store import contract as store
 from toolgate.settings import Settings
-from toolgate.surfaces.console import files as console_files
+from toolgate.surfaces import console
 from toolgate.surfaces.grpc import coordination as grpc_audit
 from toolgate.surfaces.grpc import dispatch as grpc_dispatch
 from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.grpc import server as grpc_server
-from toolgate.surfaces.http import connection, parsing, server
+from toolgate.surfaces.http import connection, parsing
 from toolgate.surfaces.mcp import dispatch as mcp_dispatch
 from toolgate.surfaces.mcp import input_required, session, session_transports
-from toolgate.surfaces.rest.framework import paging, routing
+from toolgate.surfaces.rest.framework import request as rest_request
+from toolgate.surfaces.rest.framework import routing
 from toolgate.surfaces.rest.resources import catalog as rest_catalog
 from toolgate.surfaces.rest.resources import changes as rest_changes
-from toolgate.surfaces.rest.resources import learning
+from toolgate.surfaces.rest.resources import usage as rest_usage
 from toolgate.telemetry import tracing
 from toolgate.upstream.connection import contract, relay
 from toolgate.upstream.connection import contract as link
@@ -107,8 +108,8 @@ def _requests() -> Rows:
         ("digits of a number", f"{parsing.MAX_DIGITS}", "400 `parse_error`"),
         ("objects and arrays in a body", f"{parsing.MAX_CONTAINERS:,}", "400 `parse_error`"),
         ("pieces a body comes in", f"{connection.MAX_BODY_PARTS:,}", "413 `too_large`"),
-        ("time to send a request or read an answer", duration(server.REQUEST_S), "connection closed"),
-        ("connection without a request", duration(server.KEEP_ALIVE_S), "connection closed"),
+        ("time to send a request or read an answer", duration(connection.REQUEST_S), "connection closed"),
+        ("connection without a request", duration(connection.KEEP_ALIVE_S), "connection closed"),
         ("requests waiting on one connection", f"{connection.MAX_PIPELINED}", "connection closed"),
     )
 
@@ -256,7 +257,7 @@ def _search() -> Rows:
         ("time for one, the index made first", duration(tool_search.SEARCH_TIMEOUT_S), "`mcp_timeout`"),
         ("`q` of `/api/catalog/search`", f"{rest_catalog.MAX_QUERY_CHARS:,} characters", "`invalid_request`"),
         ("hits of it", f"the best {catalog.MAX_FOUND:,}", "more words, or filters"),
-        ("schemas in a page of the catalog", size(paging.MAX_PAGE_BYTES), "the page ends sooner"),
+        ("schemas in a page of the catalog", size(rest_request.MAX_PAGE_BYTES), "the page ends sooner"),
     )
 
 
@@ -403,7 +404,7 @@ def _registry() -> Rows:
         ("changes in one `apply`", f"{rest_changes.MAX_CHANGES:,}", "`invalid_request`"),
         ("a YAML file, its levels and its values", yaml, "`invalid_record`"),
         ("tools in a skill's manifest", f"{skills.MAX_SKILL_TOOLS:,}", "`invalid_record`"),
-        ("records of a page", f"{paging.PAGE}, at most {paging.MAX_PAGE:,}", "the next page"),
+        ("records of a page", f"{rest_request.PAGE}, at most {rest_request.MAX_PAGE:,}", "the next page"),
         ("change log", kept, "older changes are compacted"),
         ("changes of a record that `history` shows", f"{history.MAX_HISTORY}", "`compacted`"),
         ("watches of one caller", f"{watches.MAX_WATCHES}", "`session_limit`"),
@@ -436,7 +437,7 @@ def _process() -> Rows:
         ("key of an administrator", f"at least {identity.MIN_KEY_CHARS} characters", "refuses to start"),
         ("wrong credentials from one address", wrong, "429 `too_many_attempts`"),
         ("logins with a browser at once", f"{issuer.MAX_CONCURRENT_LOGINS}", "429 `too_many_attempts`"),
-        ("files of the console", size(console_files.MAX_BYTES), "refuses to start"),
+        ("files of the console", size(console.MAX_BYTES), "refuses to start"),
         ("event streams", f"{subscriptions.MAX_OPEN:,}", "503 `session_limit`"),
         (
             "event streams of one caller",
@@ -459,7 +460,7 @@ def _process() -> Rows:
             f"{learn.MAX_NAMED_OF_KIND}",
             "all of its kind",
         ),
-        ("unused tools that are named of each of several", f"{learning.MAX_NAMED}", "counted"),
+        ("unused tools that are named of each of several", f"{rest_usage.MAX_NAMED}", "counted"),
         ("audit events in a story", f"{2 * statements.MAX_AROUND}", "the nearest"),
         ("audit events in one piece of a node's log", f"{grpc_audit.MAX_EVENTS:,}", "`INVALID_ARGUMENT`"),
         ("one audit event", size(lines.MAX_LINE_BYTES), "cannot be asked for"),

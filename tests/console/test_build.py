@@ -9,7 +9,7 @@ from zipfile import ZipFile
 from hatchling.builders.sdist import SdistBuilder
 
 from tests.architecture.source_tree import ROOT
-from toolgate.surfaces.console.files import load_console
+from toolgate.surfaces.console import load_console
 
 BUILT = ROOT / "build" / "console"
 STATIC = "toolgate/surfaces/console/static/"

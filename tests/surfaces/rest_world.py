@@ -43,7 +43,7 @@ from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.registry.records.codec import ID_FIELDS
 from toolgate.registry.replication.state import watch_registry
 from toolgate.registry.store.sql_store import Store
-from toolgate.surfaces.http.server import HttpServer
+from toolgate.surfaces.http.connection import HttpServer
 from toolgate.surfaces.rest.app import ENDPOINTS
 from toolgate.surfaces.rest.framework.openapi import describe_api
 from toolgate.surfaces.rest.framework.routing import MAX_REVISION_WAIT_S, RestApi

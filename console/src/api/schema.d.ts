@@ -358,28 +358,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/mcp/explain": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Explain what is seen and why
-         * @description Everything there is, in or out, by which layer and rule. An agent is told of its own tools alone.
-         *
-         *     For the role `agent` and those above it.
-         */
-        get: operations["explain-what-is-seen-and-why"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/v1/mcp/connect": {
         parameters: {
             query?: never;
@@ -394,6 +372,28 @@ export interface paths {
          *     For the role `agent` and those above it.
          */
         get: operations["show-how-to-connect-a-client"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/mcp/explain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Explain what is seen and why
+         * @description Everything there is, in or out, by which layer and rule. An agent is told of its own tools alone.
+         *
+         *     For the role `agent` and those above it.
+         */
+        get: operations["explain-what-is-seen-and-why"];
         put?: never;
         post?: never;
         delete?: never;
@@ -575,6 +575,106 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/api/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the keys
+         * @description The records, sorted by id, page by page; each page is of one revision. Secrets are masked.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["list-the-keys"];
+        put?: never;
+        /**
+         * Make a key
+         * @description Make a key. The answer holds its secret, which is not stored and cannot be shown again.
+         *
+         *     For the role `admin` and those above it.
+         */
+        post: operations["make-a-key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/keys/{key_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a key
+         * @description One record. Secrets are masked; the ETag is its revision.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["read-a-key"];
+        put?: never;
+        post?: never;
+        /**
+         * Revoke a key
+         * @description Delete a key. The next request that shows it is refused, whatever session it belongs to.
+         *
+         *     For the role `admin` and those above it.
+         */
+        delete: operations["revoke-a-key"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/keys/{key_id}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show what changed a key
+         * @description The changes of the record, newest first: who made each, when, and in which fields.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["show-what-changed-a-key"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/keys/{key_id}/budgets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Set what a key may use over time
+         * @description Replace what a key may use over time; budgets left out are taken away. What is used stays used.
+         *
+         *     For the role `admin` and those above it.
+         */
+        put: operations["set-what-a-key-may-use-over-time"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/api/mcp/servers": {
         parameters: {
             query?: never;
@@ -703,6 +803,81 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/mcp/servers/{server_id}/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Begin to log in to a server
+         * @description Where to agree that the gateway may use the server on your behalf: for you, or for all its callers.
+         *
+         *     For you alone where the server's record has `http.oauth.per_principal`. Its authorization server is asked
+         *     first. The browser comes back to `redirect_uri` with a code.
+         *
+         *     For the role `agent` and those above it.
+         */
+        post: operations["begin-to-log-in-to-a-server"];
+        /**
+         * Log out of a server
+         * @description Forget the token, have its authorization server take it back, and close connections that show it.
+         *
+         *     For the role `agent` and those above it.
+         */
+        delete: operations["log-out-of-a-server"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/mcp/servers/{server_id}/login/finish": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Finish logging in to a server
+         * @description Hand in what the browser came back with. The server is connected to with the token that it earns.
+         *
+         *     For the role `agent` and those above it.
+         */
+        post: operations["finish-logging-in-to-a-server"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/.well-known/oauth-client": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * This gateway as an OAuth client
+         * @description Who this gateway is where it asks for tokens: its `client_id` at authorization servers is this URL.
+         *
+         *     For anyone.
+         */
+        get: operations["this-gateway-as-an-oauth-client"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/api/mcp/servers/{server_id}/test": {
         parameters: {
             query?: never;
@@ -774,7 +949,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/.well-known/oauth-client": {
+    "/admin/api/chat-upstreams": {
         parameters: {
             query?: never;
             header?: never;
@@ -782,12 +957,74 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * This gateway as an OAuth client
-         * @description Who this gateway is where it asks for tokens: its `client_id` at authorization servers is this URL.
+         * List the chat upstreams
+         * @description The records, sorted by id, page by page; each page is of one revision. Secrets are masked.
          *
-         *     For anyone.
+         *     For the role `viewer` and those above it.
          */
-        get: operations["this-gateway-as-an-oauth-client"];
+        get: operations["list-the-chat-upstreams"];
+        put?: never;
+        /**
+         * Create or replace a chat upstream
+         * @description Create the record, or replace the one of the same id.
+         *
+         *     For the role `admin` and those above it.
+         */
+        post: operations["create-or-replace-a-chat-upstream"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/chat-upstreams/{upstream_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a chat upstream
+         * @description One record. Secrets are masked; the ETag is its revision.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["read-a-chat-upstream"];
+        /**
+         * Create or replace the chat upstream of this id
+         * @description Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored.
+         *
+         *     For the role `admin` and those above it.
+         */
+        put: operations["create-or-replace-the-chat-upstream-of-this-id"];
+        post?: never;
+        /**
+         * Delete a chat upstream
+         * @description Remove the record. The warnings name what still refers to it.
+         *
+         *     For the role `admin` and those above it.
+         */
+        delete: operations["delete-a-chat-upstream"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/chat-upstreams/{upstream_id}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show what changed a chat upstream
+         * @description The changes of the record, newest first: who made each, when, and in which fields.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["show-what-changed-a-chat-upstream"];
         put?: never;
         post?: never;
         delete?: never;
@@ -796,38 +1033,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/mcp/servers/{server_id}/login": {
+    "/admin/api/chat-upstreams/{upstream_id}/diff": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Compare two revisions of a chat upstream
+         * @description How the record at one revision of the registry differs from the record at another, or now.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["compare-two-revisions-of-a-chat-upstream"];
         put?: never;
-        /**
-         * Begin to log in to a server
-         * @description Where to agree that the gateway may use the server on your behalf: for you, or for all its callers.
-         *
-         *     For you alone where the server's record has `http.oauth.per_principal`. Its authorization server is asked
-         *     first. The browser comes back to `redirect_uri` with a code.
-         *
-         *     For the role `agent` and those above it.
-         */
-        post: operations["begin-to-log-in-to-a-server"];
-        /**
-         * Log out of a server
-         * @description Forget the token, have its authorization server take it back, and close connections that show it.
-         *
-         *     For the role `agent` and those above it.
-         */
-        delete: operations["log-out-of-a-server"];
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/v1/mcp/servers/{server_id}/login/finish": {
+    "/admin/api/chat-upstreams/{upstream_id}/rollback": {
         parameters: {
             query?: never;
             header?: never;
@@ -837,12 +1065,37 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Finish logging in to a server
-         * @description Hand in what the browser came back with. The server is connected to with the token that it earns.
+         * Take a chat upstream back to what it was
+         * @description Make the record what it was at a revision of the registry, or remove it if there was none.
          *
-         *     For the role `agent` and those above it.
+         *     For the role `admin` and those above it.
          */
-        post: operations["finish-logging-in-to-a-server"];
+        post: operations["take-a-chat-upstream-back-to-what-it-was"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/chat-upstreams/{upstream_id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Try a chat upstream
+         * @description Ask a chat upstream once for its models, next to the connections in use; no model is asked anything.
+         *
+         *     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not. The
+         *     process that answers asks, which may see another network and other secrets than the nodes do.
+         *
+         *     For the role `admin` and those above it.
+         */
+        post: operations["try-a-chat-upstream"];
         delete?: never;
         options?: never;
         head?: never;
@@ -868,147 +1121,6 @@ export interface paths {
          *     For the role `admin` and those above it.
          */
         post: operations["import-servers-of-another-program"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/catalog": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the categories of the catalog
-         * @description Every category with something in it that the caller can reach, and how much.
-         *
-         *     The `id` is for paths. It is the name, but `~` is written `~0` there and `/` `~1`, and the
-         *     category `search` is `~search`.
-         *
-         *     For the role `agent` and those above it.
-         */
-        get: operations["list-the-categories-of-the-catalog"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/catalog/search": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Search the catalog
-         * @description Tools that suit the words, among those that the caller can reach; without words, all by name.
-         *
-         *     For the role `agent` and those above it.
-         */
-        get: operations["search-the-catalog"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/catalog/{category}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the packages of a category
-         * @description The packages of a category, and the servers without one, as far as the caller can reach them.
-         *
-         *     For the role `agent` and those above it.
-         */
-        get: operations["list-the-packages-of-a-category"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/catalog/{package}/tools": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the tools of a package
-         * @description The tools of a package that the caller can reach, with their whole schemas.
-         *
-         *     For the role `agent` and those above it.
-         */
-        get: operations["list-the-tools-of-a-package"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/catalog/quality": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Show the quality of the catalog
-         * @description How many rows of the catalog have full definitions, and which packages depend on the summary fallback.
-         *
-         *     Viewers, publishers and administrators see the whole catalog, hidden rows included. An agent sees the
-         *     quality of the rows that it can see.
-         *
-         *     For the role `agent` and those above it.
-         */
-        get: operations["show-the-quality-of-the-catalog"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/catalog/backfill": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Fill the catalog
-         * @description Make the rows of the next packages, as far as they are not made of what there is.
-         *
-         *     Begin without a cursor, and go on with the one of the answer until it is null. A run that was cut off is
-         *     taken up by beginning again: what is done is passed over.
-         *
-         *     For the role `admin` and those above it.
-         */
-        post: operations["fill-the-catalog"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1359,30 +1471,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/api/profiles/{profile_id}/versions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Compare the versions of a profile
-         * @description Calls, failures, denials and times of a profile, by the version that decided.
-         *
-         *     Counts are of the audit events that are kept. Without `since`, of the last day.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["compare-the-versions-of-a-profile"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/admin/api/lint": {
         parameters: {
             query?: never;
@@ -1430,6 +1518,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/api/profiles/{profile_id}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare the versions of a profile
+         * @description Calls, failures, denials and times of a profile, by the version that decided.
+         *
+         *     Counts are of the audit events that are kept. Without `since`, of the last day.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["compare-the-versions-of-a-profile"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/api/match": {
         parameters: {
             query?: never;
@@ -1446,178 +1558,6 @@ export interface paths {
          *     For the role `viewer` and those above it.
          */
         post: operations["see-what-patterns-match"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/tasks/{task_id}/learn": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Work out the least policy of a task
-         * @description The least policy that would have let through all that was used of the task, and what it would do.
-         *
-         *     Nothing is changed: apply `record` with the id of the plan. Calls that were denied do not count, nor do
-         *     those of other tasks, nor those of callers without one. Where the task is not enforced, what its rules
-         *     would have denied counts. Refused where nothing was used, unless `deny_all` asks for that.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["work-out-the-least-policy-of-a-task"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/unused": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Show unused grants
-         * @description What each task grants, and each key lets through at most, that no one used since.
-         *
-         *     Sorted by kind and id, page by page. The first page has the servers that no one used at all.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["show-unused-grants"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/tasks/{task_id}/invocations": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the runs of a task
-         * @description The caller's invocations of the task, the newest first; to the role `viewer`, those of all callers.
-         *
-         *     For the role `agent` and those above it.
-         */
-        get: operations["list-the-runs-of-a-task"];
-        put?: never;
-        /**
-         * Run a task
-         * @description Run the task's workload as the caller, under the task's policy.
-         *
-         *     200: it has ended, well or not. 202: it is queued or runs, and `Location` is where to find it. If a
-         *     `sync` caller disconnects, the run is cancelled, unless the request has an `Idempotency-Key`.
-         *
-         *     For the role `agent` and those above it.
-         */
-        post: operations["run-a-task"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/tasks/{task_id}/invocations/{invocation_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read a run of a task
-         * @description Its state and, once it has ended, its result.
-         *
-         *     For the role `agent` and those above it.
-         */
-        get: operations["read-a-run-of-a-task"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/tasks/{task_id}/invocations/{invocation_id}/logs": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read the log of a run
-         * @description What the guest has written and logged so far, or after the line `after`, up to a thousand lines.
-         *
-         *     For the role `agent` and those above it.
-         */
-        get: operations["read-the-log-of-a-run"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/tasks/{task_id}/invocations/{invocation_id}/events": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Follow a run
-         * @description What the guest writes and logs, as it comes, until the run has ended.
-         *
-         *     `state` is its state, from the first event on; `line`, whose id is its `seq`, is one line; `end` is
-         *     the last event, with the whole invocation. `error` is the last event of a stream that cannot go on.
-         *
-         *     For the role `agent` and those above it.
-         */
-        get: operations["follow-a-run"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/tasks/{task_id}/invocations/{invocation_id}/cancel": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Cancel a run
-         * @description End one that waits; have one ended that runs. Those of others need the role `admin`.
-         *
-         *     For the role `agent` and those above it.
-         */
-        post: operations["cancel-a-run"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1748,374 +1688,6 @@ export interface paths {
          *     For the role `admin` and those above it.
          */
         post: operations["take-a-pin-back-to-what-it-was"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/approvals": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the approvals of calls
-         * @description The newest first: those that wait, and what became of others.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["list-the-approvals-of-calls"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/approvals/{approval_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read an approval
-         * @description The call to approve, and the state of the approval.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["read-an-approval"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/approvals/{approval_id}/approve": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Approve a call
-         * @description Let the caller make the call, once. A caller cannot approve its own calls.
-         *
-         *     The local administrator can: anyone on this machine could change the policy as well.
-         *
-         *     For the role `publisher` and those above it.
-         */
-        post: operations["approve-a-call"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/approvals/{approval_id}/deny": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Deny a call
-         * @description Deny the call. The caller gets the reason when it calls again, and may request approval after that.
-         *
-         *     For the role `publisher` and those above it.
-         */
-        post: operations["deny-a-call"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/approvals/{approval_id}/decision": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Decide on a call, as the receiver of the webhook
-         * @description Decide as the receiver of the webhook: with its signature, without a key.
-         *
-         *     `Toolgate-Signature` is made as in the request that told of the question, over this body, within the last
-         *     five minutes. `approval_id` is the one in the path.
-         *
-         *     For anyone.
-         */
-        post: operations["decide-on-a-call-as-the-receiver-of-the-webhook"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/chat-upstreams": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the chat upstreams
-         * @description The records, sorted by id, page by page; each page is of one revision. Secrets are masked.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["list-the-chat-upstreams"];
-        put?: never;
-        /**
-         * Create or replace a chat upstream
-         * @description Create the record, or replace the one of the same id.
-         *
-         *     For the role `admin` and those above it.
-         */
-        post: operations["create-or-replace-a-chat-upstream"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/chat-upstreams/{upstream_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read a chat upstream
-         * @description One record. Secrets are masked; the ETag is its revision.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["read-a-chat-upstream"];
-        /**
-         * Create or replace the chat upstream of this id
-         * @description Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored.
-         *
-         *     For the role `admin` and those above it.
-         */
-        put: operations["create-or-replace-the-chat-upstream-of-this-id"];
-        post?: never;
-        /**
-         * Delete a chat upstream
-         * @description Remove the record. The warnings name what still refers to it.
-         *
-         *     For the role `admin` and those above it.
-         */
-        delete: operations["delete-a-chat-upstream"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/chat-upstreams/{upstream_id}/history": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Show what changed a chat upstream
-         * @description The changes of the record, newest first: who made each, when, and in which fields.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["show-what-changed-a-chat-upstream"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/chat-upstreams/{upstream_id}/diff": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Compare two revisions of a chat upstream
-         * @description How the record at one revision of the registry differs from the record at another, or now.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["compare-two-revisions-of-a-chat-upstream"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/chat-upstreams/{upstream_id}/rollback": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Take a chat upstream back to what it was
-         * @description Make the record what it was at a revision of the registry, or remove it if there was none.
-         *
-         *     For the role `admin` and those above it.
-         */
-        post: operations["take-a-chat-upstream-back-to-what-it-was"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/chat-upstreams/{upstream_id}/test": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Try a chat upstream
-         * @description Ask a chat upstream once for its models, next to the connections in use; no model is asked anything.
-         *
-         *     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not. The
-         *     process that answers asks, which may see another network and other secrets than the nodes do.
-         *
-         *     For the role `admin` and those above it.
-         */
-        post: operations["try-a-chat-upstream"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/keys": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the keys
-         * @description The records, sorted by id, page by page; each page is of one revision. Secrets are masked.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["list-the-keys"];
-        put?: never;
-        /**
-         * Make a key
-         * @description Make a key. The answer holds its secret, which is not stored and cannot be shown again.
-         *
-         *     For the role `admin` and those above it.
-         */
-        post: operations["make-a-key"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/keys/{key_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read a key
-         * @description One record. Secrets are masked; the ETag is its revision.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["read-a-key"];
-        put?: never;
-        post?: never;
-        /**
-         * Revoke a key
-         * @description Delete a key. The next request that shows it is refused, whatever session it belongs to.
-         *
-         *     For the role `admin` and those above it.
-         */
-        delete: operations["revoke-a-key"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/keys/{key_id}/budgets": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        /**
-         * Set what a key may use over time
-         * @description Replace what a key may use over time; budgets left out are taken away. What is used stays used.
-         *
-         *     For the role `admin` and those above it.
-         */
-        put: operations["set-what-a-key-may-use-over-time"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/keys/{key_id}/history": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Show what changed a key
-         * @description The changes of the record, newest first: who made each, when, and in which fields.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["show-what-changed-a-key"];
-        put?: never;
-        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2285,7 +1857,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/api/budgets": {
+    "/api/catalog": {
         parameters: {
             query?: never;
             header?: never;
@@ -2293,12 +1865,15 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show budgets over time, and what is used of them
-         * @description Every budget over time that a key or a task has, and what is used of it at all nodes together.
+         * List the categories of the catalog
+         * @description Every category with something in it that the caller can reach, and how much.
          *
-         *     For the role `viewer` and those above it.
+         *     The `id` is for paths. It is the name, but `~` is written `~0` there and `/` `~1`, and the
+         *     category `search` is `~search`.
+         *
+         *     For the role `agent` and those above it.
          */
-        get: operations["show-budgets-over-time-and-what-is-used-of-them"];
+        get: operations["list-the-categories-of-the-catalog"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2307,7 +1882,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/api/tokens": {
+    "/api/catalog/search": {
         parameters: {
             query?: never;
             header?: never;
@@ -2315,14 +1890,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Add up tokens
-         * @description What lists of tools and results of calls cost models, and what smaller lists have saved.
+         * Search the catalog
+         * @description Tools that suit the words, among those that the caller can reach; without words, all by name.
          *
-         *     All are estimates, good for comparing. Nodes tell once a minute, so the newest may be missing.
-         *
-         *     For the role `viewer` and those above it.
+         *     For the role `agent` and those above it.
          */
-        get: operations["add-up-tokens"];
+        get: operations["search-the-catalog"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2331,7 +1904,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/api/activity": {
+    "/api/catalog/{category}": {
         parameters: {
             query?: never;
             header?: never;
@@ -2339,14 +1912,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Count the calls
-         * @description How many calls there were, how they went, what was slow and what was denied.
+         * List the packages of a category
+         * @description The packages of a category, and the servers without one, as far as the caller can reach them.
          *
-         *     Without `since`, of the last day. Counts are of the events that are kept.
-         *
-         *     For the role `viewer` and those above it.
+         *     For the role `agent` and those above it.
          */
-        get: operations["count-the-calls"];
+        get: operations["list-the-packages-of-a-category"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2355,7 +1926,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/api/audit/export": {
+    "/api/catalog/{package}/tools": {
         parameters: {
             query?: never;
             header?: never;
@@ -2363,14 +1934,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Export what happened
-         * @description The events of these filters as a file, the newest first, 100,000 at most.
+         * List the tools of a package
+         * @description The tools of a package that the caller can reach, with their whole schemas.
          *
-         *     Where it stops at that, the last line says so: set `until` to the last `at_ms` for those before them.
-         *
-         *     For the role `viewer` and those above it.
+         *     For the role `agent` and those above it.
          */
-        get: operations["export-what-happened"];
+        get: operations["list-the-tools-of-a-package"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2379,7 +1948,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/api/audit": {
+    "/api/v1/catalog/quality": {
         parameters: {
             query?: never;
             header?: never;
@@ -2387,15 +1956,15 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what happened
-         * @description The newest events first: calls, denials, offered scopes, changes, refused credentials, runs,
-         *     approvals, processes.
+         * Show the quality of the catalog
+         * @description How many rows of the catalog have full definitions, and which packages depend on the summary fallback.
          *
-         *     Each filter narrows. Of nodes, what they have told so far is shown, in its place by time.
+         *     Viewers, publishers and administrators see the whole catalog, hidden rows included. An agent sees the
+         *     quality of the rows that it can see.
          *
-         *     For the role `viewer` and those above it.
+         *     For the role `agent` and those above it.
          */
-        get: operations["list-what-happened"];
+        get: operations["show-the-quality-of-the-catalog"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2404,47 +1973,25 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/api/audit/events": {
+    "/admin/api/catalog/backfill": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        /**
-         * Follow what happens
-         * @description Events as they come in, with the filters of the list.
-         *
-         *     First comes `start`; then `event` for each, whose id is its place in the order of arrival: who goes on
-         *     from the last id it got misses nothing. `error` is the last event of a stream that cannot go on.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["follow-what-happens"];
+        get?: never;
         put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/audit/{event_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
         /**
-         * Read one event and its story
-         * @description One event whole, and around it the others of its session, run, request or approval, in order.
+         * Fill the catalog
+         * @description Make the rows of the next packages, as far as they are not made of what there is.
          *
-         *     For the role `viewer` and those above it.
+         *     Begin without a cursor, and go on with the one of the answer until it is null. A run that was cut off is
+         *     taken up by beginning again: what is done is passed over.
+         *
+         *     For the role `admin` and those above it.
          */
-        get: operations["read-one-event-and-its-story"];
-        put?: never;
-        post?: never;
+        post: operations["fill-the-catalog"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2501,6 +2048,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/packages/{package_id}/{version}/manifest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the manifest of a package
+         * @description The manifest of a version that was uploaded, in the form of version 2, whatever form it came in.
+         *
+         *     Secrets that stand in it are masked.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["read-the-manifest-of-a-package"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/packages/{package_id}/install": {
         parameters: {
             query?: never;
@@ -2520,30 +2091,6 @@ export interface paths {
          *     For the role `admin` and those above it.
          */
         post: operations["install-a-package"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/packages/{package_id}/{version}/manifest": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read the manifest of a package
-         * @description The manifest of a version that was uploaded, in the form of version 2, whatever form it came in.
-         *
-         *     Secrets that stand in it are masked.
-         *
-         *     For the role `viewer` and those above it.
-         */
-        get: operations["read-the-manifest-of-a-package"];
-        put?: never;
-        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2714,6 +2261,459 @@ export interface paths {
          *     For the role `admin` and those above it.
          */
         delete: operations["remove-a-module"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tasks/{task_id}/invocations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the runs of a task
+         * @description The caller's invocations of the task, the newest first; to the role `viewer`, those of all callers.
+         *
+         *     For the role `agent` and those above it.
+         */
+        get: operations["list-the-runs-of-a-task"];
+        put?: never;
+        /**
+         * Run a task
+         * @description Run the task's workload as the caller, under the task's policy.
+         *
+         *     200: it has ended, well or not. 202: it is queued or runs, and `Location` is where to find it. If a
+         *     `sync` caller disconnects, the run is cancelled, unless the request has an `Idempotency-Key`.
+         *
+         *     For the role `agent` and those above it.
+         */
+        post: operations["run-a-task"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tasks/{task_id}/invocations/{invocation_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a run of a task
+         * @description Its state and, once it has ended, its result.
+         *
+         *     For the role `agent` and those above it.
+         */
+        get: operations["read-a-run-of-a-task"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tasks/{task_id}/invocations/{invocation_id}/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the log of a run
+         * @description What the guest has written and logged so far, or after the line `after`, up to a thousand lines.
+         *
+         *     For the role `agent` and those above it.
+         */
+        get: operations["read-the-log-of-a-run"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tasks/{task_id}/invocations/{invocation_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel a run
+         * @description End one that waits; have one ended that runs. Those of others need the role `admin`.
+         *
+         *     For the role `agent` and those above it.
+         */
+        post: operations["cancel-a-run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tasks/{task_id}/invocations/{invocation_id}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow a run
+         * @description What the guest writes and logs, as it comes, until the run has ended.
+         *
+         *     `state` is its state, from the first event on; `line`, whose id is its `seq`, is one line; `end` is
+         *     the last event, with the whole invocation. `error` is the last event of a stream that cannot go on.
+         *
+         *     For the role `agent` and those above it.
+         */
+        get: operations["follow-a-run"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/approvals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the approvals of calls
+         * @description The newest first: those that wait, and what became of others.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["list-the-approvals-of-calls"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/approvals/{approval_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an approval
+         * @description The call to approve, and the state of the approval.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["read-an-approval"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/approvals/{approval_id}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Approve a call
+         * @description Let the caller make the call, once. A caller cannot approve its own calls.
+         *
+         *     The local administrator can: anyone on this machine could change the policy as well.
+         *
+         *     For the role `publisher` and those above it.
+         */
+        post: operations["approve-a-call"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/approvals/{approval_id}/deny": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Deny a call
+         * @description Deny the call. The caller gets the reason when it calls again, and may request approval after that.
+         *
+         *     For the role `publisher` and those above it.
+         */
+        post: operations["deny-a-call"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/approvals/{approval_id}/decision": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Decide on a call, as the receiver of the webhook
+         * @description Decide as the receiver of the webhook: with its signature, without a key.
+         *
+         *     `Toolgate-Signature` is made as in the request that told of the question, over this body, within the last
+         *     five minutes. `approval_id` is the one in the path.
+         *
+         *     For anyone.
+         */
+        post: operations["decide-on-a-call-as-the-receiver-of-the-webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/budgets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show budgets over time, and what is used of them
+         * @description Every budget over time that a key or a task has, and what is used of it at all nodes together.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["show-budgets-over-time-and-what-is-used-of-them"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Add up tokens
+         * @description What lists of tools and results of calls cost models, and what smaller lists have saved.
+         *
+         *     All are estimates, good for comparing. Nodes tell once a minute, so the newest may be missing.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["add-up-tokens"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/activity": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count the calls
+         * @description How many calls there were, how they went, what was slow and what was denied.
+         *
+         *     Without `since`, of the last day. Counts are of the events that are kept.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["count-the-calls"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/tasks/{task_id}/learn": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Work out the least policy of a task
+         * @description The least policy that would have let through all that was used of the task, and what it would do.
+         *
+         *     Nothing is changed: apply `record` with the id of the plan. Calls that were denied do not count, nor do
+         *     those of other tasks, nor those of callers without one. Where the task is not enforced, what its rules
+         *     would have denied counts. Refused where nothing was used, unless `deny_all` asks for that.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["work-out-the-least-policy-of-a-task"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/unused": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show unused grants
+         * @description What each task grants, and each key lets through at most, that no one used since.
+         *
+         *     Sorted by kind and id, page by page. The first page has the servers that no one used at all.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["show-unused-grants"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what happened
+         * @description The newest events first: calls, denials, offered scopes, changes, refused credentials, runs,
+         *     approvals, processes.
+         *
+         *     Each filter narrows. Of nodes, what they have told so far is shown, in its place by time.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["list-what-happened"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/audit/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow what happens
+         * @description Events as they come in, with the filters of the list.
+         *
+         *     First comes `start`; then `event` for each, whose id is its place in the order of arrival: who goes on
+         *     from the last id it got misses nothing. `error` is the last event of a stream that cannot go on.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["follow-what-happens"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/audit/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export what happened
+         * @description The events of these filters as a file, the newest first, 100,000 at most.
+         *
+         *     Where it stops at that, the last line says so: set `until` to the last `at_ms` for those before them.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["export-what-happened"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/audit/{event_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read one event and its story
+         * @description One event whole, and around it the others of its session, run, request or approval, in order.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["read-one-event-and-its-story"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -6652,6 +6652,44 @@ export interface operations {
             };
         };
     };
+    "show-how-to-connect-a-client": {
+        parameters: {
+            query?: {
+                /** @description The task to look through. Without it, the key's own, or none. */
+                task?: string;
+                /** @description Only these servers: ids, separated by commas. */
+                servers?: string;
+                /** @description Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas. */
+                tools?: string;
+                /** @description Only what this profile selects. */
+                profile?: string;
+                /** @description `list`, or `find`: as where tools are found and not listed. */
+                mode?: string;
+                /** @description Whether the client has to show a key. Unless said: where you show one, or from elsewhere. */
+                needs_key?: boolean;
+                /** @description `linux` or `darwin`: where files are said to be. */
+                platform?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConnectAnswer"];
+                };
+            };
+        };
+    };
     "explain-what-is-seen-and-why": {
         parameters: {
             query?: {
@@ -6690,44 +6728,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ExplainAnswer"];
-                };
-            };
-        };
-    };
-    "show-how-to-connect-a-client": {
-        parameters: {
-            query?: {
-                /** @description The task to look through. Without it, the key's own, or none. */
-                task?: string;
-                /** @description Only these servers: ids, separated by commas. */
-                servers?: string;
-                /** @description Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas. */
-                tools?: string;
-                /** @description Only what this profile selects. */
-                profile?: string;
-                /** @description `list`, or `find`: as where tools are found and not listed. */
-                mode?: string;
-                /** @description Whether the client has to show a key. Unless said: where you show one, or from elsewhere. */
-                needs_key?: boolean;
-                /** @description `linux` or `darwin`: where files are said to be. */
-                platform?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ConnectAnswer"];
                 };
             };
         };
@@ -6962,6 +6962,173 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Deleted"];
+                };
+            };
+        };
+    };
+    "list-the-keys": {
+        parameters: {
+            query?: {
+                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyList"];
+                };
+            };
+        };
+    };
+    "make-a-key": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeySent"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyMade"];
+                };
+            };
+        };
+    };
+    "read-a-key": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the key. */
+                key_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyShown"];
+                };
+            };
+        };
+    };
+    "revoke-a-key": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                "If-Match"?: string;
+                /** @description `*`: refuse with `conflict` when the record exists. */
+                "If-None-Match"?: "*";
+            };
+            path: {
+                /** @description The id of the key. */
+                key_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Deleted"];
+                };
+            };
+        };
+    };
+    "show-what-changed-a-key": {
+        parameters: {
+            query?: {
+                /** @description How many at most: 1 to 500, 50 by default. */
+                limit?: number;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the key. */
+                key_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryAnswer"];
+                };
+            };
+        };
+    };
+    "set-what-a-key-may-use-over-time": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                "If-Match"?: string;
+                /** @description `*`: refuse with `conflict` when the record exists. */
+                "If-None-Match"?: "*";
+            };
+            path: {
+                /** @description The id of the key. */
+                key_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["QuotasBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyShown"];
                 };
             };
         };
@@ -7238,6 +7405,109 @@ export interface operations {
             };
         };
     };
+    "begin-to-log-in-to-a-server": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the server. */
+                server_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LoginSent"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginBegun"];
+                };
+            };
+        };
+    };
+    "log-out-of-a-server": {
+        parameters: {
+            query?: {
+                /** @description The login of the gateway as a whole. */
+                shared?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description The id of the server. */
+                server_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginEnded"];
+                };
+            };
+        };
+    };
+    "finish-logging-in-to-a-server": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the server. */
+                server_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LoginFinishSent"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginFinished"];
+                };
+            };
+        };
+    };
+    "this-gateway-as-an-oauth-client": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClientShown"];
+                };
+            };
+        };
+    };
     "try-a-server": {
         parameters: {
             query?: never;
@@ -7324,9 +7594,14 @@ export interface operations {
             };
         };
     };
-    "this-gateway-as-an-oauth-client": {
+    "list-the-chat-upstreams": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
+            };
             header?: {
                 /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
                 "Toolgate-Min-Revision"?: number;
@@ -7342,24 +7617,28 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ClientShown"];
+                    "application/json": components["schemas"]["ChatUpstreamList"];
                 };
             };
         };
     };
-    "begin-to-log-in-to-a-server": {
+    "create-or-replace-a-chat-upstream": {
         parameters: {
             query?: never;
-            header?: never;
-            path: {
-                /** @description The id of the server. */
-                server_id: string;
+            header?: {
+                /** @description The id of the plan that showed the change: refuse any other effect. */
+                "Toolgate-Plan"?: string;
+                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                "If-Match"?: string;
+                /** @description `*`: refuse with `conflict` when the record exists. */
+                "If-None-Match"?: "*";
             };
+            path?: never;
             cookie?: never;
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["LoginSent"];
+                "application/json": components["schemas"]["ChatUpstreamSent"];
             };
         };
         responses: {
@@ -7369,21 +7648,30 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["LoginBegun"];
+                    "application/json": components["schemas"]["ChatUpstreamWritten"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatUpstreamWritten"];
                 };
             };
         };
     };
-    "log-out-of-a-server": {
+    "read-a-chat-upstream": {
         parameters: {
-            query?: {
-                /** @description The login of the gateway as a whole. */
-                shared?: boolean;
+            query?: never;
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
             };
-            header?: never;
             path: {
-                /** @description The id of the server. */
-                server_id: string;
+                /** @description The id of the upstream. */
+                upstream_id: string;
             };
             cookie?: never;
         };
@@ -7395,24 +7683,31 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["LoginEnded"];
+                    "application/json": components["schemas"]["ChatUpstreamShown"];
                 };
             };
         };
     };
-    "finish-logging-in-to-a-server": {
+    "create-or-replace-the-chat-upstream-of-this-id": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description The id of the plan that showed the change: refuse any other effect. */
+                "Toolgate-Plan"?: string;
+                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                "If-Match"?: string;
+                /** @description `*`: refuse with `conflict` when the record exists. */
+                "If-None-Match"?: "*";
+            };
             path: {
-                /** @description The id of the server. */
-                server_id: string;
+                /** @description The id of the upstream. */
+                upstream_id: string;
             };
             cookie?: never;
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["LoginFinishSent"];
+                "application/json": components["schemas"]["ChatUpstreamSent"];
             };
         };
         responses: {
@@ -7422,7 +7717,179 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["LoginFinished"];
+                    "application/json": components["schemas"]["ChatUpstreamWritten"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatUpstreamWritten"];
+                };
+            };
+        };
+    };
+    "delete-a-chat-upstream": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the plan that showed the change: refuse any other effect. */
+                "Toolgate-Plan"?: string;
+                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                "If-Match"?: string;
+                /** @description `*`: refuse with `conflict` when the record exists. */
+                "If-None-Match"?: "*";
+            };
+            path: {
+                /** @description The id of the upstream. */
+                upstream_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Deleted"];
+                };
+            };
+        };
+    };
+    "show-what-changed-a-chat-upstream": {
+        parameters: {
+            query?: {
+                /** @description How many at most: 1 to 500, 50 by default. */
+                limit?: number;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the upstream. */
+                upstream_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryAnswer"];
+                };
+            };
+        };
+    };
+    "compare-two-revisions-of-a-chat-upstream": {
+        parameters: {
+            query?: {
+                /** @description The revision of the registry to compare with. */
+                since?: number;
+                /** @description The revision to compare it to. Without it, now. */
+                upto?: number;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the upstream. */
+                upstream_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DiffAnswer"];
+                };
+            };
+        };
+    };
+    "take-a-chat-upstream-back-to-what-it-was": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the plan that showed the change: refuse any other effect. */
+                "Toolgate-Plan"?: string;
+                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                "If-Match"?: string;
+                /** @description `*`: refuse with `conflict` when the record exists. */
+                "If-None-Match"?: "*";
+            };
+            path: {
+                /** @description The id of the upstream. */
+                upstream_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RollbackSent"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatUpstreamWritten"] | components["schemas"]["Deleted"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatUpstreamWritten"] | components["schemas"]["Deleted"];
+                };
+            };
+        };
+    };
+    "try-a-chat-upstream": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the plan that showed the change: refuse any other effect. */
+                "Toolgate-Plan"?: string;
+            };
+            path: {
+                /** @description The id of the upstream. */
+                upstream_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ChatUpstreamSent"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatTrialAnswer"];
                 };
             };
         };
@@ -7451,193 +7918,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ImportAnswer"];
-                };
-            };
-        };
-    };
-    "list-the-categories-of-the-catalog": {
-        parameters: {
-            query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
-                limit?: number;
-                /** @description The `next_cursor` of the page before. */
-                cursor?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CategoriesAnswer"];
-                };
-            };
-        };
-    };
-    "search-the-catalog": {
-        parameters: {
-            query?: {
-                /** @description What the tool should do, in any language: up to 1024 characters. */
-                q?: string;
-                /** @description Only tools of the category with this name. */
-                category?: string;
-                /** @description Only tools of packages with this tag. */
-                tag?: string;
-                /** @description Only tools of this package or server. */
-                server?: string;
-                /** @description Only tools that say of themselves that they change nothing. */
-                readOnly?: boolean;
-                /** @description How many at most: 1 to 1000, 20 unless said otherwise. */
-                limit?: number;
-                /** @description The `next_cursor` of the page before. At most 1000 can be looked at. */
-                cursor?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CatalogSearchAnswer"];
-                };
-            };
-        };
-    };
-    "list-the-packages-of-a-category": {
-        parameters: {
-            query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
-                limit?: number;
-                /** @description The `next_cursor` of the page before. */
-                cursor?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The `id` of the category, percent-encoded. */
-                category: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CatalogPackagesAnswer"];
-                };
-            };
-        };
-    };
-    "list-the-tools-of-a-package": {
-        parameters: {
-            query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
-                limit?: number;
-                /** @description The `next_cursor` of the page before. */
-                cursor?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the package. */
-                package: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CatalogToolsAnswer"];
-                };
-            };
-        };
-    };
-    "show-the-quality-of-the-catalog": {
-        parameters: {
-            query?: {
-                /** @description Only packages that depend on the summary fallback. */
-                dependent?: boolean;
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
-                limit?: number;
-                /** @description The `next_cursor` of the page before. */
-                cursor?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CatalogQualityAnswer"];
-                };
-            };
-        };
-    };
-    "fill-the-catalog": {
-        parameters: {
-            query?: {
-                /** @description Packages in this batch: 1 to 100, 20 unless said. */
-                limit?: number;
-                /** @description The `next_cursor` of the batch before. */
-                cursor?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["NoBody"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BackfillAnswer"];
                 };
             };
         };
@@ -8302,35 +8582,6 @@ export interface operations {
             };
         };
     };
-    "compare-the-versions-of-a-profile": {
-        parameters: {
-            query?: {
-                /** @description Calls from this time on, in unix milliseconds. */
-                since?: number;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the profile. */
-                profile_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["VersionsAnswer"];
-                };
-            };
-        };
-    };
     "find-rules-that-do-nothing": {
         parameters: {
             query?: never;
@@ -8377,6 +8628,35 @@ export interface operations {
             };
         };
     };
+    "compare-the-versions-of-a-profile": {
+        parameters: {
+            query?: {
+                /** @description Calls from this time on, in unix milliseconds. */
+                since?: number;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the profile. */
+                profile_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionsAnswer"];
+                };
+            };
+        };
+    };
     "see-what-patterns-match": {
         parameters: {
             query?: never;
@@ -8397,264 +8677,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["MatchAnswer"];
-                };
-            };
-        };
-    };
-    "work-out-the-least-policy-of-a-task": {
-        parameters: {
-            query?: {
-                /** @description What was used from this time on, in unix ms. Without it, of 7 days. */
-                since?: number;
-                /** @description Also where nothing was used, so that nothing would be left. */
-                deny_all?: boolean;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the task. */
-                task_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LearnAnswer"];
-                };
-            };
-        };
-    };
-    "show-unused-grants": {
-        parameters: {
-            query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
-                limit?: number;
-                /** @description The `next_cursor` of the page before. */
-                cursor?: string;
-                /** @description Not used from this time on, in unix ms. Without it, of 30 days. */
-                since?: number;
-                /** @description Only those of `task`, or of `key`. */
-                kind?: string;
-                /** @description Only this task, with all its unused tools. */
-                task?: string;
-                /** @description Only this key, with all its unused tools. */
-                key?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["UnusedAnswer"];
-                };
-            };
-        };
-    };
-    "list-the-runs-of-a-task": {
-        parameters: {
-            query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
-                limit?: number;
-                /** @description The `next_cursor` of the page before. */
-                cursor?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the task. */
-                task_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InvocationsAnswer"];
-                };
-            };
-        };
-    };
-    "run-a-task": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description The same key with the same input begins nothing new: the answer is the invocation that it began. */
-                "Idempotency-Key"?: string;
-            };
-            path: {
-                /** @description The id of the task. */
-                task_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["InvocationSent"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InvocationShown"];
-                };
-            };
-            /** @description Accepted */
-            202: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InvocationShown"];
-                };
-            };
-        };
-    };
-    "read-a-run-of-a-task": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the task. */
-                task_id: string;
-                /** @description The id of the invocation. */
-                invocation_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InvocationShown"];
-                };
-            };
-        };
-    };
-    "read-the-log-of-a-run": {
-        parameters: {
-            query?: {
-                /** @description Only lines after the one with this `seq`. */
-                after?: number;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the task. */
-                task_id: string;
-                /** @description The id of the invocation. */
-                invocation_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LinesAnswer"];
-                };
-            };
-        };
-    };
-    "follow-a-run": {
-        parameters: {
-            query?: {
-                /** @description Only lines after the one with this `seq`. */
-                after?: number;
-            };
-            header?: {
-                /** @description The id of the last event that was got: go on after it, whatever `since` says. */
-                "Last-Event-ID"?: number;
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the task. */
-                task_id: string;
-                /** @description The id of the invocation. */
-                invocation_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/event-stream": unknown;
-                };
-            };
-        };
-    };
-    "cancel-a-run": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The id of the task. */
-                task_id: string;
-                /** @description The id of the invocation. */
-                invocation_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["NoBody"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InvocationShown"];
                 };
             };
         };
@@ -8931,613 +8953,6 @@ export interface operations {
             };
         };
     };
-    "list-the-approvals-of-calls": {
-        parameters: {
-            query?: {
-                /** @description Only those in this state: `pending`, `approved`, `denied`, `expired`, `used`. */
-                state?: string;
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
-                limit?: number;
-                /** @description The `next_cursor` of the page before. */
-                cursor?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApprovalsAnswer"];
-                };
-            };
-        };
-    };
-    "read-an-approval": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the approval. */
-                approval_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApprovalShown"];
-                };
-            };
-        };
-    };
-    "approve-a-call": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The id of the approval. */
-                approval_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["ApproveSent"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApprovalShown"];
-                };
-            };
-        };
-    };
-    "deny-a-call": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The id of the approval. */
-                approval_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["DenySent"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApprovalShown"];
-                };
-            };
-        };
-    };
-    "decide-on-a-call-as-the-receiver-of-the-webhook": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description `t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>", in hex>`. */
-                "Toolgate-Signature"?: string;
-            };
-            path: {
-                /** @description The id of the approval. */
-                approval_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["DecisionBody"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApprovalShown"];
-                };
-            };
-        };
-    };
-    "list-the-chat-upstreams": {
-        parameters: {
-            query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
-                limit?: number;
-                /** @description The `next_cursor` of the page before. */
-                cursor?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChatUpstreamList"];
-                };
-            };
-        };
-    };
-    "create-or-replace-a-chat-upstream": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
-                "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
-                "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
-                "If-None-Match"?: "*";
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ChatUpstreamSent"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChatUpstreamWritten"];
-                };
-            };
-            /** @description Created */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChatUpstreamWritten"];
-                };
-            };
-        };
-    };
-    "read-a-chat-upstream": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the upstream. */
-                upstream_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChatUpstreamShown"];
-                };
-            };
-        };
-    };
-    "create-or-replace-the-chat-upstream-of-this-id": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
-                "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
-                "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
-                "If-None-Match"?: "*";
-            };
-            path: {
-                /** @description The id of the upstream. */
-                upstream_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ChatUpstreamSent"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChatUpstreamWritten"];
-                };
-            };
-            /** @description Created */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChatUpstreamWritten"];
-                };
-            };
-        };
-    };
-    "delete-a-chat-upstream": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
-                "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
-                "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
-                "If-None-Match"?: "*";
-            };
-            path: {
-                /** @description The id of the upstream. */
-                upstream_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Deleted"];
-                };
-            };
-        };
-    };
-    "show-what-changed-a-chat-upstream": {
-        parameters: {
-            query?: {
-                /** @description How many at most: 1 to 500, 50 by default. */
-                limit?: number;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the upstream. */
-                upstream_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HistoryAnswer"];
-                };
-            };
-        };
-    };
-    "compare-two-revisions-of-a-chat-upstream": {
-        parameters: {
-            query?: {
-                /** @description The revision of the registry to compare with. */
-                since?: number;
-                /** @description The revision to compare it to. Without it, now. */
-                upto?: number;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the upstream. */
-                upstream_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["DiffAnswer"];
-                };
-            };
-        };
-    };
-    "take-a-chat-upstream-back-to-what-it-was": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
-                "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
-                "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
-                "If-None-Match"?: "*";
-            };
-            path: {
-                /** @description The id of the upstream. */
-                upstream_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["RollbackSent"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChatUpstreamWritten"] | components["schemas"]["Deleted"];
-                };
-            };
-            /** @description Created */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChatUpstreamWritten"] | components["schemas"]["Deleted"];
-                };
-            };
-        };
-    };
-    "try-a-chat-upstream": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
-                "Toolgate-Plan"?: string;
-            };
-            path: {
-                /** @description The id of the upstream. */
-                upstream_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["ChatUpstreamSent"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChatTrialAnswer"];
-                };
-            };
-        };
-    };
-    "list-the-keys": {
-        parameters: {
-            query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
-                limit?: number;
-                /** @description The `next_cursor` of the page before. */
-                cursor?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["KeyList"];
-                };
-            };
-        };
-    };
-    "make-a-key": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["KeySent"];
-            };
-        };
-        responses: {
-            /** @description Created */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["KeyMade"];
-                };
-            };
-        };
-    };
-    "read-a-key": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the key. */
-                key_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["KeyShown"];
-                };
-            };
-        };
-    };
-    "revoke-a-key": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
-                "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
-                "If-None-Match"?: "*";
-            };
-            path: {
-                /** @description The id of the key. */
-                key_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Deleted"];
-                };
-            };
-        };
-    };
-    "set-what-a-key-may-use-over-time": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
-                "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
-                "If-None-Match"?: "*";
-            };
-            path: {
-                /** @description The id of the key. */
-                key_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["QuotasBody"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["KeyShown"];
-                };
-            };
-        };
-    };
-    "show-what-changed-a-key": {
-        parameters: {
-            query?: {
-                /** @description How many at most: 1 to 500, 50 by default. */
-                limit?: number;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the key. */
-                key_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HistoryAnswer"];
-                };
-            };
-        };
-    };
     "show-what-changes-would-do": {
         parameters: {
             query?: never;
@@ -9720,7 +9135,7 @@ export interface operations {
             };
         };
     };
-    "show-budgets-over-time-and-what-is-used-of-them": {
+    "list-the-categories-of-the-catalog": {
         parameters: {
             query?: {
                 /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
@@ -9743,18 +9158,28 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BudgetsAnswer"];
+                    "application/json": components["schemas"]["CategoriesAnswer"];
                 };
             };
         };
     };
-    "add-up-tokens": {
+    "search-the-catalog": {
         parameters: {
             query?: {
-                /** @description How many days, today included: 1 to 366, 7 by default. */
-                days?: number;
-                /** @description Only this task. Empty: only callers without one. */
-                task?: string;
+                /** @description What the tool should do, in any language: up to 1024 characters. */
+                q?: string;
+                /** @description Only tools of the category with this name. */
+                category?: string;
+                /** @description Only tools of packages with this tag. */
+                tag?: string;
+                /** @description Only tools of this package or server. */
+                server?: string;
+                /** @description Only tools that say of themselves that they change nothing. */
+                readOnly?: boolean;
+                /** @description How many at most: 1 to 1000, 20 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. At most 1000 can be looked at. */
+                cursor?: string;
             };
             header?: {
                 /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
@@ -9771,30 +9196,27 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["TokensAnswer"];
+                    "application/json": components["schemas"]["CatalogSearchAnswer"];
                 };
             };
         };
     };
-    "count-the-calls": {
+    "list-the-packages-of-a-category": {
         parameters: {
             query?: {
-                /** @description From this time on, in unix milliseconds. */
-                since?: number;
-                /** @description Up to this time, in unix milliseconds. Without it, now. */
-                until?: number;
-                /** @description In how many spans: 1 to 500, 60 by default. */
-                buckets?: number;
-                /** @description Only calls of this server. */
-                server?: string;
-                /** @description Only calls of this task. */
-                task?: string;
+                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
             };
             header?: {
                 /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
                 "Toolgate-Min-Revision"?: number;
             };
-            path?: never;
+            path: {
+                /** @description The `id` of the category, percent-encoded. */
+                category: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -9805,50 +9227,27 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ActivityAnswer"];
+                    "application/json": components["schemas"]["CatalogPackagesAnswer"];
                 };
             };
         };
     };
-    "export-what-happened": {
+    "list-the-tools-of-a-package": {
         parameters: {
             query?: {
-                /** @description `csv` or `jsonl`, the default. */
-                format?: string;
-                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
-                type?: string;
-                /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
-                outcome?: string;
-                /** @description Only calls through this door: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
-                door?: string;
-                /** @description Only events of this principal. */
-                principal?: string;
-                /** @description Only events of this task. */
-                task?: string;
-                /** @description Only events of this server. */
-                server?: string;
-                /** @description Only events of this tool, without its server's name. Unknown ones: as they were called. */
-                tool?: string;
-                /** @description Only events with this error code. Empty: those without one, as with all of these. */
-                code?: string;
-                /** @description Only events of this session or run. */
-                session?: string;
-                /** @description Only events of this request. */
-                request?: string;
-                /** @description Only events of this node. Empty: those of the process that governs. */
-                node?: string;
-                /** @description Only calls and scopes that this version of a profile decided: `desk@2`. */
-                profile?: string;
-                /** @description Only events from this time on, in unix milliseconds. */
-                since?: number;
-                /** @description Only events before this time, in unix milliseconds. */
-                until?: number;
+                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
             };
             header?: {
                 /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
                 "Toolgate-Min-Revision"?: number;
             };
-            path?: never;
+            path: {
+                /** @description The id of the package. */
+                package: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -9859,44 +9258,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/jsonl": unknown;
-                    "text/csv; charset=utf-8": unknown;
+                    "application/json": components["schemas"]["CatalogToolsAnswer"];
                 };
             };
         };
     };
-    "list-what-happened": {
+    "show-the-quality-of-the-catalog": {
         parameters: {
             query?: {
-                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
-                type?: string;
-                /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
-                outcome?: string;
-                /** @description Only calls through this door: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
-                door?: string;
-                /** @description Only events of this principal. */
-                principal?: string;
-                /** @description Only events of this task. */
-                task?: string;
-                /** @description Only events of this server. */
-                server?: string;
-                /** @description Only events of this tool, without its server's name. Unknown ones: as they were called. */
-                tool?: string;
-                /** @description Only events with this error code. Empty: those without one, as with all of these. */
-                code?: string;
-                /** @description Only events of this session or run. */
-                session?: string;
-                /** @description Only events of this request. */
-                request?: string;
-                /** @description Only events of this node. Empty: those of the process that governs. */
-                node?: string;
-                /** @description Only calls and scopes that this version of a profile decided: `desk@2`. */
-                profile?: string;
-                /** @description Only events from this time on, in unix milliseconds. */
-                since?: number;
-                /** @description Only events before this time, in unix milliseconds. */
-                until?: number;
-                /** @description How many at most: 1 to 1000, 100 unless said otherwise. */
+                /** @description Only packages that depend on the summary fallback. */
+                dependent?: boolean;
+                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -9916,53 +9288,28 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AuditAnswer"];
+                    "application/json": components["schemas"]["CatalogQualityAnswer"];
                 };
             };
         };
     };
-    "follow-what-happens": {
+    "fill-the-catalog": {
         parameters: {
             query?: {
-                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
-                type?: string;
-                /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
-                outcome?: string;
-                /** @description Only calls through this door: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
-                door?: string;
-                /** @description Only events of this principal. */
-                principal?: string;
-                /** @description Only events of this task. */
-                task?: string;
-                /** @description Only events of this server. */
-                server?: string;
-                /** @description Only events of this tool, without its server's name. Unknown ones: as they were called. */
-                tool?: string;
-                /** @description Only events with this error code. Empty: those without one, as with all of these. */
-                code?: string;
-                /** @description Only events of this session or run. */
-                session?: string;
-                /** @description Only events of this request. */
-                request?: string;
-                /** @description Only events of this node. Empty: those of the process that governs. */
-                node?: string;
-                /** @description Only calls and scopes that this version of a profile decided: `desk@2`. */
-                profile?: string;
-                /** @description Only events from this time on, in unix milliseconds. */
-                since?: number;
-                /** @description Only events before this time, in unix milliseconds. */
-                until?: number;
+                /** @description Packages in this batch: 1 to 100, 20 unless said. */
+                limit?: number;
+                /** @description The `next_cursor` of the batch before. */
+                cursor?: string;
             };
-            header?: {
-                /** @description The id of the last event that was got: go on after it, whatever `since` says. */
-                "Last-Event-ID"?: number;
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
+            header?: never;
             path?: never;
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NoBody"];
+            };
+        };
         responses: {
             /** @description OK */
             200: {
@@ -9970,33 +9317,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": unknown;
-                };
-            };
-        };
-    };
-    "read-one-event-and-its-story": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the event. */
-                event_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["AuditStoryAnswer"];
+                    "application/json": components["schemas"]["BackfillAnswer"];
                 };
             };
         };
@@ -10090,6 +9411,34 @@ export interface operations {
             };
         };
     };
+    "read-the-manifest-of-a-package": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the package. */
+                package_id: string;
+                /** @description Of the package. */
+                version: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+        };
+    };
     "install-a-package": {
         parameters: {
             query?: never;
@@ -10129,34 +9478,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["InstallAnswer"];
-                };
-            };
-        };
-    };
-    "read-the-manifest-of-a-package": {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path: {
-                /** @description The id of the package. */
-                package_id: string;
-                /** @description Of the package. */
-                version: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
                 };
             };
         };
@@ -10451,6 +9772,685 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ModuleRemoved"];
+                };
+            };
+        };
+    };
+    "list-the-runs-of-a-task": {
+        parameters: {
+            query?: {
+                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the task. */
+                task_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InvocationsAnswer"];
+                };
+            };
+        };
+    };
+    "run-a-task": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The same key with the same input begins nothing new: the answer is the invocation that it began. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the task. */
+                task_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InvocationSent"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InvocationShown"];
+                };
+            };
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InvocationShown"];
+                };
+            };
+        };
+    };
+    "read-a-run-of-a-task": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the task. */
+                task_id: string;
+                /** @description The id of the invocation. */
+                invocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InvocationShown"];
+                };
+            };
+        };
+    };
+    "read-the-log-of-a-run": {
+        parameters: {
+            query?: {
+                /** @description Only lines after the one with this `seq`. */
+                after?: number;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the task. */
+                task_id: string;
+                /** @description The id of the invocation. */
+                invocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LinesAnswer"];
+                };
+            };
+        };
+    };
+    "cancel-a-run": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the task. */
+                task_id: string;
+                /** @description The id of the invocation. */
+                invocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NoBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InvocationShown"];
+                };
+            };
+        };
+    };
+    "follow-a-run": {
+        parameters: {
+            query?: {
+                /** @description Only lines after the one with this `seq`. */
+                after?: number;
+            };
+            header?: {
+                /** @description The id of the last event that was got: go on after it, whatever `since` says. */
+                "Last-Event-ID"?: number;
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the task. */
+                task_id: string;
+                /** @description The id of the invocation. */
+                invocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
+                };
+            };
+        };
+    };
+    "list-the-approvals-of-calls": {
+        parameters: {
+            query?: {
+                /** @description Only those in this state: `pending`, `approved`, `denied`, `expired`, `used`. */
+                state?: string;
+                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApprovalsAnswer"];
+                };
+            };
+        };
+    };
+    "read-an-approval": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the approval. */
+                approval_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApprovalShown"];
+                };
+            };
+        };
+    };
+    "approve-a-call": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the approval. */
+                approval_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ApproveSent"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApprovalShown"];
+                };
+            };
+        };
+    };
+    "deny-a-call": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the approval. */
+                approval_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DenySent"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApprovalShown"];
+                };
+            };
+        };
+    };
+    "decide-on-a-call-as-the-receiver-of-the-webhook": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description `t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>", in hex>`. */
+                "Toolgate-Signature"?: string;
+            };
+            path: {
+                /** @description The id of the approval. */
+                approval_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DecisionBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApprovalShown"];
+                };
+            };
+        };
+    };
+    "show-budgets-over-time-and-what-is-used-of-them": {
+        parameters: {
+            query?: {
+                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetsAnswer"];
+                };
+            };
+        };
+    };
+    "add-up-tokens": {
+        parameters: {
+            query?: {
+                /** @description How many days, today included: 1 to 366, 7 by default. */
+                days?: number;
+                /** @description Only this task. Empty: only callers without one. */
+                task?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TokensAnswer"];
+                };
+            };
+        };
+    };
+    "count-the-calls": {
+        parameters: {
+            query?: {
+                /** @description From this time on, in unix milliseconds. */
+                since?: number;
+                /** @description Up to this time, in unix milliseconds. Without it, now. */
+                until?: number;
+                /** @description In how many spans: 1 to 500, 60 by default. */
+                buckets?: number;
+                /** @description Only calls of this server. */
+                server?: string;
+                /** @description Only calls of this task. */
+                task?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActivityAnswer"];
+                };
+            };
+        };
+    };
+    "work-out-the-least-policy-of-a-task": {
+        parameters: {
+            query?: {
+                /** @description What was used from this time on, in unix ms. Without it, of 7 days. */
+                since?: number;
+                /** @description Also where nothing was used, so that nothing would be left. */
+                deny_all?: boolean;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the task. */
+                task_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LearnAnswer"];
+                };
+            };
+        };
+    };
+    "show-unused-grants": {
+        parameters: {
+            query?: {
+                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
+                /** @description Not used from this time on, in unix ms. Without it, of 30 days. */
+                since?: number;
+                /** @description Only those of `task`, or of `key`. */
+                kind?: string;
+                /** @description Only this task, with all its unused tools. */
+                task?: string;
+                /** @description Only this key, with all its unused tools. */
+                key?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnusedAnswer"];
+                };
+            };
+        };
+    };
+    "list-what-happened": {
+        parameters: {
+            query?: {
+                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
+                type?: string;
+                /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
+                outcome?: string;
+                /** @description Only calls through this door: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
+                door?: string;
+                /** @description Only events of this principal. */
+                principal?: string;
+                /** @description Only events of this task. */
+                task?: string;
+                /** @description Only events of this server. */
+                server?: string;
+                /** @description Only events of this tool, without its server's name. Unknown ones: as they were called. */
+                tool?: string;
+                /** @description Only events with this error code. Empty: those without one, as with all of these. */
+                code?: string;
+                /** @description Only events of this session or run. */
+                session?: string;
+                /** @description Only events of this request. */
+                request?: string;
+                /** @description Only events of this node. Empty: those of the process that governs. */
+                node?: string;
+                /** @description Only calls and scopes that this version of a profile decided: `desk@2`. */
+                profile?: string;
+                /** @description Only events from this time on, in unix milliseconds. */
+                since?: number;
+                /** @description Only events before this time, in unix milliseconds. */
+                until?: number;
+                /** @description How many at most: 1 to 1000, 100 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditAnswer"];
+                };
+            };
+        };
+    };
+    "follow-what-happens": {
+        parameters: {
+            query?: {
+                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
+                type?: string;
+                /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
+                outcome?: string;
+                /** @description Only calls through this door: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
+                door?: string;
+                /** @description Only events of this principal. */
+                principal?: string;
+                /** @description Only events of this task. */
+                task?: string;
+                /** @description Only events of this server. */
+                server?: string;
+                /** @description Only events of this tool, without its server's name. Unknown ones: as they were called. */
+                tool?: string;
+                /** @description Only events with this error code. Empty: those without one, as with all of these. */
+                code?: string;
+                /** @description Only events of this session or run. */
+                session?: string;
+                /** @description Only events of this request. */
+                request?: string;
+                /** @description Only events of this node. Empty: those of the process that governs. */
+                node?: string;
+                /** @description Only calls and scopes that this version of a profile decided: `desk@2`. */
+                profile?: string;
+                /** @description Only events from this time on, in unix milliseconds. */
+                since?: number;
+                /** @description Only events before this time, in unix milliseconds. */
+                until?: number;
+            };
+            header?: {
+                /** @description The id of the last event that was got: go on after it, whatever `since` says. */
+                "Last-Event-ID"?: number;
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
+                };
+            };
+        };
+    };
+    "export-what-happened": {
+        parameters: {
+            query?: {
+                /** @description `csv` or `jsonl`, the default. */
+                format?: string;
+                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
+                type?: string;
+                /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
+                outcome?: string;
+                /** @description Only calls through this door: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
+                door?: string;
+                /** @description Only events of this principal. */
+                principal?: string;
+                /** @description Only events of this task. */
+                task?: string;
+                /** @description Only events of this server. */
+                server?: string;
+                /** @description Only events of this tool, without its server's name. Unknown ones: as they were called. */
+                tool?: string;
+                /** @description Only events with this error code. Empty: those without one, as with all of these. */
+                code?: string;
+                /** @description Only events of this session or run. */
+                session?: string;
+                /** @description Only events of this request. */
+                request?: string;
+                /** @description Only events of this node. Empty: those of the process that governs. */
+                node?: string;
+                /** @description Only calls and scopes that this version of a profile decided: `desk@2`. */
+                profile?: string;
+                /** @description Only events from this time on, in unix milliseconds. */
+                since?: number;
+                /** @description Only events before this time, in unix milliseconds. */
+                until?: number;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/jsonl": unknown;
+                    "text/csv; charset=utf-8": unknown;
+                };
+            };
+        };
+    };
+    "read-one-event-and-its-story": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the event. */
+                event_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditStoryAnswer"];
                 };
             };
         };

@@ -47,8 +47,7 @@ from toolgate.registry.files.reload import DirectoryLoader, ReloadReport
 from toolgate.registry.replication.state import RegistryState, watch_registry
 from toolgate.registry.store.sql_store import Store
 from toolgate.settings import Settings
-from toolgate.surfaces.console.endpoint import ConsoleEndpoint
-from toolgate.surfaces.console.files import find_console, load_console
+from toolgate.surfaces.console import ConsoleEndpoint, find_console, load_console
 from toolgate.surfaces.http.messages import HttpHandler
 from toolgate.telemetry import Metrics
 from toolgate.upstream.connection.secrets import Secrets

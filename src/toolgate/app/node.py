@@ -53,8 +53,8 @@ from toolgate.registry.replication.state import RegistryState
 from toolgate.registry.replication.sync import NodeSync
 from toolgate.settings import Settings
 from toolgate.surfaces.mcp.session import ClientSessions
+from toolgate.surfaces.rest.data_plane import NODE_ENDPOINTS
 from toolgate.surfaces.rest.framework.routing import RestApi
-from toolgate.surfaces.rest.node_app import NODE_ENDPOINTS
 from toolgate.telemetry import Metrics
 
 _log: Final = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ import uvloop
 from toolgate.errors import StartRefused, ToolgateError
 from toolgate.gateway.gateway import Gateway
 from toolgate.settings import Settings
+from toolgate.surfaces.http.connection import BACKLOG, HttpServer
 from toolgate.surfaces.http.messages import HttpHandler
-from toolgate.surfaces.http.server import BACKLOG, HttpServer
 from toolgate.telemetry import setup_logging
 
 MIN_OPEN_FILES: Final = 256

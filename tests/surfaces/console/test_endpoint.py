@@ -12,12 +12,11 @@ import httpx2
 import pytest
 
 from toolgate.errors import StartRefused
-from toolgate.surfaces.console import files
-from toolgate.surfaces.console.endpoint import ConsoleEndpoint
-from toolgate.surfaces.console.files import Console, find_console, load_console
+from toolgate.surfaces import console
+from toolgate.surfaces.console import Console, ConsoleEndpoint, find_console, load_console
+from toolgate.surfaces.http.connection import HttpServer
 from toolgate.surfaces.http.guard import OriginGuard
 from toolgate.surfaces.http.messages import HttpRequest, Responder
-from toolgate.surfaces.http.server import HttpServer
 
 pytestmark = pytest.mark.anyio
 
@@ -299,7 +298,7 @@ async def test_credentials_are_not_looked_at(built: Path) -> None:
 def test_a_console_without_its_page_or_past_its_size_is_refused(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "MAX_BYTES", 100)
+    monkeypatch.setattr(console, "MAX_BYTES", 100)
     with pytest.raises(StartRefused, match="more than 100 bytes"):
         load_console(built)
     monkeypatch.undo()

@@ -10,10 +10,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from toolgate.surfaces.http import server
-from toolgate.surfaces.http.connection import MAX_BODY_BYTES, MAX_HEAD_BYTES, HttpServerConnection, KnownHead
+from toolgate.surfaces.http import connection
+from toolgate.surfaces.http.connection import (
+    MAX_BODY_BYTES,
+    MAX_HEAD_BYTES,
+    HttpServer,
+    HttpServerConnection,
+    KnownHead,
+)
 from toolgate.surfaces.http.messages import HttpHandler, HttpRequest, Responder
-from toolgate.surfaces.http.server import HttpServer
 
 pytestmark = pytest.mark.anyio
 
@@ -383,7 +388,7 @@ async def test_shu_1_what_does_not_finish_in_time_is_cut_off() -> None:
 async def test_lod_9_one_connection_too_many_gets_an_error_and_the_others_live(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
     async with listening() as bench:
         reader, writer = await bench.connect()
         await bench.connect()

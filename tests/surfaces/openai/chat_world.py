@@ -16,9 +16,9 @@ from tests.upstream.memory_link import MemoryNet, definition
 from tests.upstream.scripted_model import Ask
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.servers import ServerRecord
+from toolgate.surfaces.http.connection import HttpServer
 from toolgate.surfaces.http.guard import OriginGuard
 from toolgate.surfaces.http.messages import HttpRequest
-from toolgate.surfaces.http.server import HttpServer
 from toolgate.surfaces.openai.context import ChatServices
 from toolgate.surfaces.openai.endpoint import ChatEndpoint
 from toolgate.upstream.connection.secrets import Secrets

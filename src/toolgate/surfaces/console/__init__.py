@@ -1,5 +1,215 @@
-"""The web console, as files: built from the repository's `console` directory, and the same for every caller.
+"""The web console: `/console` and all below it, the same files for every caller.
 
-The console requests what it shows from the REST API, with the credential of its user. There is nothing to
-protect here, and nothing is read but the path: no credential, no query, no body.
+They are built from the repository's `console` directory and read once, at the start: from then on a path is
+looked up, and never taken for a file's. The console requests what it shows from the REST API, with the
+credential of its user. There is nothing to protect here: no credential, no query, no body is read, and
+nothing of a request is in any answer.
 """
+
+import re
+import secrets
+from collections.abc import Awaitable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from toolgate.errors import MethodNotAllowed, NotFound, StartRefused, ToolgateError
+from toolgate.model.servers import EMPTY
+from toolgate.surfaces.http.messages import HttpHandler, HttpRequest, Responder, encode_error
+
+PAGE: Final = "index.html"
+ASSETS: Final = "assets/"
+"""Below it, the name of a file changes with its content."""
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Of all files together."""
+ENCODINGS: Final[Mapping[str, str]] = {"br": ".br", "gzip": ".gz"}
+"""The encodings that a file may also lie there in, the smallest first."""
+_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleFile:
+    """One file as it is sent."""
+
+    media_type: str
+    is_immutable: bool
+    """Its name changes with its content."""
+    digest: str
+    bodies: Mapping[str, bytes]
+    """By encoding; that of none is the empty text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """A built console: its page, and all other files by their paths."""
+
+    page: bytes
+    files: Mapping[str, ConsoleFile]
+
+
+def find_console() -> Path | None:
+    """Where the console of this installation is: in the package, or in a checkout where it is built."""
+    package = Path(__file__).parent
+    repository = package.parents[3]
+    places = [package / "static"]
+    if (repository / "console" / "package.json").is_file():
+        places.append(repository / "build" / "console")
+    return next((place for place in places if (place / PAGE).is_file()), None)
+
+
+def load_console(directory: Path) -> Console:
+    """The console in `directory`. Raises StartRefused."""
+    try:
+        read = dict(_read(directory))
+    except OSError as exc:
+        raise StartRefused(f"cannot read the console in `{directory}`: {exc}") from exc
+    page = read.pop(PAGE, None)
+    if page is None:
+        raise StartRefused(f"there is no `{PAGE}` in `{directory}`", hint="build the console again")
+    twins = tuple(ENCODINGS.values())
+    return Console(page, {name: _file(name, read) for name in read if not name.endswith(twins)})
+
+
+def _read(directory: Path) -> Iterator[tuple[str, bytes]]:
+    left = MAX_BYTES
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            left -= path.stat().st_size
+            if left < 0:
+                raise StartRefused(f"the files in `{directory}` have more than {MAX_BYTES} bytes")
+            yield path.relative_to(directory).as_posix(), path.read_bytes()
+
+
+def _file(name: str, read: Mapping[str, bytes]) -> ConsoleFile:
+    encoded = {
+        encoding: read[name + suffix] for encoding, suffix in ENCODINGS.items() if name + suffix in read
+    }
+    return ConsoleFile(
+        media_type=_TYPES.get(Path(name).suffix, "application/octet-stream"),
+        is_immutable=name.startswith(ASSETS),
+        digest=sha256(read[name]).hexdigest()[:32],
+        bodies={**encoded, "": read[name]},
+    )
+
+
+NONCE: Final = b"__NONCE__"
+"""Where in the page its nonce goes."""
+NONCE_BYTES: Final = 16
+ROOT: Final = "/console/"
+_ZERO_WEIGHT = re.compile(r"\s*q\s*=\s*0(?:\.0*)?\s*")
+"""The weight of what is not wanted."""
+_METHODS: Final = ("GET", "HEAD")
+_NOT_BUILT: Final = "run `make console` in the repository; every wheel of Toolgate has it built in"
+
+# Scripts from our files alone. Styles also from elements that the page makes, and marks with its nonce.
+# The page loads from this gateway only, and calls no other host.
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'{nonce}; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; manifest-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+_DISABLED_FEATURES: Final = (
+    "accelerometer autoplay bluetooth camera display-capture geolocation gyroscope hid magnetometer "
+    "microphone midi payment serial usb"
+)
+"""What of a browser no page of the console may use."""
+_HARDENING: Final[Mapping[str, str]] = {
+    "content-security-policy": _POLICY.format(nonce=""),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": ", ".join(f"{feature}=()" for feature in _DISABLED_FEATURES.split()),
+    "cache-control": "no-store",
+}
+
+
+class _ConsoleReply(NamedTuple):
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = EMPTY
+    """In addition to those of every reply, or in their place."""
+
+
+class ConsoleEndpoint:
+    """Serves the console, and hands everything else to `beyond`. None: it is not built, and that is said."""
+
+    def __init__(self, console: Console | None, beyond: HttpHandler) -> None:
+        self._console = console
+        self._beyond = beyond
+        self.path = None if console is None else ROOT
+        """Where it is. None: nowhere."""
+
+    def __call__(self, request: HttpRequest, responder: Responder) -> Awaitable[None]:
+        path = request.path
+        if path == "/console" or path.startswith("/console/"):
+            return self._serve(request, responder)
+        is_browser = request.method in _METHODS and "text/html" in (request.header("accept") or "")
+        if path == "/" and self._console is not None and is_browser:
+            return _send(responder, _ConsoleReply(302, headers={"location": ROOT, "vary": "accept"}))
+        return self._beyond(request, responder)
+
+    async def _serve(self, request: HttpRequest, responder: Responder) -> None:
+        try:
+            reply = self._reply(request)
+        except ToolgateError as exc:
+            allowed = {"allow": ", ".join(_METHODS)} if isinstance(exc, MethodNotAllowed) else {}
+            reply = _ConsoleReply(exc.wire.http, encode_error(exc), allowed)
+        await _send(responder, reply)
+
+    def _reply(self, request: HttpRequest) -> _ConsoleReply:
+        if request.method not in _METHODS:
+            raise MethodNotAllowed("the console is only read", data={"allowed": list(_METHODS)})
+        if self._console is None:
+            raise NotFound("the console is not built here", hint=_NOT_BUILT)
+        name = request.path[len(ROOT) :]
+        file = self._console.files.get(name)
+        if file is not None:
+            return _file_reply(file, request)
+        if name.startswith(ASSETS):
+            hint = "load the page again: the console was rebuilt"
+            raise NotFound("the console has no such file", hint=hint)
+        nonce = secrets.token_urlsafe(NONCE_BYTES)  # good for this reply alone
+        policy = _POLICY.format(nonce=f" 'nonce-{nonce}'")
+        headers = {"content-type": "text/html; charset=utf-8", "content-security-policy": policy}
+        return _ConsoleReply(200, self._console.page.replace(NONCE, nonce.encode("ascii")), headers)
+
+
+def _file_reply(file: ConsoleFile, request: HttpRequest) -> _ConsoleReply:
+    accepted = set(_parse_accepted(request.header("accept-encoding") or ""))
+    encoding = next((one for one in file.bodies if one in accepted), "")
+    etag = f'"{file.digest}{encoding and "-"}{encoding}"'
+    headers = {
+        "etag": etag,
+        "cache-control": "public, max-age=31536000, immutable" if file.is_immutable else "no-cache",
+        "vary": "accept-encoding",
+    }
+    known = request.header("if-none-match") or ""
+    if known.strip() == "*" or etag in (one.strip().removeprefix("W/") for one in known.split(",")):
+        return _ConsoleReply(304, headers=headers)
+    encoded = {"content-encoding": encoding} if encoding else {}
+    return _ConsoleReply(200, file.bodies[encoding], {"content-type": file.media_type, **headers, **encoded})
+
+
+def _parse_accepted(text: str) -> Iterator[str]:
+    """The encodings that an `Accept-Encoding` names and does not refuse."""
+    for part in text.lower().split(","):
+        name, _, weight = part.partition(";")
+        if not _ZERO_WEIGHT.fullmatch(weight):
+            yield name.strip()
+
+
+async def _send(responder: Responder, reply: _ConsoleReply) -> None:
+    headers = {**_HARDENING, **reply.headers}
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    responder.send(reply.status, reply.body, encoded)

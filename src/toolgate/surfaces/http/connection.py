@@ -1,21 +1,23 @@
-"""One HTTP/1.1 connection from a client, on asyncio and httptools.
+"""The listener and its HTTP/1.1 connections, on asyncio and httptools.
 
 Everything a client sends is bounded before it is kept; what is not clean HTTP/1.1 ends the connection. Hands
-on one whole request at a time. A response goes out in one write.
+on one whole request at a time. A response goes out in one write. Slow and idle connections are ended; all are
+drained when the listener stops.
 """
 
 import asyncio
 import logging
+import socket
 from collections import deque
-from typing import Final, NamedTuple, Protocol, cast
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, cast
 from urllib.parse import unquote
 
 import httptools
-import msgspec
 
 from toolgate.errors import BodyTooLarge, HeadTooLarge, InvalidRequest, SessionLimit, ToolgateError
 from toolgate.model.http import HeadShape, parse_head_shape
-from toolgate.surfaces.http.messages import HttpHandler, HttpRequest
+from toolgate.surfaces.http.messages import HttpHandler, HttpRequest, encode_error
 from toolgate.surfaces.http.responder import HttpResponder, encode_http_response
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
@@ -34,6 +36,14 @@ MAX_UNREAD_BYTES: Final = 1024 * 1024
 MAX_KNOWN_HEADS: Final = 4
 MAX_KNOWN_HEAD_BYTES: Final = 2_048
 """What a connection knows again of the heads of its client, which sends the same few all the time."""
+BACKLOG: Final = 4_096
+MAX_CONNECTIONS: Final = 10_000
+KEEP_ALIVE_S: Final = 75.0
+REQUEST_S: Final = 20.0
+"""How long a client may take to send a request, or to read what was written to it."""
+SWEEP_S: Final = 5.0
+SWEPT_AT_ONCE: Final = 500
+"""Connections looked at before others have their turn: thousands may be overdue in the same moment."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,19 +56,6 @@ class KnownHead(NamedTuple):
     path: str
     query: bytes
     headers: dict[bytes, bytes]
-
-
-class ConnectionHost(Protocol):
-    """The server, as far as a connection needs it."""
-
-    handler: HttpHandler
-    is_closing: bool
-
-    def add_connection(self, connection: "HttpServerConnection") -> bool:
-        """A client connected. False: there are too many."""
-
-    def remove_connection(self, connection: "HttpServerConnection") -> None:
-        """A client is gone."""
 
 
 class HttpServerConnection(asyncio.Protocol):
@@ -90,7 +87,7 @@ class HttpServerConnection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, owner: ConnectionHost, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, owner: "HttpServer", loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
         self._loop = loop
         self._parser = httptools.HttpRequestParser(self)
@@ -114,14 +111,17 @@ class HttpServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._peer = _peer_of(transport)
+        name = transport.get_extra_info("peername")
+        self._peer = str(name[0]) if isinstance(name, tuple) and name else ""  # empty on a Unix socket
         self._transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
         if not self._owner.add_connection(self):
             self._refuse(SessionLimit("this node holds as many connections as it may"))
 
     def data_received(self, data: bytes) -> None:
         if self._discarding:
-            self._discard(len(data))
+            self._discarding = max(self._discarding - len(data), 0)
+            if not self._discarding:
+                self._transport.abort()
             return
         is_at_start = self.running is None and not self.is_mid_request
         if is_at_start and self._start_known(data):
@@ -140,11 +140,6 @@ class HttpServerConnection(asyncio.Protocol):
             self._refuse(cause if isinstance(cause, ToolgateError) else InvalidRequest("not HTTP/1.1"))
         except httptools.HttpParserError:
             self._refuse(InvalidRequest("not HTTP/1.1"))
-
-    def _discard(self, size: int) -> None:
-        self._discarding = max(self._discarding - size, 0)
-        if not self._discarding:
-            self._transport.abort()
 
     def _start_known(self, data: bytes) -> bool:
         """Start the one whole request in `data`, if its head is known."""
@@ -322,15 +317,13 @@ class HttpServerConnection(asyncio.Protocol):
     def _abandon(self, responder: HttpResponder) -> None:
         """No answer came: say so if nothing was said yet, and end the connection."""
         if not responder.has_started:
-            responder.send(500, _encode_error_body(ToolgateError("internal error")))
+            responder.send(500, encode_error(ToolgateError("internal error")))
         self._transport.close()
 
     def _refuse(self, error: ToolgateError) -> None:
         """End a connection that cannot be read further; with a response, if no other is under way."""
         if self.running is None:
-            self._transport.write(
-                encode_http_response(error.wire.http, _encode_error_body(error), close=True)
-            )
+            self._transport.write(encode_http_response(error.wire.http, encode_error(error), close=True))
             if isinstance(error, BodyTooLarge) and self._parts <= MAX_BODY_PARTS:
                 # The client closes once it has read the answer; the sweep ends those that do not.
                 self._discarding, self._body = MAX_DISCARDED_BYTES, b""
@@ -360,17 +353,90 @@ class HttpServerConnection(asyncio.Protocol):
         self._transport.abort()
 
 
-def _peer_of(transport: asyncio.BaseTransport) -> str:
-    """The address at the other end; empty on a Unix socket."""
-    name = transport.get_extra_info("peername")
-    return str(name[0]) if isinstance(name, tuple) and name else ""
-
-
-def _encode_error_body(error: ToolgateError) -> bytes:
-    return msgspec.json.encode({"error": error.detail})
-
-
 def _oversized_body_error() -> BodyTooLarge:
     return BodyTooLarge(
         f"the body is larger than {MAX_BODY_BYTES} bytes, or in more than {MAX_BODY_PARTS} pieces"
     )
+
+
+class HttpServer:
+    """One listening socket with one handler behind it."""
+
+    def __init__(
+        self, handler: HttpHandler, *, request_s: float = REQUEST_S, keep_alive_s: float = KEEP_ALIVE_S
+    ) -> None:
+        self.handler = handler
+        self.is_closing = False
+        self._request_s = request_s
+        self._keep_alive_s = keep_alive_s
+        self._connections: set[HttpServerConnection] = set()
+        self._stuck: dict[HttpServerConnection, float] = {}
+        self._all_disconnected = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def add_connection(self, connection: HttpServerConnection) -> bool:
+        self._connections.add(connection)
+        return len(self._connections) <= MAX_CONNECTIONS
+
+    def remove_connection(self, connection: HttpServerConnection) -> None:
+        self._connections.discard(connection)
+        self._stuck.pop(connection, None)
+        if not self._connections:
+            self._all_disconnected.set()
+
+    async def serve(
+        self, listener: socket.socket, stopping: Callable[[], Awaitable[object]], *, drain_s: float
+    ) -> None:
+        """Serve until `stopping` returns; then let what is under way finish, for at most `drain_s`."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            lambda: HttpServerConnection(self, loop), sock=listener, backlog=BACKLOG
+        )
+        sweeping = loop.create_task(self._sweep())
+        try:
+            await stopping()
+        finally:
+            sweeping.cancel()
+            server.close()
+            await self._drain(drain_s)
+
+    async def _drain(self, drain_s: float) -> None:
+        self.is_closing = True
+        for connection in tuple(self._connections):
+            if connection.running is None:
+                connection.close()
+        try:
+            async with asyncio.timeout(drain_s):
+                await self._wait_disconnected()
+        except TimeoutError:
+            for connection in tuple(self._connections):
+                connection.abort()
+            await self._wait_disconnected()
+
+    async def _wait_disconnected(self) -> None:
+        while self._connections:
+            self._all_disconnected.clear()
+            await self._all_disconnected.wait()
+
+    async def _sweep(self) -> None:
+        """Now and then is often enough, and costs a request nothing."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(min(SWEEP_S, self._request_s / 2))
+            now = clock()
+            for number, connection in enumerate(tuple(self._connections), start=1):
+                if connection in self._connections and self._is_overdue(connection, now):
+                    connection.abort()
+                if number % SWEPT_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    def _is_overdue(self, connection: HttpServerConnection, now: float) -> bool:
+        if connection.unread_bytes:
+            return now - self._stuck.setdefault(connection, now) > self._request_s
+        self._stuck.pop(connection, None)
+        if connection.running is not None:
+            return False
+        limit_s = self._request_s if connection.is_mid_request else self._keep_alive_s
+        return now - connection.active_since > limit_s

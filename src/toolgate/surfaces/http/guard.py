@@ -11,10 +11,8 @@ from collections.abc import Awaitable, Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
-import msgspec
-
 from toolgate.errors import ForeignOrigin
-from toolgate.surfaces.http.messages import Headers, HttpHandler, HttpRequest, Responder
+from toolgate.surfaces.http.messages import Headers, HttpHandler, HttpRequest, Responder, encode_error
 
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 MAX_AGE_S: Final = 7_200
@@ -28,28 +26,6 @@ _EXPOSED: Final = (
 _HEADER_NAMES: Final = re.compile(
     rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:[ \t]*,[ \t]*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*"
 )
-
-
-class Origins:
-    """The origins whose pages may call this gateway."""
-
-    def __init__(self, allowed: Iterable[str]) -> None:
-        self._allowed = {one.encode(): urlsplit(one).hostname in LOOPBACK_NAMES for one in allowed}
-
-    def __contains__(self, origin: bytes) -> bool:
-        return origin in self._allowed
-
-    def response_headers(self, origin: bytes) -> Headers:
-        """What lets the page read a response."""
-        return (
-            (b"access-control-allow-origin", origin),
-            (b"access-control-expose-headers", _EXPOSED),
-            (b"vary", b"Origin"),
-        )
-
-    def is_loopback_origin(self, origin: bytes) -> bool:
-        """Whether an allowed origin is on loopback: a program of this machine serves its pages."""
-        return self._allowed[origin]
 
 
 def is_preflight(request: HttpRequest) -> bool:
@@ -79,7 +55,8 @@ class OriginGuard:
     def __init__(self, handler: HttpHandler, hosts: Iterable[str], origins: Iterable[str] = ()) -> None:
         """`origins`: of other pages that may call it, as browsers name them."""
         self._handler = handler
-        self._origins = Origins(origins)
+        self._origins = {one.encode(): urlsplit(one).hostname in LOOPBACK_NAMES for one in origins}
+        """Whether each is on loopback: a program of this machine serves its pages."""
         self._hosts = frozenset(host.lower() for host in hosts)
         self._known: set[bytes] = set()
 
@@ -89,7 +66,7 @@ class OriginGuard:
             return self._handler(request, responder)
         problem = self._problem(request)
         if problem is not None:
-            return _send_refusal(responder, problem)
+            return _send(responder, problem.wire.http, encode_error(problem))
         origin = headers.get(b"origin", b"")
         if origin in self._origins:
             return self._serve_page(request, responder, origin)
@@ -97,10 +74,16 @@ class OriginGuard:
 
     def _serve_page(self, request: HttpRequest, responder: Responder, origin: bytes) -> Awaitable[None]:
         """Answer a page of another origin that is allowed. Its preflights concern no endpoint."""
-        responder.add_headers(self._origins.response_headers(origin))
+        responder.add_headers(
+            [
+                (b"access-control-allow-origin", origin),
+                (b"access-control-expose-headers", _EXPOSED),
+                (b"vary", b"Origin"),
+            ]
+        )
         if is_preflight(request):
-            return _send_preflight(responder, preflight_headers(request))
-        request.is_from_elsewhere = not self._origins.is_loopback_origin(origin)
+            return _send(responder, 204, headers=preflight_headers(request))
+        request.is_from_elsewhere = not self._origins[origin]
         # The console's own origin may be listed, too.
         request.is_from_other_origin = origin.partition(b"://")[2] != request.headers.get(b"host")
         return self._handler(request, responder)
@@ -139,9 +122,5 @@ class OriginGuard:
         return not is_bare or parts.scheme not in schemes or parts.hostname not in self._hosts
 
 
-async def _send_preflight(responder: Responder, headers: Headers) -> None:
-    responder.send(204, b"", headers)
-
-
-async def _send_refusal(responder: Responder, error: ForeignOrigin) -> None:
-    responder.send(error.wire.http, msgspec.json.encode({"error": error.detail}))
+async def _send(responder: Responder, status: int, body: bytes = b"", headers: Headers = ()) -> None:
+    responder.send(status, body, headers)

@@ -1,10 +1,14 @@
-"""What an HTTP handler gets, and how it responds."""
+"""What an HTTP handler gets, how it responds, and what every one has around it: headers of errors, spans."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
+
+from toolgate.errors import Forbidden, ToolgateError, Unauthenticated
+from toolgate.telemetry.spans import Attributes, Tracer
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -68,3 +72,44 @@ class Responder(Protocol):
 
 
 HttpHandler = Callable[[HttpRequest, Responder], Awaitable[None]]
+
+
+def encode_error(error: ToolgateError) -> bytes:
+    """The body of an answer that is an error."""
+    return msgspec.json.encode({"error": error.detail})
+
+
+def error_headers(
+    exc: ToolgateError, *, has_credential: bool = False, metadata_url: str | None = None
+) -> dict[str, str]:
+    """The headers by which an answer says what to bring, or when to come back."""
+    headers = {}
+    if isinstance(exc, Forbidden | Unauthenticated):
+        parts = ['Bearer realm="toolgate"']
+        if isinstance(exc, Forbidden):
+            parts.append('error="insufficient_scope"')
+        elif has_credential:
+            parts.append('error="invalid_token"')
+        if metadata_url is not None:
+            parts.append(f'resource_metadata="{metadata_url}"')
+        headers["www-authenticate"] = ", ".join(parts)
+    if exc.wire.http in (429, 503):
+        headers["retry-after"] = str(exc.retry_after_s or 1)
+    return headers
+
+
+@contextmanager
+def trace_request(
+    tracing: Tracer | None, carried: Mapping[str, str], *, verb: str, route: str, notes: Attributes
+) -> Iterator[None]:
+    """The block answers a request. `route` is the pattern of its path, `carried` what its headers say."""
+    if tracing is None:
+        yield
+        return
+    fixed = {"http.request.method": verb, "http.route": route}
+    with tracing.continued(carried), tracing.span(f"{verb} {route}", "server", {**fixed, **notes}) as span:
+        try:
+            yield
+        except ToolgateError as exc:
+            span.note("http.response.status_code", exc.wire.http)
+            raise

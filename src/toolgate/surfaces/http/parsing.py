@@ -4,7 +4,7 @@ rejected.
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -103,7 +103,7 @@ def parse_json(body: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ParseFailed("the body is not JSON that can be carried") from exc
     # Counting first keeps the usual small body at two scans of the bytes.
-    if brackets > MAX_DEPTH and _measure_depth(whole) > MAX_DEPTH:
+    if brackets > MAX_DEPTH and sum(1 for _ in _walk_levels(whole)) > MAX_DEPTH:
         raise ParseFailed(f"the body is nested deeper than {MAX_DEPTH} levels")
     if len(body) > MAX_DIGITS and _LONG_DIGITS.search(body) and _LONG_DIGITS.search(_strip_strings(body)):
         raise ParseFailed(f"a number has more than {MAX_DIGITS} digits")
@@ -125,7 +125,8 @@ def has_duplicate_members(body: bytes, whole: Any) -> bool:
         # Written again, all texts have the colons that they had; of two members with one name, one is left.
         return _encode(whole).count(b":") < body.count(b":")
     # Outside of texts, each member that was written has one colon.
-    return _strip_strings(body).count(b":") > _count_members(whole)
+    objects = [one for level in _walk_levels(whole) for one in level if isinstance(one, dict)]
+    return _strip_strings(body).count(b":") > sum(map(len, objects))
 
 
 def is_small_and_flat(body: bytes) -> bool:
@@ -145,24 +146,9 @@ def _strip_strings(body: bytes) -> bytes:
     return b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
 
 
-def _measure_depth(value: Any) -> int:
-    """How deep containers nest, without recursion."""
-    deepest, level = 0, [value]
+def _walk_levels(value: Any) -> Iterator[list[dict[str, Any] | list[Any]]]:
+    """The containers of each level of nesting, without recursion."""
+    level = [value]
     while containers := [one for one in level if isinstance(one, dict | list)]:
-        deepest += 1
-        level = [inner for one in containers for inner in _list_members(one)]
-    return deepest
-
-
-def _count_members(value: Any) -> int:
-    count, level = 0, [value]
-    while containers := [one for one in level if isinstance(one, dict | list)]:
-        count += sum(len(one) for one in containers if isinstance(one, dict))
-        level = [inner for one in containers for inner in _list_members(one)]
-    return count
-
-
-def _list_members(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
+        yield containers
+        level = [inner for one in containers for inner in (one.values() if isinstance(one, dict) else one)]

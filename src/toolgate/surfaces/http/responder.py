@@ -103,8 +103,9 @@ class HttpResponder:
 
     def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
         if self.has_started:
-            if self._has_sent_messages:
-                self._send_last(body)
+            if self._has_sent_messages and not self.is_over:
+                self._put(encode_event(body))
+                self.end()
             return
         self.has_started = self.is_over = True
         if self._added:
@@ -126,11 +127,6 @@ class HttpResponder:
             self.start(200, EVENT_HEADERS)
         self._put(encode_event(message))
         return True
-
-    def _send_last(self, body: bytes) -> None:
-        if not self.is_over:
-            self._put(encode_event(body))
-            self.end()
 
     def start(self, status: int, headers: Headers) -> None:
         if self.has_started:

@@ -13,8 +13,7 @@ from toolgate.gateway.auth.identity import Identities, reaches
 from toolgate.gateway.auth.issuer import KEYS_ONLY, ResourceMetadata
 from toolgate.gateway.call.elicitation import ParkedCalls
 from toolgate.gateway.gateway import Gateway
-from toolgate.surfaces.http.endpoint import error_headers
-from toolgate.surfaces.http.messages import HttpRequest, Responder
+from toolgate.surfaces.http.messages import HttpRequest, Responder, error_headers
 from toolgate.surfaces.http.parsing import (
     LARGE_BYTES,
     check_json_media,

@@ -18,8 +18,7 @@ from toolgate.gateway.auth.issuer import KEYS_ONLY, ResourceMetadata
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.json_text import Members, decode_members
 from toolgate.model.principals import Principal
-from toolgate.surfaces.http.endpoint import error_headers, trace_request
-from toolgate.surfaces.http.messages import Headers, HttpRequest, Responder
+from toolgate.surfaces.http.messages import Headers, HttpRequest, Responder, error_headers, trace_request
 from toolgate.surfaces.http.parsing import (
     check_json_media,
     parse_json,

@@ -2,25 +2,19 @@
 
 from typing import Final
 
-from toolgate.surfaces.rest.node_app import DATA_PLANE_ENDPOINTS, add_openapi_endpoint
+from toolgate.surfaces.rest.data_plane import DATA_PLANE_ENDPOINTS
+from toolgate.surfaces.rest.framework.openapi import add_openapi_endpoint
+from toolgate.surfaces.rest.framework.routing import list_endpoints
 from toolgate.surfaces.rest.resources import (
     approvals,
     audit,
-    audit_export,
+    callers,
     catalog,
     changes,
-    chat_upstreams,
-    imports,
-    integrations,
+    interchange,
     invocations,
-    keys,
-    learning,
-    logins,
-    me,
     modules,
-    official,
     packages,
-    pins,
     policies,
     registry,
     servers,
@@ -28,30 +22,6 @@ from toolgate.surfaces.rest.resources import (
     usage,
 )
 
-ENDPOINTS: Final = add_openapi_endpoint(
-    (
-        *DATA_PLANE_ENDPOINTS,
-        *me.ENDPOINTS,
-        *integrations.ENDPOINTS,
-        *servers.ENDPOINTS,
-        *trials.ENDPOINTS,
-        *logins.ENDPOINTS,
-        *imports.ENDPOINTS,
-        *catalog.ENDPOINTS,
-        *official.ENDPOINTS,
-        *policies.ENDPOINTS,
-        *learning.ENDPOINTS,
-        *invocations.ENDPOINTS,
-        *pins.ENDPOINTS,
-        *approvals.ENDPOINTS,
-        *chat_upstreams.ENDPOINTS,
-        *keys.ENDPOINTS,
-        *changes.ENDPOINTS,
-        *registry.ENDPOINTS,
-        *usage.ENDPOINTS,
-        *audit_export.ENDPOINTS,
-        *audit.ENDPOINTS,
-        *packages.ENDPOINTS,
-        *modules.ENDPOINTS,
-    )
-)
+_ADMINISTRATION: Final = list_endpoints(callers, servers, trials, interchange, policies, changes, registry)
+_USE: Final = list_endpoints(catalog, packages, modules, invocations, approvals, usage, audit)
+ENDPOINTS: Final = add_openapi_endpoint((*DATA_PLANE_ENDPOINTS, *_ADMINISTRATION, *_USE))

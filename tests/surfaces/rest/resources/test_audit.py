@@ -310,7 +310,7 @@ async def test_an_export_is_streamed_page_by_page_and_says_where_it_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(govern_audit, "EXPORT_PAGE", 2)
-    monkeypatch.setattr("toolgate.surfaces.rest.resources.audit_export.MAX_EXPORT", 5)
+    monkeypatch.setattr("toolgate.surfaces.rest.resources.audit.MAX_EXPORT", 5)
     async with audited(tmp_path, *(call(n) for n in range(7))) as (world, _):
         stopped = await export(world, "format=jsonl")
         whole = await export(world, "format=jsonl&since=3")

@@ -223,7 +223,7 @@ async def test_pages_together_are_the_whole(path: str) -> None:
 
 
 async def test_a_page_does_not_grow_beyond_what_one_answer_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.surfaces.rest.framework.paging.MAX_PAGE_BYTES", 400)
+    monkeypatch.setattr("toolgate.surfaces.rest.framework.request.MAX_PAGE_BYTES", 400)
     tools = tuple(definition(f"tool_{n}", description="d" * 150) for n in range(5))
     async with open_rest(net_of(big=tools)) as world:
         await world.seed(server=[stdio("big")])

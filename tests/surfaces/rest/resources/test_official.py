@@ -20,7 +20,7 @@ from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.gateway.auth.identity import hash_key
 from toolgate.model.revisions import RecordWrite
 from toolgate.registry.interchange.imports import parse_imports
-from toolgate.surfaces.rest.resources.official import namespace_of
+from toolgate.surfaces.rest.resources.interchange import namespace_of
 
 pytestmark = pytest.mark.anyio
 

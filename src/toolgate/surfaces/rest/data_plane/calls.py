@@ -44,7 +44,7 @@ from toolgate.surfaces.http.parsing import parse_json, reject_duplicate_members
 from toolgate.surfaces.rest.data_plane.scopes import SELECTION, parse_caller
 from toolgate.surfaces.rest.framework.request import BodySpec, RestCall, parse_model
 from toolgate.surfaces.rest.framework.response import ResponseShape
-from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
+from toolgate.surfaces.rest.framework.routing import post
 from toolgate.telemetry.spans import read_trace_id
 from toolgate.upstream.connection.messages import is_tool_error
 from toolgate.upstream.pool.pool import ServerResponse as Answered
@@ -180,6 +180,3 @@ def _server_error(raw: bytes | None) -> ToolgateError:
     """What a server says of a call that it did not make."""
     error = parse_server_error(raw)
     return (InvalidArguments if error.code == InvalidArguments.code else ServerRefused)(error.message)
-
-
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (call_tool,)

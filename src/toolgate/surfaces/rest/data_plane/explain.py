@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, get_args
+from typing import get_args
 
 from toolgate.errors import Forbidden, NotFound
 from toolgate.gateway.auth.identity import principal_of, reaches
@@ -26,7 +26,7 @@ from toolgate.policy.scope import ApprovalRequirement, Decision, Layer, Reason
 from toolgate.surfaces.rest.data_plane.scopes import SELECTION, RefusalShown, parse_caller, show_refusal
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
-from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
+from toolgate.surfaces.rest.framework.routing import get
 
 
 class ShadowShown(ResponseShape, frozen=True, kw_only=True):
@@ -247,6 +247,3 @@ def _show_unlisted(
     if decision is not None:
         for one in visible_decisions([decision], asker):
             yield show_decision(replace(one, tool=name))
-
-
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (explain_scope,)

@@ -1,13 +1,21 @@
-"""Scopes as callers see them: servers, tools, health, and the URL of a selection.
+"""Scopes as callers see them: servers, tools, health, the URL of a selection, client setup.
 
 An agent learns what it may call and nothing else: to it, a hidden server answers like one that does not
 exist. The other roles read the whole registry anyway.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+from toolgate.catalog.clients import (
+    CLIENT_PROGRAMS,
+    ClientKind,
+    GatewayEndpoint,
+    describe_selection,
+    warn_about_length,
+)
 from toolgate.catalog.naming import join_tool_name
 from toolgate.errors import NotFound, PolicyDenied, TooManyTools
 from toolgate.gateway.auth.identity import reaches
@@ -15,16 +23,16 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller, Mode
 from toolgate.gateway.scope.compose import can_show_server, visible_servers
 from toolgate.govern.process import GatewayProcess
+from toolgate.model.http import is_loopback
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.principals import Principal
 from toolgate.model.reports import HealthState
 from toolgate.policy.rules import RegistryTotals, count_registered, is_unlisted
 from toolgate.policy.scope import Refusal, RefusalCode, Scope
 from toolgate.surfaces.http.selection import format_mcp_url, parse_mode, parse_selection
-from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.request import Parameter, RestCall
+from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall, parse_page
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
-from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
+from toolgate.surfaces.rest.framework.routing import get
 
 SELECTION: Final = (
     Parameter("task", "The task to look through. Without it, the key's own, or none."),
@@ -321,10 +329,77 @@ def _warn_of_unlisted(gateway: Gateway, principal: Principal, scope: Scope) -> l
     ]
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    list_servers,
-    read_server,
-    show_reach,
-    show_scope,
-    list_tools,
+_PLATFORMS: Final = ("linux", "darwin")
+
+
+class AssistantShown(ResponseShape, frozen=True, kw_only=True):
+    """How one program is told."""
+
+    id: ClientKind
+    title: str
+    file: str | None
+    """Where the document goes, or what it is merged into; `~` is the home directory. Null: its settings."""
+    document: dict[str, Any]
+    """Holds no key: where one is needed, it names the variable `TOOLGATE_KEY`, or says where to put it."""
+    command: str | None
+    """A command line that does the same, where the program has one."""
+    after: str
+    """What to do then."""
+
+
+class ConnectAnswer(ResponseShape, frozen=True, kw_only=True):
+    """How each client is told about `url`."""
+
+    url: str
+    note: str
+    """Whether new tools of packages appear at the URL. Empty: it selects neither servers nor tools."""
+    warnings: list[str]
+    """For example that the URL is too long for some clients."""
+    clients: list[AssistantShown]
+
+
+@get(
+    "/api/v1/mcp/connect",
+    "agent",
+    "Show how to connect a client",
+    query=(
+        *SELECTION,
+        Parameter(
+            "needs_key",
+            "Whether the client has to show a key. Unless said: where you show one, or from elsewhere.",
+            form="choice",
+        ),
+        Parameter("platform", "`linux` or `darwin`: where files are said to be."),
+    ),
 )
+async def show_client_setup(serving: GatewayProcess, call: RestCall[None]) -> ConnectAnswer:
+    """What to paste into each client, so that it has the selected tools."""
+    caller = parse_caller(call.caller, call.query)
+    url = format_selected_url(serving, call, caller)
+    door = GatewayEndpoint(name=caller.task_id or "toolgate", url=url, needs_key=_needs_key(call, url))
+    platform = call.choice("platform", _PLATFORMS) or _PLATFORMS[0]
+    return ConnectAnswer(
+        url=url,
+        note=describe_selection(call.query),
+        warnings=list(filter(None, [warn_about_length(url)])),
+        clients=list(_show_clients(door, platform)),
+    )
+
+
+def _needs_key(call: RestCall[None], url: str) -> bool:
+    if "needs_key" in call.query:
+        return call.flag("needs_key")
+    return call.authorization is not None or not is_loopback(urlsplit(url).hostname or "")
+
+
+def _show_clients(door: GatewayEndpoint, platform: str) -> Iterator[AssistantShown]:
+    for name, program in CLIENT_PROGRAMS.items():
+        below_home = program.file_below_home(platform)
+        yield AssistantShown(
+            id=name,
+            title=program.title,
+            file=None if below_home is None else f"~/{below_home}",
+            document=program.document(door),
+            command=None if program.command is None else program.command(door),
+            after=program.after,
+        )

@@ -128,9 +128,4 @@ def _metadata_endpoint(path: str) -> RestEndpoint[None]:
     return show_metadata
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    show_health,
-    show_readiness,
-    show_metrics,
-    *map(_metadata_endpoint, PATHS),
-)
+METADATA_ENDPOINTS: Final = tuple(map(_metadata_endpoint, PATHS))

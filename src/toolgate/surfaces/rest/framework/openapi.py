@@ -4,11 +4,13 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from http import HTTPStatus
 from types import UnionType
 from typing import Any, Final
 
-from pydantic import BaseModel, TypeAdapter
+import msgspec
+from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
 from toolgate import __version__
@@ -27,9 +29,10 @@ from toolgate.errors import (
     UnsupportedMedia,
 )
 from toolgate.errors.wires import WIRE
-from toolgate.surfaces.rest.framework.request import FORM, BodySpec, Parameter
+from toolgate.govern.process import GatewayProcess
+from toolgate.surfaces.rest.framework.request import FORM, BodySpec, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import JSON, ErrorAnswer, Shape
-from toolgate.surfaces.rest.framework.routing import ANYONE, MIN_REVISION, RestEndpoint
+from toolgate.surfaces.rest.framework.routing import ANYONE, MIN_REVISION, RestEndpoint, get
 
 Json = dict[str, Any]
 
@@ -39,10 +42,6 @@ _DESCRIPTION: Final = (
 )
 _REF: Final = "#/components/schemas/{model}"
 _PATH_PARAMETER = re.compile(r"\{(\w+)\}")
-# One mode for all: members of a record that have a default may be left out both ways.
-_MODE: Final[JsonSchemaMode] = "validation"
-
-
 _FORMS: Final[dict[str, Json]] = {
     "text": {"type": "string"},
     "flag": {"type": "boolean", "default": False},
@@ -64,6 +63,23 @@ _MIN_REVISION: Final = Parameter(
     "Of the registry, as another answer gave it: wait until it is served here, or be told that it is not.",
     form="number",
 )
+
+
+def add_openapi_endpoint(endpoints: Sequence[RestEndpoint[Any]]) -> tuple[RestEndpoint[Any], ...]:
+    """`endpoints`, and the one that shows the document of them all."""
+
+    @get("/openapi.json", ANYONE, "The OpenAPI document", JSON)
+    async def show_document(_serving: GatewayProcess, _call: RestCall[None]) -> bytes:
+        """This document."""
+        return encode_document()
+
+    @cache
+    def encode_document() -> bytes:
+        """Encoded on the first request: the schemas of all models would slow every start."""
+        return msgspec.json.encode(describe_api(table))
+
+    table = (show_document, *endpoints)
+    return table
 
 
 def describe_api(endpoints: Sequence[RestEndpoint[Any]]) -> Json:
@@ -108,10 +124,11 @@ def list_errors(endpoint: RestEndpoint[Any]) -> Iterator[type[ToolgateError]]:
 
 
 def _operation(endpoint: RestEndpoint[Any]) -> Json:
+    role = "anyone" if endpoint.role is ANYONE else f"the role `{endpoint.role}` and those above it"
     operation: Json = {
         "operationId": re.sub(r"[^a-z]+", "-", endpoint.summary.lower()),
         "summary": endpoint.summary,
-        "description": f"{inspect.getdoc(endpoint.handler)}\n\n{_describe_role(endpoint)}",
+        "description": f"{inspect.getdoc(endpoint.handler)}\n\nFor {role}.",
         "security": [] if endpoint.role is ANYONE else [{"key": []}],
         "parameters": list(_parameters(endpoint)),
         "responses": {**_success_responses(endpoint), **_error_responses(endpoint)},
@@ -119,23 +136,15 @@ def _operation(endpoint: RestEndpoint[Any]) -> Json:
     if endpoint.body is not None:
         operation["requestBody"] = {
             "required": not endpoint.body.may_be_empty,
-            "content": {endpoint.body.media_type: _content(endpoint.body.model), **_form(endpoint.body)},
+            "content": _request_content(endpoint.body),
         }
     return operation
 
 
-def _content(model: type[BaseModel] | None) -> Json:
-    """What a body holds. Of bytes there is nothing to say."""
-    return {} if model is None else {"schema": _ref(model)}
-
-
-def _form(body: BodySpec[Any]) -> Json:
-    """The same body as a form: see the description of the endpoint."""
-    return {} if body.parse_form_fields is None else {FORM: {"schema": {"type": "object"}}}
-
-
-def _describe_role(endpoint: RestEndpoint[Any]) -> str:
-    return "For anyone." if endpoint.role is ANYONE else f"For the role `{endpoint.role}` and those above it."
+def _request_content(body: BodySpec[Any]) -> Json:
+    """Of bytes there is nothing to say. What the members of a form are, its endpoint describes."""
+    content: Json = {body.media_type: {} if body.model is None else {"schema": _ref(body.model)}}
+    return content if body.parse_form_fields is None else {**content, FORM: {"schema": {"type": "object"}}}
 
 
 def _parameters(endpoint: RestEndpoint[Any]) -> Iterator[Json]:
@@ -170,21 +179,16 @@ def _error_responses(endpoint: RestEndpoint[Any]) -> Json:
     codes: dict[int, set[str]] = defaultdict(set)
     for error in list_errors(endpoint):
         codes[WIRE[error.code].http].add(f"`{error.code}`")
+    failed = _ref(ErrorAnswer)
+    # The answer itself may come with the status of an error.
+    own = failed if isinstance(endpoint.answer, str) else {"anyOf": [_ref(endpoint.answer), failed]}
     return {
         str(status): {
             "description": ", ".join(sorted(names)),
-            "content": {JSON: {"schema": _error_schema(endpoint, status)}},
+            "content": {JSON: {"schema": own if status in endpoint.statuses else failed}},
         }
         for status, names in sorted(codes.items())
     }
-
-
-def _error_schema(endpoint: RestEndpoint[Any], status: int) -> Json:
-    """The shape of an error, or that of the answer itself where it may come with the same status."""
-    error = _ref(ErrorAnswer)
-    if status not in endpoint.statuses or isinstance(endpoint.answer, str):
-        return error
-    return {"anyOf": [_ref(endpoint.answer), error]}
 
 
 def _schemas(endpoints: Iterable[RestEndpoint[Any]]) -> Json:
@@ -192,10 +196,11 @@ def _schemas(endpoints: Iterable[RestEndpoint[Any]]) -> Json:
     shapes |= {one.body.model for one in endpoints if one.body is not None and one.body.model is not None}
     shapes |= {part for one in endpoints if not isinstance(one.answer, str) for part in _parts(one.answer)}
     named = sorted(shapes, key=lambda shape: shape.__name__)
-    adapters = [(shape.__name__, _MODE, TypeAdapter(shape)) for shape in named]
+    # One mode for all: members of a record that have a default may be left out both ways.
+    mode: JsonSchemaMode = "validation"
+    adapters = [(shape.__name__, mode, TypeAdapter(shape)) for shape in named]
     _, schema = TypeAdapter.json_schemas(adapters, ref_template=_REF)
-    found: Json = schema["$defs"]
-    return found
+    return dict(schema["$defs"])
 
 
 def _parts(shape: Shape) -> tuple[type[object], ...]:

@@ -1,17 +1,23 @@
-"""REST requests: what an endpoint takes, and how a request is checked against it.
+"""REST requests: what an endpoint takes, and how a request is checked against it. Also lists in pages.
 
 Strict throughout: what could be read in two ways is rejected, because one of them might be the wrong one. No
 message repeats a value of a body, which may be a secret. The listener has bounded the body.
 Forms (`multipart/form-data`, RFC 7578) are read within the limits of a body.
+
+Pages are sorted by id. A cursor names the last id of the page before it, so a page is right whatever was
+added or removed meanwhile.
 """
 
+import base64
+import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+from itertools import accumulate
+from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from toolgate.errors import InvalidRecord, InvalidRequest, UnsupportedMedia
 from toolgate.model.names import parse_sha256, parse_version
@@ -47,11 +53,6 @@ class FormField(NamedTuple):
 
     name: str
     text: str
-
-
-def is_form(content_type: str) -> bool:
-    """Whether a request declares a multipart form."""
-    return content_type.partition(";")[0].strip().lower() == FORM
 
 
 def parse_form(content_type: str, body: bytes) -> list[FormField]:
@@ -130,12 +131,15 @@ class BodySpec(Generic[B]):
     async def read(self, request: HttpRequest) -> Any:
         """The body as the handler gets it. Raises InvalidRequest, ParseFailed and UnsupportedMedia."""
         content_type = request.header("content-type")
-        if self.parse_form_fields is not None and content_type is not None and is_form(content_type):
+        to_fields = self.parse_form_fields
+        if to_fields is not None and content_type is not None and _media_type(content_type) == FORM:
             if b"origin" in request.headers:
                 # A foreign page can send a form without a preflight (CSRF). Programs send no Origin.
                 raise UnsupportedMedia("web pages may not send forms", hint=f"send `Content-Type: {JSON}`")
             _check_media(request, FORM)
-            return await parse_off_loop(partial(self._parse_form, content_type), request.body)
+            return await parse_off_loop(
+                lambda body: self.parse(to_fields(parse_form(content_type, body))), request.body
+            )
         if content_type is None and self.may_be_empty:
             if request.body:
                 raise UnsupportedMedia("the request has a body but no `Content-Type`", hint=f"send `{JSON}`")
@@ -149,15 +153,14 @@ class BodySpec(Generic[B]):
     def _parse_json(self, body: bytes) -> B:
         return self.parse(parse_json(body))
 
-    def _parse_form(self, content_type: str, body: bytes) -> B:
-        assert self.parse_form_fields is not None
-        return self.parse(self.parse_form_fields(parse_form(content_type, body)))
+
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _check_media(request: HttpRequest, media_type: str) -> None:
     """The declared type also keeps out what a foreign web page can send without a preflight (CSRF)."""
-    declared = request.header("content-type")
-    if declared is None or declared.partition(";")[0].strip().lower() != media_type:
+    if _media_type(request.header("content-type") or "") != media_type:
         raise UnsupportedMedia(
             f"the request does not declare a body of `{media_type}`",
             hint=f"send `Content-Type: {media_type}` and no content encoding",
@@ -260,12 +263,6 @@ class RestCall(Generic[B]):
         return found
 
 
-def check_path(path: str) -> None:
-    """Reject a path with control characters, which no route has. Raises InvalidRequest."""
-    if not path.isprintable():
-        raise InvalidRequest("the path holds characters that cannot be seen")
-
-
 def _parse_part_number(text: str) -> str:
     """The number of a part, spelled in one way. Raises InvalidRecord."""
     if not _NUMBER.fullmatch(text):
@@ -334,3 +331,69 @@ def parse_number(name: str, text: str) -> int:
 def join_quoted(names: Iterable[str]) -> str:
     """Names as messages and documents show them."""
     return ", ".join(f"`{one}`" for one in names)
+
+
+PAGE: Final = 500
+MAX_PAGE: Final = 1_000
+MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
+PAGING: Final = (
+    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {PAGE} unless said otherwise.", form="number"),
+    Parameter("cursor", "The `next_cursor` of the page before."),
+)
+
+NextCursor = Annotated[str | None, Field(description="Where the next page begins; null: this is the last.")]
+T = TypeVar("T")
+
+
+class Page(NamedTuple):
+    """Which part of a list is asked for."""
+
+    limit: int
+    after: str
+    """The id the page begins after; empty: at the beginning."""
+
+    def cut(
+        self,
+        sorted_by_id: Sequence[T],
+        id_of: Callable[[T], str],
+        *,
+        bytes_of: Callable[[T], int] | None = None,
+    ) -> tuple[Sequence[T], str | None]:
+        """The page, and the cursor of the next; None: it is the last. Where `bytes_of` tells how large the
+        entries are, a page also ends before it becomes too large.
+        """
+        rest = [one for one in sorted_by_id if id_of(one) > self.after]
+        page = rest[: self.limit]
+        if bytes_of is not None:
+            sizes = accumulate(map(bytes_of, page))
+            page = page[: max(1, sum(size <= MAX_PAGE_BYTES for size in sizes))]
+        return page, encode_cursor(id_of(page[-1])) if len(rest) > len(page) else None
+
+    def first(self, found: Sequence[T], id_of: Callable[[T], str]) -> tuple[Sequence[T], str | None]:
+        """The same of what was found from there on, of which no more than one too many was asked for."""
+        page = found[: self.limit]
+        return page, encode_cursor(id_of(page[-1])) if len(found) > len(page) else None
+
+
+def parse_page(call: RestCall[Any], *, default: int = PAGE) -> Page:
+    """What `limit` and `cursor` of the query ask for. Raises InvalidRequest."""
+    limit = call.count("limit", default=default, most=MAX_PAGE)
+    return Page(limit, parse_cursor(call.query["cursor"]) if "cursor" in call.query else "")
+
+
+def encode_cursor(record_id: str) -> str:
+    """The cursor for the id where a page ends."""
+    return base64.urlsafe_b64encode(record_id.encode()).decode().rstrip("=")
+
+
+def parse_cursor(cursor: str) -> str:
+    """The id of a cursor. Raises InvalidRequest."""
+    try:
+        record_id = base64.b64decode(
+            cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True
+        ).decode()
+    except (binascii.Error, ValueError):
+        record_id = ""
+    if not record_id or encode_cursor(record_id) != cursor:
+        raise InvalidRequest("invalid cursor", hint="begin without one")
+    return record_id

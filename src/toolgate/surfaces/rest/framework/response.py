@@ -30,11 +30,14 @@ class ResponseShape(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, *sources: object, **members: Any) -> Self:
-        """The shape of `sources`: the members given, and each other one from the first source that has it."""
+        """The shape of `sources`: the members given, and each other one from the first source that has it.
+
+        Members become what the shape says: sequences lists, and records the shapes that show them.
+        """
         for name in cls.__struct_fields__:
             if name not in members:
                 members[name] = getattr(next(one for one in sources if hasattr(one, name)), name)
-        return cls(**members)
+        return msgspec.convert(members, cls, from_attributes=True)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, handler: GetCoreSchemaHandler) -> CoreSchema:

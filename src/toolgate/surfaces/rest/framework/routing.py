@@ -12,24 +12,31 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
+from types import ModuleType
 from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 from pydantic import BaseModel
 
-from toolgate.errors import Forbidden, MethodNotAllowed, NotFound, RevisionNotReached, ToolgateError
+from toolgate.errors import (
+    Forbidden,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    RevisionNotReached,
+    ToolgateError,
+)
 from toolgate.gateway.auth.identity import reaches
 from toolgate.govern.process import GatewayProcess
 from toolgate.model.principals import Principal, Role
 from toolgate.model.servers import EMPTY
-from toolgate.surfaces.http.endpoint import error_headers, trace_request
-from toolgate.surfaces.http.messages import HttpRequest, Responder
+from toolgate.surfaces.http.messages import HttpRequest, Responder, error_headers, trace_request
 from toolgate.surfaces.http.parsing import parse_query, read_trace_headers
 from toolgate.surfaces.rest.framework.request import (
     BodySpec,
     NoBody,
     Parameter,
     RestCall,
-    check_path,
     parse_number,
     parse_path_ids,
     parse_plain_headers,
@@ -115,6 +122,9 @@ def _endpoint(
 
     def make_endpoint(handler: Handler[B]) -> RestEndpoint[B]:
         _, call_type, return_type = handler.__annotations__.values()
+        model = get_args(call_type)[0]
+        is_model = isinstance(model, type) and issubclass(model, BaseModel)
+        body = validate_as(model, may_be_empty=model is NoBody) if is_model else None
         return RestEndpoint(
             method=method,
             path=path,
@@ -122,16 +132,10 @@ def _endpoint(
             summary=summary,
             handler=handler,
             answer=answer or return_type,
-            **{"body": _find_body(call_type), **options},
+            **{"body": body, **options},
         )
 
     return make_endpoint
-
-
-def _find_body(call_type: Any) -> BodySpec[Any] | None:
-    model = get_args(call_type)[0]
-    is_model = isinstance(model, type) and issubclass(model, BaseModel)
-    return validate_as(model, may_be_empty=model is NoBody) if is_model else None
 
 
 get: Final = partial(_endpoint, "GET")
@@ -140,6 +144,16 @@ put: Final = partial(_endpoint, "PUT")
 delete: Final = partial(_endpoint, "DELETE")
 
 EndpointsByMethod = Mapping[str, RestEndpoint[Any]]
+
+
+def list_endpoints(*modules: ModuleType) -> tuple[RestEndpoint[Any], ...]:
+    """The endpoints that these modules name, alone or in tuples. Of two for one path, the later one."""
+    found: dict[tuple[str, str], RestEndpoint[Any]] = {}
+    for value in chain.from_iterable(vars(module).values() for module in modules):
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, RestEndpoint):
+                found[one.method, one.path] = one
+    return tuple(found.values())
 
 
 class PathTable:
@@ -195,9 +209,8 @@ class RestApi:
         max_revision_wait_s: float = MAX_REVISION_WAIT_S,
     ) -> None:
         """`services`: those that not every process has. `hint`: where to look instead of an unknown path."""
-        by_type: dict[type | None, object] = {None: process} | {type(one): one for one in services}
-        self._paths = PathTable(one for one in endpoints if one.service in by_type)
-        self._services = by_type
+        self._services: dict[type | None, object] = {None: process} | {type(one): one for one in services}
+        self._paths = PathTable(one for one in endpoints if one.service in self._services)
         self._process = process
         self._hint = hint
         self._max_revision_wait_s = max_revision_wait_s
@@ -208,7 +221,10 @@ class RestApi:
         try:
             response = await self._respond(request, request_id)
         except ToolgateError as exc:
-            response = error_response(exc, self._error_headers(request, exc))
+            url = self._process.discovery.metadata_url(_read_base_url(request), "")
+            has_credential = b"authorization" in request.headers
+            headers = error_headers(exc, has_credential=has_credential, metadata_url=url)
+            response = error_response(exc, headers)
         except Exception:
             # The request ends here: the cause goes to the log only, once.
             _log.exception("`%s %s` (%s) failed", request.method, request.path, request_id)
@@ -220,9 +236,11 @@ class RestApi:
         endpoints, ids = self._paths.find(request.path, method)
         # Before anything else, so that without a valid key every path looks the same.
         principal = await self._authenticate(request, endpoints)
-        check_path(request.path)
+        if not request.path.isprintable():
+            raise InvalidRequest("the path holds characters that cannot be seen")
         endpoint = self._select(endpoints, method)
-        _check_role(endpoint, principal)
+        if endpoint.role is not ANYONE and (principal is None or not reaches(principal.role, endpoint.role)):
+            raise Forbidden(f"this needs the role `{endpoint.role}`")
         call = RestCall(
             principal=principal,
             authorization=request.header("authorization"),
@@ -295,15 +313,6 @@ class RestApi:
                 f"revision {revision} is not served here yet", data={"revision": gateway.snapshot.revision}
             ) from None
 
-    def _error_headers(self, request: HttpRequest, exc: ToolgateError) -> Mapping[str, str]:
-        url = self._process.discovery.metadata_url(_read_base_url(request), "")
-        return error_headers(exc, has_credential=b"authorization" in request.headers, metadata_url=url)
-
 
 def _read_base_url(request: HttpRequest) -> str:
     return f"http://{request.header('host') or 'localhost'}"
-
-
-def _check_role(endpoint: RestEndpoint[Any], principal: Principal | None) -> None:
-    if endpoint.role is not ANYONE and (principal is None or not reaches(principal.role, endpoint.role)):
-        raise Forbidden(f"this needs the role `{endpoint.role}`")

@@ -19,17 +19,18 @@ from toolgate.govern.control import Control
 from toolgate.model.approvals import MAX_REASON, ApprovalState, CallApproval
 from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.http.parsing import parse_json
-from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
 from toolgate.surfaces.rest.framework.request import (
+    PAGING,
     BodySpec,
     Parameter,
     RestCall,
     join_quoted,
     parse_model,
+    parse_page,
     validate_as,
 )
 from toolgate.surfaces.rest.framework.response import ResponseShape
-from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, get, post
+from toolgate.surfaces.rest.framework.routing import ANYONE, get, post
 
 
 class ApproveSent(StrictBody):
@@ -171,12 +172,3 @@ async def decide_from_webhook(webhook: ApprovalWebhook, call: RestCall[bytes]) -
             "`approval_id` is not the one in the path: what is signed must say what it is of"
         )
     return show_approval(await webhook.decide(approval_id, sent))
-
-
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    show_approvals,
-    read_approval,
-    approve,
-    deny,
-    decide_from_webhook,
-)

@@ -1,25 +1,34 @@
-"""Audit events: pages, one event with the events around it, the live tail, and calls over time.
+"""Audit events: pages, one event with the events around it, the live tail, and export as a file.
 
-Events of every type have one flat shape. Only callers who may see everything get here.
+Events of every type have one flat shape. Only callers who may see everything get here. In an exported file, a
+cell that a spreadsheet would take for a formula is not one any more, and JSON lines show no character that a
+terminal or an editor would act upon. It is streamed, so that size costs no memory.
 """
 
+import csv
+import io
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from typing import Any, Final, get_args
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, nullcontext
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
 from toolgate.audit.events import Outcome, ScopeOffered
-from toolgate.audit.index.activity import Activity
 from toolgate.audit.index.tables import MAX_KEY_CHARS, EventFilter, EventPosition, EventType, IndexedEvent
 from toolgate.errors import InvalidRequest, NotFound, SessionLimit
-from toolgate.govern.audit import PAGE, EventTail, read_event
+from toolgate.govern.audit import MAX_EXPORT, PAGE, EventTail, export_pages, read_event
 from toolgate.govern.control import Control
-from toolgate.surfaces.rest.framework.paging import MAX_PAGE, parse_page
-from toolgate.surfaces.rest.framework.request import Parameter, RestCall, join_quoted
-from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse
-from toolgate.surfaces.rest.framework.routing import RestEndpoint, get
+from toolgate.model.json_text import encode_json
+from toolgate.surfaces.rest.framework.request import MAX_PAGE, Parameter, RestCall, join_quoted, parse_page
+from toolgate.surfaces.rest.framework.response import (
+    EVENTS,
+    Events,
+    ResponseShape,
+    ResponseStream,
+    RestResponse,
+)
+from toolgate.surfaces.rest.framework.routing import get
 from toolgate.surfaces.rest.framework.streams import (
     LAST_EVENT_ID,
     encode_named_event,
@@ -191,88 +200,6 @@ def _show_arguments(raw: msgspec.Raw) -> dict[str, Any] | None:
         return {"…": bytes(raw).decode(errors="replace")}
 
 
-class ActivityBucket(ResponseShape, frozen=True, kw_only=True):
-    """One span of time."""
-
-    at_ms: int
-    """When it begins."""
-    calls: int
-    """Those that were admitted, however they ended."""
-    errors: int
-    """Of them, those that failed: outcomes `error` and `tool_error`."""
-    denials: int
-    """Calls that were not admitted."""
-
-
-class ServerActivity(ResponseShape, frozen=True, kw_only=True):
-    """The calls of one server."""
-
-    server_id: str
-    calls: int
-    errors: int
-    p50_ms: float
-    p95_ms: float
-    """Both within 5 %."""
-    last_ms: int
-    """When it was last called."""
-
-
-class ToolActivity(ResponseShape, frozen=True, kw_only=True):
-    """The calls of one tool."""
-
-    server_id: str
-    tool: str
-    calls: int
-    errors: int
-    p50_ms: float
-    p95_ms: float
-
-
-class DenialCount(ResponseShape, frozen=True, kw_only=True):
-    """How often something was denied for one reason."""
-
-    code: str
-    layer: str
-    rule: str
-    count: int
-
-
-class CallerActivity(ResponseShape, frozen=True, kw_only=True):
-    """The calls of one principal."""
-
-    principal: str
-    calls: int
-
-
-class ActivityAnswer(ResponseShape, frozen=True, kw_only=True):
-    """Calls over time, and by whom and what."""
-
-    since_ms: int
-    until_ms: int
-    bucket_ms: int
-    buckets: list[ActivityBucket]
-    servers: list[ServerActivity]
-    """By id; the 1,000 with the most calls."""
-    tools: list[ToolActivity]
-    """The 20 slowest by `p95_ms`."""
-    denials: list[DenialCount]
-    """The 20 most frequent."""
-    callers: list[CallerActivity]
-    """The 20 with the most calls."""
-
-
-def show_activity(found: Activity) -> ActivityAnswer:
-    """All of it."""
-    return ActivityAnswer.of(
-        found,
-        buckets=[ActivityBucket.of(one) for one in found.buckets],
-        servers=[ServerActivity.of(one) for one in found.servers],
-        tools=[ToolActivity.of(one) for one in found.tools],
-        denials=[DenialCount.of(one, count=one.many) for one in found.denials],
-        callers=[CallerActivity.of(one) for one in found.callers],
-    )
-
-
 _COLUMNS: Final = {
     "type": "type",
     "outcome": "outcome",
@@ -359,13 +286,6 @@ def _parse_place(name: str) -> EventPosition:
     return EventPosition(int(found[1]), int(found[2]))
 
 
-@get("/admin/api/audit/{event_id}", "viewer", "Read one event and its story", errors=(NotFound,))
-async def show_story(control: Control, call: RestCall[None]) -> AuditStoryAnswer:
-    """One event whole, and around it the others of its session, run, request or approval, in order."""
-    event, around = await read_event(control, call.ids["event_id"])
-    return AuditStoryAnswer(event=show_event(event), around=list(map(show_event, around)))
-
-
 @get(
     "/admin/api/audit/events",
     "viewer",
@@ -393,4 +313,94 @@ def _encode_events(new: Sequence[IndexedEvent]) -> bytes:
     return b"".join(encode_named_event("event", show_event(kept), kept.position) for kept in new)
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (list_events, follow_events, show_story)
+CSV: Final = "text/csv; charset=utf-8"
+JSON_LINES: Final = "application/jsonl"
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""What a cell must not begin with: a spreadsheet would compute it."""
+
+
+class ExportFormat(NamedTuple):
+    """How events are written down."""
+
+    name: str
+    media_type: str
+    head: bytes
+    rows: Callable[[Sequence[AuditShown]], bytes]
+    foot: bytes
+    """Says that there may be more than are exported at a time."""
+
+
+def encode_csv(events: Sequence[AuditShown]) -> bytes:
+    """Rows, of which no spreadsheet computes a cell."""
+    return _csv([_escape_cell(getattr(event, name)) for name in COLUMNS] for event in events)
+
+
+def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def _escape_cell(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        return encode_json(msgspec.to_builtins(value))
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def encode_lines(events: Sequence[AuditShown]) -> bytes:
+    """One object a line, without what a terminal or an editor would act upon."""
+    return "".join(f"{encode_json(_drop_nulls(event))}\n" for event in events).encode()
+
+
+def _drop_nulls(event: AuditShown) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.to_builtins(event).items() if value is not None}
+
+
+_STOPPED: Final = f"stopped after {MAX_EXPORT} events: for those before them, set `until` to the last `at_ms`"
+FORMATS: Final[Mapping[str, ExportFormat]] = {
+    "csv": ExportFormat("audit.csv", CSV, _csv([COLUMNS]), encode_csv, _csv([[_STOPPED]])),
+    "jsonl": ExportFormat(
+        "audit.jsonl", JSON_LINES, b"", encode_lines, f"{encode_json({'stopped': _STOPPED})}\n".encode()
+    ),
+}
+
+
+@get(
+    "/admin/api/audit/export",
+    "viewer",
+    "Export what happened",
+    JSON_LINES,
+    query=(Parameter("format", "`csv` or `jsonl`, the default."), *FILTERS),
+    also=(CSV,),
+    errors=(NotFound,),
+)
+async def export_events(control: Control, call: RestCall[None]) -> RestResponse:
+    """The events of these filters as a file, the newest first, 100,000 at most.
+
+    Where it stops at that, the last line says so: set `until` to the last `at_ms` for those before them.
+    """
+    chosen = FORMATS[call.choice("format", tuple(FORMATS)) or "jsonl"]
+    events = _encode_pages(export_pages(control, parse_filter(call), most=MAX_EXPORT), chosen)
+    disposition = f'attachment; filename="{chosen.name}"'
+    return RestResponse(
+        ResponseStream(await anext(events), events),
+        headers={"content-type": chosen.media_type, "content-disposition": disposition},
+    )
+
+
+async def _encode_pages(pages: AsyncGenerator[Sequence[IndexedEvent], None], chosen: ExportFormat) -> Events:
+    """The first piece holds the first page: what cannot be exported is refused like any other request."""
+    head, count = chosen.head, 0
+    async with aclosing(pages):
+        async for page in pages:
+            yield head + chosen.rows([show_event(one) for one in page])
+            head, count = b"", count + len(page)
+    if count >= MAX_EXPORT:
+        yield chosen.foot
+
+
+@get("/admin/api/audit/{event_id}", "viewer", "Read one event and its story", errors=(NotFound,))
+async def show_story(control: Control, call: RestCall[None]) -> AuditStoryAnswer:
+    """One event whole, and around it the others of its session, run, request or approval, in order."""
+    event, around = await read_event(control, call.ids["event_id"])
+    return AuditStoryAnswer(event=show_event(event), around=list(map(show_event, around)))

@@ -30,10 +30,17 @@ from toolgate.govern.catalog import (
 from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
 from toolgate.model.packages import CatalogRow, SchemaVersion, Source
-from toolgate.surfaces.rest.framework.paging import MAX_PAGE, PAGING, encode_cursor, parse_page
-from toolgate.surfaces.rest.framework.request import NoBody, Parameter, RestCall
+from toolgate.surfaces.rest.framework.request import (
+    MAX_PAGE,
+    PAGING,
+    NoBody,
+    Parameter,
+    RestCall,
+    encode_cursor,
+    parse_page,
+)
 from toolgate.surfaces.rest.framework.response import ResponseShape
-from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
+from toolgate.surfaces.rest.framework.routing import get, post
 
 
 class CategoryShown(ResponseShape, frozen=True, kw_only=True):
@@ -221,30 +228,6 @@ async def show_categories(control: Control, call: RestCall[None]) -> CategoriesA
     return CategoriesAnswer(categories=shown, next_cursor=next_cursor)
 
 
-@get("/api/catalog/{category}", "agent", "List the packages of a category", query=PAGING, errors=(NotFound,))
-async def show_category(control: Control, call: RestCall[None]) -> CatalogPackagesAnswer:
-    """The packages of a category, and the servers without one, as far as the caller can reach them."""
-    found = list_packages(control, await find_visible(control, call.caller), call.ids["category"])
-    page, next_cursor = parse_page(call).cut(found, lambda one: one.package_id)
-    return CatalogPackagesAnswer(packages=list(map(_show_package, page)), next_cursor=next_cursor)
-
-
-@get(
-    "/api/catalog/{package}/tools",
-    "agent",
-    "List the tools of a package",
-    CatalogToolsAnswer,
-    query=PAGING,
-    errors=(NotFound,),
-)
-async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
-    """The tools of a package that the caller can reach, with their whole schemas."""
-    package = read_package(control, await find_visible(control, call.caller), call.ids["package"])
-    page = parse_page(call)
-    rows, next_cursor = page.cut(package.rows, lambda row: row.tool_name, bytes_of=_measure_row)
-    return {"tools": list(map(_show_tool, rows)), "next_cursor": next_cursor}
-
-
 @get(
     "/api/catalog/search",
     "agent",
@@ -275,6 +258,30 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
     ]
     is_indexed = control.catalog.indexed.is_set()
     return {"tools": tools, "total": len(found), "next_cursor": next_cursor, "indexed": is_indexed}
+
+
+@get("/api/catalog/{category}", "agent", "List the packages of a category", query=PAGING, errors=(NotFound,))
+async def show_category(control: Control, call: RestCall[None]) -> CatalogPackagesAnswer:
+    """The packages of a category, and the servers without one, as far as the caller can reach them."""
+    found = list_packages(control, await find_visible(control, call.caller), call.ids["category"])
+    page, next_cursor = parse_page(call).cut(found, lambda one: one.package_id)
+    return CatalogPackagesAnswer(packages=list(map(_show_package, page)), next_cursor=next_cursor)
+
+
+@get(
+    "/api/catalog/{package}/tools",
+    "agent",
+    "List the tools of a package",
+    CatalogToolsAnswer,
+    query=PAGING,
+    errors=(NotFound,),
+)
+async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
+    """The tools of a package that the caller can reach, with their whole schemas."""
+    package = read_package(control, await find_visible(control, call.caller), call.ids["package"])
+    page = parse_page(call)
+    rows, next_cursor = page.cut(package.rows, lambda row: row.tool_name, bytes_of=_measure_row)
+    return {"tools": list(map(_show_tool, rows)), "next_cursor": next_cursor}
 
 
 @get(
@@ -384,13 +391,3 @@ def _show_tool(row: CatalogRow) -> dict[str, Any]:
 
 def _measure_row(row: CatalogRow) -> int:
     return len(row.input_schema) + len(row.output_schema or b"") + len(row.description)
-
-
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    show_categories,
-    search_tools,
-    show_category,
-    show_tools,
-    show_quality,
-    run_backfill,
-)

@@ -34,7 +34,7 @@ from toolgate.registry.records.transaction import RecordKey
 from toolgate.surfaces.rest.data_plane.scopes import RefusalShown, show_refusal
 from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
-from toolgate.surfaces.rest.framework.routing import RestEndpoint, post
+from toolgate.surfaces.rest.framework.routing import post
 
 WRITE_ERRORS: Final = (InvalidRecord, Conflict, PlanRequired, PlanOutdated, StorageFailed)
 MAX_CHANGES: Final = 5_000
@@ -269,6 +269,3 @@ def _parse_drafts(changes: Iterable[ChangeSent]) -> list[PendingChange]:
         PendingChange(kind=one.kind, id=parse_id(one.kind, one.id), sent=one.body, is_declared=True)
         for one in changes
     ]
-
-
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (show_change_plan, apply_changes)

@@ -23,14 +23,24 @@ from toolgate.model.servers import EMPTY
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import ID_FIELDS
 from toolgate.registry.records.transaction import RecordKey
-from toolgate.surfaces.rest.framework.paging import PAGING, NextCursor, parse_page
-from toolgate.surfaces.rest.framework.request import PLAN_HEADER, Parameter, RestCall, accept_as, validate_as
+from toolgate.surfaces.rest.framework.request import (
+    PAGING,
+    PLAN_HEADER,
+    NextCursor,
+    Parameter,
+    RestCall,
+    accept_as,
+    parse_page,
+    validate_as,
+)
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post, put
 from toolgate.surfaces.rest.resources.changes import WRITE_ERRORS, FieldShown, show_fields
 
 ENTRIES: Final = 50
 """Changes in a history, unless the query says otherwise: one screen of the console."""
+SINCE: Final = Parameter("since", "The revision of the registry to compare with.", form="number")
+UPTO: Final = Parameter("upto", "The revision to compare it to. Without it, now.", form="number")
 
 ID: Final = Field(description="Its name. May be left out where the path has it.")
 Ignored = Annotated[Any, Field(description="Ignored: so that what was read can be sent back as it is.")]
@@ -200,17 +210,17 @@ class RecordCollection:
         stored = await find_record(control, self.kind, call.ids[self.id_field])
         return RestResponse((await self.show(control, [stored]))[0], revision=stored.revision)
 
-    async def post(self, control: Control, call: RestCall[RecordBody]) -> RestResponse:
+    async def post(self, control: Control, call: RestCall[RecordBody]) -> RestResponse | Deleted:
         """Create the record, or replace the one of the same id."""
-        return await self._put(control, call, self._change(call, parse_sent_id(self.kind, call.body)))
+        return await self._commit(control, call, self._change(call, parse_sent_id(self.kind, call.body)))
 
-    async def put(self, control: Control, call: RestCall[RecordBody]) -> RestResponse:
+    async def put(self, control: Control, call: RestCall[RecordBody]) -> RestResponse | Deleted:
         """Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored."""
-        return await self._put(control, call, self._change(call, call.ids[self.id_field]))
+        return await self._commit(control, call, self._change(call, call.ids[self.id_field]))
 
-    async def delete(self, control: Control, call: RestCall[None]) -> Deleted:
+    async def delete(self, control: Control, call: RestCall[None]) -> RestResponse | Deleted:
         """Remove the record. The warnings name what still refers to it."""
-        return await self._delete(control, call, self._change(call, call.ids[self.id_field]))
+        return await self._commit(control, call, self._change(call, call.ids[self.id_field]))
 
     async def history(self, control: Control, call: RestCall[None]) -> HistoryAnswer:
         """The changes of the record, newest first: who made each, when, and in which fields."""
@@ -240,66 +250,46 @@ class RecordCollection:
             revision=call.body.revision,
             if_revision=call.if_revision,
         )
-        return await (self._delete if change.sent is None else self._put)(control, call, change)
+        return await self._commit(control, call, change)
 
     def _change(self, call: RestCall[Any], record_id: str) -> PendingChange:
         return PendingChange(kind=self.kind, id=record_id, sent=call.body, if_revision=call.if_revision)
 
-    async def _delete(self, control: Control, call: RestCall[Any], change: PendingChange) -> Deleted:
+    async def _commit(
+        self, control: Control, call: RestCall[Any], change: PendingChange
+    ) -> RestResponse | Deleted:
         done = await commit_changes(control, call.caller, [change], plan_id=call.plan_id)
-        return Deleted.of(done)
+        if change.sent is None:
+            return Deleted.of(done)
+        shown = (await self.show(control, [done.stored]))[0]
+        body = {"revision": done.revision, self.kind: shown, "warnings": done.warnings}
+        return RestResponse(body, 201 if done.is_new else 200, revision=done.stored.revision)
 
-    async def _put(self, control: Control, call: RestCall[Any], change: PendingChange) -> RestResponse:
-        written = await commit_changes(control, call.caller, [change], plan_id=call.plan_id)
-        body = {
-            "revision": written.revision,
-            self.kind: (await self.show(control, [written.stored]))[0],
-            "warnings": written.warnings,
+    def endpoints(self, *handlers: str) -> tuple[RestEndpoint[Any], ...]:
+        """The rows of the collection: those of the handlers named, or all."""
+        name, role, shapes = describe_kind(self.kind), WRITER_ROLES[self.kind], self.shapes
+        every, one = self.path, self.one_path
+        limit = f"How many at most: 1 to {MAX_HISTORY}, {ENTRIES} by default."
+        history: dict[str, Any] = {
+            "query": (Parameter("limit", limit, form="number"),),
+            "errors": (NotFound,),
         }
-        return RestResponse(body, 201 if written.is_new else 200, revision=written.stored.revision)
-
-    def endpoints(self) -> dict[str, RestEndpoint[Any]]:
-        """The rows of the collection, by the names of its handlers."""
-        name, role, one, shapes = (
-            describe_kind(self.kind),
-            WRITER_ROLES[self.kind],
-            self.one_path,
-            self.shapes,
-        )
-        writes: dict[str, Any] = {"headers": (PLAN_HEADER,), "is_conditional": True}
-        puts = writes | {"body": accept_as(shapes.sent), "statuses": (200, 201), "errors": WRITE_ERRORS}
-        limit = Parameter(
-            "limit", f"How many at most: 1 to {MAX_HISTORY}, {ENTRIES} by default.", form="number"
-        )
-        since = Parameter("since", "The revision of the registry to compare with.", form="number")
-        upto = Parameter("upto", "The revision to compare it to. Without it, now.", form="number")
-        rows = (
-            get(self.path, "viewer", f"List the {name}s", shapes.listed, query=(*PAGING, *self.query))(
-                self.list
+        diff: dict[str, Any] = {"query": (SINCE, UPTO), "errors": (NotFound, Compacted)}
+        deletes: dict[str, Any] = {"headers": (PLAN_HEADER,), "is_conditional": True}
+        puts = deletes | {"body": accept_as(shapes.sent), "statuses": (200, 201), "errors": WRITE_ERRORS}
+        rows: dict[str, Any] = {
+            "list": get(every, "viewer", f"List the {name}s", shapes.listed, query=(*PAGING, *self.query)),
+            "post": post(every, role, f"Create or replace a {name}", shapes.written, **puts),
+            "read": get(one, "viewer", f"Read a {name}", shapes.shown, errors=(NotFound,)),
+            "put": put(one, role, f"Create or replace the {name} of this id", shapes.written, **puts),
+            "delete": delete(
+                one, role, f"Delete a {name}", Deleted, errors=(NotFound, *WRITE_ERRORS), **deletes
             ),
-            post(self.path, role, f"Create or replace a {name}", shapes.written, **puts)(self.post),
-            get(one, "viewer", f"Read a {name}", shapes.shown, errors=(NotFound,))(self.read),
-            put(one, role, f"Create or replace the {name} of this id", shapes.written, **puts)(self.put),
-            delete(one, role, f"Delete a {name}", Deleted, errors=(NotFound, *WRITE_ERRORS), **writes)(
-                self.delete
+            "history": get(
+                f"{one}/history", "viewer", f"Show what changed a {name}", HistoryAnswer, **history
             ),
-            get(
-                f"{one}/history",
-                "viewer",
-                f"Show what changed a {name}",
-                HistoryAnswer,
-                query=(limit,),
-                errors=(NotFound,),
-            )(self.history),
-            get(
-                f"{one}/diff",
-                "viewer",
-                f"Compare two revisions of a {name}",
-                DiffAnswer,
-                query=(since, upto),
-                errors=(NotFound, Compacted),
-            )(self.diff),
-            post(
+            "diff": get(f"{one}/diff", "viewer", f"Compare two revisions of a {name}", DiffAnswer, **diff),
+            "rollback": post(
                 f"{one}/rollback",
                 role,
                 f"Take a {name} back to what it was",
@@ -307,8 +297,7 @@ class RecordCollection:
                 body=validate_as(RollbackSent),
                 statuses=(200, 201),
                 errors=(NotFound, Compacted, *WRITE_ERRORS),
-                **writes,
-            )(self.rollback),
-        )
-        names = ("list", "post", "read", "put", "delete", "history", "diff", "rollback")
-        return dict(zip(names, rows, strict=True))
+                **deletes,
+            ),
+        }
+        return tuple(rows[handler](getattr(self, handler)) for handler in handlers or rows)

@@ -45,10 +45,9 @@ from toolgate.model.invocations import (
 )
 from toolgate.registry.invocations.contract import InvocationProgress
 from toolgate.registry.records.body import StrictBody
-from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.request import NoBody, Parameter, RestCall
+from toolgate.surfaces.rest.framework.request import PAGING, NoBody, Parameter, RestCall, parse_page
 from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse, Revision
-from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
+from toolgate.surfaces.rest.framework.routing import get, post
 from toolgate.surfaces.rest.framework.streams import (
     LAST_EVENT_ID,
     encode_named_event,
@@ -402,13 +401,3 @@ def _encode_update(new: _InvocationUpdate) -> bytes:
 
 def _encode_state(found: Invocation) -> bytes:
     return encode_named_event("state", {"state": found.state, "attempt": found.attempt})
-
-
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    start_invocation,
-    show_invocations,
-    read_invocation,
-    read_lines,
-    follow_invocation,
-    cancel_run,
-)

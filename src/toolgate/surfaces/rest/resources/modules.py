@@ -1,7 +1,7 @@
 """Uploads in parts, of archives and of modules; and the modules that tasks run."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -33,7 +33,7 @@ from toolgate.packages.uploads import MAX_PARTS
 from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework.request import OCTETS_BODY, WASM_BODY, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
-from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post, put
+from toolgate.surfaces.rest.framework.routing import delete, get, post, put
 
 _UPLOAD: Final = "/api/uploads/{sha256}"
 
@@ -253,16 +253,3 @@ def _show_upload(taken: UploadedModule) -> RestResponse:
         warnings=list(facts.warnings),
     )
     return RestResponse(shown, 201 if taken.is_new else 200)
-
-
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    put_part,
-    list_parts,
-    discard_upload,
-    finish_upload,
-    show_modules,
-    post_module,
-    show_module,
-    post_parts,
-    delete_module,
-)

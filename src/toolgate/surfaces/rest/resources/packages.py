@@ -8,7 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from pydantic import Field, model_validator
@@ -32,10 +32,9 @@ from toolgate.packages.artifacts import PackageVersion
 from toolgate.packages.manifest import MAX_MANIFEST_BYTES, build_manifest_schema, parse_manifest
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.fields import Patterns, Sha256, Version, field_error
-from toolgate.surfaces.rest.framework.paging import PAGING, parse_page
-from toolgate.surfaces.rest.framework.request import PLAN_HEADER, Parameter, RestCall
+from toolgate.surfaces.rest.framework.request import PAGING, PLAN_HEADER, Parameter, RestCall, parse_page
 from toolgate.surfaces.rest.framework.response import JSON, ResponseShape, RestResponse, Revision
-from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint, delete, get, post
+from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post
 from toolgate.surfaces.rest.resources.changes import (
     WRITE_ERRORS,
     ChangeShown,
@@ -366,14 +365,3 @@ def _schema() -> bytes:
 def _parse_installed(stored: StoredRecord | None) -> tuple[Package, int] | None:
     package = parse_installed(stored)
     return None if package is None or stored is None else (package, stored.revision)
-
-
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    list_packages,
-    read_package,
-    uninstall_package,
-    install_package,
-    read_manifest,
-    delete_version,
-    read_schema,
-)

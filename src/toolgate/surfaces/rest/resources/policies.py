@@ -1,21 +1,25 @@
-"""Tasks and profiles, and what their policy does: lint, overview, profile versions, matches of patterns."""
+"""Tasks, profiles and pins, and what their policy does: lint, overview, versions, matches of patterns.
+
+A pin says which definitions of a server are approved; its diff, how what the server lists differs from them.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue
 
 from toolgate.audit.index.statements import DAY_MS
 from toolgate.catalog.naming import join_tool_name
-from toolgate.errors import InvalidRecord, NotFound
+from toolgate.errors import Compacted, InvalidRecord, NotFound
 from toolgate.govern.audit import read_version_calls
 from toolgate.govern.catalog import find_fallback_rows
 from toolgate.govern.changes.impact import find_literals
-from toolgate.govern.changes.records import find_record
+from toolgate.govern.changes.records import find_record, show_record
 from toolgate.govern.control import Control
+from toolgate.govern.pins import diff_pin, find_unapproved_tools, read_pin
 from toolgate.model.names import ToolRef, kind_of
-from toolgate.model.revisions import Kind
+from toolgate.model.revisions import Kind, StoredRecord
 from toolgate.model.tasks import Profile, RolloutBy, Side, Task
 from toolgate.model.tools import Snapshot
 from toolgate.policy.compose import compose
@@ -28,14 +32,21 @@ from toolgate.policy.rules import count_registered, find_matching
 from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import parse_record
-from toolgate.registry.records.fields import Name
+from toolgate.registry.records.fields import Name, ServerId, Sha256
 from toolgate.registry.records.policy_bodies import ProfileBody, TaskBody
+from toolgate.registry.records.server_bodies import PinBody
 from toolgate.surfaces.http.selection import format_mcp_url
 from toolgate.surfaces.rest.data_plane.scopes import RefusalShown, show_refusal
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
-from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
-from toolgate.surfaces.rest.resources.collection import RecordCollection, build_shapes
+from toolgate.surfaces.rest.framework.routing import get, post
+from toolgate.surfaces.rest.resources.collection import (
+    SINCE,
+    UPTO,
+    DiffAnswer,
+    RecordCollection,
+    build_shapes,
+)
 
 MAX_PATTERNS: Final = 100
 MAX_SHOWN: Final = 200
@@ -53,6 +64,7 @@ TASKS: Final = RecordCollection(
 PROFILES: Final = RecordCollection(
     kind="profile", path="/admin/api/profiles", shapes=build_shapes("profile", ProfileBody, Name)
 )
+RECORD_ENDPOINTS: Final = (*TASKS.endpoints(), *PROFILES.endpoints())
 
 
 class FindingShown(ResponseShape, frozen=True, kw_only=True):
@@ -282,11 +294,90 @@ def _name(ref: ToolRef) -> str:
     return f"{kind}{ref.server_id}/{ref.name[len(kind) :]}" if kind else join_tool_name(ref)
 
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    *TASKS.endpoints().values(),
-    *PROFILES.endpoints().values(),
-    compare_versions,
-    lint_policy,
-    show_overview,
-    match_patterns,
+_CHANGED: Final = Field(
+    description="What is stored here stays as long as `tools` approves of the same definition. A tool that "
+    "is named with null is approved of as it is in `tools`."
 )
+
+
+class ToolDifferenceShown(ResponseShape, frozen=True, kw_only=True):
+    """A tool of a pinned server that is not, or once was not, as it was approved."""
+
+    tool: str
+    state: Literal["changed", "new", "renamed", "missing"]
+    approved: str | None
+    """Digest of the approved definition: of a renamed tool, under its old name."""
+    found: str | None
+    """Digest of what is, or once was, in its place."""
+    listed: str | None
+    """Digest of what the server lists now. As approved: the tool has changed back, and waits all the same."""
+    was: str | None
+    """The old name of a renamed tool."""
+    is_whole: bool
+    """The diff shows a whole definition: nothing was approved, or what was is not kept any more."""
+    diff: list[str]
+    """A unified diff of both definitions as JSON, from the approved one. Empty: one of them is not kept, or
+    there are too many lines: name the tool."""
+
+
+class PinDiffAnswer(ResponseShape, frozen=True, kw_only=True):
+    """How what a pinned server lists differs from what was approved."""
+
+    revision: Revision
+    server_id: str
+    tools: list[ToolDifferenceShown]
+
+
+async def show_pins(control: Control, records: Sequence[StoredRecord]) -> list[dict[str, Any]]:
+    """Pins, each with the tools that wait for approval."""
+    servers = control.gateway.snapshot.servers
+
+    def show_all() -> list[dict[str, Any]]:
+        return [
+            {
+                **show_record(one),
+                "waiting": find_unapproved_tools(read_pin(control, one), servers.get(one.id)),
+            }
+            for one in records
+        ]
+
+    return await asyncio.to_thread(show_all)
+
+
+PINS: Final = RecordCollection(
+    kind="pin",
+    path="/admin/api/pins",
+    shapes=build_shapes(
+        "pin",
+        PinBody,
+        ServerId,
+        added={
+            "waiting": Annotated[
+                list[str], Field(description="Tools that wait for approval: changed and new ones.")
+            ]
+        },
+        sent={"changed": (Annotated[dict[str, Sha256 | None], _CHANGED], {})},
+    ),
+    show=show_pins,
+)
+PIN_ENDPOINTS: Final = PINS.endpoints()
+
+
+@get(
+    f"{PINS.one_path}/diff",
+    "viewer",
+    "Compare what a server lists with what was approved",
+    query=(SINCE, UPTO, Parameter("tool", "Only what differs in this tool; not with `since`.")),
+    errors=(NotFound, Compacted),
+)
+async def show_differences(control: Control, call: RestCall[None]) -> PinDiffAnswer | DiffAnswer:
+    """How what the server lists differs from what was approved, tool by tool.
+
+    With `since`, how the pin at that revision of the registry differs from the pin at another, or now.
+    """
+    if "since" in call.query:
+        return await PINS.diff(control, call)
+    server_id, revision = call.ids["server_id"], control.store.revision
+    found = await diff_pin(control, server_id, tool=call.query.get("tool"))
+    shown = [ToolDifferenceShown.of(one, diff=list(one.lines)) for one in found]
+    return PinDiffAnswer(revision=revision, server_id=server_id, tools=shown)

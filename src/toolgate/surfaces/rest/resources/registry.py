@@ -25,7 +25,7 @@ from toolgate.model.revisions import ChangeBatch, Kind, RecordChange
 from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.surfaces.rest.framework.request import NoBody, Parameter, RestCall, join_quoted
 from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse, Revision
-from toolgate.surfaces.rest.framework.routing import RestEndpoint, get, post
+from toolgate.surfaces.rest.framework.routing import get, post
 from toolgate.surfaces.rest.framework.streams import (
     LAST_EVENT_ID,
     encode_named_event,
@@ -234,12 +234,3 @@ def _show_node(control: Control, report: NodeReport) -> NodeShown:
         age_s=max(0, now_ms - report.at_ms) / 1000,
         servers=len(report.servers),
     )
-
-
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = (
-    watch_changes,
-    reload_directory,
-    make_backup,
-    show_data_directory,
-    list_nodes,
-)

@@ -1,4 +1,9 @@
-"""Servers: their records, with their health here and on each node."""
+"""Servers: their records, with their health here and on each node; and logging in to them.
+
+A login is begun here, agreed to in a browser, finished here. No answer holds a token. It is for oneself where
+the server's record says so; else for all callers, which only an administrator does. To an agent, a server it
+cannot reach answers like one that does not exist.
+"""
 
 import asyncio
 from collections import defaultdict
@@ -8,20 +13,37 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from toolgate.errors import StorageUnavailable
-from toolgate.govern.changes.records import show_record
+from toolgate.errors import (
+    Forbidden,
+    NotFound,
+    ServerBusy,
+    ServerUnavailable,
+    StorageFailed,
+    StorageUnavailable,
+)
+from toolgate.gateway.auth.identity import reaches
+from toolgate.govern.changes.commit import audit_change
+from toolgate.govern.changes.permissions import may_act_on_server
+from toolgate.govern.changes.records import find_record, show_record
 from toolgate.govern.control import Control
+from toolgate.model.principals import Principal
 from toolgate.model.reports import HealthState, NodeReport
 from toolgate.model.revisions import StoredRecord
+from toolgate.model.servers import ServerRecord
 from toolgate.redaction.text import redact_text
-from toolgate.registry.records.fields import ServerId
+from toolgate.registry.records.body import StrictBody
+from toolgate.registry.records.codec import parse_server
+from toolgate.registry.records.fields import OAuthScope, ServerId
 from toolgate.registry.records.server_bodies import ServerBody
-from toolgate.surfaces.rest.framework.request import Parameter
+from toolgate.surfaces.rest.data_plane.scopes import can_reach
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape
-from toolgate.surfaces.rest.framework.routing import RestEndpoint
+from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post
 from toolgate.surfaces.rest.resources.collection import RecordCollection, build_shapes
+from toolgate.upstream.oauth import logins
 from toolgate.upstream.oauth.grants import LoginKey
-from toolgate.upstream.oauth.logins import Login
+from toolgate.upstream.oauth.logins import LOGIN_S, Login
+from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT, describe_client
 from toolgate.upstream.pool.health import STDERR_TAIL_BYTES, ServerHealth
 
 LISTED_STDERR_CHARS: Final = 1_024
@@ -129,5 +151,156 @@ SERVERS: Final = RecordCollection(
     query=(Parameter("tag", "Only servers with this tag."),),
     matches_query=_has_tag,
 )
+SERVER_ENDPOINTS: Final = SERVERS.endpoints()
 
-ENDPOINTS: Final[tuple[RestEndpoint[Any], ...]] = tuple(SERVERS.endpoints().values())
+
+_LOGIN: Final = "/api/v1/mcp/servers/{server_id}/login"
+
+
+class LoginSent(StrictBody):
+    """A login to be begun."""
+
+    redirect_uri: Annotated[str, Field(max_length=200)]
+    """Where the browser comes back to: `http://127.0.0.1:PORT/callback`, on the machine of who logs in."""
+    shared: bool = False
+    """For the gateway as a whole, which needs the role `admin`, though each principal logs in for itself."""
+    scopes: list[OAuthScope] = Field(default_factory=list, max_length=64)
+    """To request in addition to those of the login before."""
+
+
+class LoginFinishSent(StrictBody):
+    """What the browser came back with."""
+
+    state: Annotated[str, Field(max_length=200)]
+    code: Annotated[str, Field(min_length=1, max_length=4_096)]
+    iss: Annotated[str, Field(max_length=4_096)] | None = None
+    """Who it says it is from."""
+    shared: bool = False
+    """As it was begun."""
+
+
+class ClientShown(ResponseShape, frozen=True, kw_only=True):
+    """A client's metadata (RFC 7591), under the URL that is its id."""
+
+    client_id: str
+    client_name: str
+    client_uri: str
+    application_type: str
+    redirect_uris: list[str]
+    grant_types: list[str]
+    response_types: list[str]
+    token_endpoint_auth_method: str
+
+
+class LoginBegun(ResponseShape, frozen=True, kw_only=True):
+    """A login that waits for consent."""
+
+    authorization_url: str
+    """To be opened in a browser."""
+    state: str
+    """By which the answer is recognised."""
+    expires_in_s: int
+
+
+class LoginFinished(ResponseShape, frozen=True, kw_only=True):
+    """The gateway may use the server."""
+
+    server_id: str
+    login: Login
+
+
+class LoginEnded(ResponseShape, frozen=True, kw_only=True):
+    """The gateway may use the server no more."""
+
+    server_id: str
+    revoked: bool
+    """Whether the authorization server says that it took the token back. Else it may still be good."""
+
+
+@post(_LOGIN, "agent", "Begin to log in to a server", errors=(NotFound, ServerBusy, ServerUnavailable))
+async def begin_login(control: Control, call: RestCall[LoginSent]) -> LoginBegun:
+    """Where to agree that the gateway may use the server on your behalf: for you, or for all its callers.
+
+    For you alone where the server's record has `http.oauth.per_principal`. Its authorization server is asked
+    first. The browser comes back to `redirect_uri` with a code.
+    """
+    record = await _find_server(control, call, is_shared=call.body.shared)
+    sent = call.body
+    begun = await control.logins.begin(
+        record, principal=call.caller.id, redirect_uri=sent.redirect_uri, scopes=sent.scopes
+    )
+    return LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S)
+
+
+@post(
+    f"{_LOGIN}/finish",
+    "agent",
+    "Finish logging in to a server",
+    errors=(NotFound, ServerUnavailable, StorageFailed),
+)
+async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> LoginFinished:
+    """Hand in what the browser came back with. The server is connected to with the token that it earns."""
+    sent = call.body
+    record = await _find_server(control, call, is_shared=sent.shared)
+    login_key = _login_owner(record)
+    came_back = logins.LoginCallback(state=sent.state, code=sent.code, issuer=sent.iss)
+    login = await control.logins.finish(login_key, principal=call.caller.id, answer=came_back)
+    _audit_login(control, call.caller, "login", login_key)
+    if not login_key.owner:
+        await control.gateway.servers.refresh(login_key.server_id)
+    return LoginFinished(server_id=login_key.server_id, login=login)
+
+
+@delete(
+    _LOGIN,
+    "agent",
+    "Log out of a server",
+    query=(Parameter("shared", "The login of the gateway as a whole.", "flag"),),
+    errors=(NotFound, StorageFailed),
+)
+async def end_login(control: Control, call: RestCall[None]) -> LoginEnded:
+    """Forget the token, have its authorization server take it back, and close connections that show it."""
+    record = await _find_server(control, call, is_shared=call.flag("shared"))
+    login_key = _login_owner(record)
+    revoke = await control.logins.end(record)
+    if revoke is None:
+        who = "you are not" if login_key.owner else "no one is"
+        raise NotFound(f"{who} logged in to server `{login_key.server_id}`")
+    _audit_login(control, call.caller, "logout", login_key)
+    return LoginEnded(server_id=login_key.server_id, revoked=await revoke())
+
+
+@get(CLIENT_DOCUMENT, ANYONE, "This gateway as an OAuth client", ClientShown, errors=(NotFound,))
+async def show_client(control: Control, _call: RestCall[None]) -> Mapping[str, Any]:
+    """Who this gateway is where it asks for tokens: its `client_id` at authorization servers is this URL."""
+    url = control.logins.own_url
+    if url is None:
+        raise NotFound(
+            "this gateway is no client that a URL describes", hint="set `public_url` to its `https` URL"
+        )
+    return describe_client(url)
+
+
+async def _find_server(control: Control, call: RestCall[Any], *, is_shared: bool) -> ServerRecord:
+    """The record, with whom the login is for. Raises NotFound and Forbidden."""
+    server_id, caller = call.ids["server_id"], call.caller
+    is_admin = reaches(caller.role, "admin") and may_act_on_server(caller, server_id)
+    if not is_admin and not can_reach(control.gateway, caller, server_id):
+        raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
+    record = parse_server((await find_record(control, "server", server_id)).body, strict=False)
+    if record.is_per_principal and not is_shared:
+        return record.owned_by(caller.id)
+    if not is_admin:
+        raise Forbidden("logging in for all callers of a server needs the role `admin`")
+    return record
+
+
+def _login_owner(record: ServerRecord) -> LoginKey:
+    oauth = record.http.oauth if record.http is not None else None
+    return LoginKey(record.server_id, "" if oauth is None else oauth.owner)
+
+
+def _audit_login(control: Control, caller: Principal, operation: str, login_key: LoginKey) -> None:
+    """For the audit, and for the links that show what was good before."""
+    audit_change(control, caller, operation=operation, kind="server", record_id=login_key.server_id)
+    control.gateway.servers.reconnect(*login_key)
