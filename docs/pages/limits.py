@@ -58,8 +58,8 @@ from toolgate.telemetry import tracing
 from toolgate.upstream.connection import contract, relay
 from toolgate.upstream.connection import contract as link
 from toolgate.upstream.http import client_connection, responses
+from toolgate.upstream.models import client as model_lists
 from toolgate.upstream.models import client as models
-from toolgate.upstream.models import routing as model_lists
 from toolgate.upstream.pool import discovery, health, kept_definitions
 from toolgate.upstream.pool import health as restarts
 from toolgate.upstream.stdio import children

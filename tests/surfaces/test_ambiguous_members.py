@@ -25,7 +25,7 @@ from toolgate.gateway.scope.caller import Caller
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.servers import ApprovalPolicy
 from toolgate.registry.approvals.contract import ApprovalVerdict, ElicitedDecision
-from toolgate.surfaces.wasm.mcp_calls import MCP_FUNCTIONS
+from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak]
 
@@ -168,7 +168,7 @@ class Endpoints:
             arguments = spoiled(AMOUNT, EVIL["arguments"], self.chance)
             guest.ask("mcp_call_tool", descriptor, name, arguments)
 
-        await GuestWorld(self.chat.world, self.chat.models, TASK).play(MCP_FUNCTIONS, story)
+        await GuestWorld(self.chat.world, self.chat.models, TASK).play(ALL_FUNCTIONS, story)
 
 
 def ways(to: Endpoints) -> list[Callable[[], Awaitable[Response | None]]]:

@@ -10,11 +10,12 @@ from tests.surfaces.openai.chat_world import error_in, open_chat_world, results,
 from tests.surfaces.openai.responses_world import ALL, ASKED, respond
 from tests.surfaces.openai.test_responses_mixed import approve, last
 from tests.surfaces.wasm.guest_world import PlayedGuest, open_guest_world
-from tests.surfaces.wasm.test_mcp_calls import EACCES, FUNCTIONS, status
+from tests.surfaces.wasm.test_mcp_calls import EACCES, status
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.responses_model import ResponsesScript, say
 from tests.upstream.responses_model import call as asks_for
 from tests.upstream.scripted_model import calls, scripted_model, text
+from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -78,10 +79,10 @@ async def test_a_guest_gets_a_number_and_the_reason_and_calls_again_once_it_is_a
 
     async with open_guest_world(MemoryNet(), ONE) as world:
         approvals = with_approvals(world.world)
-        refused, notified = await world.play(FUNCTIONS, ask)
+        refused, notified = await world.play(ALL_FUNCTIONS, ask)
         (waiting,) = await approvals.list()
         await agree(approvals, waiting.approval_id)
-        passes, replayed = await world.play(FUNCTIONS, use)
+        passes, replayed = await world.play(ALL_FUNCTIONS, use)
 
     assert (refused, replayed) == (EACCES, EACCES)
     assert notified["last_error"]["code"] == "mcp_approval_required"

@@ -16,12 +16,13 @@ from tests.surfaces.openai.responses_world import URL as RESPONSES
 from tests.surfaces.openai.responses_world import asking as asking_response
 from tests.surfaces.rest_world import open_rest, stdio
 from tests.surfaces.wasm.guest_world import PlayedGuest, open_guest_world
-from tests.surfaces.wasm.test_mcp_calls import FUNCTIONS, status
+from tests.surfaces.wasm.test_mcp_calls import status
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.responses_model import ResponsesScript, say
 from tests.upstream.scripted_model import calls, hang, scripted_model, text
 from toolgate.gateway.auth.identity import hash_key
 from toolgate.model.principals import Quotas
+from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -259,7 +260,7 @@ async def test_a_guest_gets_a_number_and_the_reason() -> None:
     job = task("job", default_server_ids=["one"], budgets={"calls_per_day": 1})
     async with open_guest_world(MemoryNet()) as world:
         world.world.apply(tasks={"job": job})
-        code, notified = await world.play(FUNCTIONS, ask)
+        code, notified = await world.play(ALL_FUNCTIONS, ask)
 
     assert code == EAGAIN
     assert notified["last_error"]["code"] == "budget_exceeded"

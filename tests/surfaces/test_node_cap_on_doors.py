@@ -11,10 +11,11 @@ from tests.surfaces.mcp.mcp_world import open_mcp_world
 from tests.surfaces.openai.chat_world import asking, error_in, open_chat_world, upstream
 from tests.surfaces.rest_world import open_rest, stdio
 from tests.surfaces.wasm.guest_world import PlayedGuest, open_guest_world
-from tests.surfaces.wasm.test_mcp_calls import FUNCTIONS, status
+from tests.surfaces.wasm.test_mcp_calls import status
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.scripted_model import calls, scripted_model, text
 from toolgate.gateway.gateway import Gateway
+from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.upstream.pool.admission import NodeSlots
 from toolgate.upstream.pool.pool import Pool
 
@@ -99,6 +100,6 @@ async def test_a_guest_gets_eagain_and_the_reason() -> None:
 
     async with open_guest_world(MemoryNet(), max_calls=1) as world:
         async with full(world.world.gateway):
-            code, notified = await world.play(FUNCTIONS, ask)
+            code, notified = await world.play(ALL_FUNCTIONS, ask)
 
         assert (code, notified["last_error"]["code"]) == (EAGAIN, "node_busy")

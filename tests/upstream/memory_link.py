@@ -28,7 +28,8 @@ from toolgate.upstream.connection.contract import (
     ServerInfo,
 )
 from toolgate.upstream.connection.messages import build_params
-from toolgate.upstream.pool.pool import Pool, PoolServices
+from toolgate.upstream.pool.managed_connection import PoolServices
+from toolgate.upstream.pool.pool import Pool
 
 Json = dict[str, Any]
 Handler = Callable[[Json], Awaitable[RpcResponse]]

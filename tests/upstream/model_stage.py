@@ -11,7 +11,7 @@ from toolgate.model.chat import ChatUpstream
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.client import ModelResponse, Models
-from toolgate.upstream.models.streams import ModelEvent
+from toolgate.upstream.models.endpoint import ModelEvent
 
 PATH = "/chat/completions"
 KEY = "sk-0123456789abcdef0123456789abcdef"

@@ -37,8 +37,7 @@ from toolgate.surfaces.mcp.session import ClientSessions
 from toolgate.surfaces.openai.context import ChatServices, is_openai_path
 from toolgate.surfaces.openai.endpoint import ChatEndpoint
 from toolgate.surfaces.wasm.context import TaskContext
-from toolgate.surfaces.wasm.invocation import GuestServices
-from toolgate.surfaces.wasm.invoker import Invoker
+from toolgate.surfaces.wasm.invoker import GuestServices, Invoker
 from toolgate.telemetry import Metrics
 from toolgate.upstream.connection.contract import Connector, PoolLimits, Purpose
 from toolgate.upstream.connection.secrets import Secrets
@@ -52,7 +51,8 @@ from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT
 from toolgate.upstream.pool.admission import NodeSlots
 from toolgate.upstream.pool.kept_definitions import KeptDefinitions
-from toolgate.upstream.pool.pool import Pool, PoolServices
+from toolgate.upstream.pool.managed_connection import PoolServices
+from toolgate.upstream.pool.pool import Pool
 from toolgate.upstream.stdio.children import Warden
 from toolgate.upstream.stdio.connector import StdioConnector
 from toolgate.wasm.run import GuestRun
@@ -304,7 +304,13 @@ async def open_endpoints(
         Models(Secrets(environ, settings.secrets_dir), settings.egress, tracer=gateway.tracer) as models,
         runtime.stack,
         Invoker(
-            GuestServices(gateway=gateway, models=models, queue=work.queue, slots=runtime, modules=runtime),
+            services=GuestServices(
+                gateway=gateway,
+                models=models,
+                queue=work.queue,
+                run_guest=runtime.run,
+                open_module=runtime.open,
+            ),
             node_id=settings.process_id,
             max_guests=settings.max_guests,
             drain_s=settings.drain_s,

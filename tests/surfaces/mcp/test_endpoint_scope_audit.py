@@ -15,7 +15,7 @@ from toolgate.audit.log.lines import MAX_LINE_BYTES, encode_line
 from toolgate.gateway.scope.scope_audit import MAX_DETAILED
 from toolgate.model.tasks import WorkloadLimits
 from toolgate.policy.scope import ScopeLimits
-from toolgate.surfaces.wasm.mcp_calls import MCP_FUNCTIONS
+from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -164,9 +164,9 @@ async def test_what_a_guest_opens_is_audited() -> None:
 
     config = {"default_server_ids": ["one"], "tool_denylist": ["delete"]}
     async with open_guest_world(net_of_two(), *records(), config=config) as world:
-        await world.play(MCP_FUNCTIONS, lambda guest: guest.call("mcp_open", "one"), limits=WorkloadLimits())
+        await world.play(ALL_FUNCTIONS, lambda guest: guest.call("mcp_open", "one"), limits=WorkloadLimits())
         opened = scopes(world.world)
-        await world.play(MCP_FUNCTIONS, story, limits=WorkloadLimits())
+        await world.play(ALL_FUNCTIONS, story, limits=WorkloadLimits())
         (event,) = scopes(world.world)
 
     assert opened == [event]

@@ -12,7 +12,7 @@ from tests.upstream.memory_link import MemoryNet, record
 from tests.upstream.scripted_model import calls, hang, scripted_model, text
 from toolgate.model.chat import ChatBudgets
 from toolgate.model.tasks import Task
-from toolgate.upstream.models.routing import find_upstream
+from toolgate.upstream.models.client import find_upstream
 
 pytestmark = pytest.mark.anyio
 

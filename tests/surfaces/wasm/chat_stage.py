@@ -12,15 +12,13 @@ from tests.upstream.scripted_model import ScriptedModel, scripted_model
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import WorkloadLimits
-from toolgate.surfaces.wasm.chat_calls import AUTO_TOOL_CALL, CHAT_FUNCTIONS
+from toolgate.surfaces.wasm.chat_calls import AUTO_TOOL_CALL
 from toolgate.surfaces.wasm.context import TaskContext
-from toolgate.surfaces.wasm.descriptors import DESCRIPTOR_FUNCTIONS
-from toolgate.surfaces.wasm.mcp_calls import MCP_FUNCTIONS
+from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.wasm.abi import HostcallFault
 
 T = TypeVar("T")
 
-FUNCTIONS = (*CHAT_FUNCTIONS, *MCP_FUNCTIONS, *DESCRIPTOR_FUNCTIONS)
 ARENA = 49_152
 ARENA_LENGTH = 8_192
 
@@ -35,7 +33,7 @@ class ChatStage:
     async def play(self, story: Callable[["Chatter"], T], **limits: Any) -> T:
         """Have `story` play a guest with one session."""
         return await self.world.play(
-            FUNCTIONS, lambda guest: story(Chatter(guest)), limits=WorkloadLimits(**limits)
+            ALL_FUNCTIONS, lambda guest: story(Chatter(guest)), limits=WorkloadLimits(**limits)
         )
 
     def upstreams(self, **fields: Any) -> None:

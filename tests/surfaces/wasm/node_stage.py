@@ -19,8 +19,7 @@ from toolgate.model.invocations import ENDED, Invocation, InvocationResult, LogL
 from toolgate.model.tasks import Task, Workload
 from toolgate.registry.invocations.contract import LeaseVerdict
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
-from toolgate.surfaces.wasm.invocation import GuestServices, LeaseTiming
-from toolgate.surfaces.wasm.invoker import Invoker
+from toolgate.surfaces.wasm.invoker import GuestServices, Invoker, LeaseTiming
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.client import Models
@@ -124,7 +123,9 @@ class Node:
     def invoker(
         self, node_id: str = "n", *, max_guests: int = 4, drain_s: float = 0.0, timing: LeaseTiming = BRISK
     ) -> Invoker:
-        return Invoker(self.services, node_id=node_id, max_guests=max_guests, drain_s=drain_s, timing=timing)
+        return Invoker(
+            services=self.services, node_id=node_id, max_guests=max_guests, drain_s=drain_s, timing=timing
+        )
 
     async def begin(self, task_id: str, **fields: Any) -> str:
         """The id of a new invocation."""
@@ -184,12 +185,11 @@ async def open_node(tmp_path: Path) -> AsyncIterator[Node]:
         Slots(ALL_FUNCTIONS, max_guests=4) as slots,
     ):
 
-        class Modules:
-            async def open(self, sha256: str) -> Path:
-                return await node.open(sha256)
+        async def open_module(sha256: str) -> Path:
+            return await node.open(sha256)
 
         services = GuestServices(
-            gateway=world.gateway, models=models, queue=line, slots=slots, modules=Modules()
+            gateway=world.gateway, models=models, queue=line, run_guest=slots.run, open_module=open_module
         )
         node = Node(world, queue, line, services, texts, tmp_path)
         yield node

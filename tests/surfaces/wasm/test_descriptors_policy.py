@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from tests.surfaces.wasm.guest_world import PlayedGuest, open_guest_world
-from tests.surfaces.wasm.test_mcp_calls import FUNCTIONS, net, one, status
+from tests.surfaces.wasm.test_mcp_calls import net, one, status
 from tests.upstream.memory_link import Json, text_result
 from toolgate.errors import InvalidParams, PolicyDenied
 from toolgate.policy.layers import MAX_WILDCARDS
 from toolgate.surfaces.wasm.descriptors import NARROW, NO_POLICY
+from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +49,7 @@ async def test_a_descriptor_lists_and_calls_only_what_its_guest_has_left_of_it()
         return RpcResponse(result=text_result("all"))
 
     async with open_guest_world(net(list=list_all), one()) as world:
-        await world.play(FUNCTIONS, story)
+        await world.play(ALL_FUNCTIONS, story)
 
         assert [(event.tool, event.outcome) for event in world.world.audited] == [
             ("write", "denied"),
@@ -78,7 +79,7 @@ async def test_a_descriptor_is_never_widened() -> None:
         assert tools(guest, fd) == []
 
     async with open_guest_world(net(), one()) as world:
-        await world.play(FUNCTIONS, story)
+        await world.play(ALL_FUNCTIONS, story)
 
 
 @pytest.mark.requirement("002-097")
@@ -102,7 +103,7 @@ async def test_a_descriptors_budget_of_calls_time_and_output_ends_with_the_numbe
         assert status(guest, output)["last_error"]["code"] == "mcp_output_too_large"
 
     async with open_guest_world(net(hangs=hangs), one()) as world:
-        await world.play(FUNCTIONS, story)
+        await world.play(ALL_FUNCTIONS, story)
 
         assert len(world.net["one"].calls) == 3
 
@@ -129,7 +130,7 @@ async def test_what_is_no_policy_or_of_another_kind_of_descriptor_is_invalid() -
         assert "policy" not in status(guest, fd)
 
     async with open_guest_world(net(), one()) as world:
-        await world.play(FUNCTIONS, story)
+        await world.play(ALL_FUNCTIONS, story)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ from toolgate.model.invocations import (
     InvocationState,
 )
 from toolgate.model.principals import Ceiling
-from toolgate.surfaces.wasm.invocation import LeaseTiming
+from toolgate.surfaces.wasm.context import TaskContext
+from toolgate.surfaces.wasm.invoker import LeaseTiming
+from toolgate.wasm.run import GuestRun
 
 pytestmark = pytest.mark.anyio
 
@@ -209,7 +211,7 @@ async def test_a_fault_of_the_queue_ends_neither_the_node_nor_its_runs(
 
 
 async def test_a_node_that_stays_behind_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.surfaces.wasm.invocation.REVISION_S", 0.01)
+    monkeypatch.setattr("toolgate.surfaces.wasm.invoker.REVISION_S", 0.01)
     async with open_node(tmp_path) as node, node.invoker():
         found, ending = await node.ended(await node.begin("echo", revision=99))
 
@@ -218,17 +220,20 @@ async def test_a_node_that_stays_behind_gives_up(tmp_path: Path, monkeypatch: py
 
 
 async def test_a_fault_of_the_node_is_the_end_of_one_run_and_is_in_its_log_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with open_node(tmp_path) as node, node.invoker():
+    async with open_node(tmp_path) as node:
+        run_guest, faults = node.services.run_guest, [ZeroDivisionError("a bug")]
 
-        async def fail(_run: object) -> InvocationResult:
-            raise ZeroDivisionError("a bug")
+        async def fail_once(run: GuestRun[TaskContext]) -> InvocationResult:
+            if faults:
+                raise faults.pop()
+            return await run_guest(run)
 
-        with monkeypatch.context() as broken:
-            broken.setattr(node.services.slots, "run", fail)
+        node.services = replace(node.services, run_guest=fail_once)
+        async with node.invoker():
             found, ending = await node.ended(await node.begin("echo"))
-        after, _ = await node.ended(await node.begin("echo"))
+            after, _ = await node.ended(await node.begin("echo"))
 
     assert (found.state, ending.ended_by) == ("failed", "internal")
     assert "bug" not in ending.message

@@ -16,14 +16,13 @@ from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.tasks import WorkloadLimits
 from toolgate.policy.scope import ScopeLimits
 from toolgate.surfaces.wasm import mcp_calls
-from toolgate.surfaces.wasm.descriptors import DESCRIPTOR_FUNCTIONS, GET_STATUS
-from toolgate.surfaces.wasm.mcp_calls import MCP_FUNCTIONS
+from toolgate.surfaces.wasm.descriptors import GET_STATUS
+from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
 
 T = TypeVar("T")
-FUNCTIONS = (*MCP_FUNCTIONS, *DESCRIPTOR_FUNCTIONS)
 EAGAIN, EACCES, EINVAL, ENOENT, EIO, EBADF, EMFILE, E2BIG = -11, -13, -22, -2, -5, -9, -24, -7
 ENOSPC, ENOMEM, EFAULT, ETIMEDOUT = -28, -12, -14, -110
 
@@ -41,7 +40,7 @@ def one(server_id: str = "one", **fields: Any) -> Any:
 
 
 async def play(world: GuestWorld, story: Callable[[PlayedGuest], T], **limits: int) -> T:
-    return await world.play(FUNCTIONS, story, limits=WorkloadLimits(**limits))
+    return await world.play(ALL_FUNCTIONS, story, limits=WorkloadLimits(**limits))
 
 
 def status(guest: PlayedGuest, fd: int) -> Any:
@@ -136,7 +135,7 @@ async def test_the_ceiling_of_the_invokers_key_holds() -> None:
             assert [tool["name"] for tool in guest.received("mcp_list_tools", fd)["tools"]] == ["read"]
             assert guest.ask("mcp_call_tool", fd, "write", "{}")[0] == ENOENT
 
-        await world.play(FUNCTIONS, story, principal=bound)
+        await world.play(ALL_FUNCTIONS, story, principal=bound)
 
 
 @pytest.mark.requirement("000-28")

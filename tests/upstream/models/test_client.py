@@ -24,7 +24,7 @@ from tests.upstream.scripted_model import (
 from toolgate.errors import ModelBusy, ModelUnavailable
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.models.client import ModelResponse, Models
-from toolgate.upstream.models.streams import MAX_WAITING_BYTES
+from toolgate.upstream.models.endpoint import MAX_WAITING_BYTES
 
 pytestmark = pytest.mark.anyio
 

@@ -10,10 +10,12 @@ from tests.upstream.model_stage import BODY, PATH, STREAM, asking, at, in_s
 from tests.upstream.scripted_model import Reply, cut, hang, scripted_model, status, stream, text, whole
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import ModelRefused, ModelTimedOut, ModelUnavailable, ToolgateError
+from toolgate.model.servers import HttpEndpoint
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.models.client import ModelResponse, Models
-from toolgate.upstream.models.streams import EventIntake
+from toolgate.upstream.models.endpoint import ModelEndpoint, ModelEventStream
 
 pytestmark = pytest.mark.anyio
 
@@ -220,7 +222,7 @@ class TestTime:
         return VIRTUAL
 
     async def test_silence_is_counted_from_the_last_part(self) -> None:
-        inflow = EventIntake(silence_s=60, deadline_s=150)
+        inflow = ModelEventStream(_endpoint(), silence_s=60, deadline_s=150)
         times = [inflow.deadline(0)]
         await pass_time(50)
         inflow.begin()
@@ -236,7 +238,7 @@ class TestTime:
         assert not inflow.is_over
 
     async def test_silence_is_not_counted_while_no_one_listens(self) -> None:
-        inflow = EventIntake(silence_s=60, deadline_s=500)
+        inflow = ModelEventStream(_endpoint(), silence_s=60, deadline_s=500)
         connection = _Paused()
         inflow.attach(connection, asyncio.get_running_loop().create_future())  # type: ignore[arg-type]
         inflow.feed((b"data: " + b"a" * 200_000 + b"\n\n") * 2)
@@ -247,6 +249,11 @@ class TestTime:
 
         assert (while_paused, inflow.deadline(0)) == (160, 160)
         assert connection.notified == ["pause", "resume"]
+
+
+def _endpoint() -> ModelEndpoint:
+    records = EndpointResolver(Secrets({}), Egress(allow_private=True))
+    return ModelEndpoint("up", records.resolve(HttpEndpoint(url="http://127.0.0.1:1/v1")))
 
 
 class _Paused:

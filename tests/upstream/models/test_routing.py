@@ -8,7 +8,7 @@ import pytest
 
 from tests.upstream.model_stage import asking, at, in_s
 from tests.upstream.scripted_model import Reply, hang, hold, scripted_model, status, stream, text, whole
-from toolgate.upstream.models.routing import find_upstream
+from toolgate.upstream.models.client import find_upstream
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolgate.upstream.http.sse import EventTooLarge, SseParser
-from toolgate.upstream.models.streams import ModelEvent, ModelEventReader
+from toolgate.upstream.models.endpoint import ModelEvent, ModelEventReader
 
 
 def read(*chunks: bytes) -> list[ModelEvent]:

@@ -30,8 +30,8 @@ async def keep(directory: Path, *records: ServerRecord) -> None:
 
 async def found(directory: Path, one: ServerRecord) -> list[str] | None:
     async with KeptDefinitions(directory) as known:
-        kept = known.find(one)
-        return None if kept is None else list(kept.offer.tools)
+        offer, _ = known.find(one)
+        return None if offer is None else list(offer.tools)
 
 
 async def test_what_was_saved_is_found_by_the_next_run_with_names_calls_and_time(tmp_path: Path) -> None:
@@ -40,11 +40,11 @@ async def test_what_was_saved_is_found_by_the_next_run_with_names_calls_and_time
     async with KeptDefinitions(tmp_path, clock_ms=lambda: 7) as known:
         known.save(offer)
     async with KeptDefinitions(tmp_path) as known:
-        kept = known.find(record())
+        kept, verified_ms = known.find(record())
 
+    assert (kept, verified_ms) == (offer, 7)
     assert kept is not None
-    assert (kept.offer, kept.verified_ms) == (offer, 7)
-    assert [tool.native_name for tool in kept.offer.tools.values()] == ["a b"]
+    assert [tool.native_name for tool in kept.tools.values()] == ["a b"]
 
 
 async def test_files_are_for_their_owner_and_hold_no_value_of_a_variable_or_header(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from toolgate.model.servers import HttpEndpoint, PackageRef, ServerRecord, Stdio
 from toolgate.model.tools import Pin
 from toolgate.upstream.connection.contract import RpcResponse, StartFailed
 from toolgate.upstream.pool.kept_definitions import KeptDefinitions
-from toolgate.upstream.pool.pool import CallOrigin, Pool, PoolServices
+from toolgate.upstream.pool.managed_connection import PoolServices
+from toolgate.upstream.pool.pool import CallOrigin, Pool
 
 pytestmark = pytest.mark.anyio
 

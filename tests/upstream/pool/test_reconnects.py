@@ -10,7 +10,8 @@ from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import HttpEndpoint, ServerRecord
 from toolgate.upstream.connection.contract import PoolLimits, StartFailed
-from toolgate.upstream.pool.pool import Pool, PoolServices
+from toolgate.upstream.pool.managed_connection import PoolServices
+from toolgate.upstream.pool.pool import Pool
 
 pytestmark = pytest.mark.anyio
 

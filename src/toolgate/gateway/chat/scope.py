@@ -25,7 +25,7 @@ from toolgate.model.principals import Principal
 from toolgate.model.tools import Snapshot, ToolDefinition
 from toolgate.policy.layers import parse_session_params
 from toolgate.telemetry.spans import MAX_SPAN_NAME_CHARS
-from toolgate.upstream.models.routing import find_upstream
+from toolgate.upstream.models.client import find_upstream
 
 MAX_PATTERNS_SHOWN: Final = 20
 """Of model patterns in the hint of an error: a screen of them."""

@@ -47,8 +47,8 @@ from toolgate.model.chat import ChatUpstream
 from toolgate.model.json_text import decode_members
 from toolgate.model.principals import HolderQuotas
 from toolgate.upstream.connection.messages import parse_error
-from toolgate.upstream.models.client import ModelEventStream, ModelResponse, PromptableModels
-from toolgate.upstream.models.streams import ModelEvent
+from toolgate.upstream.models.client import ModelResponse, PromptableModels
+from toolgate.upstream.models.endpoint import ModelEvent, ModelEventStream
 from toolgate.upstream.pool.pool import ServerResponse
 
 MAX_CONCURRENT_CALLS: Final = 8

@@ -23,9 +23,9 @@ from toolgate.model.json_text import Members
 from toolgate.surfaces.http.parsing import parse_off_loop
 from toolgate.surfaces.openai.context import ChatExchange
 from toolgate.surfaces.openai.wire import CHAT, DONE, ChatEventStream, ModelApi, encode_chunk
-from toolgate.upstream.models.client import ModelEventStream, ModelResponse
-from toolgate.upstream.models.streams import DONE as DONE_DATA
-from toolgate.upstream.models.streams import ModelEvent
+from toolgate.upstream.models.client import ModelResponse
+from toolgate.upstream.models.endpoint import DONE as DONE_DATA
+from toolgate.upstream.models.endpoint import ModelEvent, ModelEventStream
 
 FORWARDED: Final = "forwarded"
 _TYPE: Final = b"content-type"

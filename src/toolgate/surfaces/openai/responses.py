@@ -57,7 +57,7 @@ from toolgate.surfaces.openai.responses_tools import (
 )
 from toolgate.surfaces.openai.wire import RESPONSES, ChatEventStream
 from toolgate.upstream.models.client import ModelResponse
-from toolgate.upstream.models.streams import DONE
+from toolgate.upstream.models.endpoint import DONE
 
 _APPROVAL_USED: Final = CallError(
     code="approval_used",

@@ -5,10 +5,10 @@ scope, the same loop, the same history. Whatever becomes of it, the guest gets a
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -47,8 +47,7 @@ from toolgate.surfaces.wasm.chat_session import (
     parse_param,
 )
 from toolgate.surfaces.wasm.context import DOOR, TaskContext, TaskGuest
-from toolgate.wasm.abi import SPEAR, Errno, HostcallFault, HostFunction, OnThread
-from toolgate.wasm.signatures import host_functions
+from toolgate.wasm.abi import Errno, HostcallFault, OnThread
 
 FORWARDED: Final = "forwarded"
 """The outcome of a chat whose calls do not run here."""
@@ -56,17 +55,12 @@ _NOT_RUN: Final = CallError(
     code=UnknownTool.code, message="nothing of that name and type runs here", retryable=False
 )
 
-CallGuest = Callable[[GuestTool, bytes, int], str]
-"""Calls a tool of the guest with a JSON object, for a result of at most so many bytes. On the guest's
-thread."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendResult:
+class SendResult(NamedTuple):
     """What a guest gets, what it took, and the history with which its session continues."""
 
     body: bytes
-    usage: Members = field(default_factory=dict)
+    usage: Members
     history: tuple[msgspec.Raw, ...] | None = None
 
 
@@ -74,8 +68,8 @@ def build_failure(exc: ToolgateError, chat: CompletionSession | None = None) -> 
     """Build the response to a send that fails. The history and usage of `chat` so far are kept."""
     body = msgspec.json.encode(call_error(exc).detail)
     if chat is None:
-        return SendResult(body=body)
-    return SendResult(body=body, usage=chat.usage or {}, history=chat.transcript.history())
+        return SendResult(body, {})
+    return SendResult(body, chat.usage or {}, chat.transcript.history())
 
 
 class ChatSend:
@@ -84,27 +78,27 @@ class ChatSend:
     Unless it `runs_tools`, the model is prompted once, and its calls are the guest's.
     """
 
-    def __init__(
-        self, context: TaskContext, chat: GuestChat, request: ChatRequest, *, runs_tools: bool
-    ) -> None:
-        self._context = context
+    def __init__(self, guest: TaskGuest, chat: GuestChat, request: ChatRequest, *, runs_tools: bool) -> None:
+        self._guest = guest
+        self._context = guest.context
         self._chat = chat
         self._request = request
         self._runs_tools = runs_tools
         self._session: _GuestSession | None = None
 
-    async def run(self, call: CallGuest, on_thread: OnThread[str]) -> SendResult:
+    async def run(self, on_thread: OnThread[str]) -> SendResult:
         """Send, and build the guest's response. Never raises a ToolgateError."""
-        context = self._context
+        context, chat = self._context, self._chat
         try:
             with context.record_denials():
                 scope = self._resolve_scope()
                 max_bytes = scope.budgets.max_tool_output_bytes
 
                 async def call_tool(tool: GuestTool, arguments: bytes) -> str:
-                    return await on_thread(partial(call, tool, arguments, max_bytes))
+                    call = partial(call_guest_tool, self._guest, tool, chat.params, arguments)
+                    return await on_thread(partial(call, max_bytes=max_bytes))
 
-                tools = {name: partial(call_tool, tool) for name, tool in self._chat.tools.items()}
+                tools = {name: partial(call_tool, tool) for name, tool in chat.tools.items()}
                 with count_chat(context.gateway, scope) as outcomes:
                     result, outcome = await self._send(scope, tools)
                     outcomes.append(outcome)
@@ -129,7 +123,8 @@ class ChatSend:
         try:
             outcome = await session.run()
         finally:
-            session.cancel_running()
+            for tool in session.running.values():  # the chat has ended, and these have not
+                session.list_call(tool, CallCancelled.code, 0)
         return self._complete(session, outcome), outcome.finish.reason
 
     def _resolve_scope(self) -> ChatScope:
@@ -159,7 +154,7 @@ class ChatSend:
             usage = as_object(members.get("usage"))
         except UNREADABLE as exc:
             raise ModelUnavailable("the model's server sent a response that is not a completion") from exc
-        return SendResult(body=msgspec.json.encode(members | _backend_member(scope)), usage=usage or {})
+        return SendResult(msgspec.json.encode(members | _backend_member(scope)), usage or {})
 
     def _complete(self, session: CompletionSession, outcome: ChatOutcome) -> SendResult:
         scope = session.context.scope
@@ -171,11 +166,8 @@ class ChatSend:
         completion = session.complete(outcome, head, extension=session.extension(outcome))
         for call in outcome.handed:  # the guest sees the calls, and each needs a result in the history
             session.answer(call, render_error(_NOT_RUN))
-        return SendResult(
-            body=encode_completion(replace(completion, head=completion.head | _backend_member(scope))),
-            usage=completion.usage or {},
-            history=session.transcript.history(outcome.finish.closing),
-        )
+        body = encode_completion(replace(completion, head=completion.head | _backend_member(scope)))
+        return SendResult(body, completion.usage or {}, session.transcript.history(outcome.finish.closing))
 
 
 class _GuestSession(CompletionSession):
@@ -193,7 +185,7 @@ class _GuestSession(CompletionSession):
         super().__init__(context, request, tools, view)
         self._calls = task.calls
         self._routes: Mapping[str, Route] = {} if view is None else view.routes
-        self._running: dict[str, str] = {}
+        self.running: dict[str, str] = {}
 
     async def prompt(self, action: AskModel) -> ModelTurn:
         self._calls.model_asks += 1
@@ -203,16 +195,11 @@ class _GuestSession(CompletionSession):
         """Raises ToolCallLimit before a call that is one too many."""
         if event.event == "tool_started":
             self._calls.count_call()
-            self._running[event.call_id] = event.tool
-        elif self._running.pop(event.call_id, None) is not None:
-            self._list_call(event.tool, event.code, event.ms or 0)
+            self.running[event.call_id] = event.tool
+        elif self.running.pop(event.call_id, None) is not None:
+            self.list_call(event.tool, event.code, event.ms or 0)
 
-    def cancel_running(self) -> None:
-        """The chat has ended: list the calls that have not."""
-        for tool in self._running.values():
-            self._list_call(tool, CallCancelled.code, 0)
-
-    def _list_call(self, name: str, code: str, ms: int) -> None:
+    def list_call(self, name: str, code: str, ms: int) -> None:
         route = self._routes.get(name)
         tool = name.removeprefix(CALLER_TOOL_PREFIX) if route is None else route.name
         server_id = "" if route is None else route.server_id
@@ -299,12 +286,7 @@ def _send(guest: TaskGuest, chat: GuestChat, *, runs_tools: bool) -> SendResult:
         request = chat.request()
     except ToolgateError as exc:
         return build_failure(exc)
-    send = ChatSend(guest.context, chat, request, runs_tools=runs_tools)
-
-    def call(tool: GuestTool, arguments: bytes, max_bytes: int) -> str:
-        return call_guest_tool(guest, tool, chat.params.arena, arguments, max_bytes=max_bytes)
-
-    result = guest.serve(partial(send.run, call))
+    result = guest.serve(ChatSend(guest, chat, request, runs_tools=runs_tools).run)
     if result.history is not None:
         chat.replace_history(result.history, of=request)
     return result
@@ -324,15 +306,7 @@ def cchat_close(guest: TaskGuest, fd: int) -> int:
     return 0
 
 
-CHAT_FUNCTIONS: Final[tuple[HostFunction[TaskContext], ...]] = host_functions(
-    SPEAR,
-    {
-        "cchat_create": cchat_create,
-        "cchat_write_msg": cchat_write_msg,
-        "cchat_write_fn": cchat_write_fn,
-        "cchat_ctl": cchat_ctl,
-        "cchat_send": cchat_send,
-        "cchat_recv": cchat_recv,
-        "cchat_close": cchat_close,
-    },
+CALLS: Final = (
+    *(cchat_create, cchat_write_msg, cchat_write_fn),
+    *(cchat_ctl, cchat_send, cchat_recv, cchat_close),
 )

@@ -54,8 +54,8 @@ _NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
     "timeout_ms": ("wall_clock_ms", 1),
 }
 """The budgets that they narrow, and the least value of each."""
-_ARENA: Final = frozenset({"tool_arena_ptr", "tool_arena_len"})
-_OWN: Final = _TEXTS | _NUMBERS.keys() | _ARENA
+_COUNTS: Final = _NUMBERS.keys() | {"tool_arena_ptr", "tool_arena_len"}
+_OWN: Final = _TEXTS | _COUNTS
 """For the host, and never forwarded."""
 _IGNORED: Final = frozenset({"messages", "tools", "stream", "stream_options"})
 """A session has other calls for these."""
@@ -90,19 +90,27 @@ def parse_param(data: bytes) -> tuple[str, msgspec.Raw]:
     return param.key, param.value
 
 
+class Arena(NamedTuple):
+    """The place and length of the arena in the guest's memory."""
+
+    start: int
+    length: int
+
+
 class SessionParams:
     """The parameters that a guest has set: about tools, about budgets, and for the model."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
-        self._forwarded: Members = {}
+        self.forwarded: Members = {}
+        """Those for the model, as the guest wrote them."""
         self._sizes: dict[str, int] = {}
 
     def set(self, guest: TaskGuest, key: str, value: msgspec.Raw) -> None:
         """Set a parameter. If it is denied or invalid, raises and changes nothing."""
         if key not in self._sizes and len(self._sizes) >= MAX_PARAMS:
             raise HostcallFault(Errno.ENOMEM)
-        if _KNOWN.find_impostor(dict.fromkeys((*self._forwarded, key))) is not None:
+        if _KNOWN.find_impostor(dict.fromkeys((*self.forwarded, key))) is not None:
             raise HostcallFault(Errno.EINVAL)
         size = len(key.encode()) + len(value)
         if self.size - self._sizes.get(key, 0) + size > MAX_PARAM_BYTES:
@@ -119,7 +127,7 @@ class SessionParams:
         if key.startswith(_MCP) or key in _OWN:
             self._values[key] = decoded
         else:
-            self._forwarded[key] = msgspec.Raw(bytes(value))
+            self.forwarded[key] = msgspec.Raw(bytes(value))
 
     @property
     def size(self) -> int:
@@ -131,29 +139,20 @@ class SessionParams:
         """Those about tools."""
         return {key: value for key, value in self._values.items() if key.startswith(_MCP)}
 
-    @property
-    def forwarded(self) -> Members:
-        """Those for the model, as the guest wrote them."""
-        return dict(self._forwarded)
-
     def text(self, key: str) -> str:
         """`model` or `backend`, the chat upstream; empty if not set."""
         return str(self._values.get(key, ""))
 
     @property
-    def arena(self) -> "Arena":
+    def arena(self) -> Arena:
         return Arena(self._values.get("tool_arena_ptr", 0), self._values.get("tool_arena_len", 0))
 
     @property
     def budgets(self) -> ChatBudgetLimits:
         """The limits of one send. They only narrow other budgets."""
-        return ChatBudgetLimits(
-            **{
-                budget: max(self._values[key], least)
-                for key, (budget, least) in _NUMBERS.items()
-                if key in self._values
-            }
-        )
+        values = self._values
+        narrowed = ((key, *limit) for key, limit in _NUMBERS.items() if key in values)
+        return ChatBudgetLimits(**{budget: max(values[key], least) for key, budget, least in narrowed})
 
 
 async def _check_scope(context: TaskContext, params: Mapping[str, Any]) -> None:
@@ -170,7 +169,7 @@ def _check_own(key: str, value: object) -> None:
     is_count = type(value) is int and 0 <= value < 2**32
     if key in _TEXTS and not isinstance(value, str):
         raise InvalidParams(f"`{key}` is not a string", hint="send a value of that kind")
-    if (key in _NUMBERS or key in _ARENA) and not is_count:
+    if key in _COUNTS and not is_count:
         raise InvalidParams(f"`{key}` is not a count", hint="send a value of that kind")
 
 
@@ -184,13 +183,6 @@ class GuestTool:
     name: str
     index: int
     declared: msgspec.Raw
-
-
-class Arena(NamedTuple):
-    """The place and length of the arena in the guest's memory."""
-
-    start: int
-    length: int
 
 
 def parse_guest_tool(data: bytes, index: int) -> GuestTool:
@@ -212,54 +204,50 @@ def parse_guest_tool(data: bytes, index: int) -> GuestTool:
 
 
 def call_guest_tool(
-    guest: TaskGuest, tool: GuestTool, arena: Arena, arguments: bytes, *, max_bytes: int
+    guest: TaskGuest, tool: GuestTool, params: SessionParams, arguments: bytes, *, max_bytes: int
 ) -> str:
-    """Call the function, on the guest's thread. Raises CallerToolFailed, and RunStopped if it traps."""
+    """Call the function, on the guest's thread. Raises CallerToolFailed, and RunStopped if it traps.
+
+    Calls it once more if it returns how much room it needs, and the arena has that much.
+    """
     try:
-        return _call_tool(guest, tool, _ArenaCall(guest, arena, arguments), max_bytes=max_bytes)
+        call = _ArenaCall(guest, tool, params.arena, arguments)
+        capacity = min(call.room, max_bytes)
+        rc, length = call.attempt(capacity)
+        if rc == -Errno.ENOSPC and length <= call.room:
+            capacity = max(length, capacity)
+            rc, length = call.attempt(capacity)
+        if rc:
+            raise CallerToolFailed(f"tool rc: {rc}")
+        if length > capacity:
+            raise CallerToolFailed(f"tool rc: {-Errno.EIO}")
+        return guest.read(call.output, length, most=MAX_OUTPUT_BYTES).decode()
     except HostcallFault as exc:
         raise CallerToolFailed(f"tool rc: {-exc.errno}") from exc
+    except UnicodeDecodeError as exc:
+        raise CallerToolFailed(f"tool rc: {-Errno.EIO}") from exc
 
 
 class _ArenaCall:
     """The arena during one call: the arguments, and the room for the output."""
 
-    def __init__(self, guest: TaskGuest, arena: Arena, arguments: bytes) -> None:
+    def __init__(self, guest: TaskGuest, tool: GuestTool, arena: Arena, arguments: bytes) -> None:
         if arena.start <= 0 or arena.length <= 0:
             raise HostcallFault(Errno.EFAULT)
-        self.arguments = arena.start
-        self.length = len(arguments)
         self.output = -(-(arena.start + len(arguments) + 1) // 8) * 8
         room = arena.start + arena.length - self.output - _CELL_BYTES
         self.room = min(room - room % _CELL_BYTES, MAX_OUTPUT_BYTES)
         if self.room <= 0:
             raise HostcallFault(Errno.ENOSPC)
         guest.write(arena.start, arguments + b"\0")
+        self._guest = guest
+        self._function = (tool.index, arena.start, len(arguments), self.output)
 
-
-def _call_tool(guest: TaskGuest, tool: GuestTool, call: _ArenaCall, *, max_bytes: int) -> str:
-    """Calls it once more if it returns how much room it needs, and the arena has that much."""
-    capacity = min(call.room, max_bytes)
-    rc, length = _attempt(guest, tool, call, capacity)
-    if rc == -Errno.ENOSPC and length <= call.room:
-        capacity = max(length, capacity)
-        rc, length = _attempt(guest, tool, call, capacity)
-    if rc:
-        raise CallerToolFailed(f"tool rc: {rc}")
-    if length > capacity:
-        raise HostcallFault(Errno.EIO)
-    try:
-        return guest.read(call.output, length, most=MAX_OUTPUT_BYTES).decode()
-    except UnicodeDecodeError as exc:
-        raise HostcallFault(Errno.EIO) from exc
-
-
-def _attempt(guest: TaskGuest, tool: GuestTool, call: _ArenaCall, capacity: int) -> tuple[int, int]:
-    """What the function returns, and the length that it leaves in the cell after the output."""
-    cell = call.output + -(-capacity // _CELL_BYTES) * _CELL_BYTES
-    guest.write_u32(cell, capacity)
-    rc = guest.call_table(tool.index, call.arguments, call.length, call.output, cell)
-    return rc, guest.read_u32(cell)
+    def attempt(self, capacity: int) -> tuple[int, int]:
+        """What the function returns, and the length that it leaves in the cell after the output."""
+        cell = self.output + -(-capacity // _CELL_BYTES) * _CELL_BYTES
+        self._guest.write_u32(cell, capacity)
+        return self._guest.call_table(*self._function, cell), self._guest.read_u32(cell)
 
 
 # Sessions and responses

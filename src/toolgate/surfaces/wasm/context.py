@@ -25,7 +25,7 @@ class CallLog:
         self._most = most
         self.total = 0
         self.model_asks = 0
-        self.denials = 0
+        self._denials = 0
         self.kept: list[InvocationCall] = []
 
     @property
@@ -38,8 +38,12 @@ class CallLog:
             raise ToolCallLimit(f"this run has made {self._most} calls, as many as it may")
         self.total += 1
 
+    def count_denial(self) -> bool:
+        """Count one more denial. Whether to audit it."""
+        self._denials += 1
+        return self._denials <= MAX_DENIALS_RECORDED
+
     def keep(self, call: InvocationCall) -> None:
-        """Keep the result of one call."""
         if len(self.kept) < MAX_CALLS_KEPT:
             self.kept.append(call)
 
@@ -69,19 +73,13 @@ class TaskContext:
         try:
             yield
         except (PolicyDenied, BudgetExceeded) as exc:
-            self.calls.denials += 1
-            if self.calls.denials <= MAX_DENIALS_RECORDED:
+            if self.calls.count_denial():
                 task_id = self.caller.effective_task_id
                 self.gateway.record_refused(self.caller.principal, exc, trace=self.trace, task_id=task_id)
             raise
 
 
 TaskGuest = Guest[TaskContext]
-
-
-def read_text(guest: TaskGuest, pointer: int, length: int, *, most: int) -> str:
-    """Read the text at `pointer`. EFAULT outside the memory, and EINVAL as `decode_text`."""
-    return decode_text(guest.read(pointer, length, most=most))
 
 
 def decode_text(data: bytes) -> str:

@@ -10,7 +10,7 @@ descriptor excludes looks like a missing one.
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -19,22 +19,18 @@ from toolgate.errors import InvalidParams, PolicyDenied
 from toolgate.model.json_text import UNREADABLE
 from toolgate.model.names import ToolRef, kind_of
 from toolgate.model.tools import UNSTATED
-from toolgate.policy.layers import SessionRequest, parse_session_params
+from toolgate.policy.layers import parse_session_params
 from toolgate.policy.patterns import Patterns, effect_of, has_wildcard
-from toolgate.surfaces.wasm.context import TaskContext, TaskGuest, decode_text
+from toolgate.surfaces.wasm.context import TaskGuest, decode_text
 from toolgate.wasm.abi import (
     EPOLLERR,
     EPOLLHUP,
     EPOLLIN,
     EPOLLOUT,
-    SPEAR,
     Errno,
     FdEntry,
-    FdTable,
     HostcallFault,
-    HostFunction,
 )
-from toolgate.wasm.signatures import host_functions
 
 MAX_POLICY_BYTES: Final = 65_536
 """Of one change: room for a thousand patterns of usual length."""
@@ -54,9 +50,6 @@ class _PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
     max_output_bytes: _Count | msgspec.UnsetType = msgspec.UNSET
 
 
-_decode_change = msgspec.json.Decoder(_PolicyChange).decode
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FdPolicy:
     """How an MCP descriptor is narrowed. None: not by this member."""
@@ -71,20 +64,18 @@ class FdPolicy:
     def narrow(self, data: bytes, *, server_id: str) -> "FdPolicy":
         """Narrow it by the JSON in `data`. Raises InvalidParams, and PolicyDenied for a wider list."""
         try:
-            change = _decode_change(data)
+            change = msgspec.json.decode(data, type=_PolicyChange)
         except UNREADABLE as exc:
             raise InvalidParams(f"the policy of the descriptor cannot be read: {exc}") from exc
-        lists = {
-            f"mcp.tool_{name}list": value
-            for name, value in (("allow", change.allow), ("deny", change.deny))
-            if value is not msgspec.UNSET
-        }
-        if self.deny and "mcp.tool_denylist" in lists:
+        lists = {}
+        if change.allow is not msgspec.UNSET:
+            lists["mcp.tool_allowlist"] = change.allow
+        if change.deny is not msgspec.UNSET:
             # The limits of one list hold for all denials together: each is matched against each tool.
-            lists["mcp.tool_denylist"] = [*self.deny, *lists["mcp.tool_denylist"]]
+            lists["mcp.tool_denylist"] = [*self.deny, *change.deny]
         asked = parse_session_params(lists)
-        if asked.allow is not None:
-            self._check_within(asked.allow, server_id)
+        if asked.allow is not None and self.allow is not None:
+            _check_within(self.allow, asked.allow, server_id)
         return FdPolicy(
             allow=self.allow if asked.allow is None else asked.allow,
             deny=asked.deny or self.deny,
@@ -93,36 +84,30 @@ class FdPolicy:
             max_output_bytes=_narrow_limit(self.max_output_bytes, change.max_output_bytes),
         )
 
-    def request(self, server_id: str) -> SessionRequest:
-        """The session request of a call on the descriptor, for policy."""
-        return SessionRequest(enabled=True, servers=(server_id,), allow=self.allow, deny=self.deny)
-
     def shown(self) -> Mapping[str, Any]:
         """The members that narrow."""
-        parts = {name: getattr(self, name) for name in FdPolicy.__slots__}
-        return {name: value for name, value in parts.items() if value not in (None, ())}
-
-    def _check_within(self, allow: tuple[str, ...], server_id: str) -> None:
-        """Raises PolicyDenied for an entry outside the list so far.
-
-        A pattern, an effect, a prompt or a resource is inside only as the same text: whether one pattern
-        covers another is not computed.
-        """
-        if self.allow is None:
-            return
-        before = Patterns(self.allow)
-        for entry in allow:
-            ref = ToolRef(server_id, entry.removeprefix(f"{server_id}/"))
-            is_name = not has_wildcard(entry) and effect_of(entry) is None and not kind_of(entry)
-            matches = is_name and before.first_match(ref, effects=UNSTATED, is_deny=False) is not None
-            if entry not in self.allow and not matches:
-                raise PolicyDenied(
-                    f"`{ascii(entry[:80])[1:-1]}` is not within what the descriptor allows",
-                    hint="a descriptor can only be narrowed; open the server again for another list",
-                )
+        return {name: value for name, value in asdict(self).items() if value not in (None, ())}
 
 
 NO_POLICY: Final = FdPolicy()
+
+
+def _check_within(allowed: tuple[str, ...], wanted: tuple[str, ...], server_id: str) -> None:
+    """Raises PolicyDenied for an entry outside the list so far.
+
+    A pattern, an effect, a prompt or a resource is inside only as the same text: whether one pattern covers
+    another is not computed.
+    """
+    before = Patterns(allowed)
+    for entry in wanted:
+        ref = ToolRef(server_id, entry.removeprefix(f"{server_id}/"))
+        is_name = not has_wildcard(entry) and effect_of(entry) is None and not kind_of(entry)
+        matches = is_name and before.first_match(ref, effects=UNSTATED, is_deny=False) is not None
+        if entry not in allowed and not matches:
+            raise PolicyDenied(
+                f"`{ascii(entry[:80])[1:-1]}` is not within what the descriptor allows",
+                hint="a descriptor can only be narrowed; open the server again for another list",
+            )
 
 
 def _narrow_limit(now: int | None, asked: int | msgspec.UnsetType, *, at_least: int = 0) -> int | None:
@@ -165,22 +150,6 @@ class Epoll(FdEntry):
         super().__init__()
         self.interest: dict[int, int] = {}
 
-    def add(self, fd: int, events: int, fds: FdTable) -> None:
-        # Forget those that were closed, so that they do not pile up.
-        if len(self.interest) >= len(fds):
-            self.interest = {one: mask for one, mask in self.interest.items() if one in fds.entries()}
-        self.interest[fd] = events
-
-    def ready(self, fds: FdTable) -> list[tuple[int, int]]:
-        """The ready descriptors in order, with their events."""
-        entries = fds.entries()
-        found = (
-            (fd, entries[fd].poll_mask() & (self.interest[fd] | _ALWAYS))
-            for fd in sorted(self.interest)
-            if fd in entries
-        )
-        return [(fd, mask) for fd, mask in found if mask]
-
 
 def spear_epoll_create(guest: TaskGuest) -> int:
     return guest.fds.open(Epoll())
@@ -191,17 +160,18 @@ def spear_epoll_ctl(guest: TaskGuest, epfd: int, op: int, fd: int, events: int) 
     epoll = guest.fds.get(epfd, Epoll)
     if isinstance(guest.fds.get(fd, FdEntry), Epoll):
         raise HostcallFault(Errno.EINVAL)
-    if op == EPOLL_CTL_ADD:
-        epoll.add(fd, events, guest.fds)
-        return 0
-    if op not in (EPOLL_CTL_MOD, EPOLL_CTL_DEL):
+    if op not in (EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL):
         raise HostcallFault(Errno.EINVAL)
-    if fd not in epoll.interest:
+    if op != EPOLL_CTL_ADD and fd not in epoll.interest:
         raise HostcallFault(Errno.ENOENT)
-    if op == EPOLL_CTL_MOD:
-        epoll.interest[fd] = events
-    else:
+    if op == EPOLL_CTL_DEL:
         del epoll.interest[fd]
+        return 0
+    if op == EPOLL_CTL_ADD and len(epoll.interest) >= len(guest.fds):
+        # Forget those that were closed, so that they do not pile up.
+        entries = guest.fds.entries()
+        epoll.interest = {one: mask for one, mask in epoll.interest.items() if one in entries}
+    epoll.interest[fd] = events
     return 0
 
 
@@ -212,7 +182,9 @@ def spear_epoll_wait(guest: TaskGuest, epfd: int, out: int, out_length: int, tim
     if room == 0:
         guest.write_u32(out_length, _RECORD.size)
         raise HostcallFault(Errno.ENOSPC)
-    ready = epoll.ready(guest.fds)[:room]
+    entries = guest.fds.entries()
+    watched = ((fd, epoll.interest[fd] | _ALWAYS) for fd in sorted(epoll.interest) if fd in entries)
+    ready = [(fd, mask) for fd, events in watched if (mask := entries[fd].poll_mask() & events)][:room]
     if not ready and timeout_ms:
         guest.sleep(None if timeout_ms < 0 else timeout_ms / 1e3)
     guest.put_out(out, out_length, b"".join(_RECORD.pack(fd, mask) for fd, mask in ready))
@@ -227,15 +199,14 @@ def spear_epoll_close(guest: TaskGuest, epfd: int) -> int:
 def spear_fd_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_length: int) -> int:
     """Set the flags of a descriptor, narrow it, or report on it."""
     entry = guest.fds.get(fd, FdEntry)
-    if command == SET_FLAGS:
-        length = guest.read_u32(argument_length)
-        entry.flags = _change_flags(entry.flags, guest.read(argument, length, most=MAX_FLAGS_BYTES))
-        return 0
-    if command == NARROW:
-        length = guest.read_u32(argument_length)
-        data = guest.read(argument, length, most=MAX_POLICY_BYTES)
+    if command in (SET_FLAGS, NARROW):
+        most = MAX_FLAGS_BYTES if command == SET_FLAGS else MAX_POLICY_BYTES
+        data = guest.read(argument, guest.read_u32(argument_length), most=most)
         decode_text(data)
-        entry.narrow(data)
+        if command == SET_FLAGS:
+            entry.flags = _change_flags(entry.flags, data)
+        else:
+            entry.narrow(data)
         return 0
     report = _REPORTS.get(command)
     if report is None:
@@ -249,14 +220,10 @@ class _FlagsChange(msgspec.Struct):
     clear: frozenset[str] = frozenset()
 
 
-_decode_flags_change = msgspec.json.Decoder(_FlagsChange).decode
-
-
 def _change_flags(flags: frozenset[str], data: bytes) -> frozenset[str]:
     """Change `flags` by the JSON in `data`. EINVAL."""
-    decode_text(data)
     try:
-        change = _decode_flags_change(data)
+        change = msgspec.json.decode(data, type=_FlagsChange)
     except UNREADABLE as exc:
         raise HostcallFault(Errno.EINVAL) from exc
     if not change.set | change.clear <= _FLAGS:
@@ -283,13 +250,4 @@ _REPORTS: Final[Mapping[int, Callable[[FdEntry], Mapping[str, object]]]] = {
     GET_METRICS: lambda entry: entry.metrics(),
 }
 
-DESCRIPTOR_FUNCTIONS: Final[tuple[HostFunction[TaskContext], ...]] = host_functions(
-    SPEAR,
-    {
-        "spear_epoll_create": spear_epoll_create,
-        "spear_epoll_ctl": spear_epoll_ctl,
-        "spear_epoll_wait": spear_epoll_wait,
-        "spear_epoll_close": spear_epoll_close,
-        "spear_fd_ctl": spear_fd_ctl,
-    },
-)
+CALLS: Final = (spear_epoll_create, spear_epoll_ctl, spear_epoll_wait, spear_epoll_close, spear_fd_ctl)

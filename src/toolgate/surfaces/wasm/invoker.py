@@ -1,64 +1,366 @@
-"""Claims invocations from the queue, as many as there are free slots, and runs each to its end.
+"""Claims invocations from the queue, as many as there are free slots, and runs each to its last report.
 
-The queue decides which. This node claims only what it can start at once, so invocations wait nowhere but in
-the queue.
+The queue decides which. A node claims only what it can start at once, so invocations wait nowhere but in the
+queue.
+
+The work (get the module, run it) and the reports run at the same time. Each report that the queue hears
+renews the lease. Nothing starts before the first one is heard, and nothing continues once the lease may be
+over: by then the queue may have given the invocation to another node.
 """
 
 import asyncio
 import logging
-from types import TracebackType
+import time
+from asyncio import FIRST_COMPLETED
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, Self
 
-from toolgate.errors import ToolgateError
-from toolgate.model.invocations import Invocation
-from toolgate.surfaces.wasm.invocation import GuestServices, InvocationRun, LeaseTiming
+from toolgate.audit.events import InvocationEnded
+from toolgate.errors import NotFound, PolicyDenied, ToolgateError
+from toolgate.gateway.auth.identity import principal_of
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.scope.caller import Caller
+from toolgate.model.invocations import EndedBy, Invocation, InvocationResult, LogLine
+from toolgate.model.principals import Principal
+from toolgate.model.tasks import Workload
+from toolgate.registry.invocations.contract import (
+    HEARTBEAT_S,
+    LEASE_MS,
+    InvocationQueue,
+    keep_newest_lines,
+)
+from toolgate.surfaces.wasm.context import DOOR, CallLog, TaskContext
+from toolgate.telemetry.spans import make_span_name, open_span, read_trace_id
+from toolgate.upstream.models.client import Models
+from toolgate.wasm.run import EndCause, GuestJob, GuestRun
 
 CLAIM_WAIT_S: Final = 20.0
 """How long one claim waits for work."""
 RETRY_S: Final = 2.0
 LAST_REPORTS_S: Final = 5.0
 """For the last reports of runs that were killed because the node stops."""
+REVISION_S: Final = 30.0
+"""How long a node may take to get the revision at which an invocation was made."""
+LAST_REPORT_S: Final = 120.0
+"""How long the node tries to report the end of a run."""
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestServices:
+    """What all invocations of a node share."""
+
+    gateway: Gateway
+    models: Models
+    queue: InvocationQueue
+    run_guest: Callable[[GuestRun[TaskContext]], Awaitable[InvocationResult]]
+    """Runs a guest to its end. If cancelled, kills the run and waits for its end."""
+    open_module: Callable[[str], Awaitable[Path]]
+    """The compiled file of the module with this hash. Raises ToolgateError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTiming:
+    """How often an invocation is reported and checked."""
+
+    lease_s: float = LEASE_MS / 1000
+    heartbeat_s: float = HEARTBEAT_S
+    look_s: float = 0.25
+    """New lines are reported and revoked keys noticed within this time."""
+
+    @property
+    def retry_s(self) -> float:
+        """After a report that was not heard."""
+        return self.heartbeat_s / 4
+
+    @property
+    def safe_s(self) -> float:
+        """A guest is stopped this long after its lease began: killing it takes a moment, too."""
+        return self.lease_s * 14 / 15
+
+
+class InvocationRun:
+    """One attempt at one invocation."""
+
+    def __init__(self, claimed: Invocation, services: GuestServices, timing: LeaseTiming) -> None:
+        self._claimed = claimed
+        self._services = services
+        self._gateway = services.gateway
+        self._timing = timing
+        self._calls = CallLog(0)
+        self._principal = claimed.principal
+        self._module = ""
+        self._run: GuestRun[TaskContext] | None = None
+        self._work: asyncio.Task[InvocationResult] | None = None
+        self._stopped: EndCause | None = None
+        self._lines: list[LogLine] = []
+        """Lines that no report has delivered yet."""
+        self._is_confirmed = asyncio.Event()
+        self._is_lost = False
+        self._is_failing = False
+        """The last report was not heard."""
+        now_s = asyncio.get_running_loop().time()
+        self._safe_until_s = now_s + timing.safe_s
+        self._next_report_s = now_s
+
+    async def conduct(self) -> None:
+        """Run it to its end, and report that. If cancelled, it ends without a report."""
+        began_s = time.monotonic()
+        self._work = asyncio.create_task(self._execute())
+        try:
+            await self._supervise(self._work)
+            result = self._result(self._work)
+        finally:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+            self._gateway.servers.end_session(self._claimed.invocation_id)
+        self._record(result, int((time.monotonic() - began_s) * 1000))
+        await self._report_end(result)
+
+    def stop(self, ended_by: EndedBy, message: str) -> None:
+        """End it, whatever it does. The first reason stays."""
+        if self._stopped is not None:
+            return
+        self._stopped = EndCause(ended_by, message)
+        if self._run is not None:
+            self._run.kill(ended_by, message)
+        elif self._work is not None:
+            self._work.cancel()
+
+    # The work
+
+    async def _execute(self) -> InvocationResult:
+        try:
+            async with asyncio.timeout(REVISION_S):
+                await self._gateway.wait_for_revision(self._claimed.revision)
+            workload = await self._find_workload()
+            path = await self._services.open_module(workload.module)
+        except TimeoutError:
+            message = f"its node did not get revision {self._claimed.revision} of the registry in time"
+            return _result_of(EndCause("internal", message))
+        except _StartRefused as refused:
+            return _result_of(refused.cause)
+        except ToolgateError as exc:
+            return _result_of(EndCause("module", f"{exc}: {exc.hint}"))
+        await self._is_confirmed.wait()
+        attributes = {
+            "toolgate.door": DOOR,
+            "toolgate.principal": self._principal.id,
+            "toolgate.task_id": self._claimed.task_id,
+            "toolgate.invocation_id": self._claimed.invocation_id,
+        }
+        name = make_span_name("run", self._claimed.task_id)
+        with open_span(self._gateway.tracer, name, "server", attributes) as span:
+            self._run = GuestRun(self._make_job(workload, path))
+            result = await self._services.run_guest(self._run)
+            if span is not None and result.state != "succeeded":
+                span.fail(result.ended_by)
+        return result
+
+    async def _find_workload(self) -> Workload:
+        """What runs, and as whom, by the registry's current state. Raises _StartRefused."""
+        task_id, gateway = self._claimed.task_id, self._gateway
+        principal = self._find_principal()
+        if principal is None:
+            raise _StartRefused("revoked", "the key that started it is revoked, or has expired")
+        self._principal = principal
+        task = gateway.snapshot.tasks.get(task_id)
+        if task is None or task.workload is None:
+            raise _StartRefused("module", f"the task `{task_id}` was deleted, or has no workload any more")
+        caller = Caller(principal, task_id)
+        try:
+            policy = gateway.task_policy(caller)
+        except NotFound:
+            raise _StartRefused("revoked", f"the key that started it no longer allows `{task_id}`") from None
+        self._module = task.workload.module
+        if policy is not None and policy.require_servers:
+            try:
+                await gateway.wait_for_view(caller, for_call=True)
+            except PolicyDenied as exc:
+                raise _StartRefused("module", f"{exc}; {exc.hint}") from None
+        return task.workload
+
+    def _make_job(self, workload: Workload, path: Path) -> GuestJob[TaskContext]:
+        self._calls = CallLog(workload.limits.max_calls)
+        context = TaskContext(
+            gateway=self._gateway,
+            models=self._services.models,
+            caller=Caller(self._principal, self._claimed.task_id),
+            invocation_id=self._claimed.invocation_id,
+            calls=self._calls,
+            wall_s=time.time,
+            deadline_s=asyncio.get_running_loop().time() + workload.limits.wall_clock_ms / 1000,
+            trace_id=read_trace_id(self._gateway.tracer),
+        )
+        return GuestJob(
+            module=path,
+            sha256=workload.module,
+            args=(self._claimed.task_id, *workload.args),
+            env=workload.env,
+            input=self._claimed.input,
+            limits=workload.limits,
+            context=context,
+        )
+
+    def _find_principal(self) -> Principal | None:
+        """The principal of the same key now; None if it is gone. The issuer decides about tokens."""
+        kind, _, key_id = self._claimed.principal.id.partition(":")
+        if kind != "key":
+            return self._claimed.principal
+        key = self._gateway.snapshot.keys.get(key_id)
+        if key is None or (key.expires_at_s is not None and key.expires_at_s <= time.time()):
+            return None
+        return principal_of(key)
+
+    def _result(self, work: "asyncio.Task[InvocationResult]") -> InvocationResult:
+        if work.cancelled():
+            result = _result_of(self._stopped or EndCause("node_stopped", "its node stopped"))
+        elif (exc := work.exception()) is not None:
+            _log.error("an invocation of `%s` failed inside the node", self._claimed.task_id, exc_info=exc)
+            result = _result_of(EndCause("internal", "the run failed inside its node, whose log says more"))
+        else:
+            result = work.result()
+        usage = replace(result.usage, tool_calls=self._calls.total, model_asks=self._calls.model_asks)
+        return replace(result, usage=usage, calls=tuple(self._calls.kept))
+
+    # The reports
+
+    async def _supervise(self, work: "asyncio.Task[InvocationResult]") -> None:
+        """Report while the work runs, and end it if it may not run. A report that hangs delays no check."""
+        reporting = asyncio.create_task(self._keep_reporting())
+        try:
+            while not (work.done() or reporting.done()):
+                self._check()
+                await asyncio.wait(
+                    {work, reporting}, timeout=self._timing.look_s, return_when=FIRST_COMPLETED
+                )
+        finally:
+            reporting.cancel()
+            await asyncio.wait({reporting})
+        if not reporting.cancelled():
+            reporting.result()
+
+    async def _keep_reporting(self) -> None:
+        while True:
+            self._take_lines()
+            is_due = asyncio.get_running_loop().time() >= self._next_report_s
+            if is_due or (self._lines and not self._is_failing):
+                await self._report()
+            await asyncio.sleep(self._timing.look_s)
+
+    def _check(self) -> None:
+        """End it if the lease may be over, or if its key has changed."""
+        if asyncio.get_running_loop().time() >= self._safe_until_s:
+            self._lose("the control plane did not respond, so another node may run it by now")
+        elif self._run is not None and self._find_principal() != self._principal:
+            self.stop("revoked", "the key that started it was revoked or changed, or has expired")
+
+    def _lose(self, why: str) -> None:
+        self._is_lost = True
+        self.stop("node_lost", why)
+
+    def _take_lines(self) -> None:
+        if self._run is not None and (taken := self._run.output.take()):
+            self._lines = [*keep_newest_lines([*self._lines, *taken])]
+
+    async def _report(self, result: InvocationResult | None = None) -> bool:
+        """Report what is new; whether the queue has heard it."""
+        loop, claimed, timing = asyncio.get_running_loop(), self._claimed, self._timing
+        began_s, lines = loop.time(), tuple(self._lines)
+        until_s = self._safe_until_s if result is None else began_s + LAST_REPORT_S
+        try:
+            async with asyncio.timeout_at(until_s):
+                verdict = await self._services.queue.report(
+                    claimed.invocation_id, claimed.attempt, lines=lines, ending=result
+                )
+        except (ToolgateError, TimeoutError) as exc:
+            if not self._is_failing:
+                _log.warning("invocation %s cannot be reported: %r", claimed.invocation_id, exc)
+            self._is_failing = True
+            self._next_report_s = loop.time() + timing.retry_s
+            return False
+        del self._lines[: len(lines)]
+        # Counted from before it was sent: the queue counts from later on.
+        self._safe_until_s = began_s + timing.safe_s
+        self._next_report_s = began_s + timing.heartbeat_s
+        self._is_failing = False
+        self._is_confirmed.set()
+        if verdict == "lost":
+            self._lose("it was declared lost, and another node may run it by now")
+        elif verdict == "cancel":
+            self.stop("cancelled", "it was cancelled")
+        return True
+
+    async def _report_end(self, result: InvocationResult) -> None:
+        """Try until it is heard or lost. It counts if the queue has not given the invocation away since."""
+        self._take_lines()
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + LAST_REPORT_S
+        while not self._is_lost and clock() < until_s:
+            if await self._report(result):
+                return
+            await asyncio.sleep(self._timing.retry_s)
+        _log.warning("the end of invocation %s could not be reported", self._claimed.invocation_id)
+
+    def _record(self, result: InvocationResult, took_ms: int) -> None:
+        self._gateway.metrics.invocations[result.state, result.ended_by] += 1
+        self._gateway.metrics.invocation_ms.add(took_ms)
+        self._gateway.audit.record(
+            InvocationEnded(
+                at_ms=int(time.time() * 1000),
+                principal=self._principal.id,
+                task_id=self._claimed.task_id,
+                invocation_id=self._claimed.invocation_id,
+                attempt=self._claimed.attempt,
+                state=result.state,
+                ended_by=result.ended_by,
+                module=self._module,
+                duration_ms=took_ms,
+                tool_calls=result.usage.tool_calls,
+            )
+        )
+
+
+class _StartRefused(Exception):
+    """It does not start."""
+
+    def __init__(self, ended_by: EndedBy, message: str) -> None:
+        super().__init__(message)
+        self.cause = EndCause(ended_by, message)
+
+
+def _result_of(cause: EndCause) -> InvocationResult:
+    """The result of an invocation that did not run."""
+    return InvocationResult(state=cause.state, ended_by=cause.ended_by, message=cause.message)
+
+
+@dataclass(kw_only=True, eq=False)
 class Invoker:
     """Runs at most `max_guests` at once; with 0 it claims none. When stopped, it waits `drain_s` for them."""
 
-    def __init__(
-        self,
-        services: GuestServices,
-        *,
-        node_id: str,
-        max_guests: int,
-        drain_s: float,
-        timing: LeaseTiming | None = None,
-    ) -> None:
-        self._services = services
-        self._node_id = node_id
-        self._max_guests = max_guests
-        self._drain_s = drain_s
-        self._timing = timing or LeaseTiming()
-        self._running: dict[asyncio.Task[None], InvocationRun] = {}
-        self._room = asyncio.Event()
-        self._claiming: asyncio.Task[None] | None = None
-        self._drained_at_s: float | None = None
+    services: GuestServices
+    node_id: str
+    max_guests: int
+    drain_s: float
+    timing: LeaseTiming = LeaseTiming()
+    _running: dict[asyncio.Task[None], InvocationRun] = field(default_factory=dict, init=False)
+    _room: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _claiming: asyncio.Task[None] | None = field(default=None, init=False)
+    _drained_at_s: float | None = field(default=None, init=False)
 
     def __len__(self) -> int:
         """The number of running invocations."""
         return len(self._running)
 
     async def __aenter__(self) -> Self:
-        if self._max_guests:
+        if self.max_guests:
             self._claiming = asyncio.create_task(self._claim())
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         self.stop()
         try:
             await self._drain()
@@ -73,7 +375,7 @@ class Invoker:
         if self._claiming is not None:
             self._claiming.cancel()
         if self._drained_at_s is None:
-            self._drained_at_s = asyncio.get_running_loop().time() + self._drain_s
+            self._drained_at_s = asyncio.get_running_loop().time() + self.drain_s
 
     async def _drain(self) -> None:
         if not self._running:
@@ -88,11 +390,11 @@ class Invoker:
     async def _claim(self) -> None:
         is_failing = False
         while True:
-            while not (free := self._max_guests - len(self._running)):
+            while not (free := self.max_guests - len(self._running)):
                 self._room.clear()
                 await self._room.wait()
             try:
-                claimed = await self._services.queue.claim(self._node_id, limit=free, wait_s=CLAIM_WAIT_S)
+                claimed = await self.services.queue.claim(self.node_id, limit=free, wait_s=CLAIM_WAIT_S)
             except Exception as exc:  # this task is the only one that claims
                 if not isinstance(exc, ToolgateError):
                     _log.exception("cannot claim invocations")
@@ -103,13 +405,10 @@ class Invoker:
                 continue
             is_failing = False
             for invocation in claimed:
-                self._begin(invocation)
-
-    def _begin(self, invocation: Invocation) -> None:
-        running = InvocationRun(invocation, self._services, self._timing)
-        task = asyncio.create_task(running.conduct())
-        self._running[task] = running
-        task.add_done_callback(self._ended)
+                run = InvocationRun(invocation, self.services, self.timing)
+                task = asyncio.create_task(run.conduct())
+                self._running[task] = run
+                task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         del self._running[task]

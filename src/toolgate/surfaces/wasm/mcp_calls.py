@@ -8,8 +8,9 @@ them are listed. A guest never learns where a server runs.
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -32,40 +33,27 @@ from toolgate.gateway.scope.view import View
 from toolgate.model.invocations import InvocationCall
 from toolgate.model.json_text import Members, decode_members
 from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME
+from toolgate.policy.layers import SessionRequest
 from toolgate.policy.resolve import bind_task
-from toolgate.surfaces.wasm.context import (
-    DOOR,
-    MAX_DENIALS_RECORDED,
-    TaskContext,
-    TaskGuest,
-    decode_text,
-    read_text,
-)
-from toolgate.surfaces.wasm.descriptors import NO_POLICY, FdPolicy
+from toolgate.surfaces.wasm.context import DOOR, TaskContext, TaskGuest, decode_text
+from toolgate.surfaces.wasm.descriptors import NO_POLICY
 from toolgate.upstream.connection.messages import is_tool_error
 from toolgate.upstream.pool.pool import ServerResponse
-from toolgate.wasm.abi import EPOLLIN, SPEAR, Errno, FdEntry, HostcallFault, HostFunction
-from toolgate.wasm.signatures import host_functions
+from toolgate.wasm.abi import EPOLLIN, Errno, FdEntry, HostcallFault
 
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
 """Of results that a guest had no room for, and has not read since; beyond it no tool runs."""
 MAX_NAME_BYTES: Final = 4 * max(MAX_SERVER_ID, MAX_TOOL_NAME)
-_NO_DESCRIPTION: Final = msgspec.Raw(b'""')
 
 _encode = msgspec.json.encode
 
 
-@dataclass(frozen=True, slots=True)
-class KeptResult:
+class KeptResult(NamedTuple):
     """A result that the guest had no room for, and its call."""
 
     tool: str
     arguments: bytes
     result: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.arguments) + len(self.result)
 
 
 class McpSession(FdEntry):
@@ -97,9 +85,15 @@ class McpSession(FdEntry):
 
     def check_calls(self) -> None:
         """Raises ToolCallLimit if the guest allowed it no more calls."""
-        most = self.policy.max_calls
-        if most is not None and self.calls >= most:
+        if self.policy.max_calls is not None and self.calls >= self.policy.max_calls:
             raise ToolCallLimit(f"this descriptor has used its {self.calls} calls")
+
+    def caller(self, context: TaskContext) -> Caller:
+        """The caller of the run, who asks for this server only, as far as the policy allows."""
+        request = SessionRequest(
+            enabled=True, servers=(self.server_id,), allow=self.policy.allow, deny=self.policy.deny
+        )
+        return replace(context.caller, request=request, only_server=self.server_id)
 
     @contextmanager
     def record_failures(self) -> Iterator[None]:
@@ -114,10 +108,11 @@ class McpSession(FdEntry):
 
 def mcp_open(guest: TaskGuest, pointer: int, length: int) -> int:
     """Open the server with this id."""
-    server_id = read_text(guest, pointer, length, most=MAX_NAME_BYTES)
+    server_id = decode_text(guest.read(pointer, length, most=MAX_NAME_BYTES))
     guest.fds.check_room()
-    guest.wait(lambda: _open(guest.context, server_id))
-    return guest.fds.open(McpSession(server_id))
+    session = McpSession(server_id)
+    guest.wait(lambda: _open(guest.context, session))
+    return guest.fds.open(session)
 
 
 def mcp_list_tools(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
@@ -138,7 +133,7 @@ def mcp_call_tool(guest: TaskGuest, fd: int, *buffers: int) -> int:
     """
     name_pointer, name_length, arguments_pointer, arguments_length, out, out_length = buffers
     session = guest.fds.get(fd, McpSession)
-    tool = read_text(guest, name_pointer, name_length, most=MAX_NAME_BYTES)
+    tool = decode_text(guest.read(name_pointer, name_length, most=MAX_NAME_BYTES))
     arguments = guest.read(arguments_pointer, arguments_length, most=MAX_ARGUMENT_BYTES)
     guest.check_out(out, out_length)
     kept, session.kept = session.kept, None
@@ -165,7 +160,7 @@ def mcp_registry_list(guest: TaskGuest, out: int, out_length: int) -> int:
 
 def mcp_registry_get(guest: TaskGuest, pointer: int, length: int, out: int, out_length: int) -> int:
     """Describe one of them. ENOENT for one that cannot be opened."""
-    server_id = read_text(guest, pointer, length, most=MAX_NAME_BYTES)
+    server_id = decode_text(guest.read(pointer, length, most=MAX_NAME_BYTES))
     guest.check_out(out, out_length)
     server = guest.wait(lambda: _describe_server(guest.context, server_id))
     if server is None:
@@ -174,61 +169,45 @@ def mcp_registry_get(guest: TaskGuest, pointer: int, length: int, out: int, out_
 
 
 def _run(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> bytes:
-    """Make a call."""
     parsed = parse_arguments(decode_text(arguments))
     if isinstance(parsed, CallError):
         session.last_error = parsed.detail["error"]
-        code = parsed.code
-        guest.wait(lambda: _record_unmade(guest.context, session, tool, code))
+        guest.wait(partial(_record_unmade, guest.context, session, tool, parsed.code))
         raise HostcallFault(Errno.EINVAL)
-    if _kept_bytes(guest) >= MAX_KEPT_BYTES:
+    sessions = (entry for entry in guest.fds.entries().values() if isinstance(entry, McpSession))
+    results = (one.kept for one in sessions if one.kept is not None)
+    if sum(len(kept.arguments) + len(kept.result) for kept in results) >= MAX_KEPT_BYTES:
         raise HostcallFault(Errno.ENOMEM)
     with session.record_failures():
         return guest.wait(lambda: _call(guest.context, session, tool, parsed))
 
 
-def _kept_bytes(guest: TaskGuest) -> int:
-    sessions = (entry for entry in guest.fds.entries().values() if isinstance(entry, McpSession))
-    return sum(one.kept.size for one in sessions if one.kept is not None)
-
-
 # On the event loop, where all of the gateway is
 
 
-def _caller(context: TaskContext, server_id: str, policy: FdPolicy = NO_POLICY) -> Caller:
-    return replace(context.caller, request=policy.request(server_id), only_server=server_id)
-
-
-async def _view(
-    context: TaskContext, server_id: str, policy: FdPolicy = NO_POLICY, *, for_call: bool = False
-) -> View:
-    return await context.gateway.wait_for_view(_caller(context, server_id, policy), for_call=for_call)
-
-
 async def _list(context: TaskContext, session: McpSession) -> View:
-    view = await _view(context, session.server_id, session.policy)
+    view = await context.gateway.wait_for_view(session.caller(context))
     context.gateway.record_listing(view, DOOR)
     return view
 
 
 async def _record_unmade(context: TaskContext, session: McpSession, tool: str, code: str) -> None:
     """Audit a call that is not made, as every endpoint does."""
-    context.calls.denials += 1
-    if context.calls.denials > MAX_DENIALS_RECORDED:
+    if not context.calls.count_denial():
         return
     try:
-        view = context.gateway.view_for_call(_caller(context, session.server_id, session.policy))
+        view = context.gateway.view_for_call(session.caller(context))
     except ToolgateError:  # a caller without a scope has no tool, either
         return
     context.gateway.record_unmade(view, tool, trace=context.trace, code=code)
 
 
-async def _open(context: TaskContext, server_id: str) -> None:
+async def _open(context: TaskContext, session: McpSession) -> None:
     with context.record_denials():
-        view = await _view(context, server_id)
+        view = await context.gateway.wait_for_view(session.caller(context))
     context.gateway.scope_audit.record_offer(view, DOOR)
     if not view.tools:
-        raise NotFound(f"no server `{server_id}`")
+        raise NotFound(f"no server `{session.server_id}`")
 
 
 async def _call(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> bytes:
@@ -240,8 +219,7 @@ async def _call(context: TaskContext, session: McpSession, tool: str, arguments:
         raise
     session.calls += 1
     clock = asyncio.get_running_loop().time
-    began_s = clock()
-    code = "cancelled"
+    began_s, code = clock(), "cancelled"
     try:
         result, code = _result(await _send(context, session, tool, arguments))
         _check_size(result, session.policy.max_output_bytes)
@@ -264,7 +242,7 @@ async def _send(context: TaskContext, session: McpSession, tool: str, arguments:
     timeout_ms = session.policy.timeout_ms
     try:
         async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1e3):
-            view = await _view(context, session.server_id, session.policy, for_call=True)
+            view = await context.gateway.wait_for_view(session.caller(context), for_call=True)
             params = {"arguments": msgspec.Raw(arguments)}
             return await context.gateway.call(view, tool, params, trace=context.trace)
     except TimeoutError as exc:
@@ -309,7 +287,7 @@ async def _list_servers(context: TaskContext) -> list[Mapping[str, Any]]:
 async def _describe_server(context: TaskContext, server_id: str) -> Mapping[str, Any] | None:
     await asyncio.sleep(0)  # there may be thousands, and others wait for the event loop
     try:
-        view = await _view(context, server_id)
+        view = await context.gateway.wait_for_view(McpSession(server_id).caller(context))
     except (PolicyDenied, NotFound, TooManyTools):
         return None
     offer = context.gateway.snapshot.servers.get(server_id)
@@ -331,18 +309,8 @@ def _tools(view: View) -> Mapping[str, Route]:
 def _definition(name: str, route: Route) -> Members:
     assert route.tool is not None  # a view's tools are tools
     members = decode_members(encode_definition(route.tool, name, era="legacy"))
-    members.setdefault("description", _NO_DESCRIPTION)
+    members.setdefault("description", msgspec.Raw(b'""'))
     return members
 
 
-MCP_FUNCTIONS: Final[tuple[HostFunction[TaskContext], ...]] = host_functions(
-    SPEAR,
-    {
-        "mcp_open": mcp_open,
-        "mcp_list_tools": mcp_list_tools,
-        "mcp_call_tool": mcp_call_tool,
-        "mcp_close": mcp_close,
-        "mcp_registry_list": mcp_registry_list,
-        "mcp_registry_get": mcp_registry_get,
-    },
-)
+CALLS: Final = (mcp_open, mcp_list_tools, mcp_call_tool, mcp_close, mcp_registry_list, mcp_registry_get)

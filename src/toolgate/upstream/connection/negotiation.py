@@ -40,8 +40,6 @@ WaitUntilRead = Callable[[], Awaitable[None]]
 UNSUPPORTED_VERSION: Final = -32022
 _ALL_VERSIONS: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
 
-_NEWEST_LEGACY: Final = msgspec.Raw(msgspec.json.encode(LEGACY_VERSIONS[0]))
-
 
 class _DiscoverResult(msgspec.Struct, rename="camel"):
     supported_versions: list[str]
@@ -61,28 +59,26 @@ class _SupportedVersions(msgspec.Struct):
     supported: list[str]
 
 
-async def _assume_read() -> None:
-    """For transports that deliver a request before they wait for its response."""
-
-
 async def negotiate(
     send: RequestSender,
     notify: NotificationSender,
     *,
     known_revision: Revision | None = None,
     capabilities: bytes = SHARED_CAPABILITIES,
-    was_read: WaitUntilRead = _assume_read,
+    was_read: WaitUntilRead | None = None,
 ) -> ServerInfo:
     """Find out what the server is. Raises StartFailed for a foreign revision, and what `send` raises.
 
-    `capabilities` are the client capabilities in a handshake.
+    `capabilities` are the client capabilities in a handshake. `was_read` is None for transports that deliver
+    a request before they wait for its response.
     """
     handshake = partial(_initialize, send, notify, capabilities)
     if known_revision == "legacy":
         return await _initialize_or_probe(send, handshake)
     probe = asyncio.ensure_future(_discover(send))
     try:
-        await _wait_until_read(probe, was_read)
+        if was_read is not None:
+            await _wait_until_read(probe, was_read)
         await asyncio.wait({probe}, timeout=PROBE_TIMEOUT_S)
         if not probe.done():
             return await _initialize_while_probing(probe, handshake)
@@ -145,9 +141,7 @@ async def _discover(send: RequestSender) -> ServerInfo | None:
     response = await send("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
     if MODERN_VERSION in _parse_supported_versions(response):  # rejected, and offered: ask again (SEP-2575)
         response = await send("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
-    if response.result is None:
-        return None
-    found = _decode(response.result, _DiscoverResult)
+    found = None if response.result is None else _decode(response.result, _DiscoverResult)
     if found is None:
         return None
     _require_common_version(_ALL_VERSIONS, found.supported_versions)
@@ -175,7 +169,7 @@ def _parse_supported_versions(response: RpcResponse) -> list[str]:
 async def _initialize(send: RequestSender, notify: NotificationSender, capabilities: bytes) -> ServerInfo:
     """The server as a session-based one. Raises StartFailed if it rejects the handshake."""
     params: Params = {
-        "protocolVersion": _NEWEST_LEGACY,
+        "protocolVersion": msgspec.Raw(msgspec.json.encode(LEGACY_VERSIONS[0])),
         "capabilities": msgspec.Raw(capabilities),
         "clientInfo": msgspec.Raw(CLIENT_INFO),
     }

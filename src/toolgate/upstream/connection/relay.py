@@ -11,6 +11,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -68,32 +69,27 @@ _TOO_MANY: Final = _error(-32603, "too many requests to the client at once")
 _FAILED: Final = _error(-32603, "the client could not be asked")
 
 
+@dataclass(slots=True)
 class _ClientRequests:
-    """The open requests to the client behind one call.
+    """The open requests to the client behind a call. While any is open, the call's own time does not run."""
 
-    While any is open, the call's own time does not run.
-    """
-
-    __slots__ = ("_ceiling", "_left_s", "deadline", "open")
-
-    def __init__(self, deadline: float, ceiling: float) -> None:
-        self.deadline = deadline
-        self.open: dict[bytes, asyncio.Task[None]] = {}
-        """By the server's ids."""
-        self._ceiling = ceiling
-        self._left_s = 0.0
+    deadline: float
+    ceiling: float
+    left_s: float = 0.0
+    open: dict[bytes, asyncio.Task[None]] = field(default_factory=dict)
+    """By the server's ids."""
 
     def begin(self, request_id: bytes, task: asyncio.Task[None], now: float) -> None:
         if not self.open:
-            self._left_s = self.deadline - now
-            self.deadline = self._ceiling
+            self.left_s = self.deadline - now
+            self.deadline = self.ceiling
         self.open[request_id] = task
 
     def end(self, request_id: bytes, now: float) -> asyncio.Task[None] | None:
         """The task that asks the client; None if the server does not wait for the response any more."""
         task = self.open.pop(request_id, None)
         if task is not None and not self.open:
-            self.deadline = min(now + self._left_s, self._ceiling)
+            self.deadline = min(now + self.left_s, self.ceiling)
         return task
 
     def cancel(self) -> None:
@@ -208,7 +204,10 @@ class Relay:
             if len(message.params) <= MAX_NOTIFICATION_BYTES:
                 self._receive_call_notification(message, request)
         elif method == CANCELLED:
-            self._receive_cancelled(message.params)
+            cancelled = bytes(_parse_members(message.params).get("requestId", b""))
+            for of_call in self._client_requests.values():
+                if (task := of_call.end(cancelled, self._clock())) is not None:
+                    task.cancel()
         elif method != _IGNORED_NOTIFICATION:
             self._listener.on_notification(method, bytes(message.params))
 
@@ -236,13 +235,6 @@ class Relay:
             members[messages.PROGRESS_KEY] = msgspec.Raw(token)
             self._requests[key][0].notify(PROGRESS, self._redactor.raw(msgspec.json.encode(members)))
 
-    def _receive_cancelled(self, params: msgspec.Raw) -> None:
-        request_id = bytes(_parse_members(params).get("requestId", b""))
-        for of_call in self._client_requests.values():
-            task = of_call.end(request_id, self._clock())
-            if task is not None:
-                task.cancel()
-
     # The server's requests
 
     def _receive_request(self, message: messages.IncomingMessage, request: bytes) -> None:
@@ -250,15 +242,12 @@ class Relay:
             self._send_now(messages.encode_response(message, _PONG))
             return
         owner = self._find_owner(request)
-        if not owner and self._is_early(message):
+        is_first = not self._principal_id and len(self._early) < MAX_CLIENT_REQUESTS_PER_CALL
+        if not owner and is_first and self.revision == "legacy" and message.method == "roots/list":
             self._early.append(message)
             asyncio.get_running_loop().call_later(EARLY_ROOTS_S, self._forward_early_requests)
         else:
             self._forward_or_reject(message, owner)
-
-    def _is_early(self, message: messages.IncomingMessage) -> bool:
-        is_first = not self._principal_id and len(self._early) < MAX_CLIENT_REQUESTS_PER_CALL
-        return is_first and self.revision == "legacy" and message.method == "roots/list"
 
     def _forward_early_requests(self) -> None:
         early, self._early = self._early, []

@@ -8,9 +8,10 @@ that are not MCP are bounded, and no message is taken for the response to a requ
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
-from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.errors import CallTimedOut, ServerUnavailable, ToolgateError
 from toolgate.model.json_text import UNREADABLE
 from toolgate.model.servers import EMPTY
 from toolgate.upstream.connection import messages
@@ -26,10 +27,11 @@ from toolgate.upstream.connection.contract import (
 )
 from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.connection.relay import Relay
-from toolgate.upstream.connection.subscriptions import ServerSubscriptions, subscribe_on_one_stream
+from toolgate.upstream.connection.subscriptions import StatefulSubscriptions, StatelessSubscriptions
 
 MAX_NOISE_BYTES: Final = 1024 * 1024
 """A server that sends more non-MCP bytes between two messages is not an MCP server, and costs our time."""
+_FOREVER_S: Final = 10 * 365 * 86_400.0
 
 
 class PendingRequests:
@@ -98,7 +100,7 @@ class StreamConnection(ABC):
     """
 
     server_info: ServerInfo
-    _subscriptions: ServerSubscriptions
+    _subscriptions: StatefulSubscriptions | StatelessSubscriptions
     pid: int | None = None
 
     def __init__(
@@ -138,14 +140,20 @@ class StreamConnection(ABC):
         """Responses to no pending request: unknown, repeated, late and null ids."""
 
     def open(self, info: ServerInfo) -> None:
-        """Begin normal operation: requests carry the envelope of their revision, and the listener is
-        notified.
-        """
+        """Begin normal operation: requests carry their revision's envelope, and the listener is notified."""
         self.server_info = self._redactor.mask_info(info)
         self.is_open = True
         self._relay.revision = info.revision
-        self._subscriptions = subscribe_on_one_stream(info, self.exchange, self._background)
+        if info.revision == "legacy":
+            self._subscriptions = StatefulSubscriptions(info, self.exchange, self._background)
+        else:
+            self._subscriptions = StatelessSubscriptions(info, self._listen, self._background)
         self._subscriptions.watch(frozenset())
+
+    async def _listen(self, params: Params, on_open: Callable[[], None]) -> None:
+        on_open()  # the server reads first what is written first
+        with suppress(ToolgateError):
+            await self.exchange(messages.LISTEN, params, _FOREVER_S)
 
     async def request(
         self,
@@ -157,8 +165,9 @@ class StreamConnection(ABC):
         client: ClientChannel | None = None,
     ) -> RpcResponse:
         del headers  # this transport sends messages only
-        if client is not None and self._subscriptions.is_quieter_than(client.log_level):
-            await self._subscriptions.set_level(client.log_level)
+        levels = self._subscriptions if isinstance(self._subscriptions, StatefulSubscriptions) else None
+        if client is not None and levels is not None and levels.is_quieter_than(client.log_level):
+            await levels.set_level(client.log_level)
         return self._redactor.mask_response(await self.exchange(method, params, timeout_s, client))
 
     async def exchange(
@@ -233,8 +242,7 @@ class StreamConnection(ABC):
     def _on_too_much_noise(self) -> None:
         """The stream holds too much that is not MCP."""
 
-    @abstractmethod
-    def _close_transport(self) -> None:
+    def _close_transport(self) -> None:  # noqa: B027 - a child closes its pipes itself
         """The connection has ended."""
 
     def _receive(self, data: bytes | bytearray) -> None:

@@ -1,5 +1,4 @@
-"""The subscriptions of one connection: what its server is asked to notify the gateway of, renewed on every
-change.
+"""The subscriptions of a connection: what its server is asked to notify the gateway of, renewed on changes.
 
 A server that rejects a subscription notifies of less; the gateway reads its lists again after a while anyway.
 """
@@ -20,7 +19,6 @@ from toolgate.upstream.connection.contract import (
     Params,
     ServerInfo,
 )
-from toolgate.upstream.connection.messages import LISTEN
 from toolgate.upstream.connection.negotiation import RequestSender
 
 OpenSubscription = Callable[[Params, Callable[[], None]], Coroutine[Any, Any, None]]
@@ -29,7 +27,6 @@ OpenSubscription = Callable[[Params, Callable[[], None]], Coroutine[Any, Any, No
 _TIMEOUT_S: Final = 2.0
 _LEVEL_WAIT_S: Final = 0.1
 """How long a call waits until its server has set the log level. A slower one may skip the first messages."""
-_FOREVER_S: Final = 10 * 365 * 86_400.0
 _RANKS: Final = {level: rank for rank, level in enumerate(LOG_LEVELS)}
 _SILENT: Final = len(LOG_LEVELS)
 
@@ -90,9 +87,9 @@ class StatefulSubscriptions:
 
 
 class StatelessSubscriptions:
-    """The one `subscriptions/listen` of a connection.
+    """The one `subscriptions/listen` of a connection. A new one opens before the one it replaces is closed.
 
-    A new one opens before the one it replaces is closed.
+    Each request carries its own log level.
     """
 
     def __init__(
@@ -129,14 +126,6 @@ class StatelessSubscriptions:
             self._acknowledge()
         return self._acknowledged
 
-    def is_quieter_than(self, level: str) -> bool:
-        """Never: each request carries its own log level."""
-        del level
-        return False
-
-    async def set_level(self, level: str) -> None:
-        """Nothing to set."""
-
     def _on_open(self, generation: int) -> None:
         if generation == self._generation and self._opening is not None:
             _cancel(self._open)
@@ -147,24 +136,6 @@ class StatelessSubscriptions:
         if self._acknowledged is not None and not self._acknowledged.done():
             self._acknowledged.set_result(None)
         self._acknowledged = None
-
-
-ServerSubscriptions = StatefulSubscriptions | StatelessSubscriptions
-
-
-def subscribe_on_one_stream(
-    info: ServerInfo, send: RequestSender, background: BackgroundTasks
-) -> ServerSubscriptions:
-    """For a connection on which all messages of the server come on one stream."""
-
-    async def open_subscription(params: Params, on_open: Callable[[], None]) -> None:
-        on_open()  # the server reads first what is written first
-        with suppress(ToolgateError):
-            await send(LISTEN, params, _FOREVER_S)
-
-    if info.revision == "legacy":
-        return StatefulSubscriptions(info, send, background)
-    return StatelessSubscriptions(info, open_subscription, background)
 
 
 def sends_notifications(info: ServerInfo) -> bool:

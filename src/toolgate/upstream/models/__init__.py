@@ -1,7 +1,7 @@
 """The servers of models (chat upstreams): sending prompts, reading their streams, listing their models.
 
-`Models` has one `ModelEndpoint` for each upstream. `routing.py` finds the upstream of a model, `streams.py`
-splits and buffers event streams. The chat endpoints and guests call it through `gateway`.
+`Models` has one `ModelEndpoint` for each upstream, which has the event streams. The chat endpoints and guests
+call it through `gateway`.
 
 Never sends a caller's credential to a model's server, nor shows the upstream's key to a caller.
 """

@@ -1,5 +1,5 @@
 """Sends prompts to models and knows nothing of their content: bytes go out unchanged, and come back without
-our keys.
+our keys. Routes a model's name to its chat upstream, and caches the model lists for a moment.
 
 A request is sent again only if the caller allows it, and only before any part of a response was handed out.
 """
@@ -16,16 +16,16 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ssl import SSLContext
-from types import TracebackType
 from typing import Final, Protocol, Self
 
 import msgspec
 
 from toolgate.errors import ModelBusy, ModelRefused, ModelUnavailable, ToolgateError
 from toolgate.model.chat import ChatUpstream
-from toolgate.model.json_text import UNREADABLE, Members
+from toolgate.model.json_text import UNREADABLE, Members, decode_array, decode_members, encode_raw
+from toolgate.model.names import matches_glob
 from toolgate.model.servers import HttpEndpoint
 from toolgate.telemetry.spans import MAX_SPAN_NAME_CHARS, Span, Tracer, make_span_name
 from toolgate.upstream.connection.contract import StartFailed
@@ -33,9 +33,12 @@ from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.client_connection import ConnectionStale, HttpLimits
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.endpoint import EndpointResolver
-from toolgate.upstream.models.endpoint import EXCHANGE_ERRORS, ModelEndpoint, TransientFailure
-from toolgate.upstream.models.routing import ModelListCache, parse_model_list
-from toolgate.upstream.models.streams import EventIntake, ModelEvent
+from toolgate.upstream.models.endpoint import (
+    EXCHANGE_ERRORS,
+    ModelEndpoint,
+    ModelEventStream,
+    TransientFailure,
+)
 
 MAX_RESPONSE_BYTES: Final = 8 * 1024 * 1024
 LIMITS: Final = HttpLimits(
@@ -49,6 +52,12 @@ PAUSES_S: Final = (0.25, 1.0)
 MAX_PAUSE_S: Final = 5.0
 """If the server asks for more, the request fails: the caller can do better than wait."""
 TRIAL_S: Final = 10.0
+LIST_S: Final = 5.0
+"""How long an upstream may take to list its models."""
+KEEP_S: Final = 10.0
+KEEP_FAILED_S: Final = 5.0
+MAX_MODELS: Final = 10_000
+"""Models of one upstream."""
 _CHECK_URL: Final = "check `base_url`, which mostly ends in `/v1`"
 _WITHOUT_LIST: Final = f"{_CHECK_URL}; one that lists no models may be asked all the same"
 _TRIAL_HINTS: Final = {
@@ -71,44 +80,31 @@ class ModelResponse:
     body: bytes
 
 
-class ModelEventStream:
-    """The events of one stream, in order. It ends with the stream, or raises its error."""
-
-    def __init__(self, intake: EventIntake, endpoint: ModelEndpoint) -> None:
-        self._intake = intake
-        self._endpoint = endpoint
-        self.on_event: Callable[[ModelEvent], bool] | None = None
-        """Called with each event before it is handed out; returns whether it is."""
-
-    @property
-    def waiting_bytes(self) -> int:
-        """What has arrived and is not taken yet."""
-        return self._intake.waiting_bytes
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ModelEvent:
-        """Raises ModelUnavailable and ModelTimedOut."""
-        while True:
-            try:
-                event = await anext(self._intake)
-            except EXCHANGE_ERRORS as exc:
-                raise self._endpoint.explain_exchange_error(exc, self._intake) from exc
-            shown = self._endpoint.redact_event(event)
-            if self.on_event is None or self.on_event(shown):
-                return shown
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ModelRequest:
     """One request, its deadline, and the pauses before its retries."""
 
+    upstream: ChatUpstream
     path: str
+    deadline_s: float
     body: bytes | None = None
     """None: GET a document."""
-    deadline_s: float
     pauses_s: tuple[float, ...] = ()
+
+
+@dataclass(slots=True)
+class _ModelList:
+    """The models that one upstream listed last."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Concurrent callers share one request."""
+    upstream: ChatUpstream | None = None
+    listed: list[Members] = field(default_factory=list)
+    until_s: float = 0.0
+
+
+class _RequestBody(msgspec.Struct):
+    model: str = ""
 
 
 class PromptableModels(Protocol):
@@ -142,7 +138,7 @@ class Models:
         self._pauses_s = pauses_s
         self._endpoints: dict[str, ModelEndpoint] = {}
         self._busy: Counter[str] = Counter()
-        self._lists = ModelListCache(self.models_of)
+        self._lists: dict[str, _ModelList] = {}
         self._setup_errors: dict[str, str] = {}
         """By upstream, the setup error that was last logged."""
         self._tracer = tracer
@@ -151,9 +147,7 @@ class Models:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         for endpoint in self._endpoints.values():
             endpoint.pool.close()
         self._endpoints.clear()
@@ -163,7 +157,7 @@ class Models:
         for upstream_id in tuple(self._endpoints):
             if upstream_id not in upstreams or not upstreams[upstream_id].enabled:
                 self._endpoints.pop(upstream_id).retire()
-        self._lists.keep_only(tuple(upstreams))
+        self._lists = {one: self._lists[one] for one in upstreams if one in self._lists}
 
     async def ask(
         self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
@@ -184,19 +178,44 @@ class Models:
         Raises as `ask` before the response begins, and as ModelEventStream while it is read.
         """
         pauses_s = self._pauses_s if may_retry else ()
-        request = _ModelRequest(path=path, body=body, deadline_s=deadline_s, pauses_s=pauses_s)
-        with self._concurrency_slot(upstream), _trace_request(self._tracer, upstream, body):
-            async with self._exchange(upstream, request) as response:
+        request = _ModelRequest(
+            upstream=upstream, path=path, body=body, deadline_s=deadline_s, pauses_s=pauses_s
+        )
+        with self._concurrency_slot(upstream), self._trace(upstream, body):
+            async with self._exchange(request) as response:
                 yield response
 
     async def get(self, upstream: ChatUpstream, path: str, *, deadline_s: float) -> ModelResponse:
         """GET a document. Does not count against `max_concurrency`. Raises as `ask`, except ModelBusy."""
-        async with self._exchange(upstream, _ModelRequest(path=path, deadline_s=deadline_s)) as response:
+        request = _ModelRequest(upstream=upstream, path=path, deadline_s=deadline_s)
+        async with self._exchange(request) as response:
             return _require_whole(upstream, response)
 
     async def models(self, upstreams: Sequence[ChatUpstream], *, deadline_s: float) -> list[Members]:
-        """All models of these upstreams, by the name that reaches each. Leaves out upstreams that fail."""
-        return await self._lists.of_all(upstreams, deadline_s=deadline_s)
+        """All models that these upstreams list and serve, by the name that reaches each.
+
+        Asks the upstreams concurrently, and leaves out those that fail: a dead one delays a list by at most
+        LIST_S, and hides no other's models.
+        """
+        enabled = sorted((one for one in upstreams if one.enabled), key=lambda one: one.upstream_id)
+        lists = await asyncio.gather(*(self._list_cached(one, deadline_s) for one in enabled))
+        return merge_models({one.upstream_id: one for one in enabled}, lists)
+
+    async def _list_cached(self, upstream: ChatUpstream, deadline_s: float) -> list[Members]:
+        clock = asyncio.get_running_loop().time
+        cached = self._lists.setdefault(upstream.upstream_id, _ModelList())
+        async with cached.lock:
+            if cached.upstream != upstream or cached.until_s <= clock():
+                until_s = min(deadline_s, clock() + LIST_S)
+                try:
+                    cached.listed = await self.models_of(upstream, deadline_s=until_s)
+                    cached.until_s = clock() + KEEP_S
+                except ToolgateError:
+                    # A caller's short deadline is not the upstream's failure.
+                    keep_s = KEEP_FAILED_S if clock() < deadline_s else 0.0
+                    cached.listed, cached.until_s = [], clock() + keep_s
+                cached.upstream = upstream
+            return cached.listed
 
     async def models_of(self, upstream: ChatUpstream, *, deadline_s: float) -> list[Members]:
         """The models that one upstream lists now. Raises as `get`."""
@@ -217,18 +236,30 @@ class Models:
         finally:
             self._busy[upstream_id] -= 1
 
+    def _trace(self, upstream: ChatUpstream, body: bytes) -> AbstractContextManager[Span | None]:
+        """A span around one request (semantic conventions of generative AI)."""
+        if self._tracer is None:
+            return nullcontext()
+        try:
+            model = msgspec.json.decode(body, type=_RequestBody).model[:MAX_SPAN_NAME_CHARS]
+        except UNREADABLE:
+            model = ""
+        attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": model,
+            "toolgate.chat_upstream": upstream.upstream_id,
+        }
+        return self._tracer.span(make_span_name("chat", model), "client", attributes)
+
     @asynccontextmanager
-    async def _exchange(
-        self, upstream: ChatUpstream, request: _ModelRequest
-    ) -> AsyncIterator[ModelEventStream | ModelResponse]:
-        endpoint = self._find_endpoint(upstream)
+    async def _exchange(self, request: _ModelRequest) -> AsyncIterator[ModelEventStream | ModelResponse]:
+        endpoint = self._find_endpoint(request.upstream)
         with endpoint.in_use():
-            silence_s = upstream.answer_timeout_ms / 1_000
-            intake, response = await _send_with_retries(endpoint, request, silence_s)
+            stream, response = await _send_with_retries(endpoint, request)
             try:
-                yield ModelEventStream(intake, endpoint) if response is None else response
+                yield stream if response is None else response
             finally:
-                intake.abandon()
+                stream.abandon()
 
     def _find_endpoint(self, upstream: ChatUpstream) -> ModelEndpoint:
         """The endpoint with the current record and secrets."""
@@ -255,31 +286,6 @@ class Models:
         return new
 
 
-class _RequestBody(msgspec.Struct):
-    model: str = ""
-
-
-_decode_request_body = msgspec.json.Decoder(_RequestBody).decode
-
-
-def _trace_request(
-    tracing: Tracer | None, upstream: ChatUpstream, body: bytes
-) -> AbstractContextManager[Span | None]:
-    """A span around one request (semantic conventions of generative AI)."""
-    if tracing is None:
-        return nullcontext()
-    try:
-        model = _decode_request_body(body).model[:MAX_SPAN_NAME_CHARS]
-    except UNREADABLE:
-        model = ""
-    attributes = {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.request.model": model,
-        "toolgate.chat_upstream": upstream.upstream_id,
-    }
-    return tracing.span(make_span_name("chat", model), "client", attributes)
-
-
 def _require_whole(upstream: ChatUpstream, response: ModelEventStream | ModelResponse) -> ModelResponse:
     if isinstance(response, ModelResponse):
         return response
@@ -289,13 +295,13 @@ def _require_whole(upstream: ChatUpstream, response: ModelEventStream | ModelRes
 
 
 async def _send_with_retries(
-    endpoint: ModelEndpoint, request: _ModelRequest, silence_s: float
-) -> tuple[EventIntake, ModelResponse | None]:
+    endpoint: ModelEndpoint, request: _ModelRequest
+) -> tuple[ModelEventStream, ModelResponse | None]:
     """Send until a response begins: a stream, for which the response is None, or a whole one."""
     clock = asyncio.get_running_loop().time
     for pause_s in (*request.pauses_s, None):
         try:
-            return await _send_once(endpoint, request, silence_s)
+            return await _send_once(endpoint, request)
         except TransientFailure as exc:
             wait_s = 0.0 if pause_s is None else max(pause_s, exc.delay_s)
             if pause_s is None or wait_s > MAX_PAUSE_S or clock() + wait_s >= request.deadline_s:
@@ -305,25 +311,26 @@ async def _send_with_retries(
 
 
 async def _send_once(
-    endpoint: ModelEndpoint, request: _ModelRequest, silence_s: float, *, is_retry: bool = False
-) -> tuple[EventIntake, ModelResponse | None]:
-    intake = EventIntake(silence_s=silence_s, deadline_s=request.deadline_s)
+    endpoint: ModelEndpoint, request: _ModelRequest, *, is_retry: bool = False
+) -> tuple[ModelEventStream, ModelResponse | None]:
+    silence_s = request.upstream.answer_timeout_ms / 1_000
+    stream = ModelEventStream(endpoint, silence_s=silence_s, deadline_s=request.deadline_s)
     try:
-        until_s = intake.deadline(request.deadline_s)
+        until_s = stream.deadline(request.deadline_s)
         encoded = endpoint.encode_request(request.path, request.body)
-        intake.attach(*await endpoint.pool.start(encoded, deadline=until_s, sink=intake, is_retry=is_retry))
-        response = await intake.wait_for_begin()
+        stream.attach(*await endpoint.pool.start(encoded, deadline=until_s, sink=stream, is_retry=is_retry))
+        response = await stream.wait_for_begin()
     except ConnectionStale:
         # It had no effect: the server had closed the connection before the request arrived.
-        return await _send_once(endpoint, request, silence_s, is_retry=True)
+        return await _send_once(endpoint, request, is_retry=True)
     except EXCHANGE_ERRORS as exc:
-        raise endpoint.explain_exchange_error(exc, intake) from exc
+        raise endpoint.explain_exchange_error(exc, stream) from exc
     if response is None:
-        return intake, None
+        return stream, None
     if not 200 <= response.status < 300:
         raise endpoint.explain_rejection(response)
-    body = endpoint.redact_body(bytes(response.body))
-    return intake, ModelResponse(response.status, response.headers, body)
+    body = endpoint.redact(bytes(response.body))
+    return stream, ModelResponse(response.status, response.headers, body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,3 +372,54 @@ def _explain_trial_error(exc: ToolgateError) -> tuple[str, str]:
     if isinstance(exc, ModelRefused):
         return str(exc), _TRIAL_HINTS.get(exc.data["status"], "its server says why")
     return str(exc), f"{_CHECK_URL}; it must be reached from where the gateway runs"
+
+
+def find_upstream(upstreams: Mapping[str, ChatUpstream], model: str) -> tuple[ChatUpstream, str] | None:
+    """The upstream for `model`, and the model's name there: `<upstream_id>/<model>`, or the first that serves
+    it.
+    """
+    upstream_id, slash, name = model.partition("/")
+    named = upstreams.get(upstream_id)
+    if slash and named is not None and serves_model(named, name):
+        return named, name
+    for _, upstream in sorted(upstreams.items()):
+        if serves_model(upstream, model):
+            return upstream, model
+    return None
+
+
+def serves_model(upstream: ChatUpstream, model: str) -> bool:
+    """Whether `upstream` takes requests for `model`."""
+    return upstream.enabled and any(matches_glob(pattern, model) for pattern in upstream.models)
+
+
+def parse_model_list(body: bytes) -> list[Members] | None:
+    """The models with an `id` in a response to `/models`; None if it is not a list."""
+    try:
+        objects = [decode_members(one) for one in decode_array(decode_members(body)["data"])[:MAX_MODELS]]
+    except (*UNREADABLE, KeyError):
+        return None
+    return [one for one in objects if _parse_id(one)]
+
+
+def merge_models(upstreams: dict[str, ChatUpstream], lists: Sequence[list[Members]]) -> list[Members]:
+    """All models by the name that reaches each: its id, or `<upstream_id>/<id>` if the id reaches another."""
+    found: dict[str, Members] = {}
+    for upstream, listed in zip(upstreams.values(), lists, strict=True):
+        for one in listed:
+            model = _parse_id(one)
+            if not serves_model(upstream, model):
+                continue
+            reached = find_upstream(upstreams, model)
+            is_own = reached is not None and reached[0] is upstream and reached[1] == model
+            name = model if is_own else f"{upstream.upstream_id}/{model}"
+            found.setdefault(name, {**one, "id": encode_raw(name)})
+    return list(found.values())
+
+
+def _parse_id(model: Members) -> str:
+    """The model's id; empty if it has no valid one."""
+    try:
+        return msgspec.json.decode(model["id"], type=str)
+    except (*UNREADABLE, KeyError):
+        return ""

@@ -1,12 +1,15 @@
-"""The connections to one chat upstream, the requests sent on them, and the errors of its server.
+"""The connections to one chat upstream, the requests and event streams on them, and its server's errors.
 
-No error shows a credential, and no response shows the upstream's key to a caller.
+`ModelEventReader` splits a stream without losing a byte; `ModelEventStream` buffers it. No error shows a
+credential, and no response shows the upstream's key to a caller.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
@@ -14,12 +17,18 @@ from toolgate.errors import ModelRefused, ModelTimedOut, ModelUnavailable
 from toolgate.model.json_text import decode_members
 from toolgate.redaction.shapes import looks_secret
 from toolgate.upstream.connection.messages import Redactor
-from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut, HttpResponse
-from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
+from toolgate.upstream.http.client_connection import (
+    ExchangeFailed,
+    ExchangeTimedOut,
+    HttpClientConnection,
+    HttpResponse,
+    StreamRefused,
+)
+from toolgate.upstream.http.connection_pool import ConnectFailed
 from toolgate.upstream.http.egress import EgressRefused
 from toolgate.upstream.http.endpoint import RequestHeads, ResolvedEndpoint, with_body, without_body
 from toolgate.upstream.http.responses import retry_after_s
-from toolgate.upstream.models.streams import EventIntake, ModelEvent
+from toolgate.upstream.http.sse import EventTooLarge, SseParser
 
 EXCHANGE_ERRORS: Final = (ConnectFailed, ExchangeFailed, ExchangeTimedOut)
 RETRYABLE: Final = (429, 502, 503, 504)
@@ -27,6 +36,226 @@ RETRYABLE: Final = (429, 502, 503, 504)
 _MIN_KEY_LENGTH: Final = 16
 """Shorter keys are placeholders (`lm-studio`, `ollama`): words in responses, which must not change."""
 _MAX_QUOTED: Final = 500
+DONE: Final = b"[DONE]"
+"""The payload that ends OpenAI's chat streams. Everything after it is ignored."""
+MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
+
+_LINE_ENDS: Final = (b"\n", b"\r\n", b"\r")
+
+
+class ModelEvent(NamedTuple):
+    """One event with all bytes before it: `b"".join` of the raws is the stream."""
+
+    raw: bytes
+    data: bytes | None
+    """The payload; None if it has no payload, as in comments."""
+
+
+class ModelEventReader:
+    """Splits the bytes of a stream into events. Pure."""
+
+    __slots__ = ("_last", "_max_event_bytes", "_parser", "_raw")
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_event_bytes = max_event_bytes
+        self._parser = SseParser(max_event_bytes)
+        self._raw = bytearray()
+        self._last = b"\n"
+        """The newest byte. The beginning of a stream counts as the beginning of a line."""
+
+    def feed(self, chunk: bytes) -> list[ModelEvent]:
+        """The events that `chunk` completes. Raises EventTooLarge; the reader is unusable after that."""
+        events: list[ModelEvent] = []
+        for line in chunk.splitlines(keepends=True):
+            # A LF after a CR belongs to the same line end, even in the next chunk.
+            is_rest = line == b"\n" and self._last == b"\r"
+            is_blank = line in _LINE_ENDS and self._last in _LINE_ENDS and not is_rest
+            self._last = line[-1:]
+            self._raw += line
+            found = self._parser.feed(line)
+            if is_blank:
+                events.append(self._take(found[0].data if found else None))
+        if len(self._raw) > self._max_event_bytes:
+            raise EventTooLarge(f"an event is longer than {self._max_event_bytes} bytes")
+        return events
+
+    def finish(self) -> list[ModelEvent]:
+        """The rest at the end of the stream. Many servers leave out the last blank line."""
+        if not self._raw:
+            return []
+        found = self._parser.feed(b"\n\n\n")  # one may be the rest of a CRLF, one ends a line
+        return [self._take(found[0].data if found else None)]
+
+    def _take(self, data: bytes | None) -> ModelEvent:
+        raw = bytes(self._raw)
+        self._raw.clear()
+        return ModelEvent(raw, data)
+
+
+MAX_WAITING_BYTES: Final = 256 * 1024
+"""When more than this waits for the consumer, the connection is paused."""
+_MAX_UNAWAITED: Final = 16
+"""After this many events without waiting, the stream yields to other tasks."""
+
+
+class ModelEventStream:
+    """The sink of one request: bytes come in at one end, the consumer takes events at the other, in order.
+
+    It reads no faster than its consumer, ends with the stream or raises its error, and gives a stream up when
+    it stalls. Invariant: it is paused only while events wait, so taking them all always lets more come.
+    """
+
+    def __init__(self, endpoint: "ModelEndpoint", *, silence_s: float, deadline_s: float) -> None:
+        """`silence_s`: until the response begins, and between its parts. `deadline_s`: for all of it."""
+        self._loop = asyncio.get_running_loop()
+        self._endpoint = endpoint
+        self.on_event: Callable[[ModelEvent], bool] | None = None
+        """Called with each event before it is handed out; returns whether it is."""
+        self.silence_s = silence_s
+        self._deadline_s = deadline_s
+        self._received_s = self._loop.time()
+        self._reader = ModelEventReader()
+        self._events: deque[ModelEvent] = deque()
+        self.waiting_bytes = 0
+        """What has arrived and is not taken yet."""
+        self._is_paused = False
+        self._unawaited = 0
+        """Events taken without waiting for any."""
+        self._wake: asyncio.Future[None] | None = None
+        self._connection: HttpClientConnection
+        self._response: asyncio.Future[HttpResponse]
+        self.has_begun = False
+        """Whether the response is an event stream."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its whole time has passed."""
+        return self._loop.time() >= self._deadline_s
+
+    def attach(self, connection: HttpClientConnection, response: asyncio.Future[HttpResponse]) -> None:
+        """The request was written on `connection`, and `response` is its future."""
+        self._connection = connection
+        self._response = response
+        response.add_done_callback(self._on_done)
+
+    # From the connection: see `StreamSink`
+
+    def begin(self) -> None:
+        self.has_begun = True
+        self._received_s = self._loop.time()
+        self._wake_consumer()
+
+    def feed(self, chunk: bytes) -> bool:
+        self._received_s = self._loop.time()
+        try:
+            events = self._reader.feed(chunk)
+        except EventTooLarge as exc:
+            raise StreamRefused(f"on its stream, {exc}") from exc
+        for event in events:
+            self._events.append(event)
+            self.waiting_bytes += len(event.raw)
+            if event.data == DONE:
+                self._reader = ModelEventReader()  # ignores what follows
+                self._wake_consumer()
+                return True
+        if self.waiting_bytes > MAX_WAITING_BYTES and not self._is_paused:
+            self._is_paused = True
+            self._connection.pause()
+        if events:
+            self._wake_consumer()
+        return False
+
+    def deadline(self, deadline: float) -> float:
+        """While it is paused, the silence is not the server's."""
+        del deadline
+        received_s = self._loop.time() if self._is_paused else self._received_s
+        return min(received_s + self.silence_s, self._deadline_s)
+
+    # To the consumer
+
+    async def wait_for_begin(self) -> HttpResponse | None:
+        """Wait until the response begins. None if it is an event stream.
+
+        Raises ExchangeFailed and ExchangeTimedOut.
+        """
+        try:
+            while not self.has_begun and not self._response.done():
+                await self._wait()
+        except asyncio.CancelledError:
+            self.abandon()
+            raise
+        return None if self.has_begun else self._response.result()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        """Raises ModelUnavailable and ModelTimedOut."""
+        while True:
+            try:
+                event = await self._take()
+            except EXCHANGE_ERRORS as exc:
+                raise self._endpoint.explain_exchange_error(exc, self) from exc
+            raw = self._endpoint.redact(event.raw)
+            if raw is not event.raw:
+                event = ModelEvent(raw, event.data and self._endpoint.redact(event.data))
+            if self.on_event is None or self.on_event(event):
+                return event
+
+    async def _take(self) -> ModelEvent:
+        while not self._events:
+            if self._response.done():
+                return self._finish()
+            await self._wait()
+        self._unawaited += 1
+        if self._unawaited >= _MAX_UNAWAITED:
+            self._unawaited = 0
+            await asyncio.sleep(0)
+        event = self._events.popleft()
+        self.waiting_bytes -= len(event.raw)
+        if self._is_paused and self.waiting_bytes <= MAX_WAITING_BYTES // 2:
+            self._is_paused = False
+            self._received_s = self._loop.time()
+            if not self._response.done():  # else the connection may serve another request by now
+                self._connection.resume()
+        return event
+
+    def abandon(self) -> None:
+        """Stop taking events. An unfinished stream costs the connection."""
+        self._connection.abandon(self._response)
+
+    def _finish(self) -> ModelEvent:
+        self._response.result()
+        for event in self._reader.finish():
+            return event
+        raise StopAsyncIteration
+
+    async def _wait(self) -> None:
+        self._unawaited = 0
+        self._wake = self._loop.create_future()
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+
+    def _on_done(self, response: asyncio.Future[HttpResponse]) -> None:
+        if not response.cancelled():
+            response.exception()  # the consumer may have left at this very moment
+        self._wake_consumer()
+
+    def _wake_consumer(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+
+class TransientFailure(Exception):
+    """A failure that may pass in a moment. The request had no effect."""
+
+    def __init__(self, failure: ModelUnavailable | ModelRefused, *, delay_s: float = 0.0) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+        self.delay_s = delay_s
+        """The delay that the server asks for."""
 
 
 class ModelEndpoint:
@@ -37,24 +266,20 @@ class ModelEndpoint:
 
     def __init__(self, upstream_id: str, resolved: ResolvedEndpoint) -> None:
         """Raises StartFailed if a header cannot be sent."""
-        self.upstream_id = upstream_id
-        self.redactor = Redactor(resolved.credentials)
+        self._upstream_id = upstream_id
+        self._redactor = Redactor(resolved.credentials)
         """For error messages."""
-        self._keys = Redactor(_find_keys(resolved))
+        secret_values = (value for name, value in resolved.headers.items() if looks_secret(name))
+        words = (word for value in secret_values for word in value.split())
+        self._keys = Redactor([word for word in words if len(word) >= _MIN_KEY_LENGTH])
+        """What is certainly a key, by its name and its length: redacted in responses."""
         self._resolved = resolved
+        self._description = f"chat upstream `{upstream_id}` at `{resolved.target.address}`"
+        self.pool = resolved.pool
         self._heads = {"": RequestHeads(resolved.target, resolved.headers)}
         """By path; the gateway uses a few only."""
         self._users = 0
         self._is_retired = False
-
-    @property
-    def pool(self) -> HttpPool:
-        return self._resolved.pool
-
-    @property
-    def description(self) -> str:
-        """For error messages."""
-        return f"chat upstream `{self.upstream_id}` at `{self._resolved.target.address}`"
 
     def is_current(self, url: str, headers: dict[str, str]) -> bool:
         """Whether it sends these, and not what they were before a change."""
@@ -69,13 +294,9 @@ class ModelEndpoint:
             heads = self._heads[path] = RequestHeads(target, self._resolved.headers)
         return without_body(heads.get()) if body is None else with_body(heads.initialize(), body)
 
-    def redact_event(self, event: ModelEvent) -> ModelEvent:
-        """`event` unchanged, unless it shows the upstream's key."""
-        raw = self._keys.raw(event.raw)
-        return event if raw is event.raw else ModelEvent(raw, event.data and self._keys.raw(event.data))
-
-    def redact_body(self, body: bytes) -> bytes:
-        return self._keys.raw(body)
+    def redact(self, part: bytes) -> bytes:
+        """`part` of a response: unchanged, the same object, unless it shows the upstream's key."""
+        return self._keys.raw(part)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -99,54 +320,35 @@ class ModelEndpoint:
     # Its errors
 
     def explain_exchange_error(
-        self, exc: Exception, intake: EventIntake
-    ) -> "ModelUnavailable | ModelTimedOut | TransientFailure":
+        self, exc: Exception, stream: ModelEventStream
+    ) -> ModelUnavailable | ModelTimedOut | TransientFailure:
         """What one of EXCHANGE_ERRORS means for the caller."""
-        reason = self.redactor.text(str(exc))
+        reason = self._redactor.text(str(exc))
         if isinstance(exc, ConnectFailed):
-            failure = ModelUnavailable(f"chat upstream `{self.upstream_id}` cannot be reached: {reason}")
+            failure = ModelUnavailable(f"chat upstream `{self._upstream_id}` cannot be reached: {reason}")
             return failure if isinstance(exc.__cause__, EgressRefused) else TransientFailure(failure)
         if isinstance(exc, ExchangeTimedOut):
-            silent = f"sent nothing for {intake.silence_s:g} s"
-            why = "was not done within the time of the request" if intake.is_over else silent
-            return ModelTimedOut(f"{self.description} {why}")
-        return ModelUnavailable(f"{self.description} gave no usable answer: {reason}")
+            silent = f"sent nothing for {stream.silence_s:g} s"
+            why = "was not done within the time of the request" if stream.is_over else silent
+            return ModelTimedOut(f"{self._description} {why}")
+        return ModelUnavailable(f"{self._description} gave no usable answer: {reason}")
 
-    def explain_rejection(
-        self, response: HttpResponse
-    ) -> "ModelUnavailable | ModelRefused | TransientFailure":
+    def explain_rejection(self, response: HttpResponse) -> ModelUnavailable | ModelRefused | TransientFailure:
         """What a status outside of 2xx means for the caller."""
         status = response.status
         if status < 400:
             return ModelUnavailable(
-                f"{self.description} answered with a redirect ({status}), which is not followed"
+                f"{self._description} answered with a redirect ({status}), which is not followed"
             )
-        body = self.redactor.raw(bytes(response.body)).decode(errors="replace")
+        body = self._redactor.raw(bytes(response.body)).decode(errors="replace")
         delay_s = retry_after_s(response)
         data: dict[str, Any] = {"status": status, "body": body}
         if delay_s is not None:
             data["retry_after"] = delay_s
         failure = ModelRefused(
-            f"{self.description} answered with status {status}{_quote_error(body)}", data=data
+            f"{self._description} answered with status {status}{_quote_error(body)}", data=data
         )
         return TransientFailure(failure, delay_s=delay_s or 0.0) if status in RETRYABLE else failure
-
-
-class TransientFailure(Exception):
-    """A failure that may pass in a moment. The request had no effect."""
-
-    def __init__(self, failure: ModelUnavailable | ModelRefused, *, delay_s: float = 0.0) -> None:
-        super().__init__(str(failure))
-        self.failure = failure
-        self.delay_s = delay_s
-        """The delay that the server asks for."""
-
-
-def _find_keys(resolved: ResolvedEndpoint) -> list[str]:
-    """The values that are certainly keys, by their name and their length; they are redacted in responses."""
-    values = [value for name, value in resolved.headers.items() if looks_secret(name)]
-    words = [word for value in values for word in value.split()]
-    return [word for word in words if len(word) >= _MIN_KEY_LENGTH]
 
 
 def _quote_error(body: str) -> str:

@@ -1,4 +1,4 @@
-"""Admission of calls: the gate of each server, and the node's slots for all servers together.
+"""Admission of calls: the gate of each server, and the node's slots for all servers and for child processes.
 
 A call that finds room pays for a comparison and a count only. A call whose client is asked something gives
 its place at the server and its slot of the node to others meanwhile.
@@ -12,12 +12,17 @@ The node's slots are shared fairly between principals, not sessions or connectio
 """
 
 import asyncio
+import sys
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from toolgate.errors import CallTimedOut, NodeBusy, ServerBusy, ToolgateError
 from toolgate.upstream.connection.contract import ClientChannel, RpcResponse
+
+if TYPE_CHECKING:  # it uses this module
+    from toolgate.upstream.pool.managed_connection import ManagedConnection
 
 SHARE: Final = 10
 """The last fifth of all slots is for principals with less than this part of them."""
@@ -320,3 +325,97 @@ class YieldingClient:
     def _retake(self) -> None:
         self._gate.retake_after_client()
         self._slots.retake(self._payer)
+
+
+class ChildSlots:
+    """The slots for the child processes of a pool. Starts that calls wait for come before those that list.
+
+    Invariant: a slot is taken before a child starts and given back after it has ended, so the warden never
+    has to reject one. A connection in use never loses its child: if all are in use, starts wait in line.
+    """
+
+    def __init__(
+        self,
+        capacity: Callable[[], int] = lambda: sys.maxsize,
+        *,
+        on_evict: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.capacity = capacity
+        self._on_evict = on_evict
+        self._taken = 0
+        self._closing = 0
+        """Taken slots whose children are being ended."""
+        self._holders: set[ManagedConnection] = set()
+        """Connections whose child runs."""
+        self._urgent: deque[asyncio.Future[None]] = deque()
+        self._patient: deque[asyncio.Future[None]] = deque()
+        self._turns: dict[ManagedConnection, asyncio.Future[None]] = {}
+
+    def is_awaited_by(self, holder: "ManagedConnection") -> bool:
+        """Whether a start of `holder` waits for a slot."""
+        return holder in self._turns
+
+    async def take(self, holder: "ManagedConnection | None", *, is_urgent: bool) -> None:
+        """Wait for a slot. The connection that is idle longest gives up its own.
+
+        Every return needs a `give_back`.
+        """
+        if not (self._urgent or self._patient) and self._taken < self.capacity():
+            self._taken += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        (self._urgent if is_urgent else self._patient).append(turn)
+        if holder is not None:
+            self._turns[holder] = turn
+        self.evict()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self.give_back()  # it was granted at this very moment
+            for queue in (self._urgent, self._patient):
+                with suppress(ValueError):
+                    queue.remove(turn)
+            raise
+        finally:
+            if holder is not None:
+                self._turns.pop(holder, None)
+
+    def mark_urgent(self, holder: "ManagedConnection") -> None:
+        """A call waits for `holder`, which so far only had to be listed."""
+        turn = self._turns.get(holder)
+        if turn is not None and turn in self._patient:
+            self._patient.remove(turn)
+            self._urgent.append(turn)
+
+    def hold(self, holder: "ManagedConnection") -> None:
+        """The child of `holder` runs."""
+        self._holders.add(holder)
+
+    def begin_closing(self, holder: "ManagedConnection") -> None:
+        """The child of `holder` is being ended; `give_back` follows."""
+        self._holders.discard(holder)
+        self._closing += 1
+
+    def give_back(self, *, has_closed: bool = False) -> None:
+        """Free a slot: no child was started in it, or its child has ended (`has_closed`)."""
+        self._taken -= 1
+        self._closing -= has_closed
+        while (self._urgent or self._patient) and self._taken < self.capacity():
+            turn = (self._urgent or self._patient).popleft()
+            if not turn.done():
+                self._taken += 1
+                turn.set_result(None)
+
+    def evict(self) -> None:
+        """Free as many slots as starts wait for, if connections are idle."""
+        if not (self._urgent or self._patient):
+            return  # almost always: every call ends here
+        wanted = len(self._urgent) + len(self._patient) - self._closing
+        while wanted > 0:
+            idle = [holder for holder in self._holders if holder.is_evictable]
+            if not idle:
+                return
+            min(idle, key=lambda holder: holder.last_used_s).evict()
+            self._on_evict()
+            wanted -= 1

@@ -7,7 +7,7 @@ A trial connects next to the pool to check whether a record works. It never touc
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
@@ -81,20 +81,14 @@ class Connectors:
         """A slot for opening a connection; freed at the end of the block, or early if the start hangs."""
         slots = self._starting if transport == "stdio" else self._connecting
         await slots.acquire()
-        is_held = True
-
-        def release() -> None:
-            nonlocal is_held
-            if is_held:
-                is_held = False
-                slots.release()
-
-        timer = asyncio.get_running_loop().call_later(self._limits.start_slot_s, release)
+        held = ExitStack()
+        held.callback(slots.release)
+        timer = asyncio.get_running_loop().call_later(self._limits.start_slot_s, held.close)
         try:
             yield
         finally:
             timer.cancel()
-            release()
+            held.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,15 +140,10 @@ async def try_server(record: ServerRecord, connectors: Connectors, limits: PoolL
     report = TrialReport(connect_ms=connect_ms, era=info.revision, version=info.version)
     try:
         listed = await read_list("tools", record.server_id, connection, timeout_s=limits.list_timeout_s)
-    except ListFailed as exc:
-        return replace(report, error=str(exc), stderr_tail=str(listener.stderr))
-    finally:
         list_ms = (time.monotonic_ns() - connected_ns) // 1_000_000
+        report = replace(report, list_ms=list_ms, tools=listed.entries, quarantined=listed.quarantined)
+    except ListFailed as exc:
+        report = replace(report, error=str(exc))
+    finally:
         await connection.aclose()
-    return replace(
-        report,
-        list_ms=list_ms,
-        tools=listed.entries,
-        quarantined=listed.quarantined,
-        stderr_tail=str(listener.stderr),
-    )
+    return replace(report, stderr_tail=str(listener.stderr))

@@ -19,10 +19,10 @@ from toolgate.catalog.definitions import check_tools
 from toolgate.catalog.encoding import clean_instructions
 from toolgate.catalog.listings import check_prompts, check_resources, check_templates
 from toolgate.errors import CallTimedOut, ServerUnavailable
-from toolgate.model.json_text import UNREADABLE, Members, decode_members
+from toolgate.model.json_text import UNREADABLE, decode_members
 from toolgate.model.protocol import LIST_CHANGED, LIST_MEMBERS, LIST_METHODS
 from toolgate.model.servers import EMPTY, ServerRecord
-from toolgate.model.tools import FEATURES, ListKind, ListState, Pin, Revision, ServerTools
+from toolgate.model.tools import FEATURES, ListKind, ListState, Revision, ServerTools
 from toolgate.upstream.connection.contract import (
     Params,
     PoolLimits,
@@ -99,8 +99,8 @@ async def read_list(
         return ListResult(detail="the server announces no tools" if kind == "tools" else "", ttl_s=math.inf)
     reader = _PageReader(form)
     until_s = asyncio.get_running_loop().time() + timeout_s
-    while reader.needs_page:
-        reader.add(await _read_page(form, connection, reader.params, until_s=until_s))
+    while (params := reader.params) is not None:
+        reader.add(await _read_page(form, connection, params, until_s=until_s))
     # In a thread: checking thousands of large definitions would block the event loop.
     entries, quarantined = await asyncio.to_thread(form.check, server_id, reader.raws)
     return ListResult(entries=entries, quarantined=quarantined, detail=reader.detail, ttl_s=reader.ttl_s)
@@ -120,8 +120,8 @@ class _PageReader:
         self.raws: list[bytes] = []
         self.detail = ""
         self.ttl_s: float | None = None
-        self.params: Params = {}
-        self.needs_page = True
+        self.params: Params | None = {}
+        """Those of the request for the next page; None after the last one."""
         self._cursors: set[str] = set()
         self._bytes = 0
 
@@ -129,32 +129,28 @@ class _PageReader:
         # Each page may carry a time to live; the shortest applies to the whole list.
         ttls = [ttl_s for ttl_s in (self.ttl_s, _parse_ttl_s(page.ttl_ms)) if ttl_s is not None]
         self.ttl_s = min(ttls, default=None)
-        kind, max_bytes = self._form.kind, self._form.max_bytes
+        self.params, self.detail = None, self._take(page)
+        if page.next_cursor is not None and not self.detail:
+            self.params = {"cursor": msgspec.Raw(msgspec.json.encode(page.next_cursor))}
+
+    def _take(self, page: _Page) -> str:
+        """Take the entries over. Why the list ends with this page, if it should not."""
+        kind, max_bytes, cursor = self._form.kind, self._form.max_bytes, page.next_cursor
         for raw in page.entries:
             if len(self.raws) == MAX_DEFINITIONS:
-                return self._stop(f"only the first {MAX_DEFINITIONS} {kind} are taken")
+                return f"only the first {MAX_DEFINITIONS} {kind} are taken"
             self._bytes += len(raw)
             if self._bytes > max_bytes:
-                return self._stop(f"only the first {max_bytes} bytes of {kind} are taken")
+                return f"only the first {max_bytes} bytes of {kind} are taken"
             self.raws.append(bytes(raw))
-        return self._turn_page(page.next_cursor)
-
-    def _turn_page(self, cursor: object) -> None:
         if cursor is None:
-            return self._stop("")
+            return ""
         if not isinstance(cursor, str):
-            return self._stop("the list ends at a `nextCursor` that is not text")
+            return "the list ends at a `nextCursor` that is not text"
         if cursor in self._cursors:
-            return self._stop("the list ends where its cursors begin to repeat")
+            return "the list ends where its cursors begin to repeat"
         self._cursors.add(cursor)
-        if len(self._cursors) == MAX_PAGES:
-            return self._stop(f"only the first {MAX_PAGES} pages are taken")
-        self.params = {"cursor": msgspec.Raw(msgspec.json.encode(cursor))}
-        return None
-
-    def _stop(self, detail: str) -> None:
-        self.needs_page = False
-        self.detail = detail
+        return f"only the first {MAX_PAGES} pages are taken" if len(self._cursors) == MAX_PAGES else ""
 
 
 async def _read_page(
@@ -187,13 +183,8 @@ def _parse_page(form: ListForm, result: bytes) -> _Page:
     name = LIST_MEMBERS[form.kind]
     if name not in members:
         raise msgspec.ValidationError(f"it has no `{name}`")
-    cursor, ttl_ms = _decode_member(members, "nextCursor"), _decode_member(members, "ttlMs")
+    cursor, ttl_ms = (msgspec.json.decode(members.get(member, b"null")) for member in ("nextCursor", "ttlMs"))
     return _Page(_decode_entries(members[name]), cursor, ttl_ms)
-
-
-def _decode_member(members: Members, name: str) -> object:
-    raw = members.get(name)
-    return None if raw is None else msgspec.json.decode(raw)
 
 
 def _parse_ttl_s(ttl_ms: object) -> float | None:
@@ -206,73 +197,15 @@ def _parse_ttl_s(ttl_ms: object) -> float | None:
     return min(max(ttl_ms, MIN_TTL_S * 1000), MAX_TTL_S * 1000) / 1000
 
 
-class PinCheck:
-    """Compares the tools of one connection with a pin, before the first call in each of its sessions.
-
-    For connections that are not listed otherwise: behind a second connection may be another program than the
-    one whose tools were approved.
-    """
-
-    def __init__(self, server_id: str) -> None:
-        self._server_id = server_id
-        self._checked: ServerConnection | None = None
-        self._sessions = 0
-        self._lock = asyncio.Lock()
-
-    def renew(self) -> None:
-        """The connection has a new session, which must be checked again."""
-        self._checked = None
-        self._sessions += 1
-
-    async def check(self, connection: ServerConnection, pin: Pin, until_s: float) -> bool:
-        """Return once `connection` lists what `pin` approves; whether that took time.
-
-        Raises ServerUnavailable and CallTimedOut.
-        """
-        if self._checked is connection:
-            return False
-        try:
-            async with asyncio.timeout_at(until_s), self._lock:
-                while self._checked is not connection:
-                    session = self._sessions
-                    await self._compare(connection, pin, until_s)
-                    if session == self._sessions:
-                        self._checked = connection
-        except TimeoutError as exc:
-            raise CallTimedOut(
-                f"server `{self._server_id}` was not listed within the call's time; nothing was sent"
-            ) from exc
-        return True
-
-    async def _compare(self, connection: ServerConnection, pin: Pin, until_s: float) -> None:
-        """Tools known to have changed are quarantined anyway, and do not block calls of the others."""
-        timeout_s = until_s - asyncio.get_running_loop().time()
-        try:
-            result = await read_list("tools", self._server_id, connection, timeout_s=timeout_s)
-        except ListFailed as exc:
-            raise ServerUnavailable(
-                f"server `{self._server_id}` offers only what was approved, and could not be listed "
-                "since it was connected; nothing was sent"
-            ) from exc
-        listed = {name: tool.digest for name, tool in result.entries.items() if name not in pin.changed}
-        if any(listed.get(name, digest) != digest for name, digest in pin.tools.items()):
-            raise ServerUnavailable(
-                f"server `{self._server_id}` lists other tools on this connection than were approved; "
-                "nothing was sent"
-            )
-
-
+@dataclass(slots=True)
 class _ListSchedule:
     """One list of a server: the last good result, the newest failure, and when to read it next."""
 
-    __slots__ = ("began_s", "due_s", "failure", "failures", "result")
-
-    def __init__(self) -> None:
-        self.due_s = 0.0
-        self.began_s = -math.inf
-        self.failures = 0
-        self.result: ListResult | None = None
-        self.failure: ListFailed | None = None
+    due_s: float = 0.0
+    began_s: float = -math.inf
+    failures: int = 0
+    result: ListResult | None = None
+    failure: ListFailed | None = None
 
     @property
     def detail(self) -> str:

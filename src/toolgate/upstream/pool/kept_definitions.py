@@ -10,9 +10,10 @@ import asyncio
 import hashlib
 import logging
 import os
+import re
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, Self
@@ -22,10 +23,10 @@ import msgspec
 from toolgate.catalog.checks import MAX_DEFINITIONS
 from toolgate.catalog.definitions import check_tools
 from toolgate.catalog.encoding import clean_instructions
-from toolgate.catalog.listings import check_lists, read_lists
+from toolgate.catalog.listings import check_lists
 from toolgate.model.json_text import UNREADABLE
 from toolgate.model.servers import ServerRecord
-from toolgate.model.tools import FEATURES, Revision, ServerTools
+from toolgate.model.tools import FEATURES, ListKind, Revision, ServerTools
 from toolgate.upstream.connection.contract import BackgroundTasks
 from toolgate.upstream.pool.health import wall_ms
 
@@ -38,6 +39,9 @@ FLUSH_S: Final = 2.0
 """Saves within this time are written together. A crash loses them, and they are listed again."""
 
 _INDEX: Final = "index.json"
+_LISTS: Final[tuple[ListKind, ...]] = ("tools", "prompts", "resources", "templates")
+
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 _log: Final = logging.getLogger(__name__)
 
@@ -67,15 +71,6 @@ class _Content(msgspec.Struct, frozen=True):
     features: list[str] = []
     era: Revision | None = None
     instructions: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptOffer:
-    """A server's offer when it was last listed."""
-
-    offer: ServerTools
-    verified_ms: int
-    """When it was listed; 0: never, the offer is from its package's manifest."""
 
 
 DeclareTools = Callable[[ServerRecord], Awaitable[Sequence[bytes]]]
@@ -146,19 +141,22 @@ class KeptDefinitions:
         await self._background.aclose()
         await self.flush()
 
-    def find(self, record: ServerRecord) -> KeptOffer | None:
-        """The kept offer of a server. None: unknown, or the record would run something else by now."""
+    def find(self, record: ServerRecord) -> tuple[ServerTools | None, int]:
+        """The kept offer of a server, and when it was listed (0: never, it is from its package's manifest).
+
+        None: unknown, or the record would run something else by now.
+        """
         entry = self._entries.get(record.server_id)
         if entry is None or entry.launch != launch_digest(record):
-            return None
+            return None, 0
         try:
             offer = self._read(record, entry)
         except (OSError, ValueError, *UNREADABLE) as exc:
             _log.warning("what server `%s` offered is not known any more: %s", record.server_id, exc)
             del self._entries[record.server_id]
-            return None
+            return None, 0
         self._saved[record.server_id] = offer
-        return KeptOffer(offer, entry.verified_ms)
+        return offer, entry.verified_ms
 
     def _read(self, record: ServerRecord, entry: _Entry) -> ServerTools:
         content = self._unwritten.get(entry.content)
@@ -167,7 +165,7 @@ class KeptDefinitions:
         if hashlib.sha256(content).hexdigest() != entry.content:
             raise ValueError(f"`{entry.content}` has other content than its name says")
         kept = _decode_content(content)
-        lists = {kind: getattr(kept, kind) for kind in ("tools", "prompts", "resources", "templates")}
+        lists = {kind: getattr(kept, kind) for kind in _LISTS}
         if any(len(one) > MAX_DEFINITIONS for one in lists.values()):
             raise ValueError(f"`{entry.content}` lists more than {MAX_DEFINITIONS} of a kind")
         checked = check_lists(
@@ -244,33 +242,22 @@ class KeptDefinitions:
 
 
 def _is_same(saved: ServerTools, offer: ServerTools) -> bool:
-    """Whether `offer` equals the saved one. Unchanged lists are the same objects."""
-    return all(
-        old is new or old == new
-        for old, new in (
-            *zip(read_lists(saved), read_lists(offer), strict=True),
-            (saved.record.launch, offer.record.launch),
-            (saved.features, offer.features),
-            (saved.era, offer.era),
-            (saved.instructions, offer.instructions),
-        )
+    """Whether both would be kept alike. Unchanged lists are the same objects, and compared at once."""
+    same = replace(
+        offer, record=saved.record, state=saved.state, is_stale=saved.is_stale, detail=saved.detail
     )
+    return saved.record.launch == offer.record.launch and saved == same
 
 
 def _encode(offer: ServerTools) -> bytes:
-    lists = read_lists(offer)
-    return msgspec.json.encode(
-        _Content(
-            tools=[msgspec.Raw(one.raw) for one in lists.tools.values()],
-            prompts=[msgspec.Raw(one.raw) for one in lists.prompts.values()],
-            resources=[msgspec.Raw(one.raw) for one in lists.resources.values()],
-            templates=[msgspec.Raw(one.raw) for one in lists.templates.values()],
-            quarantined=dict(lists.quarantined),
-            features=sorted(offer.features),
-            era=offer.era,
-            instructions=offer.instructions,
-        )
+    content = _Content(
+        quarantined=dict(offer.quarantined),
+        features=sorted(offer.features),
+        era=offer.era,
+        instructions=offer.instructions,
+        **{kind: [msgspec.Raw(one.raw) for one in getattr(offer, kind).values()] for kind in _LISTS},
     )
+    return msgspec.json.encode(content)
 
 
 def _load_index(path: Path) -> dict[str, _Entry]:
@@ -281,15 +268,11 @@ def _load_index(path: Path) -> dict[str, _Entry]:
     except (OSError, ValueError, *UNREADABLE) as exc:
         _log.warning("`%s` is not used, and servers are listed again: %s", path, exc)
         return {}
-    good = {server_id: entry for server_id, entry in index.servers.items() if _is_digest(entry.content)}
+    # Only a digest can be a file name here, and no path to another directory.
+    good = {one: entry for one, entry in index.servers.items() if _DIGEST.fullmatch(entry.content)}
     if len(good) < len(index.servers):
         _log.warning("`%s` names files that are not its own, and they are not read", path)
     return good
-
-
-def _is_digest(text: str) -> bool:
-    """Whether `text` can be a file name here, and no path to another directory."""
-    return len(text) == 64 and all(char in "0123456789abcdef" for char in text)
 
 
 def _read_bounded(path: Path) -> bytes:
@@ -303,9 +286,7 @@ def _read_bounded(path: Path) -> bytes:
 
 def _replace(path: Path, content: bytes) -> None:
     """Replace a file atomically. Without sync: a file whose content does not match its name is ignored."""
-    unfinished = path.with_suffix(".new")
-    with os.fdopen(
-        os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
-    ) as file:
+    unfinished, flags = path.with_suffix(".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
         file.write(content)
     unfinished.replace(path)

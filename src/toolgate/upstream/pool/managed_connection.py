@@ -7,17 +7,20 @@ never waits for that task while there is one. A server's failures must never rea
 import asyncio
 import logging
 import math
+import random
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from toolgate.errors import CallTimedOut, LoginRequired, ServerBusy, ServerUnavailable
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord, describe_download, find_runner
 from toolgate.model.tools import Pin, Revision
 from toolgate.telemetry import Metrics
+from toolgate.telemetry.spans import Tracer
 from toolgate.upstream.connection.contract import (
     CALL_CEILING_S,
     Params,
@@ -27,44 +30,49 @@ from toolgate.upstream.connection.contract import (
     ServerConnection,
     StartFailed,
 )
-from toolgate.upstream.pool.admission import ServerGate
-from toolgate.upstream.pool.child_slots import ChildSlots
+from toolgate.upstream.pool.admission import ChildSlots, ServerGate
 from toolgate.upstream.pool.connectors import Connectors
-from toolgate.upstream.pool.discovery import PinCheck
 from toolgate.upstream.pool.health import Condition, RestartBackoff, StderrTail, describe_slow_start
 from toolgate.upstream.pool.kept_definitions import DeclareTools, KeptDefinitions, declare_nothing
 from toolgate.upstream.pool.revisions import RevisionChoice
 
 Step = Callable[[], Awaitable[None]]
-RUNNING_HINT: Final = "it runs, and has not answered yet"
 
 _logger: Final = logging.getLogger(__name__)
 
 
-def _ignore_server(_server_id: str, /) -> None:
-    """The default: no one is notified."""
+class PoolServices(NamedTuple):
+    """What a pool uses if its process has it: kept definitions, declared tools, spans."""
+
+    kept: KeptDefinitions | None = None
+    """The definitions from earlier runs. None: each server is connected at once, to be listed."""
+    declared: DeclareTools = declare_nothing
+    """The tools that packages declare, for servers that never ran."""
+    on_verified: Callable[[str], None] = lambda _server_id: None
+    """Called with the id of a server whose kept definitions were listed for the first time in this run."""
+    max_children: Callable[[], int] = lambda: sys.maxsize
+    tracer: Tracer | None = None
+    """Makes spans of calls: a server behind a URL gets the current one in its headers."""
+    jitter: Callable[[], float] = random.random
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PoolContext:
     """What all connections of a pool share."""
 
     connectors: Connectors
     limits: PoolLimits
-    jitter: Callable[[], float]
+    services: PoolServices
     on_change: Callable[[str], None]
     on_updated: Callable[[str, str], None]
     metrics: Metrics
-    tasks: asyncio.TaskGroup
-    clock: Callable[[], float]
-    pins: Callable[[], Mapping[str, Pin]]
     child_slots: ChildSlots
     unlimited_slots: ChildSlots = field(default_factory=ChildSlots)
     """For servers behind a URL, which have no child."""
-    kept: KeptDefinitions | None = None
-    """None: definitions are not kept between runs."""
-    declared: DeclareTools = declare_nothing
-    on_verified: Callable[[str], None] = _ignore_server
+    pins: Mapping[str, Pin] = field(default_factory=dict)
+    tasks: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
+    clock: Callable[[], float] = field(init=False)
+    """The event loop's, once the pool is entered."""
 
 
 @dataclass(slots=True)
@@ -130,8 +138,8 @@ class ManagedConnection(ABC):
         self._capabilities = capabilities
         limits, is_child = context.limits, record.transport == "stdio"
         max_wait_s = limits.backoff_max_s if is_child else limits.reconnect_max_s
-        self._restarts = RestartBackoff(limits, context.jitter, max_wait_s=max_wait_s)
-        self._condition = Condition("idle" if record.enabled else "disabled")
+        self._restarts = RestartBackoff(limits, context.services.jitter, max_wait_s=max_wait_s)
+        self.condition = Condition("idle" if record.enabled else "disabled")
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._is_demanded = False
@@ -151,7 +159,6 @@ class ManagedConnection(ABC):
         self._drain_s = 0.0
         self._draining: asyncio.Timeout | None = None
         self._is_stopped = False
-        self._pin_check = PinCheck(record.server_id)
         self._answered_by: ServerConnection | None = None
         """The connection that answered the newest call."""
 
@@ -211,9 +218,9 @@ class ManagedConnection(ABC):
                 raise ServerUnavailable(f"server `{server_id}` is disabled")
             if self._is_stopped:
                 raise ServerUnavailable(f"server `{server_id}` was changed meanwhile; nothing was sent")
-            if self._condition.state == "down" and self._clock() < self._restarts.not_before_s:
+            if self.condition.state == "down" and self._clock() < self._restarts.not_before_s:
                 if self._needs_login:
-                    raise LoginRequired(f"server `{server_id}`: {self._condition.last_error}")
+                    raise LoginRequired(f"server `{server_id}`: {self.condition.last_error}")
                 # Without the reason: it may quote the server's own output, which is for operators.
                 raise ServerUnavailable(f"server `{server_id}` is down")
             if self._is_slow:
@@ -242,7 +249,7 @@ class ManagedConnection(ABC):
         except TimeoutError as exc:
             if self._slots.is_awaited_by(self):
                 raise ServerBusy(
-                    f"server `{server_id}` was not started: all {self._slots.capacity} child processes "
+                    f"server `{server_id}` was not started: all {self._slots.capacity()} child processes "
                     "that this node may run are in use; nothing was sent",
                     hint="call again later; an operator can raise `max_children`",
                 ) from exc
@@ -268,19 +275,18 @@ class ManagedConnection(ABC):
     async def _close_idle(self) -> None:
         self.evict()
 
+    @abstractmethod
     async def check_pin(self, connection: ServerConnection, pin: Pin, until_s: float) -> bool:
         """Compare the tools that `connection` lists with a pin. Whether that took time.
 
         Raises ServerUnavailable or CallTimedOut.
         """
-        return await self._pin_check.check(connection, pin, until_s)
 
     # From the connection
 
+    @abstractmethod
     def on_session_replaced(self) -> bool:
         """Whether calls may be sent in the new session before it was listed."""
-        self._pin_check.renew()
-        return not self._is_pinned
 
     @abstractmethod
     def on_notification(self, method: str, params: bytes) -> None:
@@ -288,9 +294,9 @@ class ManagedConnection(ABC):
 
     def on_reading(self) -> None:
         """The server that is starting runs; a runner has downloaded its packages."""
-        self._awaited = RUNNING_HINT
-        if self._condition.state == "starting":
-            self._enter("starting", hint=RUNNING_HINT)
+        self._awaited = "it runs, and has not answered yet"
+        if self.condition.state == "starting":
+            self._enter("starting", hint=self._awaited)
 
     def on_lost(self, reason: str) -> None:
         now_s = self._clock()
@@ -311,8 +317,8 @@ class ManagedConnection(ABC):
             self.revisions.learn(method, params, connection.server_info.revision, response)
         if self.connection is None and self.record.transport != "stdio":
             self._restarts.reset()
-            if self._condition.state == "down":
-                self._enter("degraded", error=self._condition.last_error)
+            if self.condition.state == "down":
+                self._enter("degraded", error=self.condition.last_error)
 
     # The task
 
@@ -389,7 +395,7 @@ class ManagedConnection(ABC):
         self._awaited = "" if runner is None else describe_download(runner)
         self._started_s = self._clock()
         self._restarts.on_start(self._started_s)
-        if self._condition.state not in {"down", "degraded"}:
+        if self.condition.state not in {"down", "degraded"}:
             self._enter("starting", hint=self._awaited)
         timer = asyncio.get_running_loop().call_later(self._context.limits.slow_start_s, self._on_slow_start)
         try:
@@ -400,7 +406,7 @@ class ManagedConnection(ABC):
 
     def _on_slow_start(self) -> None:
         self._is_slow = True
-        if self._condition.state != "starting":
+        if self.condition.state != "starting":
             self._enter("starting", hint=self._awaited)
         self._announce_start_ended()
 
@@ -438,10 +444,6 @@ class ManagedConnection(ABC):
         return self.connection is not None and self._answered_by is self.connection
 
     @property
-    def _is_pinned(self) -> bool:
-        return self.record.server_id in self._context.pins()
-
-    @property
     def _known_revision(self) -> Revision | None:
         """The revision to try first."""
         return self.shared.known_revision
@@ -450,7 +452,7 @@ class ManagedConnection(ABC):
         self.shared.known_revision = revision
 
     def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
-        self._condition.enter(state, error=error, hint=hint)
+        self.condition.enter(state, error=error, hint=hint)
 
     def _idle_at_s(self, timeout_s: float) -> float:
         """When no call will have come for `timeout_s`."""

@@ -6,14 +6,11 @@ connection, with no task, timer or lock. A call is sent at most once.
 
 import asyncio
 import logging
-import random
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -23,7 +20,6 @@ from toolgate.model.reports import HealthState
 from toolgate.model.servers import EMPTY, ServerRecord, Transport
 from toolgate.model.tools import Pin, Revision, ServerTools, ToolDefinition
 from toolgate.telemetry import Metrics
-from toolgate.telemetry.spans import Tracer
 from toolgate.upstream.connection.contract import (
     DEFAULT_LIMITS,
     NO_CAPABILITIES,
@@ -37,12 +33,10 @@ from toolgate.upstream.connection.contract import (
     SessionReplaced,
 )
 from toolgate.upstream.connection.messages import build_mcp_headers
-from toolgate.upstream.pool.admission import NodeSlots, YieldingClient
-from toolgate.upstream.pool.child_slots import ChildSlots
+from toolgate.upstream.pool.admission import ChildSlots, NodeSlots, YieldingClient
 from toolgate.upstream.pool.connectors import Connectors, TrialReport, try_server
 from toolgate.upstream.pool.health import ServerHealth
-from toolgate.upstream.pool.kept_definitions import DeclareTools, KeptDefinitions, declare_nothing
-from toolgate.upstream.pool.managed_connection import ManagedConnection, PoolContext
+from toolgate.upstream.pool.managed_connection import ManagedConnection, PoolContext, PoolServices
 from toolgate.upstream.pool.result_cap import cap_result
 from toolgate.upstream.pool.sessions import DedicatedConnections
 from toolgate.upstream.pool.supervisor import ServerSupervisor
@@ -50,14 +44,6 @@ from toolgate.upstream.pool.supervisor import ServerSupervisor
 STARTS_PER_ITERATION: Final = 20
 
 _logger: Final = logging.getLogger(__name__)
-
-
-def _ignore_update(_server_id: str, _uri: str) -> None:
-    """The default: no one watches resources."""
-
-
-def _ignore_verified(_server_id: str, /) -> None:
-    """The default: lists are not compared with anything."""
 
 
 class ServerResponse(msgspec.Struct, frozen=True):
@@ -91,21 +77,6 @@ class PoolLoad:
     queued: Mapping[str, int] = field(default_factory=dict)
 
 
-class PoolServices(NamedTuple):
-    """What a pool uses if its process has it: kept definitions, declared tools, spans."""
-
-    kept: KeptDefinitions | None = None
-    """The definitions from earlier runs. None: each server is connected at once, to be listed."""
-    declared: DeclareTools = declare_nothing
-    """The tools that packages declare, for servers that never ran."""
-    on_verified: Callable[[str], None] = _ignore_verified
-    """Called with the id of a server whose kept definitions were listed for the first time in this run."""
-    max_children: Callable[[], int] = lambda: sys.maxsize
-    tracer: Tracer | None = None
-    """Makes spans of calls: a server behind a URL gets the current one in its headers."""
-    jitter: Callable[[], float] = random.random
-
-
 class Pool:
     """The servers of a node. Enter it before anything else; leaving it stops them all."""
 
@@ -117,7 +88,7 @@ class Pool:
         *,
         on_change: Callable[[str], None],
         limits: PoolLimits = DEFAULT_LIMITS,
-        on_updated: Callable[[str, str], None] = _ignore_update,
+        on_updated: Callable[[str, str], None] = lambda _server_id, _uri: None,
         metrics: Metrics | None = None,
         services: PoolServices = PoolServices(),  # noqa: B008 - frozen
     ) -> None:
@@ -126,56 +97,41 @@ class Pool:
         `on_change` gets the id of a server whose offer changed by itself, `on_updated` the id of a server and
         the URI of a watched resource that changed.
         """
-        self._limits = limits
-        self._connectors = Connectors(connectors, limits)
-        self._services = services
-        self._on_change = on_change
-        self._on_updated = on_updated
-        self._metrics = metrics or Metrics()
+        metrics = metrics or Metrics()
+        self._context = PoolContext(
+            connectors=Connectors(connectors, limits),
+            limits=limits,
+            services=services,
+            on_change=on_change,
+            on_updated=on_updated,
+            metrics=metrics,
+            child_slots=ChildSlots(services.max_children, on_evict=metrics.on_evicted),
+        )
         self.slots = NodeSlots(limits.max_calls)
         """The node's cap on calls in flight at all servers together."""
-        self._tasks = asyncio.TaskGroup()
         self._servers: dict[str, ServerSupervisor] = {}
         self._leaving: list[ServerSupervisor] = []
         self._unstarted: list[ServerSupervisor] = []
         self._dedicated: list[DedicatedConnections] = []
         self._watched: dict[str, frozenset[str]] = {}
-        self._pins: Mapping[str, Pin] = {}
 
     async def __aenter__(self) -> Self:
-        self._clock = asyncio.get_running_loop().time
-        await self._tasks.__aenter__()
-        self._child_slots = ChildSlots(self._services.max_children, on_evict=self._metrics.on_evicted)
-        self._context = PoolContext(
-            connectors=self._connectors,
-            limits=self._limits,
-            jitter=self._services.jitter,
-            on_change=self._on_change,
-            on_updated=self._on_updated,
-            metrics=self._metrics,
-            tasks=self._tasks,
-            clock=self._clock,
-            pins=lambda: self._pins,
-            child_slots=self._child_slots,
-            kept=self._services.kept,
-            declared=self._services.declared,
-            on_verified=self._services.on_verified,
-        )
+        self._context.clock = asyncio.get_running_loop().time
+        await self._context.tasks.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         self._unstarted.clear()
         for server in (*self._servers.values(), *self._leaving):
             server.stop()
         self._servers.clear()
+        drain_s = self._context.limits.drain_s
         try:
-            async with asyncio.timeout(self._limits.drain_s):
+            async with asyncio.timeout(drain_s):
                 # Without `exc`, which would cancel the orderly end of connections; that is bounded anyway.
-                await self._tasks.__aexit__(None, None, None)
+                await self._context.tasks.__aexit__(None, None, None)
         except TimeoutError:
-            _logger.warning("some servers did not stop within %g s", self._limits.drain_s)
+            _logger.warning("some servers did not stop within %g s", drain_s)
 
     # Records and offers
 
@@ -198,17 +154,24 @@ class Pool:
 
     def _reconcile(self, server_id: str, record: ServerRecord) -> None:
         server = self._servers.get(server_id)
-        if server is not None and _launch_key(server.record) == _launch_key(record):
+        is_same_launch = server is not None and server.record.launch == record.launch
+        if server is not None and is_same_launch and server.record.enabled == record.enabled:
             if server.record != record:
                 server.replace_record(record)
             return
-        before = None if server is None or not _is_upgrade(server.record, record) else server.tools
+        before = None
         if server is not None:
-            self._retire(server, drain_s=self._limits.drain_s if record.enabled else 0.0)
+            if _is_upgrade(server.record, record):
+                before = server.discovery.tools
+            self._retire(server, drain_s=self._context.limits.drain_s if record.enabled else 0.0)
         # After a change of launch, definitions kept under the same variable names may be of their old values.
-        may_restore = record.enabled and (server is None or server.record.launch == record.launch)
-        kept = self._services.kept.find(record) if self._services.kept is not None and may_restore else None
-        self._servers[server_id] = server = ServerSupervisor(record, self._context, before=before, kept=kept)
+        may_restore = record.enabled and (server is None or is_same_launch)
+        kept, verified_ms = None, 0
+        if may_restore and self._context.services.kept is not None:
+            kept, verified_ms = self._context.services.kept.find(record)
+        self._servers[server_id] = server = ServerSupervisor(
+            record, self._context, before=before, kept=kept, verified_ms=verified_ms
+        )
         server.watch(self._watched.get(server_id, frozenset()))
         self._unstarted.append(server)
 
@@ -226,19 +189,19 @@ class Pool:
 
     def tools(self) -> Mapping[str, ServerTools]:
         """The known offer of each server, disabled ones included."""
-        return {server_id: server.tools for server_id, server in self._servers.items()}
+        return {server_id: server.discovery.tools for server_id, server in self._servers.items()}
 
     def offer(self, server_id: str) -> ServerTools | None:
         """The known offer of one server."""
         server = self._servers.get(server_id)
-        return None if server is None else server.tools
+        return None if server is None else server.discovery.tools
 
     def set_pins(self, pins: Mapping[str, Pin]) -> None:
         """Send no call of a tool that one of `pins` says has changed, even if the call waits already.
 
         And none to a pinned server before its new connection was listed: it may be another program.
         """
-        self._pins = pins
+        self._context.pins = pins
         for server_id in self.unverified & pins.keys():
             self._servers[server_id].compare(pins[server_id])
 
@@ -254,7 +217,7 @@ class Pool:
         """The current load of all servers. Cheap, for gauges."""
         connections = (one.connection for server in self._servers.values() for one in server.connections)
         return PoolLoad(
-            states={server_id: server.state for server_id, server in self._servers.items()},
+            states={server_id: server.condition.state for server_id, server in self._servers.items()},
             children=sum(one is not None and one.pid is not None for one in connections),
             in_flight={server_id: server.in_flight for server_id, server in self._servers.items()},
             queued={server_id: server.queued for server_id, server in self._servers.items()},
@@ -270,7 +233,7 @@ class Pool:
             if server is None or server.attempted.is_set():
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(server.began_s + self._limits.first_list_wait_s):
+                async with asyncio.timeout_at(server.began_s + self._context.limits.first_list_wait_s):
                     await server.attempted.wait()
 
     async def refresh(self, server_id: str) -> None:
@@ -283,10 +246,13 @@ class Pool:
 
     async def test(self, record: ServerRecord) -> TrialReport:
         """Connect to the server of `record` and list it, next to the pool."""
-        if record.transport != "stdio":
-            return await try_server(record, self._connectors, self._limits)
-        async with self._child_slots.borrowed():
-            return await try_server(record, self._connectors, self._limits)
+        context = self._context
+        slots = context.child_slots if record.transport == "stdio" else context.unlimited_slots
+        await slots.take(None, is_urgent=True)
+        try:
+            return await try_server(record, context.connectors, context.limits)
+        finally:
+            slots.give_back()
 
     # Calls
 
@@ -305,7 +271,7 @@ class Pool:
         Queueing and connecting count against the call's time.
         """
         server = self._select(server_id, origin.session, client, method, params)
-        clock, slots, principal_id = self._clock, self.slots, origin.principal_id
+        clock, slots, principal_id = self._context.clock, self.slots, origin.principal_id
         until_s = clock() + server.timeout_s
         yielding: YieldingClient | None = None
         has_waited = not slots.try_take(principal_id)
@@ -318,7 +284,7 @@ class Pool:
             connection = await self._admit(server, tool, principal_id, until_s)
         server.calls += 1
         try:
-            if tool is not None and (server.needs_list or server_id in self._pins):
+            if tool is not None and (server.needs_list or server_id in self._context.pins):
                 has_waited |= await self._verify(server, connection, tool, until_s)
             if has_waited and origin.recheck is not None:
                 origin.recheck()
@@ -334,14 +300,18 @@ class Pool:
             except SessionReplaced:
                 assert tool is not None  # only calls of tools are held
                 await self._verify(server, connection, tool, until_s)
-                send = partial(connection.request, method, params, headers=headers, client=client)
-                response = await _send_again(send, origin, until_s - clock())
+                response = await _send_again(
+                    partial(connection.request, method, params, headers=headers, client=client),
+                    origin,
+                    until_s - clock(),
+                )
         finally:
             server.last_used_s = clock()
             if yielding is not None:
                 yielding.end()
             gate.leave()
-            self._release(principal_id)
+            slots.release(principal_id)
+            self._context.child_slots.evict()  # another server may need its child
         server.on_response(connection, method, params, response)
         if response.size > server.max_output_bytes:
             response = RpcResponse(
@@ -358,11 +328,6 @@ class Pool:
         except ToolgateError:
             self.slots.release(origin.principal_id)
             raise
-
-    def _release(self, principal_id: str) -> None:
-        """After a call: another call may take its slot, and another server its child."""
-        self.slots.release(principal_id)
-        self._child_slots.evict()
 
     async def _admit(
         self, server: ManagedConnection, tool: ToolDefinition | None, principal_id: str, until_s: float, /
@@ -381,9 +346,9 @@ class Pool:
             await self.slots.take(principal_id, until_s, has_server_slot=True)
         except (ToolgateError, asyncio.CancelledError):
             server.calls += 1
-            server.last_used_s = self._clock()
+            server.last_used_s = self._context.clock()
             server.gate.leave()
-            self._child_slots.evict()
+            self._context.child_slots.evict()
             raise
         return server.connection or connection
 
@@ -398,12 +363,13 @@ class Pool:
     ) -> Mapping[str, str]:
         is_session = connection.server_info.revision == "legacy"
         headers = EMPTY if is_session else build_mcp_headers(method, tool, params)
-        if self._services.tracer is None:
+        tracer = self._context.services.tracer
+        if tracer is None:
             return headers
-        span = self._services.tracer.current
+        span = tracer.current
         span.note("mcp.protocol.version", connection.server_info.version)
         span.note("network.transport", "pipe" if server.record.transport == "stdio" else "tcp")
-        return {**headers, **self._services.tracer.carried()}
+        return {**headers, **tracer.carried()}
 
     async def _verify(
         self, server: ManagedConnection, connection: ServerConnection, tool: ToolDefinition, until_s: float, /
@@ -415,11 +381,11 @@ class Pool:
         has_waited = server.needs_list
         if has_waited:
             await server.verify(until_s)
-        pin = self._pins.get(tool.ref.server_id)
+        pin = self._context.pins.get(tool.ref.server_id)
         if pin is None:
             return has_waited
         has_waited |= await server.check_pin(connection, pin, until_s)
-        pin = self._pins.get(tool.ref.server_id)
+        pin = self._context.pins.get(tool.ref.server_id)
         if pin is not None and tool.ref.name in pin.changed:
             raise UnknownTool(f"`{tool.ref}` changed while the call waited, and is not offered any more")
         return has_waited
@@ -479,10 +445,6 @@ async def _send_again(
 def _is_upgrade(before: ServerRecord, after: ServerRecord) -> bool:
     """Whether it is another version of the same package, not just any other program."""
     return None not in (before.package, after.package) and before.enabled and after.enabled
-
-
-def _launch_key(record: ServerRecord) -> tuple[object, ...]:
-    return (record.enabled, record.launch)
 
 
 def _cap_response(method: str, result: bytes, max_bytes: int) -> bytes:

@@ -4,7 +4,7 @@ Text is cut between characters. Content that is useless in part (base64, resourc
 left out as a whole, and named. What stays keeps its bytes. The output never exceeds the cap.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import msgspec
@@ -38,9 +38,13 @@ def cap_result(result: bytes, max_bytes: int) -> bytes:
     if len(result) <= max_bytes:
         return result
     members = _parse(result, max_bytes)
-    blocks = _parse_blocks(members.pop("content", None))
+    try:
+        blocks = _decode_list(members.pop("content", b"[]"))
+    except msgspec.DecodeError:
+        blocks = []
     meta = members.pop("_meta", None)
-    fixed = {name: members.pop(name) for name in ("isError", "resultType") if _is_small(members, name)}
+    small = [name for name in ("isError", "resultType") if 0 < len(members.get(name, b"")) <= _SMALL_BYTES]
+    fixed = {name: members.pop(name) for name in small}
     mark: Members = {TRUNCATED_KEY: msgspec.Raw(_encode({"original_bytes": len(result)}))}
     fixed["_meta"] = msgspec.Raw(_encode(mark))
     fixed["content"] = msgspec.Raw(b"[]")
@@ -52,7 +56,9 @@ def cap_result(result: bytes, max_bytes: int) -> bytes:
     kept = _smallest(others, max(room // 2, room - sum(map(_cost, blocks))))
     room -= sum(_cost_of(name, raw) for name, raw in kept.items())
     fitting, left_out = _fit(blocks, room)
-    fitting.append(_note(result, max_bytes, _describe_missing(others.keys() - kept.keys(), left_out)))
+    missing = _describe_missing(others.keys() - kept.keys(), left_out)
+    sizes = f"{len(result)} bytes are over the cap of {max_bytes}"
+    fitting.append(_text_block(f"[toolgate: truncated: {sizes}{missing}]"))
     if "_meta" in kept:
         fixed["_meta"] = msgspec.Raw(_encode({**decode_members(kept.pop("_meta")), **mark}))
     return _encode({**fixed, **kept, "content": fitting})
@@ -68,17 +74,6 @@ def _parse(result: bytes, max_bytes: int) -> Members:
     if bytes(members.get("resultType", b'"complete"')) != b'"complete"':
         raise _too_large(result, max_bytes)
     return members
-
-
-def _parse_blocks(content: msgspec.Raw | None) -> list[msgspec.Raw]:
-    try:
-        return _decode_list(content) if content else []
-    except msgspec.DecodeError:
-        return []
-
-
-def _is_small(members: Members, name: str) -> bool:
-    return name in members and len(members[name]) <= _SMALL_BYTES
 
 
 def _cost(raw: msgspec.Raw) -> int:
@@ -122,8 +117,13 @@ def _shorten(block: msgspec.Raw, room: int) -> msgspec.Raw | None:
         members = decode_members(block)
     except msgspec.DecodeError:
         members = {}
-    is_text = bytes(members.get("type", b"")) == b'"text"' and bytes(members.get("text", b""))[:1] == b'"'
-    shorter = _cut(members, room) if is_text else _build_placeholder(members, len(block))
+    shorter: msgspec.Raw | None
+    if bytes(members.get("type", b"")) == b'"text"' and bytes(members.get("text", b""))[:1] == b'"':
+        shorter = _cut(members, room)
+    else:
+        kind, media = _read_text(members, "type") or "a block", _read_text(members, "mimeType")
+        what = f"{kind} ({media})" if media else kind
+        shorter = _text_block(f"[toolgate: left out: {what}, {len(block)} bytes]")
     return shorter if shorter is not None and _cost(shorter) <= room else None
 
 
@@ -151,13 +151,6 @@ def _prefix(escaped: bytes, max_bytes: int) -> str:
     return ""
 
 
-def _build_placeholder(members: Members, size: int) -> msgspec.Raw:
-    kind = _read_text(members, "type") or "a block"
-    media = _read_text(members, "mimeType")
-    what = f"{kind} ({media})" if media else kind
-    return _text_block(f"[toolgate: left out: {what}, {size} bytes]")
-
-
 def _read_text(members: Members, name: str) -> str:
     try:
         return _decode_text(members[name])[:_MAX_SHOWN]
@@ -165,17 +158,12 @@ def _read_text(members: Members, name: str) -> str:
         return ""
 
 
-def _describe_missing(names: Iterable[str], blocks: int) -> str:
-    others = set(names)
-    parts = ["structuredContent"] if "structuredContent" in others else []
-    others.discard("structuredContent")
+def _describe_missing(names: Collection[str], blocks: int) -> str:
+    others = [name for name in names if name != "structuredContent"]
+    parts = ["structuredContent"] if "structuredContent" in names else []
     parts += [f"{len(others)} other members"] if others else []
     parts += [f"{blocks} blocks"] if blocks else []
     return f"; left out: {', '.join(parts)}" if parts else ""
-
-
-def _note(result: bytes, max_bytes: int, missing: str) -> msgspec.Raw:
-    return _text_block(f"[toolgate: truncated: {len(result)} bytes are over the cap of {max_bytes}{missing}]")
 
 
 def _text_block(text: str) -> msgspec.Raw:

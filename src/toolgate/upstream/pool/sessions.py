@@ -15,11 +15,12 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from toolgate.errors import CallTimedOut, LoginRequired, ServerBusy, ServerUnavailable
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Pin
 from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import (
     NO_CAPABILITIES,
@@ -29,9 +30,11 @@ from toolgate.upstream.connection.contract import (
     ServerConnection,
     StartFailed,
 )
-from toolgate.upstream.pool.admission import ServerGate
+from toolgate.upstream.pool.discovery import ListFailed, read_list
 from toolgate.upstream.pool.managed_connection import ManagedConnection, PoolContext, SharedServerState, Step
-from toolgate.upstream.pool.revisions import RevisionChoice
+
+if TYPE_CHECKING:  # it uses this module
+    from toolgate.upstream.pool.supervisor import ServerSupervisor
 
 ROOTS_WAIT_S: Final = 5.0
 """How long the first call of a session waits until its server knows the roots of its client."""
@@ -39,43 +42,16 @@ SHARE: Final = 10
 """The last fifth of a server's sessions is for principals with less than a tenth of all."""
 
 
-class ServerOwner(Protocol):
-    """The server of these connections: the part of `ServerSupervisor` that they use."""
-
-    record: ServerRecord
-    shared: SharedServerState
-    gate: ServerGate
-    revisions: RevisionChoice | None
-
-    @property
-    def needs_list(self) -> bool: ...
-
-    async def verify(self, until_s: float) -> None: ...
-
-    async def connect(self, until_s: float) -> ServerConnection: ...
-
-    def on_notification(self, method: str, params: bytes) -> None: ...
-
-    def on_response(
-        self, connection: ServerConnection, method: str, params: Params, response: RpcResponse
-    ) -> None: ...
-
-    def on_session_opened(self) -> None:
-        """A dedicated connection has opened."""
-
-    def on_session_failed(self, reason: str) -> None:
-        """A dedicated connection was lost, or could not be opened."""
-
-    def on_session_refused(self, reason: str) -> None:
-        """The server supports no sessions after all."""
-
-
 class _SecondaryConnection(ManagedConnection):
-    """A connection whose server lists its tools on another one."""
+    """A connection whose server lists its tools on another one.
+
+    Before the first call in each of its sessions, the tools that it lists are compared with a pin: behind it
+    may be another program than the one whose tools were approved.
+    """
 
     def __init__(
         self,
-        server: ServerOwner,
+        server: "ServerSupervisor",
         record: ServerRecord,
         context: PoolContext,
         *,
@@ -84,6 +60,10 @@ class _SecondaryConnection(ManagedConnection):
     ) -> None:
         super().__init__(record, context, shared=shared, capabilities=capabilities)
         self._server = server
+        self._checked: ServerConnection | None = None
+        """The connection whose tools in its current session are those of the pin."""
+        self._sessions = 0
+        self._checking = asyncio.Lock()
 
     @property
     def needs_list(self) -> bool:
@@ -95,6 +75,44 @@ class _SecondaryConnection(ManagedConnection):
     def on_notification(self, method: str, params: bytes) -> None:
         self._server.on_notification(method, params)
 
+    def on_session_replaced(self) -> bool:
+        self._checked = None
+        self._sessions += 1
+        return self.record.server_id not in self._context.pins
+
+    async def check_pin(self, connection: ServerConnection, pin: Pin, until_s: float) -> bool:
+        if self._checked is connection:
+            return False
+        try:
+            async with asyncio.timeout_at(until_s), self._checking:
+                while self._checked is not connection:
+                    session = self._sessions
+                    await self._compare(connection, pin, until_s)
+                    if session == self._sessions:
+                        self._checked = connection
+        except TimeoutError as exc:
+            raise CallTimedOut(
+                f"server `{self.record.server_id}` was not listed within the call's time; nothing was sent"
+            ) from exc
+        return True
+
+    async def _compare(self, connection: ServerConnection, pin: Pin, until_s: float) -> None:
+        """Tools known to have changed are quarantined anyway, and do not block calls of the others."""
+        server_id, timeout_s = self.record.server_id, until_s - self._clock()
+        try:
+            result = await read_list("tools", server_id, connection, timeout_s=timeout_s)
+        except ListFailed as exc:
+            raise ServerUnavailable(
+                f"server `{server_id}` offers only what was approved, and could not be listed "
+                "since it was connected; nothing was sent"
+            ) from exc
+        listed = {name: tool.digest for name, tool in result.entries.items() if name not in pin.changed}
+        if any(listed.get(name, digest) != digest for name, digest in pin.tools.items()):
+            raise ServerUnavailable(
+                f"server `{server_id}` lists other tools on this connection than were approved; "
+                "nothing was sent"
+            )
+
 
 class SessionBasedConnection(_SecondaryConnection):
     """Shared by all calls that need a session at one server.
@@ -103,7 +121,7 @@ class SessionBasedConnection(_SecondaryConnection):
     calls use the server's own connection instead.
     """
 
-    def __init__(self, server: ServerOwner, context: PoolContext) -> None:
+    def __init__(self, server: "ServerSupervisor", context: PoolContext) -> None:
         shared = SharedServerState(stderr=server.shared.stderr)
         super().__init__(server, replace(server.record, protocol="session"), context, shared=shared)
         self.gate = server.gate
@@ -156,7 +174,7 @@ class DedicatedConnection(_SecondaryConnection):
 
     def __init__(
         self,
-        server: ServerOwner,
+        server: "ServerSupervisor",
         context: PoolContext,
         *,
         owner: CallerKey,
@@ -170,6 +188,8 @@ class DedicatedConnection(_SecondaryConnection):
         self._introducing = asyncio.Lock()
         self.opened_by: ClientChannel | None = None
         """The client of the call that opens the connection."""
+        self.opener_id = ""
+        """The principal whose call made it, for which it counts."""
         self._asks_for_session = owner.has_session and record.protocol == "auto"
         """A server of both revisions gets the one of its client."""
 
@@ -198,13 +218,8 @@ class DedicatedConnection(_SecondaryConnection):
         connection = await super().connect(until_s)
         async with self._introducing:
             client, self.opened_by = self.opened_by, None
-            is_stateful = connection.server_info.revision == "legacy"
-            if (
-                is_stateful
-                and client is not None
-                and client.has_session
-                and b'"roots"' in client.capabilities
-            ):
+            may_have_roots = client is not None and client.has_session and b'"roots"' in client.capabilities
+            if may_have_roots and connection.server_info.revision == "legacy":
                 timeout_s = min(until_s - self._clock(), ROOTS_WAIT_S)
                 with suppress(CallTimedOut, ServerUnavailable):
                     await connection.request("ping", {}, timeout_s=timeout_s, client=client)
@@ -233,29 +248,15 @@ class DedicatedConnection(_SecondaryConnection):
 class DedicatedConnections:
     """The connections of all sessions, or all principals, to one server."""
 
-    def __init__(self, server: ServerOwner, context: PoolContext) -> None:
+    def __init__(self, server: "ServerSupervisor", context: PoolContext) -> None:
         self._server = server
         self._context = context
         self._connections: dict[CallerKey, DedicatedConnection] = {}
-        self._opened_by: dict[CallerKey, str] = {}
-        """The principals that opened them."""
-        self._ended_calls = 0
         self._is_per_session = server.record.sharing == "per_session"
         self._is_per_principal = server.record.is_per_principal
 
     def __iter__(self) -> Iterator[DedicatedConnection]:
         return iter(self._connections.values())
-
-    def __len__(self) -> int:
-        return len(self._connections)
-
-    @property
-    def is_over(self) -> bool:
-        return all(connection.is_over for connection in self)
-
-    @property
-    def calls(self) -> int:
-        return self._ended_calls + sum(connection.calls for connection in self)
 
     def select(self, session: str, client: ClientChannel | None) -> DedicatedConnection:
         """The connection for a call of `client` in `session`; a new one if necessary.
@@ -281,9 +282,9 @@ class DedicatedConnections:
 
     def _add(self, owner: CallerKey, client: ClientChannel | None) -> DedicatedConnection:
         principal_id = "" if client is None else client.principal_id
-        limits, count = self._context.limits, len(self)
+        limits, count = self._context.limits, len(self._connections)
         most = limits.session_links if self._is_per_session else limits.principal_links
-        held = sum(one == principal_id for one in self._opened_by.values())
+        held = sum(one.opener_id == principal_id for one in self)
         if count >= most or (count * 5 >= most * 4 and held * SHARE >= most):
             server_id, owners = self._server.record.server_id, "sessions" if owner.session else "principals"
             raise ServerBusy(
@@ -300,7 +301,7 @@ class DedicatedConnections:
             capabilities=capabilities,
             on_idle=lambda: self._end(owner),
         )
-        self._opened_by[owner] = principal_id
+        connection.opener_id = principal_id
         connection.start()
         return connection
 
@@ -320,14 +321,5 @@ class DedicatedConnections:
     def _end(self, owner: CallerKey) -> None:
         connection = self._connections.pop(owner, None)
         if connection is not None:
-            del self._opened_by[owner]
-            self._ended_calls += connection.calls
+            self._server.calls += connection.calls
             connection.stop()
-
-    def replace_record(self, record: ServerRecord) -> None:
-        for connection in self:
-            connection.replace_record(record)
-
-    def stop(self, *, drain_s: float) -> None:
-        for connection in self:
-            connection.stop(drain_s=drain_s)

@@ -25,7 +25,7 @@ from toolgate.upstream.connection.contract import (
 from toolgate.upstream.pool.admission import ServerGate
 from toolgate.upstream.pool.discovery import CHANGED_LISTS, ListFailed, ListResult, ServerDiscovery, read_list
 from toolgate.upstream.pool.health import ServerHealth, wall_ms
-from toolgate.upstream.pool.kept_definitions import KeptOffer, check_declared_tools
+from toolgate.upstream.pool.kept_definitions import check_declared_tools
 from toolgate.upstream.pool.managed_connection import ManagedConnection, PoolContext, SharedServerState, Step
 from toolgate.upstream.pool.revisions import RevisionChoice
 from toolgate.upstream.pool.sessions import DedicatedConnections, SessionBasedConnection
@@ -51,20 +51,19 @@ class ServerSupervisor(ManagedConnection):
         context: PoolContext,
         *,
         before: ServerTools | None = None,
-        kept: KeptOffer | None = None,
+        kept: ServerTools | None = None,
+        verified_ms: int = 0,
     ) -> None:
         """`before` is the offer of an earlier version of the server.
 
         `kept` is its own offer from an earlier run: its first call connects it.
         """
-        offer = None if kept is None else kept.offer
-        super().__init__(
-            record, context, shared=SharedServerState(known_revision=offer.era if offer else None)
-        )
-        self._discovery = ServerDiscovery(record, context.limits, context.jitter, before=before, kept=offer)
+        super().__init__(record, context, shared=SharedServerState(known_revision=kept.era if kept else None))
+        jitter = context.services.jitter
+        self.discovery = ServerDiscovery(record, context.limits, jitter, before=before, kept=kept)
         self.is_unverified = kept is not None or before is not None
         """Its offer is from an earlier run or version, and it was not listed since."""
-        self.verified_ms = 0 if kept is None else kept.verified_ms
+        self.verified_ms = verified_ms
         """Wall clock at which the server last listed its tools; 0: never."""
         self._is_listing = False
         self._may_be_declared = kept is None and before is None and record.package is not None
@@ -94,13 +93,8 @@ class ServerSupervisor(ManagedConnection):
     # For the pool
 
     @property
-    def tools(self) -> ServerTools:
-        return self._discovery.tools
-
-    @property
     def is_over(self) -> bool:
-        is_over = self._session_based is None or self._session_based.is_over
-        return super().is_over and is_over and (self.dedicated is None or self.dedicated.is_over)
+        return super().is_over and all(one.is_over for one in self._others)
 
     def start(self) -> None:
         """Start its task, once; a disabled server has none."""
@@ -111,23 +105,19 @@ class ServerSupervisor(ManagedConnection):
 
     def stop(self, *, drain_s: float = 0.0) -> None:
         super().stop(drain_s=drain_s)
-        if self.dedicated is not None:
-            self.dedicated.stop(drain_s=drain_s)
-        if self._session_based is not None:
-            self._session_based.stop(drain_s=drain_s)
+        for one in self._others:
+            one.stop(drain_s=drain_s)
         self.attempted.set()
         self._announce_list_ended()
         self._end_refresh()
 
     def replace_record(self, record: ServerRecord) -> None:
         """Another record with the same launch: its budgets apply to new calls, its rules from now on."""
-        is_retry = self._condition.state == "down" and record != self.record
+        is_retry = self.condition.state == "down" and record != self.record
         super().replace_record(record)
-        self._discovery.replace_record(record)
-        if self.dedicated is not None:
-            self.dedicated.replace_record(record)
-        if self._session_based is not None:
-            self._session_based.replace_record(record)
+        self.discovery.replace_record(record)
+        for one in self._others:
+            one.replace_record(record)
         if is_retry:
             self._list_now()
 
@@ -142,7 +132,7 @@ class ServerSupervisor(ManagedConnection):
         if self._session_based is None:
             self._session_based = SessionBasedConnection(self, self._context)
             self._session_based.start()
-        if self.connection is None and self._condition.state == "degraded":
+        if self.connection is None and self.condition.state == "degraded":
             self._is_demanded = True  # it was lost, and lists for both
             self._wake.set()
         return self._session_based
@@ -174,7 +164,7 @@ class ServerSupervisor(ManagedConnection):
 
     def _list_now(self) -> None:
         self._restarts.reset()
-        self._discovery.request(self._clock())
+        self.discovery.request(self._clock())
         self._wake.set()
 
     @property
@@ -205,17 +195,17 @@ class ServerSupervisor(ManagedConnection):
 
     def compare(self, pin: Pin) -> None:
         """Connect and list if the known offer is not what `pin` approves."""
-        tools = self.tools.tools
+        tools = self.discovery.tools.tools
         if any(name not in tools or tools[name].digest != digest for name, digest in pin.tools.items()):
-            self._discovery.request(self._clock())
+            self.discovery.request(self._clock())
             self._wake.set()
 
     def on_session_replaced(self) -> bool:
         self._listed_by = None
         self._session += 1
-        self._discovery.request(self._clock())
+        self.discovery.request(self._clock())
         self._wake.set()
-        return not self._is_pinned
+        return self.record.server_id not in self._context.pins
 
     @property
     def _has_answered(self) -> bool:
@@ -224,9 +214,13 @@ class ServerSupervisor(ManagedConnection):
     @property
     def connections(self) -> Collection[ManagedConnection]:
         """All connections to this server: its own, and those of sessions."""
+        return (self, *self._others)
+
+    @property
+    def _others(self) -> Collection[ManagedConnection]:
         if self._session_based is not None:
-            return (self, self._session_based)
-        return (self,) if self.dedicated is None else (self, *self.dedicated)
+            return (self._session_based,)
+        return () if self.dedicated is None else tuple(self.dedicated)
 
     @property
     def in_flight(self) -> int:
@@ -245,20 +239,14 @@ class ServerSupervisor(ManagedConnection):
 
     @property
     def _gates(self) -> Collection[ServerGate]:
-        return (self.gate,) if self.dedicated is None else (self.gate, *(one.gate for one in self.dedicated))
-
-    @property
-    def state(self) -> HealthState:
-        return self._condition.state
+        return {one.gate for one in self.connections}  # the session-based connection has the server's
 
     def health(self) -> ServerHealth:
-        connection, condition = self.connection, self._condition
+        connection, condition = self.connection, self.condition
         info = connection.server_info if connection else None
-        waits = self._slots.is_awaited_by(self)
-        slots_hint = (
-            f"all {self._slots.capacity} child processes are in use (`max_children`)" if waits else ""
-        )
-        others = [one for one in self.connections if one is not self]
+        slots_hint = ""
+        if self._slots.is_awaited_by(self):
+            slots_hint = f"all {self._slots.capacity()} child processes are in use (`max_children`)"
         return ServerHealth(
             state=condition.state,
             last_error=condition.last_error,
@@ -271,14 +259,12 @@ class ServerSupervisor(ManagedConnection):
             stderr_tail=str(self.shared.stderr),
             in_flight=self.in_flight,
             queued=self.queued,
-            tools=len(self.tools.tools),
-            quarantined=len(self.tools.quarantined),
-            calls=sum(one.calls for one in (self, *others))
-            if self.dedicated is None
-            else self.dedicated.calls,
-            last_list_ms=self._discovery.last_list_ms,
+            tools=len(self.discovery.tools.tools),
+            quarantined=len(self.discovery.tools.quarantined),
+            calls=sum(one.calls for one in self.connections),
+            last_list_ms=self.discovery.last_list_ms,
             verified_ms=self.verified_ms,
-            session_links=sum(one.connection is not None for one in others),
+            session_links=sum(one.connection is not None for one in self._others),
         )
 
     # From connections
@@ -290,12 +276,12 @@ class ServerSupervisor(ManagedConnection):
                 if uri in self._watched:
                     self._context.on_updated(self.record.server_id, uri)
         elif method in CHANGED_LISTS:
-            self._discovery.on_list_changed(method, self._clock())
+            self.discovery.on_list_changed(method, self._clock())
             self._wake.set()
 
     def on_session_opened(self) -> None:
         # The connection that lists may be closed as idle; no call uses it, so nothing else opens it.
-        self._discovery.on_used()
+        self.discovery.on_used()
         self._wake.set()
 
     def on_session_refused(self, reason: str) -> None:
@@ -304,7 +290,7 @@ class ServerSupervisor(ManagedConnection):
         self._end_session_based()
 
     def on_session_failed(self, reason: str) -> None:
-        self._condition.last_error = reason
+        self.condition.last_error = reason
 
     # The task
 
@@ -313,32 +299,32 @@ class ServerSupervisor(ManagedConnection):
             return 0.0, self._restore_declared
         if self.connection is None:
             is_wanted = self._is_demanded or (self._is_kept_open and not self._restarts.is_fatal)
-            wanted_s = 0.0 if is_wanted else self._discovery.due_s
+            wanted_s = 0.0 if is_wanted else self.discovery.due_s
             return max(wanted_s, self._restarts.not_before_s), self._start
         timeout_s = self.record.idle_timeout_s
         idle_s = math.inf if timeout_s <= 0 or self._is_kept_open else self._idle_at_s(timeout_s)
-        if self._discovery.due_s <= idle_s:
-            return self._discovery.due_s, self._list
+        if self.discovery.due_s <= idle_s:
+            return self.discovery.due_s, self._list
         return idle_s, self._close_idle
 
     async def _restore_declared(self) -> None:
         """Take over the approved tools that the package of a server declares that never ran here."""
-        self._may_be_declared, pin = False, self._context.pins().get(self.record.server_id)
-        raws = () if pin is None else await self._context.declared(self.record)
+        self._may_be_declared, pin = False, self._context.pins.get(self.record.server_id)
+        raws = () if pin is None else await self._context.services.declared(self.record)
         offer = await asyncio.to_thread(check_declared_tools, self.record, raws)
         if pin is None or not offer.tools or self._refresh:  # a refresh lists the server itself
             return
         self.is_unverified = True
-        self._discovery.restore(offer)
-        if self._context.kept is not None:
-            self._context.kept.save(self.tools, is_verified=False)
+        self.discovery.restore(offer)
+        if self._context.services.kept is not None:
+            self._context.services.kept.save(self.discovery.tools, is_verified=False)
         self.compare(pin)
         self.attempted.set()
         self._context.on_change(self.record.server_id)
 
     def _on_started(self, connection: ServerConnection) -> None:
         info = connection.server_info
-        self._discovery.on_connected(info, self._clock())
+        self.discovery.on_connected(info, self._clock())
         # `server/discover` names stateless revisions only: the first call finds out whether there are
         # sessions.
         self.shared.refuses_sessions = False
@@ -356,7 +342,7 @@ class ServerSupervisor(ManagedConnection):
     def _on_start_failed(self, failure: StartFailed) -> None:
         super()._on_start_failed(failure)
         due_s = math.inf if failure.fatal else self._restarts.not_before_s
-        self._discovery.on_start_failed(failure, due_s=due_s)
+        self.discovery.on_start_failed(failure, due_s=due_s)
         self._publish()
         self.attempted.set()
         self._end_refresh()
@@ -377,7 +363,7 @@ class ServerSupervisor(ManagedConnection):
         self._is_listing = True
         tasks: dict[ListTask, ListKind] = {
             self._context.tasks.create_task(self._read(kind, connection)): kind
-            for kind in self._discovery.begin(self._clock())
+            for kind in self.discovery.begin(self._clock())
         }
         try:
             done, pending = await asyncio.wait(tasks, timeout=self._context.limits.list_together_s)
@@ -416,18 +402,18 @@ class ServerSupervisor(ManagedConnection):
         for task in done:
             kind, outcome = tasks[task], task.result()
             if isinstance(outcome, ListFailed):
-                self._discovery.on_failed(kind, outcome, now_s)
+                self.discovery.on_failed(kind, outcome, now_s)
                 self._on_list_failed(kind, outcome)
             else:
-                self._discovery.on_result(kind, outcome, now_s)
+                self.discovery.on_result(kind, outcome, now_s)
                 if kind == "tools":
                     self._on_tools_listed(connection if is_current else None)
         self._publish()
-        if self._discovery.has_tools and not self.is_unverified:
-            kept = self._context.kept
-            self.verified_ms = wall_ms() if kept is None else kept.save(self.tools)
+        if self.discovery.has_tools and not self.is_unverified:
+            kept = self._context.services.kept
+            self.verified_ms = wall_ms() if kept is None else kept.save(self.discovery.tools)
         if was_unverified and not self.is_unverified:
-            self._context.on_verified(self.record.server_id)
+            self._context.services.on_verified(self.record.server_id)
         if is_current and any(tasks[task] == "tools" for task in done):
             self._announce_list_ended()
 
@@ -436,13 +422,13 @@ class ServerSupervisor(ManagedConnection):
         self.is_unverified = False
         if self.connection is not None:
             self._enter("connected")
-        self._context.metrics.list_latency(self.record.server_id).add(self._discovery.last_list_ms or 0)
+        self._context.metrics.list_latency(self.record.server_id).add(self.discovery.last_list_ms or 0)
         self.attempted.set()
 
     def _on_list_failed(self, kind: ListKind, failure: ListFailed) -> None:
         # Only the list of tools decides a server's state.
         if kind != "tools":
-            self._condition.last_error = str(failure)
+            self.condition.last_error = str(failure)
             return
         if self.connection is not None:
             self._enter("degraded", error=str(failure))
@@ -452,18 +438,18 @@ class ServerSupervisor(ManagedConnection):
     def is_evictable(self) -> bool:
         if self.connection is None or self._is_kept_open or self._is_listing or not self.gate.is_idle:
             return False
-        return self._discovery.due_s > self._clock() and not self.dedicated
+        return self.discovery.due_s > self._clock() and not any(self.dedicated or ())
 
     def evict(self) -> None:
         super().evict()
-        if self.tools.state == "ready":
-            self._discovery.suspend()
+        if self.discovery.tools.state == "ready":
+            self.discovery.suspend()
 
     # Helpers
 
     def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
         """Change the state and log it, without the reason: that may quote the server's output."""
-        before, server_id = self._condition.state, self.record.server_id
+        before, server_id = self.condition.state, self.record.server_id
         super()._enter(state, error=error, hint=hint)
         if state in {before, "starting"}:
             return
@@ -477,7 +463,7 @@ class ServerSupervisor(ManagedConnection):
             self._logged = ""
 
     def _publish(self) -> None:
-        if self._discovery.publish():
+        if self.discovery.publish():
             self._context.on_change(self.record.server_id)
 
     def _end_session_based(self) -> None:

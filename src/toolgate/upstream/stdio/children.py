@@ -16,8 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
@@ -62,8 +61,7 @@ class ChildOwner(Protocol):
         """The child takes no more input. Called once, after its last output; `how` continues its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class PipeEnds:
+class PipeEnds(NamedTuple):
     """One side's ends of a child's pipes and of its control socket: descriptors that must be closed."""
 
     stdin: int
@@ -72,7 +70,7 @@ class PipeEnds:
     control: int
 
     def close(self) -> None:
-        for fd in (self.stdin, self.stdout, self.stderr, self.control):
+        for fd in self:
             os.close(fd)
 
 
@@ -199,10 +197,7 @@ class Child:
 
 
 class Warden:
-    """Starts children, at most `max_children` at a time.
-
-    If the warden process dies, the next spawn starts another.
-    """
+    """Starts children, at most `max_children` at a time. The next spawn replaces a dead warden process."""
 
     def __init__(self, *, max_children: int = DEFAULT_MAX_CHILDREN) -> None:
         self._max_children = max_children
@@ -212,17 +207,16 @@ class Warden:
 
     async def start(self) -> None:
         """Start the process before the first spawn. Raises StartFailed."""
-        try:
+        with _explain_no_room():
             self._ready_process()
-        except OSError as exc:
-            raise _no_room(exc) from exc
 
     async def spawn(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None, owner: ChildOwner
     ) -> Child:
         """Start `argv`, literally, with exactly `env`. Raises StartFailed, with nothing left behind."""
         self.admit()
-        child = self._hand_over(json.dumps([list(argv), dict(env), cwd]).encode(), owner)
+        with _explain_no_room():
+            child = self._hand_over(json.dumps([list(argv), dict(env), cwd]).encode(), owner)
         self._children.add(child)
         child.gone.add_done_callback(lambda _: self._children.discard(child))
         try:
@@ -249,7 +243,7 @@ class Warden:
     @property
     def capacity(self) -> int:
         """How many children there may be: `max_children`, or fewer if few files may be open."""
-        most, open_files = self._max_children, _open_files()
+        most, open_files = self._max_children, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if open_files == resource.RLIM_INFINITY:
             return most
         return max(0, min(most, (open_files - RESERVED_FDS) // FDS_PER_CHILD))
@@ -260,22 +254,21 @@ class Warden:
         if running >= most:
             why = f"may run {most} children"
             if most < self._max_children:
-                why = f"may open {_open_files()} files, which is enough for {most} children"
+                open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+                why = f"may open {open_files} files, which is enough for {most} children"
             raise StartFailed(f"this node {why}, and {running} are running")
         if self._is_closed:
             raise StartFailed("this node is stopping")
 
     def _hand_over(self, request: bytes, owner: ChildOwner) -> Child:
-        try:
-            near, far = open_pipes()
-        except OSError as exc:
-            raise _no_room(exc) from exc
+        """Raises OSError, with nothing left open."""
+        near, far = open_pipes()
         try:
             self._send(request, far)
             return Child(near, owner)
-        except OSError as exc:
+        except OSError:
             near.close()
-            raise _no_room(exc) from exc
+            raise
         finally:
             far.close()
 
@@ -284,7 +277,7 @@ class Warden:
         with os.fdopen(os.memfd_create("toolgate-child"), "wb", buffering=0) as file:
             file.write(request)
             file.seek(0)
-            fds = [ends.stdin, ends.stdout, ends.stderr, ends.control, file.fileno()]
+            fds = [*ends, file.fileno()]
             try:
                 self._ready_process().send(fds)
             except (BrokenPipeError, ConnectionResetError):
@@ -344,12 +337,12 @@ class _WardenProcess:
             self.ended.set()
 
 
-def _open_files() -> int:
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def _no_room(exc: OSError) -> StartFailed:
-    return StartFailed(f"no child can be started: {(exc.strerror or str(exc)).lower()}")
+@contextlib.contextmanager
+def _explain_no_room() -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise StartFailed(f"no child can be started: {(exc.strerror or str(exc)).lower()}") from exc
 
 
 def _explain(failure: ChildStartFailure, command: str, cwd: str | None) -> str:

@@ -6,12 +6,12 @@ that a child writes is bounded, and its own credentials never get into an error 
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
-from toolgate.model.servers import ServerRecord, StdioLaunch, choose_start_timeout
+from toolgate.model.servers import ServerRecord, choose_start_timeout
 from toolgate.model.tools import Revision
 from toolgate.redaction.credentials import collect_child_credentials
 from toolgate.upstream.connection import messages
@@ -163,15 +163,8 @@ class StdioConnection(StreamConnection):
             if self._child is not None:
                 self._child.kill()
 
-    def _close_transport(self) -> None:
-        """The child closes its pipes itself."""
-
     def _build_unavailable(self, outcome: str) -> ServerUnavailable:
         return ServerUnavailable(f"{self._name} {self._end or 'takes no input'}; {outcome}")
-
-
-def _ignore_spawn(_record: ServerRecord, _purpose: Purpose, /) -> None:
-    """The default: no one is notified."""
 
 
 class StdioConnector:
@@ -182,7 +175,7 @@ class StdioConnector:
         warden: Warden,
         secrets: Secrets,
         *,
-        on_spawn: Callable[[ServerRecord, Purpose], None] = _ignore_spawn,
+        on_spawn: Callable[[ServerRecord, Purpose], None] = lambda _record, _purpose: None,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         """`on_spawn` is called before each process starts, with its server and its purpose."""
@@ -201,7 +194,7 @@ class StdioConnector:
         known_revision: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> StdioConnection:
-        launch, server_id = record.stdio, record.server_id
+        launch, server_id, expand = record.stdio, record.server_id, self._secrets.expand
         if launch is None:
             raise StartFailed("its record does not say what to start", fatal=True)
         env = self._secrets.child_environment(launch)
@@ -222,7 +215,12 @@ class StdioConnector:
 
         try:
             async with asyncio.timeout(timeout_s):
-                await self._spawn(connection, launch, env, lambda: self._on_spawn(record, listener.purpose))
+                argv = [expand(launch.command), *map(expand, launch.args)]
+                cwd = None if launch.cwd is None else expand(launch.cwd)
+                self._warden.admit()
+                # Once nothing else can prevent the process, and before it exists.
+                self._on_spawn(record, listener.purpose)
+                connection.attach(await self._warden.spawn(argv, env=env, cwd=cwd, owner=connection))
                 info = await negotiate(
                     send,
                     connection.notify,
@@ -244,18 +242,3 @@ class StdioConnector:
                 await connection.discard()
         self._unprobed.discard(server_id)
         return connection
-
-    async def _spawn(
-        self,
-        connection: StdioConnection,
-        launch: StdioLaunch,
-        env: Mapping[str, str],
-        announce: Callable[[], None],
-        /,
-    ) -> None:
-        expand = self._secrets.expand
-        argv = [expand(launch.command), *map(expand, launch.args)]
-        cwd = None if launch.cwd is None else expand(launch.cwd)
-        self._warden.admit()
-        announce()  # once nothing else can prevent the process, and before it exists
-        connection.attach(await self._warden.spawn(argv, env=env, cwd=cwd, owner=connection))

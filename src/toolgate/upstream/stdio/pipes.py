@@ -121,12 +121,9 @@ class PipeWriter:
     @property
     def was_read(self) -> bool:
         """Whether the other side has read all that was sent; after close, whether it had by then."""
-        return self._is_used and not self._unread
+        return self._is_used and not (self._left_unread if self._fd < 0 else self._count_unread())
 
-    @property
-    def _unread(self) -> int:
-        if self._fd < 0:
-            return self._left_unread
+    def _count_unread(self) -> int:
         in_pipe: int = struct.unpack("i", fcntl.ioctl(self._fd, termios.FIONREAD, b"\0" * 4))[0]
         return in_pipe + len(self._pending)
 
@@ -151,7 +148,7 @@ class PipeWriter:
     def close(self) -> None:
         """Close at once and drop what is pending."""
         if self._fd >= 0:
-            self._left_unread = self._unread
+            self._left_unread = self._count_unread()
             self._loop.remove_writer(self._fd)
             os.close(self._fd)
             self._fd = -1

@@ -50,10 +50,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class SignalPipe:
-    """A descriptor that becomes readable on signals.
-
-    Every process needs its own: a fork shares its parent's.
-    """
+    """A descriptor that becomes readable on signals. Each process needs its own: forks share one."""
 
     def __init__(self) -> None:
         self.fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -62,10 +59,7 @@ class SignalPipe:
             signal.signal(number, lambda *_: None)
 
     def read(self) -> bytes:
-        """The numbers of the signals since the last read.
-
-        Read before reaping: a later death signals again.
-        """
+        """The numbers of signals since the last read. Read before reaping: a later death signals again."""
         try:
             return os.read(self.fd, 4096)
         except BlockingIOError:
@@ -97,7 +91,9 @@ class Keeper:
             return False
         orders = self._orders()
         if orders == _NODE_GONE or _ORPHANED in received:
-            self._start_grace()
+            if self._ends_at == math.inf:
+                self._ends_at = time.monotonic() + ORPHAN_GRACE_S
+                self._terminate()
         elif TERM in orders:
             self._terminate()
         return KILL not in orders and time.monotonic() < self._ends_at
@@ -109,11 +105,6 @@ class Keeper:
             return _NO_ORDER
         except OSError:
             return _NODE_GONE
-
-    def _start_grace(self) -> None:
-        if self._ends_at == math.inf:
-            self._ends_at = time.monotonic() + ORPHAN_GRACE_S
-            self._terminate()
 
     def _terminate(self) -> None:
         try:
