@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from toolgate.errors import CallTimedOut, LoginRequired, ServerBusy, ServerUnavailable
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
-from toolgate.model.snapshot import Pin
-from toolgate.model.tools import Revision
+from toolgate.model.tools import Pin, Revision
 from toolgate.upstream.connection.contract import (
     NO_CAPABILITIES,
     ClientChannel,
