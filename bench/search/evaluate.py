@@ -41,7 +41,7 @@ def grouped(entries: Sequence[SearchEntry]) -> dict[str, list[SearchEntry]]:
 @asynccontextmanager
 async def open_searching(model: Path | None, entries: Sequence[SearchEntry]) -> AsyncIterator[HybridIndex]:
     with TemporaryDirectory() as directory:
-        async with open_semantic_search(model, vectors=Path(directory) / "vectors") as meaning:
+        async with open_semantic_search(model, Path(directory)) as meaning:
             searching = HybridIndex(meaning)
             for group, members in grouped(entries).items():
                 searching.put(group, members)

@@ -9,7 +9,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -33,32 +33,13 @@ _HEADER_TYPES: Final = ("string", "integer", "boolean")
 
 # JSON Schema 2020-12 keywords that hold schemas. `properties` is not among them: it alone leads to an
 # argument. `default`, `examples`, `const` and `enum` hold data, in which an annotation means nothing.
-_HOLDS_SCHEMA: Final = frozenset(
-    {
-        "items",
-        "contains",
-        "unevaluatedItems",
-        "additionalProperties",
-        "propertyNames",
-        "unevaluatedProperties",
-        "not",
-        "if",
-        "then",
-        "else",
-        "contentSchema",
-    }
+_HOLDS_SCHEMA: Final = (
+    *("items", "contains", "unevaluatedItems", "additionalProperties", "unevaluatedProperties"),
+    *("propertyNames", "not", "if", "then", "else", "contentSchema"),
 )
-_HOLDS_SCHEMAS: Final = frozenset(
-    {
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "prefixItems",
-        "patternProperties",
-        "dependentSchemas",
-        "$defs",
-        "definitions",
-    }
+_HOLDS_SCHEMAS: Final = (
+    *("allOf", "anyOf", "oneOf", "prefixItems"),
+    *("patternProperties", "dependentSchemas", "$defs", "definitions"),
 )
 _BOOLEAN_SCHEMAS: Final[Mapping[bool, Schema]] = {True: {}, False: {"not": {}}}
 _ROOT_MEMBERS: Final = frozenset({"$schema", "type", "properties", "required"})
@@ -220,8 +201,6 @@ encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 class Icon(msgspec.Struct, rename="camel"):
-    """An icon for clients of either protocol revision."""
-
     src: str
     mime_type: str = ""
     sizes: list[str] = []
@@ -234,6 +213,7 @@ class QuarantinedDefinition:
 
     name: str
     reason: str
+    native_name: ClassVar[str] = ""
 
 
 def parse_members(raw: bytes) -> Members:
@@ -268,7 +248,6 @@ def check_description(members: Members) -> None:
 
 
 def check_depth(members: Members) -> None:
-    """InvalidDefinition for a definition that is nested too deep for clients."""
     if is_deeper_than(members, MAX_DEFINITION_DEPTH):
         raise InvalidDefinition(f"the definition is nested deeper than {MAX_DEFINITION_DEPTH}")
 

@@ -77,7 +77,6 @@ def describe_selection(query: Mapping[str, str]) -> str:
 
 
 def warn_about_length(url: str) -> str | None:
-    """A warning about a URL that not every client accepts."""
     if len(url) <= LONG_URL_CHARS:
         return None
     return (

@@ -19,28 +19,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolgate.catalog.checks import (
-    MAX_DEFINITIONS,
-    Icon,
-    InvalidDefinition,
-    Members,
-    QuarantinedDefinition,
-    check_depth,
-    check_description,
-    check_schema,
-    describe_name,
-    encode_canonical,
-    keep_valid,
-    parse_input_schema,
-    parse_members,
-    parse_param_headers,
-    reencode,
-    to_stateful_schema,
-)
+from toolgate.catalog import checks
+from toolgate.catalog.checks import InvalidDefinition, Members, QuarantinedDefinition
 from toolgate.catalog.naming import (
     ALIAS_HASH_DIGITS,
     MAX_NATIVE_NAME,
-    can_have_alias,
     fold_lookalikes,
     is_disguised,
     make_alias,
@@ -81,7 +64,7 @@ class _OutputSchema(msgspec.Struct):
 
 _TOOL_ADORNMENTS: Final[Mapping[str, Any]] = {
     "title": str,
-    "icons": list[Icon],
+    "icons": list[checks.Icon],
     "annotations": dict[str, Any],
     "execution": _Execution,
     "outputSchema": _OutputSchema,
@@ -107,14 +90,13 @@ def check_tools(
     """
     tools: dict[str, ToolDefinition] = {}
     quarantined: dict[str, str] = {}
-    found = [check_definition(server_id, raw) for raw in raws[:MAX_DEFINITIONS]]
+    found = [check_definition(server_id, raw) for raw in raws[: checks.MAX_DEFINITIONS]]
     claimed: dict[str, str] = {}
     for one in found:
-        if not _checked_native_name(one):
-            claimed.setdefault(_checked_name(one).casefold(), _checked_name(one))
+        if not one.native_name:
+            claimed.setdefault(one.name.casefold(), one.name)
     for position, checked in enumerate(_disambiguate_aliases(found, claimed), start=1):
-        name = _checked_name(checked)
-        native = _checked_native_name(checked)
+        name, native = checked.name, checked.native_name
         first = claimed.setdefault(fold_lookalikes(native) if native else name.casefold(), name)
         if not name or name in tools or name in quarantined:
             reason = (
@@ -128,10 +110,10 @@ def check_tools(
             quarantined[name] = f"its name {problem}"
         else:
             tools[name] = checked
-    if len(raws) > MAX_DEFINITIONS:
-        left_out = len(raws) - MAX_DEFINITIONS
-        quarantined[f"#{MAX_DEFINITIONS + 1}"] = (
-            f"{left_out} more tools than the {MAX_DEFINITIONS} a server may offer"
+    if len(raws) > checks.MAX_DEFINITIONS:
+        left_out = len(raws) - checks.MAX_DEFINITIONS
+        quarantined[f"#{checks.MAX_DEFINITIONS + 1}"] = (
+            f"{left_out} more tools than the {checks.MAX_DEFINITIONS} a server may offer"
         )
     return MappingProxyType(tools), MappingProxyType(quarantined)
 
@@ -139,35 +121,24 @@ def check_tools(
 def check_definition(server_id: str, raw: bytes) -> ToolDefinition | QuarantinedDefinition:
     """One definition, checked and measured, or the reason why it is quarantined."""
     try:
-        members = parse_members(raw)
+        members = checks.parse_members(raw)
     except InvalidDefinition as refusal:
         return QuarantinedDefinition("", str(refusal))
     name = members.get("name")
     if not isinstance(name, str) or not name:
         return QuarantinedDefinition("", "it has no name")
     native = "" if is_tool_name(name) else name
-    if native and not can_have_alias(native):
-        return QuarantinedDefinition(
-            describe_name(name), f"its name is not 1 to {MAX_NATIVE_NAME} characters that can be seen"
-        )
+    if len(native) > MAX_NATIVE_NAME or not native.isprintable():
+        fault = f"its name is not 1 to {MAX_NATIVE_NAME} characters that can be seen"
+        return QuarantinedDefinition(checks.describe_name(name), fault)
     if native and is_disguised(native):
-        return QuarantinedDefinition(
-            describe_name(name), f"its name looks like `{fold_lookalikes(native)}` and is another"
-        )
+        fault = f"its name looks like `{fold_lookalikes(native)}` and is another"
+        return QuarantinedDefinition(checks.describe_name(name), fault)
+    ref = ToolRef(server_id, make_alias(native) if native else name)
     try:
-        return _define(
-            ToolRef(server_id, make_alias(native) if native else name), raw, members, native=native
-        )
+        return _define(ref, raw, members, native=native)
     except InvalidDefinition as refusal:
         return QuarantinedDefinition(name, str(refusal))
-
-
-def _checked_name(checked: ToolDefinition | QuarantinedDefinition) -> str:
-    return checked.ref.name if isinstance(checked, ToolDefinition) else checked.name
-
-
-def _checked_native_name(checked: ToolDefinition | QuarantinedDefinition) -> str:
-    return checked.native_name if isinstance(checked, ToolDefinition) else ""
 
 
 def _disambiguate_aliases(
@@ -176,47 +147,42 @@ def _disambiguate_aliases(
     """`found`; an alias that is a plain name, or another's alias, gets more digits of its hash."""
     natives: dict[str, str] = {}
     for checked in found:
-        if isinstance(checked, ToolDefinition) and checked.native_name:
-            yield _choose_alias(checked, claimed, natives)
-        else:
+        native = checked.native_name
+        if isinstance(checked, QuarantinedDefinition) or not native:
             yield checked
-
-
-def _choose_alias(
-    tool: ToolDefinition, claimed: Mapping[str, str], natives: dict[str, str]
-) -> ToolDefinition:
-    native = tool.native_name
-    aliases = (make_alias(native, digits) for digits in ALIAS_HASH_DIGITS)
-    alias = next(
-        one
-        for one in aliases
-        if one.casefold() not in claimed and natives.setdefault(one.casefold(), native) == native
-    )
-    return replace(tool, ref=ToolRef(tool.ref.server_id, alias))
+            continue
+        aliases = (make_alias(native, digits) for digits in ALIAS_HASH_DIGITS)
+        free = (one for one in aliases if one.casefold() not in claimed)
+        alias = next(one for one in free if natives.setdefault(one.casefold(), native) == native)
+        yield replace(checked, ref=ToolRef(checked.ref.server_id, alias))
 
 
 def _define(ref: ToolRef, raw: bytes, sent: Members, *, native: str) -> ToolDefinition:
     members = _repair(sent)
     if native:
         members.setdefault("title", native)  # an alias with other letters means little to people
-    _check_bounds(members, decode_members(raw))
+    raws = decode_members(raw)
+    for key in _SCHEMAS:
+        if key in raws and len(bytes(raws[key])) > MAX_SCHEMA_BYTES:
+            raise InvalidDefinition(f"its `{key}` is larger than {MAX_SCHEMA_BYTES} bytes")
+    checks.check_depth({key: value for key, value in members.items() if key not in _SCHEMAS})
     if members.get("execution", {}).get("taskSupport") == "required":
         raise InvalidDefinition("it can only be called as a task, which this gateway does not support")
     schemas = [members[key] for key in _SCHEMAS if key in members]
     for schema in schemas:
-        check_schema(schema)
+        checks.check_schema(schema)
     return ToolDefinition(
         ref=ref,
-        raw=reencode(raw, sent=sent, members=members),
-        digest=hashlib.sha256(encode_canonical(pick_digested(members))).hexdigest(),
+        raw=checks.reencode(raw, sent=sent, members=members),
+        digest=hashlib.sha256(checks.encode_canonical(pick_digested(members))).hexdigest(),
         tokens=estimate_tokens(
             msgspec.json.encode({key: members[key] for key in _SEEN_BY_MODELS if key in members})
         ),
         native_name=native,
         description=members.get("description", ""),
-        is_legacy_safe=all(to_stateful_schema(schema) is schema for schema in schemas),
+        is_legacy_safe=all(checks.to_stateful_schema(schema) is schema for schema in schemas),
         effects=read_effects(members.get("annotations", {})),
-        param_headers=parse_param_headers(members["inputSchema"]),
+        param_headers=checks.parse_param_headers(members["inputSchema"]),
     )
 
 
@@ -227,21 +193,14 @@ def pick_digested(members: Members) -> Members:
 
 def _repair(sent: Members) -> Members:
     """`sent` without adornments of the wrong type, and with an `inputSchema`."""
-    members = keep_valid(sent, _TOOL_ADORNMENTS)
-    check_description(members)
+    members = checks.keep_valid(sent, _TOOL_ADORNMENTS)
+    checks.check_description(members)
     hints: Members = members.get("annotations", {})
-    kept = keep_valid(hints, _HINTS)
+    kept = checks.keep_valid(hints, _HINTS)
     if len(kept) < len(hints):
         members["annotations"] = kept
-    members["inputSchema"] = parse_input_schema(sent.get("inputSchema"))
+    members["inputSchema"] = checks.parse_input_schema(sent.get("inputSchema"))
     return members
-
-
-def _check_bounds(members: Members, raws: Mapping[str, msgspec.Raw]) -> None:
-    for key in _SCHEMAS:
-        if key in raws and len(bytes(raws[key])) > MAX_SCHEMA_BYTES:
-            raise InvalidDefinition(f"its `{key}` is larger than {MAX_SCHEMA_BYTES} bytes")
-    check_depth({key: value for key, value in members.items() if key not in _SCHEMAS})
 
 
 MAX_DIFF_LINES: Final = 1_000
@@ -313,14 +272,14 @@ def _diff_changed(
     changed: dict[str, tuple[str, ...]] = {}
     left = MAX_SHOWN_LINES
     for name in sorted(before.keys() & after.keys()):
-        if encode_canonical(before[name]) != encode_canonical(after[name]):
+        if checks.encode_canonical(before[name]) != checks.encode_canonical(after[name]):
             changed[name] = diff_lines(before[name], after[name]) if left > 0 else NOT_SHOWN
             left -= len(changed[name])
     return changed
 
 
 def _parse_digested(raw: bytes) -> dict[str, Any]:
-    return pick_digested(parse_members(raw))
+    return pick_digested(checks.parse_members(raw))
 
 
 def _find_renames(
@@ -336,7 +295,7 @@ def _find_renames(
 def _group_by_content(tools: Mapping[str, dict[str, Any]]) -> dict[bytes, list[str]]:
     found: dict[bytes, list[str]] = {}
     for name, members in tools.items():
-        content = encode_canonical({key: value for key, value in members.items() if key != "name"})
+        content = checks.encode_canonical({key: value for key, value in members.items() if key != "name"})
         found.setdefault(content, []).append(name)
     return found
 

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from toolgate.catalog.checks import to_stateful_schema
+from toolgate.catalog.checks import encode_canonical, to_stateful_schema
 from toolgate.errors import ServerUnavailable, ToolgateError
-from toolgate.model.json_text import Members, decode_members
+from toolgate.model.json_text import NULL, Members, decode_members, encode_raw
 from toolgate.model.protocol import LIST_MEMBERS
 from toolgate.model.tools import Listing, ListKind, Revision, ToolDefinition
 
@@ -30,8 +30,6 @@ _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 
 
 class ServerInstructions(NamedTuple):
-    """The instructions of one server."""
-
     server_id: str
     display_name: str
     text: str
@@ -86,7 +84,7 @@ _encode = msgspec.json.encode
 def encode_definition(definition: ToolDefinition, name: str, *, era: Revision) -> bytes:
     """The server's own JSON with the endpoint's `name`, and schemas that clients of the revision accept."""
     members = decode_members(definition.raw)
-    members["name"] = msgspec.Raw(_encode(name))
+    members["name"] = encode_raw(name)
     if era == "legacy" and not definition.is_legacy_safe:
         _downgrade(members)
     return _encode(members)
@@ -97,7 +95,7 @@ def encode_listing(listing: Listing, name: str, *, kind: ListKind) -> bytes:
     if name == listing.name:
         return listing.raw
     members = decode_members(listing.raw)
-    members[_NAME_MEMBERS[kind]] = msgspec.Raw(_encode(name))
+    members[_NAME_MEMBERS[kind]] = encode_raw(name)
     return _encode(members)
 
 
@@ -129,7 +127,7 @@ def _downgrade(members: Members) -> None:
         if form is None:
             members.pop(key, None)
         elif form is not schema:
-            members[key] = msgspec.Raw(_encode(form))
+            members[key] = encode_raw(form)
 
 
 ERROR_META: Final = "toolgate/error"
@@ -139,11 +137,6 @@ _COMPLETE: Final = b'"complete"'
 _INPUT_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may be `input_required`."""
 _EMPTY_ARRAY: Final = msgspec.Raw(b"[]")
-_NULL: Final = msgspec.Raw(b"null")
-_encode_canonical = msgspec.json.Encoder(order="sorted").encode
-
-
-_decode_state = msgspec.json.Decoder(str | None).decode
 
 
 class InputRequired(Exception):
@@ -187,7 +180,7 @@ def make_error_result(exc: ToolgateError) -> Members:
     text = f"{exc.code}: {exc}. {exc.hint}"
     detail = {**exc.detail, "retryable": exc.retryable}
     result = {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {ERROR_META: detail}}
-    return {name: msgspec.Raw(_encode(value)) for name, value in result.items()}
+    return {name: encode_raw(value) for name, value in result.items()}
 
 
 def _interpret_incomplete(kind: object, result: Members, *, upstream: Revision, method: str) -> Exception:
@@ -195,8 +188,8 @@ def _interpret_incomplete(kind: object, result: Members, *, upstream: Revision, 
     if kind != "input_required" or upstream == "legacy" or method not in _INPUT_METHODS:
         return ServerUnavailable("the server sent a kind of result that this gateway does not support")
     requests = decode_members(result.get("inputRequests", _EMPTY_OBJECT))
-    state = result.get("requestState", _NULL)
-    is_stateless = _decode_state(state) is None
+    state = result.get("requestState", NULL)
+    is_stateless = _decode(state, type=str | None) is None
     if not requests and is_stateless:
         return ServerUnavailable("the server requires input and does not say which")
     return InputRequired(
@@ -231,12 +224,12 @@ def _append_as_text(content: msgspec.Raw, structured: msgspec.Raw) -> msgspec.Ra
     if value is None or any(_is_same_json(text, value) for text in texts):
         return content
     blocks: list[object] = [*_decode(content, type=list[msgspec.Raw])]
-    return msgspec.Raw(_encode([*blocks, {"type": "text", "text": bytes(structured).decode()}]))
+    return encode_raw([*blocks, {"type": "text", "text": bytes(structured).decode()}])
 
 
 def _is_same_json(text: object, value: object) -> bool:
     try:
         # Compared as bytes: to Python, `1`, `1.0` and `true` are all one.
-        return isinstance(text, str) and _encode_canonical(_decode(text)) == _encode_canonical(value)
+        return isinstance(text, str) and encode_canonical(_decode(text)) == encode_canonical(value)
     except (msgspec.DecodeError, RecursionError):
         return False

@@ -141,8 +141,6 @@ _Word = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
 
 
 class SearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The arguments of `search_tools`."""
-
     query: str = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_RESULTS)] = DEFAULT_RESULTS
     server: _Word | None = None
@@ -152,7 +150,6 @@ class SearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def has_filter(self) -> bool:
-        """Whether it restricts the tools."""
         return any(one is not None for one in (self.server, self.category, self.tag, self.read_only))
 
 
@@ -168,7 +165,6 @@ _NO_ARGUMENTS: Final = msgspec.Raw(b"{}")
 
 
 def parse_search_arguments(params: Members) -> SearchArguments:
-    """The arguments of a call of `search_tools`, or InvalidArguments."""
     try:
         search = _decode_search(params.get("arguments", _NO_ARGUMENTS))
     except msgspec.DecodeError as exc:

@@ -18,20 +18,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.catalog.checks import (
-    MAX_DEFINITIONS,
-    Icon,
-    InvalidDefinition,
-    Members,
-    QuarantinedDefinition,
-    check_depth,
-    check_description,
-    describe_name,
-    encode_canonical,
-    keep_valid,
-    parse_members,
-    reencode,
-)
+from toolgate.catalog import checks
+from toolgate.catalog.checks import InvalidDefinition, Members, QuarantinedDefinition
 from toolgate.catalog.definitions import check_tools
 from toolgate.model.names import PROMPT, RESOURCE
 from toolgate.model.tools import Listing, ServerTools, ToolDefinition
@@ -105,7 +93,6 @@ class Uri:
             length *= 2
 
     def places(self, char: str) -> int:
-        """The positions of `char`."""
         return self._places.get(char, 0)
 
     def skip(self, reached: int, *, within_segment: bool) -> int:
@@ -135,7 +122,7 @@ _HAS_HOST: Final = re.compile(r"[^:]*:[/\\]*[^/\\?#]")
 _EXPRESSION_SLOT: Final = re.compile(r"\{[^{}]+\}")
 _TIMESTAMP: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$"
 
-_ADORNMENTS: Final[Mapping[str, Any]] = {"title": str, "icons": list[Icon], "_meta": dict[str, Any]}
+_ADORNMENTS: Final[Mapping[str, Any]] = {"title": str, "icons": list[checks.Icon], "_meta": dict[str, Any]}
 _CONTENT_ADORNMENTS: Final[Mapping[str, Any]] = {
     **_ADORNMENTS,
     "mimeType": str,
@@ -191,7 +178,7 @@ def _check_all(kind: _Kind, server_id: str, raws: Sequence[bytes]) -> CheckedLis
     """The two never share a name: without one of its own, a listing is quarantined as `name#position`."""
     listings: dict[str, Listing] = {}
     quarantined: dict[str, str] = {}
-    for position, raw in enumerate(raws[:MAX_DEFINITIONS], start=1):
+    for position, raw in enumerate(raws[: checks.MAX_DEFINITIONS], start=1):
         checked = _check_listing(kind, server_id, raw)
         name = checked.name
         key = kind.prefix + name
@@ -202,21 +189,21 @@ def _check_all(kind: _Kind, server_id: str, raws: Sequence[bytes]) -> CheckedLis
             quarantined[f"{key}#{position}"] = f"its {kind.key} is already taken"
         else:
             listings[name] = checked
-    if len(raws) > MAX_DEFINITIONS:
-        left_out = len(raws) - MAX_DEFINITIONS
-        reason = f"{left_out} more {kind.words} than the {MAX_DEFINITIONS} a server may offer"
-        quarantined[f"{kind.prefix}#{MAX_DEFINITIONS + 1}"] = reason
+    if len(raws) > checks.MAX_DEFINITIONS:
+        left_out = len(raws) - checks.MAX_DEFINITIONS
+        reason = f"{left_out} more {kind.words} than the {checks.MAX_DEFINITIONS} a server may offer"
+        quarantined[f"{kind.prefix}#{checks.MAX_DEFINITIONS + 1}"] = reason
     return MappingProxyType(listings), MappingProxyType(quarantined)
 
 
 def _check_listing(kind: _Kind, server_id: str, raw: bytes) -> Listing | QuarantinedDefinition:
     label = ""
     try:
-        members = parse_members(raw)
+        members = checks.parse_members(raw)
         name = members.get(kind.key)
         if not isinstance(name, str) or not name:
             return QuarantinedDefinition("", f"it has no {kind.key}")
-        label = describe_name(name)
+        label = checks.describe_name(name)
         kind.check_name(name)
         label = name
         return _define(kind, server_id, raw, members)
@@ -226,13 +213,13 @@ def _check_listing(kind: _Kind, server_id: str, raw: bytes) -> Listing | Quarant
 
 def _define(kind: _Kind, server_id: str, raw: bytes, sent: Members) -> Listing:
     members = kind.repair(sent[kind.key], sent)
-    check_description(members)
-    check_depth(members)
+    checks.check_description(members)
+    checks.check_depth(members)
     return Listing(
         server_id=server_id,
         name=sent[kind.key],
-        raw=reencode(raw, sent=sent, members=members),
-        digest=hashlib.sha256(encode_canonical(members)).hexdigest(),
+        raw=checks.reencode(raw, sent=sent, members=members),
+        digest=hashlib.sha256(checks.encode_canonical(members)).hexdigest(),
     )
 
 
@@ -269,7 +256,7 @@ def _check_absolute(uri: str, max_bytes: int = MAX_URI_BYTES) -> None:
 
 
 def _repair_prompt(_name: str, sent: Members) -> Members:
-    members = keep_valid(sent, _ADORNMENTS)
+    members = checks.keep_valid(sent, _ADORNMENTS)
     if members.get("arguments", ()) is None:
         del members["arguments"]
     arguments = members.get("arguments", [])
@@ -279,7 +266,7 @@ def _repair_prompt(_name: str, sent: Members) -> Members:
         or not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in arguments)
     ):
         raise InvalidDefinition(f"its arguments are not a list of at most {MAX_ARGUMENTS} with names")
-    kept = [keep_valid(argument, _ARGUMENT_ADORNMENTS) for argument in arguments]
+    kept = [checks.keep_valid(argument, _ARGUMENT_ADORNMENTS) for argument in arguments]
     if kept != arguments:
         members["arguments"] = kept
     return members
@@ -287,11 +274,11 @@ def _repair_prompt(_name: str, sent: Members) -> Members:
 
 def _repair_content(uri: str, sent: Members) -> Members:
     """A name is for people: without one, the URI is used."""
-    members = keep_valid(sent, _CONTENT_ADORNMENTS)
+    members = checks.keep_valid(sent, _CONTENT_ADORNMENTS)
     if not isinstance(members.get("name"), str):
         members["name"] = uri
     annotations: Members = members.get("annotations", {})
-    kept = keep_valid(annotations, _ANNOTATIONS)
+    kept = checks.keep_valid(annotations, _ANNOTATIONS)
     if len(kept) < len(annotations):
         members["annotations"] = kept
     return members
@@ -322,7 +309,6 @@ class ServerLists(NamedTuple):
 
 
 def read_lists(offer: ServerTools) -> ServerLists:
-    """The lists of a server that is known."""
     return ServerLists(offer.tools, offer.quarantined, offer.prompts, offer.resources, offer.templates)
 
 
@@ -334,7 +320,6 @@ def check_lists(
     resources: Sequence[bytes],
     templates: Sequence[bytes],
 ) -> ServerLists:
-    """The definitions of a server, each checked alone."""
     good_tools, bad_tools = check_tools(server_id, tools)
     good_prompts, bad_prompts = check_prompts(server_id, prompts)
     good_resources, bad_resources = check_resources(server_id, resources)
@@ -349,4 +334,4 @@ def digest_lists(lists: ServerLists) -> str:
         {name: one.digest for name, one in found.items()}
         for found in (lists.tools, lists.prompts, lists.resources, lists.templates)
     ]
-    return hashlib.sha256(encode_canonical([*digests, dict(lists.quarantined)])).hexdigest()
+    return hashlib.sha256(checks.encode_canonical([*digests, dict(lists.quarantined)])).hexdigest()

@@ -31,11 +31,6 @@ _LOOKALIKES: Final = str.maketrans(
 )
 
 
-def can_have_alias(native: str) -> bool:
-    """Whether a name is visible and not too long, so that it may have an alias."""
-    return 0 < len(native) <= MAX_NATIVE_NAME and native.isprintable()
-
-
 def make_alias(native: str, digits: int = ALIAS_HASH_DIGITS.start) -> str:
     """The characters of `native` that a tool name may have, and a hash: `list_files_3f2a9c1b`."""
     decomposed = unicodedata.normalize("NFKD", native)

@@ -8,7 +8,6 @@ one number decide it, so all processes with the same rows decide alike.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -39,8 +38,6 @@ class _RowHints(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredTool:
-    """A tool of a manifest."""
-
     name: str
     raw: bytes
     """Its MCP definition; of a summary only `name` and `description`."""
@@ -74,7 +71,14 @@ def make_rows(
             for name, tool in offer.tools.items()
         ]
     elif declared or (package is not None and package.source == "manifest"):
-        rows = [_make_declared_row(blank, tool) for tool in declared]
+        rows = [
+            replace(fill_row(blank, tool), source="manifest")
+            if tool.digest is not None
+            else replace(
+                blank, tool_name=tool.name, description=tool.description, tokens=tool.tokens, source="summary"
+            )
+            for tool in declared
+        ]
     else:
         rows = [replace(blank, source="legacy")]
     return tuple(sorted(rows, key=lambda row: row.tool_name))
@@ -95,23 +99,14 @@ def _make_blank(package: Package | None, record: ServerRecord, at_ms: int) -> Ca
     )
 
 
-def _make_declared_row(blank: CatalogRow, tool: DeclaredTool) -> CatalogRow:
-    if tool.digest is not None:
-        return replace(fill_row(blank, tool), source="manifest")
-    return replace(
-        blank, tool_name=tool.name, description=tool.description, tokens=tool.tokens, source="summary"
-    )
-
-
 def fill_row(blank: CatalogRow, tool: ToolDefinition | DeclaredTool) -> CatalogRow:
-    """A row of a definition that was checked."""
     members = msgspec.json.decode(tool.raw, type=_RowMembers)
     annotations = bytes(members.annotations)
     hints = msgspec.json.decode(annotations or b"{}", type=_RowHints)
     effects = read_effects({"readOnlyHint": hints.read_only_hint, "destructiveHint": hints.destructive_hint})
     return replace(
         blank,
-        tool_name=tool.ref.name if isinstance(tool, ToolDefinition) else tool.name,
+        tool_name=tool.name,
         title=members.title or hints.title,
         description=tool.description,
         input_schema=bytes(members.input_schema),
@@ -124,8 +119,6 @@ def fill_row(blank: CatalogRow, tool: ToolDefinition | DeclaredTool) -> CatalogR
 
 
 SOURCES: Final[tuple[Source, ...]] = ("manifest", "discovered", "summary", "legacy")
-FALLBACK: Final[frozenset[Source]] = frozenset({"summary", "legacy"})
-"""Sources without a definition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +138,10 @@ class RowQuality:
 
     @property
     def full(self) -> int:
-        """Rows with a full definition."""
         return self.manifest + self.discovered
 
     @property
     def fallback(self) -> int:
-        """Fallback rows."""
         return self.summary + self.legacy
 
     @property
@@ -160,7 +151,6 @@ class RowQuality:
 
 
 def assess_rows(rows: Iterable[CatalogRow]) -> RowQuality:
-    """The quality of these rows."""
     counts = dict.fromkeys(SOURCES, 0)
     with_schema = with_description = 0
     for row in rows:
@@ -171,7 +161,6 @@ def assess_rows(rows: Iterable[CatalogRow]) -> RowQuality:
 
 
 def sum_qualities(qualities: Iterable[RowQuality]) -> RowQuality:
-    """Several packages as one."""
     found = list(qualities)
     names = [one.name for one in fields(RowQuality)]
     return RowQuality(**{name: sum(getattr(one, name) for one in found) for name in names})
@@ -186,36 +175,29 @@ class CatalogQuality:
     def __init__(self, ends_at: float | None = None) -> None:
         """`ends_at`: the percentage of full rows that hides fallback rows. None: they are never hidden."""
         self.ends_at: Final = ends_at
-        self._packages: dict[str, RowQuality] = {}
-
-    @property
-    def packages(self) -> Mapping[str, RowQuality]:
-        return MappingProxyType(self._packages)
+        self.packages: Final[dict[str, RowQuality]] = {}
 
     @property
     def total(self) -> RowQuality:
-        return sum_qualities(self._packages.values())
+        return sum_qualities(self.packages.values())
 
     @property
     def has_ended(self) -> bool:
-        """Whether fallback rows are hidden."""
         total = self.total
         return self.ends_at is not None and total.full * 100 >= self.ends_at * total.rows
 
     def put(self, package_id: str, rows: Iterable[CatalogRow]) -> None:
-        """Replace the rows of a package."""
-        self._packages[package_id] = assess_rows(rows)
+        self.packages[package_id] = assess_rows(rows)
 
     def drop(self, package_id: str) -> None:
-        """Forget a package."""
-        self._packages.pop(package_id, None)
+        self.packages.pop(package_id, None)
 
     def select(self, rows: Mapping[str, tuple[CatalogRow, ...]]) -> dict[str, tuple[CatalogRow, ...]]:
         """The rows that are shown, by package; `rows` are all that were put."""
         if not self.has_ended:
             return dict(rows)
         shown = {
-            package_id: tuple(row for row in group if row.source not in FALLBACK)
+            package_id: tuple(row for row in group if row.source not in ("summary", "legacy"))
             for package_id, group in rows.items()
         }
         return {package_id: group for package_id, group in shown.items() if group}

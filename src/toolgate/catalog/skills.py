@@ -23,8 +23,6 @@ _TOOL_NAME = re.compile(rf"[A-Za-z0-9_.*?-]{{1,128}}|@(?:{'|'.join(HINTS)})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """The tools that a skill needs."""
-
     skill_id: str
     """Valid as the id of a task."""
     tools: tuple[ToolRef, ...]
@@ -34,12 +32,10 @@ class Skill:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The servers of its tools, sorted."""
         return tuple(sorted({ref.server_id for ref in self.tools}))
 
     @property
     def selection(self) -> str:
-        """The value of `?tools=`."""
         return ",".join(join_tool_name(ref) for ref in self.tools)
 
     def task(self) -> dict[str, Any]:

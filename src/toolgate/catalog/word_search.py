@@ -333,7 +333,6 @@ class SearchIndex:
         self._groups: dict[str, _Group] = {}
 
     def groups(self) -> AbstractSet[str]:
-        """The present groups."""
         return frozenset(self._groups)
 
     def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
@@ -354,7 +353,6 @@ class SearchIndex:
         self._clean_up()
 
     def drop(self, group: str) -> None:
-        """Delete `group`, if it exists."""
         known = self._groups.pop(group, _NO_GROUP)
         self._show(added=range(0), gone=known.documents)
         self._clean_up()

@@ -110,8 +110,6 @@ def _parse_name(function: Members, where: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolChoice:
-    """A client's `tool_choice`."""
-
     raw: bytes | None = None
     """As it was sent."""
     kind: ChoiceKind = "absent"

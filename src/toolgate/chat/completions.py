@@ -63,7 +63,6 @@ class Transcript:
             self._members["stream_options"] = encode_raw({**options, "include_usage": True})
 
     def body(self, ask: AskModel) -> bytes:
-        """Build the body of the next request to the model."""
         members: dict[str, object] = {**self._members}
         choice: bytes | None = _NONE
         if ask.choice != "none":
@@ -76,7 +75,6 @@ class Transcript:
         return msgspec.json.encode({**members, "messages": self._messages})
 
     def take(self, reply: ModelCompletion) -> None:
-        """Add a reply of the model."""
         message = reply.message
         if reply.calls:
             pairs = zip(reply.entries, reply.calls, strict=True)
@@ -172,7 +170,6 @@ def select_handed_calls(
 
 
 def encode_completion(completion: ClientCompletion) -> bytes:
-    """Encode a whole `chat.completion`."""
     reply = completion.reply
     message: Members = {**_ASSISTANT, "content": NULL}
     if completion.closing or reply is None:

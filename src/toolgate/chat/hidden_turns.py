@@ -64,7 +64,6 @@ class HiddenTurn(msgspec.Struct, array_like=True, forbid_unknown_fields=True, fr
 
     @property
     def is_empty(self) -> bool:
-        """Whether the client sees everything."""
         return not self.results and not self.earlier
 
 
@@ -105,7 +104,6 @@ def _cut_results(results: Results, cap: int) -> Results:
 
 
 def tool_message(call_id: str, content: str) -> msgspec.Raw:
-    """The message that answers a call."""
     return encode_raw({"role": "tool", "tool_call_id": call_id, "content": content})
 
 
@@ -128,8 +126,6 @@ def restore_turns(
 
 
 class _TurnRestorer:
-    """Goes through the messages of one request."""
-
     def __init__(self, open_turn: Callable[[str], HiddenTurn | None]) -> None:
         self._open_turn = open_turn
         self._ids: dict[str, str] = {}

@@ -65,7 +65,6 @@ def inject_tools(tools: Mapping[str, tuple[str, ToolDefinition]], own: Collectio
 
 
 def encode_function(name: str, definition: ToolDefinition) -> bytes:
-    """Encode an entry of `tools` for Chat Completions."""
     raw = decode_members(definition.raw)
     title = _read_title(raw) or _read_title(decode_members(raw.get("annotations", _NO_MEMBERS)))
     function: dict[str, object] = {"name": name}

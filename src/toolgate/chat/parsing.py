@@ -45,7 +45,6 @@ def unsupported_value(param: str, value: str, supported: Sequence[str]) -> Inval
 
 
 def quote(text: str) -> str:
-    """Shorten `text` for a message, and escape control characters."""
     return ascii(text[:MAX_QUOTED])[1:-1]
 
 
@@ -68,13 +67,11 @@ def parse_text(raw: msgspec.Raw, param: str) -> str:
 
 
 def parse_optional_flag(members: Members, name: str, *, param: str = "") -> bool:
-    """A flag that is off by default."""
     raw = get_member(members, name)
     return raw is not None and _parse(raw, param or name, expected="a boolean", kind=bool)
 
 
 def require_text(members: Members, name: str, within: str) -> str:
-    """The text of a required member."""
     param = f"{within}.{name}"
     if name not in members:
         raise missing_param(param)
@@ -82,7 +79,6 @@ def require_text(members: Members, name: str, within: str) -> str:
 
 
 def require_members(members: Members, name: str, within: str) -> Members:
-    """The object of a required member."""
     param = f"{within}.{name}"
     if name not in members:
         raise missing_param(param)

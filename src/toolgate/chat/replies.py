@@ -42,8 +42,6 @@ EMPTY_VALUES: Final = (b"null", b'""', b"[]", b"{}")
 
 @dataclass(slots=True, kw_only=True)
 class ModelCompletion:
-    """One whole answer of a model."""
-
     message: Members
     """The assistant's, fit to be sent back."""
     calls: tuple[ToolCall, ...]
@@ -155,7 +153,6 @@ def _generate_id(seed: str, taken: Container[str]) -> str:
 
 
 def _read_text(content: msgspec.Raw) -> str | None:
-    """The text of a content, whole or in parts."""
     if bytes(content)[:1] != b"[":
         return as_text(content)
     parts = [as_object(part) or {} for part in as_array(content)]

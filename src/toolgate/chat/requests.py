@@ -68,8 +68,6 @@ _MARK: Final = ID_PREFIX.encode()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """The options of a request for the gateway."""
-
     mode: ChatMode | None = None
     budgets: ChatBudgetLimits = field(default_factory=ChatBudgetLimits)
     explain: bool = False
@@ -80,8 +78,6 @@ class ChatOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """A Chat Completions request."""
-
     members: Members
     """All but the messages and what is for the gateway."""
     messages: tuple[msgspec.Raw, ...]

@@ -74,7 +74,6 @@ PartialValue: TypeAlias = msgspec.Raw | _PartialText | _PartialArray | _PartialO
 
 
 def merge_pieces(members: dict[str, PartialValue], pieces: Members, *, depth: int = MAX_DEPTH) -> None:
-    """Merge `pieces` into `members`."""
     for name, piece in pieces.items():
         old = members.get(name, NULL)
         if old == NULL:
@@ -84,7 +83,6 @@ def merge_pieces(members: dict[str, PartialValue], pieces: Members, *, depth: in
 
 
 def join_pieces(members: dict[str, PartialValue]) -> Members:
-    """Encode what has come."""
     return {name: _join_value(value) for name, value in members.items()}
 
 
@@ -247,15 +245,12 @@ class _PartialCall:
 
 
 class _PartialCalls:
-    """Assembles the calls of a reply."""
-
     def __init__(self) -> None:
         self._all: list[_PartialCall] = []
         self._latest: dict[int, _PartialCall] = {}
         self._by_id: dict[tuple[int, str], _PartialCall] = {}
 
     def add(self, piece: Members) -> None:
-        """Add one entry of a delta's `tool_calls`."""
         number = _read_number(piece.pop("index", NULL))
         index = number if number is not None else self._all[-1].index if self._all else 0
         held = as_object(piece.get("function")) or as_object(piece.get("custom")) or {}

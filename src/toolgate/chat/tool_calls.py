@@ -38,8 +38,6 @@ _encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call in a model's reply."""
-
     call_id: str
     """That of the model's server, or a generated one if it sent none or a duplicate."""
     name: str
@@ -62,7 +60,6 @@ class CallError:
 
 
 def call_error(exc: ToolgateError) -> CallError:
-    """Convert a ToolgateError for the model."""
     return CallError(code=exc.code, message=f"{exc}. {exc.hint}", retryable=exc.retryable)
 
 
@@ -163,7 +160,6 @@ def cut_text(text: str, max_bytes: int) -> str:
 
 
 def render_error(error: CallError) -> str:
-    """Render the error of a call without a result."""
     return _encode(error.detail).decode()
 
 

@@ -16,8 +16,6 @@ OtherTools = Literal["pass", "refuse"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatBudgets:
-    """The limits of one request."""
-
     max_iterations: int = 8
     """Rounds of tool calls."""
     max_total_tool_calls: int = 32

@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 _ORIGIN: Final = re.compile(
     r"(?P<site>(?P<scheme>https?)://(?:[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\]))(?::(?P<port>[0-9]{1,5}))?/?"
@@ -39,18 +39,9 @@ def parse_origin(text: str) -> str:
 HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 """A token, by RFC 9110, 5.6.2."""
 
-_RESERVED_HEADERS: Final = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "connection",
-        "expect",
-        "host",
-        "keep-alive",
-        "last-event-id",
-        "te",
-        "trailer",
-    }
+_RESERVED_HEADERS: Final = (
+    *("accept", "accept-encoding", "connection", "expect", "host", "keep-alive", "last-event-id"),
+    *("te", "trailer"),
 )
 _RESERVED_HEADER_PREFIXES: Final = ("content-", "mcp-", "proxy-", "transfer-", "upgrade")
 
@@ -66,28 +57,25 @@ _LENGTH = re.compile(
 )
 
 
-class HeadShape:
+class HeadShape(NamedTuple):
     """A head without the digits of its one `Content-Length`. Peers repeat their heads, except for the length.
 
     Invariant: all heads of one shape parse alike, except for the length.
     """
 
-    __slots__ = ("_after", "_before")
-
-    def __init__(self, before: bytes, after: bytes) -> None:
-        self._before = before
-        self._after = after
+    before: bytes
+    after: bytes
 
     def locate(self, data: bytes) -> tuple[int, int] | None:
         """The start and the length of the body, if `data` begins with a head of this shape."""
-        if not data.startswith(self._before):
+        if not data.startswith(self.before):
             return None
-        begin = len(self._before)
+        begin = len(self.before)
         end = data.find(b"\r", begin, begin + _MAX_DIGITS + 1)
         digits = data[begin:end] if end > 0 else b""
-        if not (digits.isdigit() and data.startswith(self._after, end)):
+        if not (digits.isdigit() and data.startswith(self.after, end)):
             return None
-        return end + len(self._after), int(digits)
+        return end + len(self.after), int(digits)
 
 
 def parse_head_shape(head: bytes) -> HeadShape | None:

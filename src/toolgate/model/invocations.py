@@ -57,8 +57,6 @@ class InvocationCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunUsage:
-    """The resources that one run used."""
-
     fuel: int = 0
     wall_ms: int = 0
     memory_bytes: int = 0
@@ -69,8 +67,6 @@ class RunUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvocationResult:
-    """How a run ended."""
-
     state: InvocationState
     ended_by: EndedBy
     exit_code: int | None = None

@@ -121,10 +121,8 @@ class KnownNames:
 
     def find_impostor(self, members: Mapping[str, object]) -> str | None:
         """The first member that some reader confuses with one of these names, or with another member."""
-        # Nearly every object has only these names.
-        return None if members.keys() <= self._names else self._search(members)
-
-    def _search(self, members: Mapping[str, object]) -> str | None:
+        if members.keys() <= self._names:  # as of nearly every object
+            return None
         others = [name for name in members if name not in self._names]
         return next(filter(self._is_impostor, others), None) or find_clash(others)
 

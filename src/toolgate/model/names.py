@@ -56,7 +56,6 @@ def kind_of(name: str) -> str:
 
 
 def parse_server_id(text: str) -> str:
-    """`text` as a server id, or InvalidRecord."""
     return _parse_short_id(text, "a server id")
 
 
@@ -93,7 +92,6 @@ def parse_task_id(text: str) -> str:
 
 
 def parse_version(text: str) -> str:
-    """`text` as the version of a package, or InvalidRecord."""
     if len(text) <= MAX_VERSION and _VERSION.fullmatch(text):
         return text
     raise InvalidRecord(
@@ -103,7 +101,6 @@ def parse_version(text: str) -> str:
 
 
 def parse_sha256(text: str) -> str:
-    """`text` as a SHA-256, or InvalidRecord."""
     if _SHA256.fullmatch(text):
         return text
     raise InvalidRecord(f"`{text[:80]}` is not a SHA-256", hint="use 64 lower-case hexadecimal digits")
@@ -154,11 +151,9 @@ def _piece(text: str) -> str:
 
 
 def compile_globs(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """A test of whether one of `patterns` matches a text."""
     globs = [Glob(pattern) for pattern in patterns]
     return lambda text: any(glob.matches(text) for glob in globs)
 
 
 def matches_glob(pattern: str, text: str) -> bool:
-    """Whether `pattern` matches the whole of `text`."""
     return Glob(pattern).matches(text)

@@ -44,8 +44,6 @@ class Package:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogRow:
-    """One tool in the catalog."""
-
     package_id: str
     tool_name: str
     """ALL_TOOLS in a placeholder."""
@@ -75,5 +73,4 @@ class CatalogRow:
 
     @property
     def effects(self) -> Effects:
-        """The effects by its annotations."""
         return UNSTATED if self.annotations is None else read_effects(msgspec.json.decode(self.annotations))

@@ -42,8 +42,6 @@ class ServerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """One node."""
-
     node_id: str
     url: str = ""
     """The URL of its endpoints, as configured."""
@@ -58,7 +56,6 @@ class NodeReport:
     servers: tuple[ServerReport, ...] = ()
 
     def is_lost(self, now_ms: int) -> bool:
-        """Whether the node has been silent for too long."""
         return now_ms - self.at_ms > LOST_AFTER_MS
 
 

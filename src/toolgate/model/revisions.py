@@ -10,7 +10,6 @@ Body = Mapping[str, Any]
 
 
 def describe_kind(kind: Kind) -> str:
-    """The name of a kind for people."""
     return kind.replace("_", " ")
 
 
@@ -41,8 +40,6 @@ class RecordWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordChange:
-    """One entry of the change log."""
-
     revision: int
     kind: Kind
     id: str

@@ -59,8 +59,6 @@ class HttpEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerBudgets:
-    """The limits of one server."""
-
     tool_timeout_ms: int = 30_000
     max_concurrency: int = 16
     max_tool_output_bytes: int = 1_048_576
@@ -179,7 +177,6 @@ def choose_start_timeout(record: ServerRecord, otherwise_s: float) -> float:
 
 
 def describe_download(runner: str) -> str:
-    """What a runner does before its server runs."""
     return f"{runner} is {'pulling the image' if runner in _CONTAINERS else 'downloading packages'}"
 
 

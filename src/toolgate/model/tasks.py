@@ -14,8 +14,6 @@ MAX_OUTPUT_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadLimits:
-    """The limits of one run."""
-
     fuel: int = 20_000_000_000
     """About one for each instruction: a thousand million are a second of a processor."""
     wall_clock_ms: int = 60_000

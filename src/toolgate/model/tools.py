@@ -113,6 +113,10 @@ class ToolDefinition:
     """(argument path, header token) of each argument that stateless HTTP mirrors as `Mcp-Param-*`."""
 
     @property
+    def name(self) -> str:
+        return self.ref.name
+
+    @property
     def is_read_only(self) -> bool:
         """Whether its server states that it changes nothing: `readOnlyHint`, and no `destructiveHint`."""
         return self.effects.counts_as("read_only", is_deny=False)

@@ -48,14 +48,11 @@ _MAX_NAMED: Final = 3
 
 
 class QuotaWindow(NamedTuple):
-    """One minute or day."""
-
     begins_ms: int
     ends_ms: int
 
 
 def collect_quotas(principal: Principal, task: TaskPolicy | None) -> tuple[HolderQuotas, ...]:
-    """All quotas that apply to a call: the key's and the task's."""
     found = []
     if principal.budgets is not None:
         key = QuotaHolder("key", principal.id.removeprefix("key:"))
@@ -66,7 +63,6 @@ def collect_quotas(principal: Principal, task: TaskPolicy | None) -> tuple[Holde
 
 
 def list_limits(quotas: Quotas) -> Mapping[QuotaName, int]:
-    """The quotas that are set."""
     return {name: limit for name in WINDOW_MS if (limit := getattr(quotas, name)) is not None}
 
 
@@ -77,7 +73,6 @@ def is_narrower(quotas: Quotas | None, bounds: Quotas) -> bool:
 
 
 def window_at(quota: QuotaName, now_ms: int) -> QuotaWindow:
-    """The window of `quota` that `now_ms` is in."""
     length_ms = WINDOW_MS[quota]
     begins_ms = now_ms - now_ms % length_ms
     return QuotaWindow(begins_ms, begins_ms + length_ms)
@@ -127,8 +122,6 @@ def find_requirements(
 
 
 class _ApprovalRules:
-    """The approval rules of a server and a task together."""
-
     def __init__(self, policy: ApprovalPolicy, by_task: Approval, *, in_place: bool) -> None:
         self._policy = policy
         self._in_place = in_place
@@ -142,7 +135,6 @@ class _ApprovalRules:
         ]
 
     def find_requirement(self, tool: ToolDefinition) -> ApprovalRequirement | None:
-        """The approval that a call of `tool` needs, if it needs one."""
         approval, name = self._server_approval(tool)
         found: tuple[tuple[Approval, Layer, str], ...] = (
             (approval, "platform", f"approval_policy {name}"),

@@ -137,7 +137,6 @@ def _find_candidate_servers(resolved: ResolvedRequest) -> AbstractSet[str]:
 
 
 def _exclude_server(offer: ServerTools, resolved: ResolvedRequest) -> Decision | None:
-    """The denial of the whole server, if one of the layers denies it."""
     record = offer.record
     server_id = record.server_id
     if not record.enabled:
@@ -263,8 +262,6 @@ def _decide_names(offer: ServerTools, resolved: ResolvedRequest, names: Sequence
 
 
 class _Judge:
-    """Decides on names of one server."""
-
     def __init__(self, offer: ServerTools, resolved: ResolvedRequest) -> None:
         rules, inputs, server_id = resolved.rules.tools, resolved.inputs, offer.record.server_id
         self._read_only_rule = inputs.integrations.read_only_rule(server_id)
@@ -326,8 +323,6 @@ class _Judge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A scope, spelled out."""
-
     scope: Scope
     tools: tuple[Decision, ...]
     """One for each registered tool, prompt and resource, sorted by server and name."""
@@ -370,8 +365,6 @@ MAX_EXCLUSIONS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Exclusions:
-    """The exclusions of one scope."""
-
     reasons: Mapping[Reason, int]
     named: tuple[Decision, ...]
     """The first: whole servers before single names."""

@@ -94,7 +94,6 @@ class SessionRequest:
 
     @property
     def named_servers(self) -> frozenset[str]:
-        """The servers that it names, also by tools."""
         tools = (tool.partition("/") for tool in self.tools or ())
         return frozenset((*(self.servers or ()), *(server for server, slash, _ in tools if slash)))
 
@@ -113,8 +112,6 @@ _Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)] | msgspec.UnsetType
 
 
 class _Budgets(msgspec.Struct, forbid_unknown_fields=True):
-    """The JSON object of `mcp.budgets`."""
-
     calls_per_minute: _Calls = msgspec.UNSET
     calls_per_day: _Calls = msgspec.UNSET
     tokens_per_day: _Tokens = msgspec.UNSET
@@ -275,7 +272,6 @@ def parse_tools_selection(items: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_servers_selection(items: Sequence[str]) -> tuple[str, ...]:
-    """The entries of `?servers=` as server ids, or InvalidParams."""
     return _parse_entries("servers", items, parse_server_id)
 
 

@@ -241,8 +241,6 @@ def _choose_group_to_widen(groups: _Groups, wide: _Groups) -> str | None:
 
 
 class UnusedTool(NamedTuple):
-    """A granted tool that was not used."""
-
     ref: ToolRef
     tokens: int
     """Of its definition, in each list."""

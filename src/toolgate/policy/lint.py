@@ -88,8 +88,6 @@ def lint(platform: Snapshot) -> LintReport:
 
 @dataclass(frozen=True, slots=True)
 class _LintedRecord:
-    """The record that is checked."""
-
     kind: Kind
     id: str
 

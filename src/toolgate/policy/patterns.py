@@ -81,7 +81,6 @@ def effect_of(text: str) -> str | None:
 
 
 def has_wildcard(text: str) -> bool:
-    """Whether `text` can match more than itself."""
     return "*" in text or "?" in text
 
 
@@ -221,7 +220,6 @@ class Patterns:
         return f" ({'; '.join(stated)})" if stated else ""
 
     def _effects_for(self, server_id: str) -> Iterator[_EffectPattern]:
-        """The patterns for effects that match tools of this server."""
         yield from self._effects.get(server_id, ())
         for one in self._effects.get("", ()):
             if one.server is None or one.server.matches(server_id):

@@ -47,7 +47,6 @@ class TaskChange:
 
     @property
     def has_effect(self) -> bool:
-        """Whether any caller would notice."""
         return self != TaskChange(
             task_id=self.task_id,
             refusal_before=self.refusal_before,
@@ -93,7 +92,6 @@ class _Task(NamedTuple):
 
     @property
     def has_policy(self) -> bool:
-        """Whether there is something to compose."""
         return self.is_there and self.problem is None
 
 
@@ -154,7 +152,6 @@ class Planner:
         return Plan(changes=tuple(one for task_id in tasks for one in self._changes(compared, task_id)))
 
     def _changes(self, compared: _Comparison, task_id: str | None) -> Iterable[TaskChange]:
-        """The changes for callers of one task, by their version of its profile."""
         before, after = compared.before, compared.after
         profiles = _find_profile(before, task_id), _find_profile(after, task_id)
         shares: dict[TaskChange, float] = {}

@@ -22,11 +22,6 @@ from toolgate.policy.rollouts import find_version
 from toolgate.policy.rules import RuleNames, Rules, ServerRule, ToolRule, deny_all, make_rules
 from toolgate.policy.scope import Decision, Layer, Reason, Refusal, deny
 
-SWITCHED_OFF: Final = "integrations: off, by the caller"
-NOT_SWITCHED_ON: Final = "integrations: off unless the caller switches it on"
-READ_ONLY_BY_CALLER: Final = "integrations: read-only tools, by the caller"
-READ_ONLY_BY_DEFAULT: Final = "integrations: read-only tools unless the caller switches on all"
-
 
 @dataclass(frozen=True, slots=True)
 class Integrations:
@@ -42,7 +37,8 @@ class Integrations:
         """The rule that admits only read-only tools of a server; empty without one."""
         if self.state_of(server_id) != "read_only":
             return ""
-        return READ_ONLY_BY_CALLER if server_id in self.chosen else READ_ONLY_BY_DEFAULT
+        why = ", by the caller" if server_id in self.chosen else " unless the caller switches on all"
+        return f"integrations: read-only tools{why}"
 
 
 ALL_ON: Final = Integrations()
@@ -62,19 +58,19 @@ def _integration_rules(integrations: Integrations) -> Rules:
     rule = partial(ServerRule, layer="caller", reason=Reason.INTEGRATION_OFF)
     rules = []
     if switched_off := frozenset(one for one, state in integrations.chosen.items() if state == "off"):
-        rules.append(rule(name=SWITCHED_OFF, excluded=switched_off))
+        rules.append(rule(name="integrations: off, by the caller", excluded=switched_off))
     if integrations.default == "off":
-        rules.append(rule(name=NOT_SWITCHED_ON, ids=frozenset(integrations.chosen)))
+        rules.append(
+            rule(
+                name="integrations: off unless the caller switches it on", ids=frozenset(integrations.chosen)
+            )
+        )
     return Rules(tuple(rules))
 
 
 KEY_NAMES: Final = RuleNames("key servers", "key tags", "key allow", "key deny")
-OVERRIDE_NAMES: Final = RuleNames(
-    "mcp.profile_overrides server_ids",
-    "mcp.profile_overrides tags",
-    "mcp.profile_overrides tool_allowlist",
-    "mcp.profile_overrides tool_denylist",
-)
+_OVERRIDES: Final = ("server_ids", "tags", "tool_allowlist", "tool_denylist")
+OVERRIDE_NAMES: Final = RuleNames(*(f"mcp.profile_overrides {name}" for name in _OVERRIDES))
 
 
 NO_CEILING: Final = Ceiling()
@@ -298,7 +294,6 @@ def _profile_rules(platform: Snapshot, layer: Layer, profile: str, *, label: str
 def _decide_unknown_servers(
     platform: Snapshot, requested: _RequestedServers, tools: Patterns | None, rules: Rules
 ) -> Mapping[str, Decision]:
-    """The denial of each requested server that is not registered."""
     requested_by = dict.fromkeys(() if tools is None else tools.server_ids, "?tools=")
     requested_by |= dict.fromkeys(requested.ids or (), requested.name)
     return {
@@ -319,7 +314,6 @@ def decide_unknown_server(server_id: str, name: str, rules: Rules) -> Decision:
 def _warn_missing_profiles(
     platform: Snapshot, task: TaskPolicy | None, request: SessionRequest
 ) -> tuple[str, ...]:
-    """A warning for each profile that is named and does not exist."""
     task_profile = None if task is None else task.profile
     named = {"mcp.profile": task_profile, "?profile=": request.profile}
     return tuple(

@@ -29,7 +29,6 @@ class Cohort(NamedTuple):
 
 
 def draw_bucket(profile_id: str, version: int, subject: str) -> int:
-    """The number below `BUCKETS` that `subject` draws for this version of a profile."""
     drawn = f"{profile_id}\n{version}\n{subject}".encode(errors="surrogatepass")
     return int.from_bytes(sha256(drawn).digest()[:8], "big") % BUCKETS
 
@@ -47,7 +46,6 @@ def draw_side(profile: Profile, *, principal_id: str, task_id: str) -> Side:
 def draw_versions(
     platform: Snapshot, principal_id: str, *, task: TaskPolicy | None, request: SessionRequest
 ) -> Snapshot:
-    """`platform` with this caller's versions of the profiles of task and request."""
     task_id, own = ("", None) if task is None else (task.task_id, task.profile)
     profiles = (platform.profiles.get(name) for name in (own, request.profile) if name is not None)
     candidates = frozenset(
@@ -79,7 +77,6 @@ def list_sides(platform: Snapshot, task: TaskPolicy) -> tuple[Snapshot, ...]:
 
 
 def find_version(platform: Snapshot, name: str) -> ProfileVersion | None:
-    """The version of a profile in `platform`; None if there is no such profile."""
     profile = platform.profiles.get(name)
     if profile is None:
         return None

@@ -59,7 +59,6 @@ class ToolRule:
         return not self.is_deny and not self.patterns.has_bare
 
     def find_match(self, ref: ToolRef, native_name: str, effects: Effects) -> str | None:
-        """The pattern that matches `ref`, whose approved definition has these `effects`."""
         return self.patterns.first_match(ref, native_name, effects=effects, is_deny=self.is_deny)
 
     def decide(self, ref: ToolRef, match: str | None, effects: Effects, *, allowed: bool) -> Decision:
@@ -84,7 +83,6 @@ class Rules(NamedTuple):
     tools: tuple[ToolRule, ...] = ()
 
     def then(self, later: "Rules") -> "Rules":
-        """These rules, and `later` after them."""
         return Rules(self.servers + later.servers, self.tools + later.tools)
 
 
@@ -130,13 +128,10 @@ def make_rules(layer: Layer, selection: Selection, names: RuleNames, *, is_store
 
 
 def deny_all(layer: Layer, name: str) -> Rules:
-    """A rule that admits no server."""
     return Rules((ServerRule(layer=layer, reason=_REASONS[layer][0], name=name, ids=frozenset()),))
 
 
 class RegistryTotals(NamedTuple):
-    """The totals of all servers."""
-
     tools: int
     tokens: int
     """Of the definitions that can be offered, for a model."""

@@ -75,7 +75,6 @@ class Decision:
 
 
 def deny(server_id: str, tool: str | None, layer: Layer, reason: Reason, rule: str) -> Decision:
-    """The denial of one name of a server, or of the whole server."""
     return Decision(server_id=server_id, tool=tool, allowed=False, layer=layer, reason=reason, rule=rule)
 
 
@@ -168,7 +167,6 @@ class Scope:
 
     @property
     def refs(self) -> tuple[ToolRef, ...]:
-        """All that the caller sees."""
         return self.tools + self.prompts + self.resources + self.templates
 
     @property
@@ -217,5 +215,4 @@ NO_LIMITS: Final = ScopeLimits(max_tools=sys.maxsize)
 
 
 def refuse_oversize(excess: str) -> Refusal:
-    """The refusal of a scope that is too large by `excess`."""
     return Refusal(code="too_many_tools", message=f"the scope has {excess}", hint=TooManyTools.default_hint)

@@ -37,7 +37,6 @@ _LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
 def mcp_list_tools(label: str, offers: Iterable[OfferedTool], *, key: str) -> Item:
-    """The tools of one label."""
     tools = []
     for offer in offers:
         members = decode_members(offer.definition.raw)
@@ -59,7 +58,6 @@ def mcp_list_tools(label: str, offers: Iterable[OfferedTool], *, key: str) -> It
 
 
 def mcp_call(item_id: str, *, label: str, name: str, arguments: str = "") -> Item:
-    """A call that has begun."""
     return {
         "id": item_id,
         "type": "mcp_call",
@@ -97,17 +95,11 @@ def end_call_item(item: Item, text: str, *, is_error: bool) -> Item:
 
 def mcp_approval_request(item_id: str, *, label: str, name: str, arguments: str) -> Item:
     """A call that waits for the client's approval."""
-    return {
-        "id": item_id,
-        "type": "mcp_approval_request",
-        "server_label": label,
-        "name": name,
-        "arguments": arguments,
-    }
+    item = {"id": item_id, "type": "mcp_approval_request", "server_label": label}
+    return {**item, "name": name, "arguments": arguments}
 
 
 def text_part(text: str) -> Item:
-    """A part of a message."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
@@ -117,7 +109,6 @@ def function_call(call_id: str, *, name: str, arguments: str) -> Item:
 
 
 def function_call_output(call_id: str, output: str) -> Item:
-    """The result of a call, for the model."""
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
@@ -177,7 +168,6 @@ class ResponseOutput:
 
     @property
     def size(self) -> int:
-        """The number of items."""
         return len(self._items)
 
     def drain(self) -> bytes:
@@ -200,12 +190,10 @@ class ResponseOutput:
     # Items
 
     def reserve(self) -> int:
-        """Reserve the index of the next item."""
         self._items.append(NULL)
         return len(self._items) - 1
 
     def send_event(self, kind: str, members: Mapping[str, Any]) -> None:
-        """Send one event with these members."""
         if not self._is_stream:
             return
         if self._head:
@@ -214,16 +202,13 @@ class ResponseOutput:
             self._waiting.append((kind, dict(members)))
 
     def add(self, index: int, item: Item | Members | msgspec.Raw) -> None:
-        """Announce an item."""
         self.send_event("response.output_item.added", {"output_index": index, "item": item})
 
     def end(self, index: int, item: Item | msgspec.Raw) -> None:
-        """Complete an item."""
         self._items[index] = item
         self.send_event("response.output_item.done", {"output_index": index, "item": item})
 
     def list_tools(self, item: Item) -> None:
-        """List the tools of a label."""
         index = self.reserve()
         place = {"output_index": index, "item_id": item["id"]}
         self.add(index, {**item, "tools": []})
@@ -232,7 +217,6 @@ class ResponseOutput:
         self.end(index, item)
 
     def begin_call(self, item: Item) -> int:
-        """Announce a call; its arguments follow."""
         index = self.reserve()
         self.add(index, {**item, "arguments": ""})
         self.send_event("response.mcp_call.in_progress", {"output_index": index, "item_id": item["id"]})
@@ -251,13 +235,11 @@ class ResponseOutput:
         self.send_event("response.mcp_call_arguments.done", {**place, "arguments": arguments})
 
     def put(self, item: Item) -> None:
-        """Add a whole item."""
         index = self.reserve()
         self.add(index, item)
         self.end(index, item)
 
     def add_message(self, text: str, *, key: str) -> None:
-        """Add a message of the gateway."""
         index, part = self.reserve(), text_part(text)
         item = {"id": f"{MESSAGE}{key}", "type": "message", "role": "assistant"}
         place = {"output_index": index, "item_id": item["id"], "content_index": 0}
@@ -271,7 +253,6 @@ class ResponseOutput:
     # The end
 
     def count(self, usage: msgspec.Raw | None) -> None:
-        """Add the usage of one round."""
         used = as_object(usage)
         if used is not None:
             self._usage = add_usage(self._usage or _NO_USAGE, used)

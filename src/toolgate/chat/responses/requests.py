@@ -51,8 +51,6 @@ _SERVERS: Final = "mcp.server_ids"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesRequest:
-    """A request to the Responses API."""
-
     members: Members
     """All that is neither for the gateway nor one of the fields below, as it came."""
     sent: Members
@@ -238,8 +236,6 @@ def chat_name(offers: Sequence[OfferedTool], label: str, name: str) -> str:
 
 
 class _InputRestorer:
-    """Restores one input."""
-
     def __init__(self, members: list[Members], open_carried: OpenCarried, chat_name: ChatName) -> None:
         self._members = members
         self._open_carried = open_carried
@@ -390,7 +386,6 @@ class ResponsesTranscript:
         self._choice = choice
 
     def body(self, ask: AskModel) -> bytes:
-        """Build the body of the next request."""
         choice = {
             "sent": self._choice.raw,
             "auto": self._choice.after_first_call(),
@@ -406,7 +401,6 @@ class ResponsesTranscript:
         return msgspec.json.encode(body)
 
     def begin(self, items: Sequence[msgspec.Raw]) -> None:
-        """Start with the restored input."""
         self._items = list(items)
 
     def take(self, items: Sequence[msgspec.Raw]) -> None:
@@ -414,7 +408,6 @@ class ResponsesTranscript:
         self._items = [] if self._request.in_conversation else [*self._items, *items]
 
     def answer(self, call: ToolCall, content: str) -> None:
-        """Add the result of one call of the newest reply."""
         self._items.append(encode_raw(function_call_output(call.call_id, content)))
 
 

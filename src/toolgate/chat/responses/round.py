@@ -54,8 +54,6 @@ _MAX_QUOTED: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class ModelResponseTurn:
-    """A reply that is complete."""
-
     response: Members
     ending: Ending
     items: tuple[msgspec.Raw, ...]

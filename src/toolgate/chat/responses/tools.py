@@ -114,8 +114,6 @@ class OfferedTools:
 
 @dataclass(frozen=True, slots=True)
 class ResponsesTools:
-    """`tools`, taken apart."""
-
     ours: tuple[McpTool, ...]
     others: tuple[msgspec.Raw, ...]
     """As they came, in their order."""
@@ -190,7 +188,6 @@ def unknown_label() -> InvalidChat:
 
 
 def _parse_list(raw: msgspec.Raw | None, param: str) -> list[tuple[str, msgspec.Raw]]:
-    """The tools of a list, each with its place."""
     tools = [] if raw is None or raw == NULL else parse_array(raw, param)
     if len(tools) > MAX_TOOLS:
         raise InvalidChat(f"there are more than {MAX_TOOLS} tools", param=param)
