@@ -23,6 +23,7 @@ from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import Connector, Purpose, RpcResponse, StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.stdio.children import Warden
@@ -163,14 +164,14 @@ def _command_line(process: Path) -> bytes:
 
 @asynccontextmanager
 async def open_http(era: Revision) -> AsyncIterator[Subject]:
-    opener = StreamableConnector(Secrets({}), Egress(allow_private=True))
+    opener = StreamableConnector(EndpointResolver(Secrets({}), Egress(allow_private=True)))
     async with _open_door(_HttpDoor(era), opener, "streamable_http") as subject:
         yield subject
 
 
 @asynccontextmanager
 async def open_sse(era: Revision) -> AsyncIterator[Subject]:
-    opener = SseLegacyConnector(Secrets({}), Egress(allow_private=True))
+    opener = SseLegacyConnector(EndpointResolver(Secrets({}), Egress(allow_private=True)))
     async with _open_door(_SseDoor(era), opener, "http_sse_legacy") as subject:
         yield subject
 

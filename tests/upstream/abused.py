@@ -18,7 +18,9 @@ from tests.upstream.memory_link import params
 from toolgate.model.servers import ServerBudgets, ServerRecord
 from toolgate.upstream.connection.contract import PoolLimits
 from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.client_connection import DEFAULT_LIMITS as DEFAULT_HTTP
 from toolgate.upstream.http.client_connection import HttpLimits
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 from toolgate.upstream.pool.health import ServerHealth
 from toolgate.upstream.pool.pool import Pool
@@ -100,7 +102,9 @@ async def open_abused(
         Pool(
             {
                 "streamable_http": opener(http),
-                "http_sse_legacy": SseLegacyConnector(Secrets({}), ANY, limits=http),
+                "http_sse_legacy": SseLegacyConnector(
+                    EndpointResolver(Secrets({}), ANY, limits=http or DEFAULT_HTTP)
+                ),
             },
             on_change=lambda _: None,
             limits=HASTY,

@@ -6,8 +6,9 @@ from tests.upstream.faulty_http import LEGACY, Peer, Request
 from tests.upstream.http_links import ENVIRON
 from toolgate.model.servers import HttpEndpoint, ServerRecord
 from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.http.client_connection import HttpLimits
+from toolgate.upstream.http.client_connection import DEFAULT_LIMITS, HttpLimits
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.sse_legacy import MAX_NOISE_EVENTS, SseLegacyConnector
 
 SESSION = "session-of-8-and-more"
@@ -64,9 +65,7 @@ def opener(
     *, start_timeout_s: float = 5.0, max_noise: int = MAX_NOISE_EVENTS, limits: HttpLimits | None = None
 ) -> SseLegacyConnector:
     return SseLegacyConnector(
-        Secrets(ENVIRON),
-        Egress(allow_private=True),
-        limits=limits,
+        EndpointResolver(Secrets(ENVIRON), Egress(allow_private=True), limits or DEFAULT_LIMITS),
         start_timeout_s=start_timeout_s,
         max_noise=max_noise,
     )

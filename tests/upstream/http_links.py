@@ -19,8 +19,9 @@ from toolgate.upstream.connection.contract import (
     ServerConnection,
 )
 from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.http.client_connection import HttpLimits
+from toolgate.upstream.http.client_connection import DEFAULT_LIMITS, HttpLimits
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.streamable import StreamableConnector
 
 SECRET = "sk-canary/0123456789"
@@ -71,8 +72,8 @@ def record_for(url: str, headers: Mapping[str, str] = EMPTY, auth_ref: str | Non
 
 
 def opener(limits: HttpLimits | None = None, *, start_timeout_s: float = START_TIMEOUT_S) -> Connector:
-    egress = Egress(allow_private=True)
-    return StreamableConnector(Secrets(ENVIRON), egress, limits=limits, start_timeout_s=start_timeout_s)
+    resolver = EndpointResolver(Secrets(ENVIRON), Egress(allow_private=True), limits or DEFAULT_LIMITS)
+    return StreamableConnector(resolver, start_timeout_s=start_timeout_s)
 
 
 async def open_link(

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request, Script
-from toolgate.upstream.http.client_connection import HttpLimits, StreamRefused
+from toolgate.upstream.http.client_connection import DEFAULT_LIMITS, HttpLimits, StreamRefused
 from toolgate.upstream.http.connection_pool import HttpPool
 from toolgate.upstream.http.egress import Egress, parse_target
 
@@ -25,7 +25,7 @@ async def serving(
     script: Script, *, limits: HttpLimits | None = None, url: str = ""
 ) -> AsyncIterator[tuple[FaultyHttp, HttpPool]]:
     async with FaultyHttp(script) as server:
-        pool = HttpPool(parse_target(url or server.url), ANY, limits=limits)
+        pool = HttpPool(parse_target(url or server.url), ANY, limits=limits or DEFAULT_LIMITS)
         try:
             async with asyncio.timeout(60):
                 yield server, pool

@@ -41,6 +41,7 @@ from toolgate.surfaces.wasm.invoker import GuestServices, Invoker
 from toolgate.telemetry import Metrics
 from toolgate.upstream.connection.contract import Connector, PoolLimits, Purpose
 from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.fetch import Fetcher
 from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 from toolgate.upstream.http.streamable import StreamableConnector
@@ -188,12 +189,13 @@ async def open_connectors(
     try:
         await warden.start()
         async with unpacked:
+            endpoints = EndpointResolver(resolved, egress)
             openers: dict[Transport, Connector] = {
                 "stdio": PackageConnector(StdioConnector(warden, resolved, on_spawn=spawning), unpacked),
                 "streamable_http": OAuthConnector(
-                    StreamableConnector(resolved, egress), supplies.authorizer, clock_s=time.time
+                    StreamableConnector(endpoints), supplies.authorizer, clock_s=time.time
                 ),
-                "http_sse_legacy": SseLegacyConnector(resolved, egress),
+                "http_sse_legacy": SseLegacyConnector(endpoints),
             }
             yield openers, warden, unpacked
     finally:

@@ -19,6 +19,7 @@ from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch, Tran
 from toolgate.upstream.connection.contract import Connector, RpcResponse, ServerConnection
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.stdio.children import Warden
@@ -64,8 +65,8 @@ async def linked(word: str) -> AsyncIterator[ServerConnection]:
 
 
 def over_http(word: str, port: int) -> tuple[Connector, ServerRecord]:
-    how = (Secrets({}), Egress(allow_private=True))
-    opener: Connector = SseLegacyConnector(*how) if word == "sse" else StreamableConnector(*how)
+    how = EndpointResolver(Secrets({}), Egress(allow_private=True))
+    opener: Connector = SseLegacyConnector(how) if word == "sse" else StreamableConnector(how)
     transport: Transport = "http_sse_legacy" if word == "sse" else "streamable_http"
     endpoint = HttpEndpoint(url=f"http://127.0.0.1:{port}/{'sse' if word == 'sse' else 'mcp'}")
     return opener, ServerRecord(server_id="asking", transport=transport, http=endpoint)

@@ -27,6 +27,7 @@ from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import RpcResponse, StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.streamable import StreamableConnector
 
 pytestmark = pytest.mark.anyio
@@ -378,9 +379,11 @@ async def test_ups_12_a_server_is_trusted_by_the_authorities_of_the_system_or_th
         with pytest.raises(StartFailed, match="certificate is not trusted"):
             await open_link(record_for(server.url))
         trusting = StreamableConnector(
-            Secrets({}),
-            Egress(allow_private=True),
-            tls=ssl.create_default_context(cafile=authority.path),
+            EndpointResolver(
+                Secrets({}),
+                Egress(allow_private=True),
+                tls=ssl.create_default_context(cafile=authority.path),
+            )
         )
         link = await trusting(record_for(server.url), RecordingListener(), known_revision=None)
         reply = await link.request("tools/call", params(arguments=1), timeout_s=60)

@@ -24,6 +24,7 @@ from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import ServerConnection
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +58,7 @@ async def serving(upstream: Upstream) -> AsyncIterator[str]:
 async def linked(
     upstream: Upstream, era: Revision, received: RecordingListener | None = None
 ) -> AsyncIterator[ServerConnection]:
-    opener = SseLegacyConnector(Secrets({}), Egress(allow_private=True))
+    opener = SseLegacyConnector(EndpointResolver(Secrets({}), Egress(allow_private=True)))
     async with asyncio.timeout(60), serving(upstream) as url:
         record = ServerRecord(server_id="there", transport="http_sse_legacy", http=HttpEndpoint(url=url))
         # The SDK speaks both eras; a caller that remembers it as legacy is not told otherwise.
@@ -109,7 +110,7 @@ async def test_the_end_of_the_server_is_the_end_of_the_link() -> None:
         pass
     assert received.closings == []
 
-    opener = SseLegacyConnector(Secrets({}), Egress(allow_private=True))
+    opener = SseLegacyConnector(EndpointResolver(Secrets({}), Egress(allow_private=True)))
     async with asyncio.timeout(60), serving(Upstream()) as url:
         record = ServerRecord(server_id="there", transport="http_sse_legacy", http=HttpEndpoint(url=url))
         await opener(record, received, known_revision="legacy")

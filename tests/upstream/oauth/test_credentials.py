@@ -12,6 +12,7 @@ from toolgate.errors import ServerUnavailable
 from toolgate.upstream.connection.contract import ServerConnection, StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.connector import OAuthConnection, OAuthConnector
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 def opener() -> OAuthConnector:
-    inner = StreamableConnector(Secrets({}), Egress(allow_private=True))
+    inner = StreamableConnector(EndpointResolver(Secrets({}), Egress(allow_private=True)))
     return OAuthConnector(inner, authorizer(), clock_s=lambda: NOW_S)
 
 

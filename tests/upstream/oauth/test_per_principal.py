@@ -17,6 +17,7 @@ from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.connector import OAuthConnector
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
@@ -65,7 +66,9 @@ async def open_stage(directory: Path, era: str = "modern", **record: Any) -> Asy
     grants = GrantFiles(directory)
     tokens = authorizer(grants)
     opener = OAuthConnector(
-        StreamableConnector(Secrets({}), Egress(allow_private=True)), tokens, clock_s=lambda: NOW_S
+        StreamableConnector(EndpointResolver(Secrets({}), Egress(allow_private=True))),
+        tokens,
+        clock_s=lambda: NOW_S,
     )
     async with (
         open_oauth_world(era) as world,

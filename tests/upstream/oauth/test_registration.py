@@ -13,6 +13,7 @@ from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.responses import MAX_SCOPES, NO_CHALLENGE, BearerChallenge, parse_challenge
 from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.connector import OAuthConnector
@@ -254,7 +255,7 @@ async def test_a_token_that_may_not_do_it_says_what_would(
             record = record.owned_by(owner)
             stage = LoginStage(grants)
             await stage.finish(world.authority.negotiate(await stage.begin(record)), owner=owner)
-        inner = StreamableConnector(Secrets({}), Egress(allow_private=True))
+        inner = StreamableConnector(EndpointResolver(Secrets({}), Egress(allow_private=True)))
         link = await OAuthConnector(inner, tokens, clock_s=lambda: NOW_S)(
             record, RecordingListener(), known_revision=None
         )

@@ -33,6 +33,7 @@ from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.connector import OAuthConnector
@@ -145,7 +146,9 @@ async def test_a_login_to_a_server_of_the_sdk(
     grants = GrantFiles(tmp_path)
     authorizer = Authorizer(Secrets({}), FETCHER, clock_s=time.time, grants=grants)
     opener = OAuthConnector(
-        StreamableConnector(Secrets({}), Egress(allow_private=True)), authorizer, clock_s=time.time
+        StreamableConnector(EndpointResolver(Secrets({}), Egress(allow_private=True))),
+        authorizer,
+        clock_s=time.time,
     )
     async with asyncio.timeout(60), serving(Provider()) as url:
         oauth = OAuth(grant="authorization_code", client_id="gateway")

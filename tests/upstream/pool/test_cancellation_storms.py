@@ -20,6 +20,7 @@ from tests.upstream.stdio_stage import faulty
 from toolgate.model.servers import ServerBudgets, ServerRecord, Transport
 from toolgate.upstream.connection.contract import Connector, PoolLimits
 from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 from toolgate.upstream.pool.pool import Pool
 from toolgate.upstream.stdio.children import Warden
@@ -89,7 +90,7 @@ class DawdlingSse(Sse):
 
 @asynccontextmanager
 async def open_sse(_: str) -> AsyncIterator[Stage]:
-    opener = SseLegacyConnector(Secrets({}), ANY)
+    opener = SseLegacyConnector(EndpointResolver(Secrets({}), ANY))
     async with (
         FaultyHttp(DawdlingSse()) as server,
         open_pool("http_sse_legacy", opener, sse_record_for(server.url)) as pool,

@@ -64,6 +64,7 @@ from toolgate.surfaces.http.selection import format_scope_url
 from toolgate.upstream.connection.contract import DEFAULT_LIMITS
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
+from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.pool.connectors import Connectors, TrialReport, try_server
@@ -195,14 +196,15 @@ def list_package_tools(manifest: Manifest, directory: Path) -> Sequence[ToolDefi
 
 
 async def _try(record: ServerRecord) -> TrialReport:
-    secrets, egress = Secrets(os.environ), Egress(allow_private=True)
+    secrets = Secrets(os.environ)
+    resolver = EndpointResolver(secrets, Egress(allow_private=True))
     warden = Warden(max_children=1)
     try:
         openers = Connectors(
             {
                 "stdio": StdioConnector(warden, secrets),
-                "streamable_http": StreamableConnector(secrets, egress),
-                "http_sse_legacy": SseLegacyConnector(secrets, egress),
+                "streamable_http": StreamableConnector(resolver),
+                "http_sse_legacy": SseLegacyConnector(resolver),
             },
             DEFAULT_LIMITS,
         )

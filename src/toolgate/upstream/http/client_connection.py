@@ -22,7 +22,6 @@ from toolgate.upstream.connection.contract import DEADLINE_CHECK_S, MAX_MESSAGE_
 _EVENT_STREAM: Final = b"text/event-stream"
 _DRAIN_S: Final = 1.0
 """How long a stream may continue after its response before the connection is dropped."""
-_BODILESS: Final = (204, 304)
 _MAX_KNOWN_HEAD_BYTES: Final = 2_048
 _MUCH_BYTES: Final = 4 * 1024
 _MANY_LINES: Final = 64
@@ -56,6 +55,9 @@ class HttpLimits:
     """Chunks of a body in one read. A server that sends single bytes would keep the loop busy."""
     yields_streams: bool = True
     """Whether streams that keep the loop busy yield to others. If not, their reader pauses them."""
+
+
+DEFAULT_LIMITS: Final = HttpLimits()
 
 
 class HttpResponse(NamedTuple):
@@ -235,13 +237,12 @@ class HttpClientConnection(asyncio.Protocol):
         idle_s = now - self.idle_since
         if self._transport.is_closing() or idle_s >= self._kept_s:
             return False
-        return idle_s < self._limits.fresh_s or not self._has_input()
-
-    def _has_input(self) -> bool:
-        """Whether the server has closed it, or sent unrequested bytes, before the event loop has noticed."""
+        if idle_s < self._limits.fresh_s:
+            return True
+        # The server may have closed it, or sent unrequested bytes, before the event loop has noticed.
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(poll.poll(0))
+        return not poll.poll(0)
 
     # asyncio.Protocol
 
@@ -388,10 +389,12 @@ class HttpClientConnection(asyncio.Protocol):
         else:
             self._max_body_bytes = self._limits.max_body_bytes
             self._check_body(int(headers.get(b"content-length", b"0")))
-        self._is_framed = (
-            b"content-length" in headers or b"transfer-encoding" in headers or status in _BODILESS
-        )
-        self._open_sink()
+        has_length = b"content-length" in headers or b"transfer-encoding" in headers
+        self._is_framed = has_length or status in (204, 304)
+        if self._sink is not None and _is_stream(status, headers):
+            self._sink.begin()
+        else:
+            self._sink = None
 
     def on_body(self, chunk: bytes) -> None:
         self._pending_bytes = 0
@@ -433,14 +436,6 @@ class HttpClientConnection(asyncio.Protocol):
             self._pool.give_back(self)
         else:
             self.drop()
-
-    def _open_sink(self) -> None:
-        if self._sink is None:
-            return
-        if _is_stream(self._status, self._headers):
-            self._sink.begin()
-        else:
-            self._sink = None
 
     def _feed_sink(self, sink: StreamSink, chunk: bytes) -> None:
         try:

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Final
 
 from toolgate.upstream.http.client_connection import (
+    DEFAULT_LIMITS,
     ConnectionStale,
     ExchangeFailed,
     ExchangeTimedOut,
@@ -56,13 +57,13 @@ class HttpPool:
         egress: Egress,
         *,
         tls: ssl.SSLContext | None = None,
-        limits: HttpLimits | None = None,
+        limits: HttpLimits = DEFAULT_LIMITS,
     ) -> None:
         """`tls` decides which authorities are trusted; by default, the system's are."""
         self._target = target
         self._egress = egress
         self._tls = tls
-        self._limits = limits or HttpLimits()
+        self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._connections: set[HttpClientConnection] = set()
         self._idle: deque[HttpClientConnection] = deque()
@@ -226,7 +227,6 @@ class HttpPool:
 
     async def _connect(self) -> HttpClientConnection:
         try:
-            self._check_breaker()
             connection = await self._connect_in_time()
         except BaseException:
             self._wake_next()  # the slot is free for another request
@@ -235,16 +235,13 @@ class HttpPool:
         self._connections.add(connection)
         return connection
 
-    def _check_breaker(self) -> None:
-        """Fail at once after repeated failures, except for one attempt per cooldown."""
-        if self._failed_connects >= self._limits.max_failed_connects:
-            now = self._loop.time()
-            if now < self._retry_s:
-                raise ConnectFailed(self._failure)
-            self._retry_s = now + self._limits.cooldown_s
-
     async def _connect_in_time(self) -> HttpClientConnection:
         began_s = self._loop.time()
+        # After repeated failures, fail at once, except for one attempt per cooldown.
+        if self._failed_connects >= self._limits.max_failed_connects:
+            if began_s < self._retry_s:
+                raise ConnectFailed(self._failure)
+            self._retry_s = began_s + self._limits.cooldown_s
         self._opening += 1
         try:
             async with asyncio.timeout(self._limits.connect_timeout_s):

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from toolgate.model.names import matches_glob
 
@@ -96,7 +96,14 @@ def parse_target(url: str) -> HttpTarget:
         port = parts.port
     except ValueError as exc:
         raise EgressRefused("the URL is not valid") from exc
-    _check_parts(parts)
+    if parts.scheme not in _DEFAULT_PORTS:
+        raise EgressRefused(f"the scheme `{parts.scheme}` is not `http` or `https`")
+    if "@" in parts.netloc:
+        raise EgressRefused("the URL holds user information; use `auth_ref` or `headers` instead")
+    if parts.fragment:
+        raise EgressRefused("the URL holds a fragment, which no server would see")
+    if port == 0:
+        raise EgressRefused("port 0 cannot be connected to")
     host = parts.hostname or ""
     _check_host(host)
     path = parts.path or "/"
@@ -107,17 +114,6 @@ def parse_target(url: str) -> HttpTarget:
         authority=parts.netloc,
         path=f"{path}?{parts.query}" if parts.query else path,
     )
-
-
-def _check_parts(parts: SplitResult) -> None:
-    if parts.scheme not in _DEFAULT_PORTS:
-        raise EgressRefused(f"the scheme `{parts.scheme}` is not `http` or `https`")
-    if "@" in parts.netloc:
-        raise EgressRefused("the URL holds user information; use `auth_ref` or `headers` instead")
-    if parts.fragment:
-        raise EgressRefused("the URL holds a fragment, which no server would see")
-    if parts.port == 0:
-        raise EgressRefused("port 0 cannot be connected to")
 
 
 def _check_host(host: str) -> None:

@@ -18,13 +18,11 @@ from toolgate.redaction.credentials import collect_endpoint_credentials
 from toolgate.telemetry.spans import TRACE_HEADERS, TRACEPARENT
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.http.client_connection import HttpLimits
+from toolgate.upstream.http.client_connection import DEFAULT_LIMITS, HttpLimits
 from toolgate.upstream.http.connection_pool import HttpPool
 from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget, parse_target
 
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
-_POSITION = re.compile(rb"[\x20-\x7e]{1,1024}")
-_SESSION_ID = re.compile(rb"[\x21-\x7e]{1,1024}")
 _MAX_CACHED_HEADS: Final = 1024
 
 
@@ -53,18 +51,6 @@ def with_body(head: bytes, body: bytes) -> bytes:
 
 def without_body(head: bytes) -> bytes:
     return head + b"\r\n"
-
-
-def parse_session_id(value: bytes | None) -> bytes | None:
-    """The id of a server's session. Raises StartFailed if it cannot be sent back."""
-    if value is not None and not _SESSION_ID.fullmatch(value):
-        raise StartFailed("its session id is not visible ASCII")
-    return value
-
-
-def is_resumable_id(event_id: bytes) -> bool:
-    """Whether a stream can be resumed from this event."""
-    return bool(_POSITION.fullmatch(event_id))
 
 
 class RequestHeads:
@@ -175,22 +161,15 @@ class ResolvedEndpoint:
     pool: HttpPool
 
 
+@dataclass(frozen=True, slots=True)
 class EndpointResolver:
     """Resolves the endpoints of records, for every transport on HTTP."""
 
-    def __init__(
-        self,
-        secrets: Secrets,
-        egress: Egress,
-        *,
-        limits: HttpLimits | None = None,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        """`tls` decides which servers are trusted; by default, the system's authorities do."""
-        self._secrets = secrets
-        self._egress = egress
-        self._limits = limits
-        self._tls = tls
+    secrets: Secrets
+    egress: Egress
+    limits: HttpLimits = DEFAULT_LIMITS
+    tls: ssl.SSLContext | None = None
+    """Decides which servers are trusted; by default, the system's authorities do."""
 
     def resolve_server(self, record: ServerRecord) -> ResolvedEndpoint:
         """The endpoint of a server. Raises StartFailed. The caller closes the pool."""
@@ -200,14 +179,12 @@ class EndpointResolver:
 
     def resolve(self, endpoint: HttpEndpoint) -> ResolvedEndpoint:
         """Raises StartFailed. The caller closes the pool."""
-        url = self._secrets.expand(endpoint.url)
-        headers = self._secrets.http_headers(endpoint)
+        url, headers = self.secrets.expand(endpoint.url), self.secrets.http_headers(endpoint)
         try:
             target = parse_target(url)
-            self._egress.check_literal(target)
+            self.egress.check_literal(target)
         except EgressRefused as exc:
             raise StartFailed(str(exc), fatal=True) from exc
-        pool = HttpPool(target, self._egress, tls=self._tls, limits=self._limits)
-        return ResolvedEndpoint(
-            url, target, headers, tuple(collect_endpoint_credentials(endpoint, url, headers)), pool
-        )
+        pool = HttpPool(target, self.egress, tls=self.tls, limits=self.limits)
+        credentials = tuple(collect_endpoint_credentials(endpoint, url, headers))
+        return ResolvedEndpoint(url, target, headers, credentials, pool)

@@ -63,8 +63,13 @@ class Fetcher:
         address.
         """
         public = self._egress.without_private()
-        if await _is_refused(public, url):
+        try:
+            target = parse_target(url)
+            await public.resolve(target.host, target.port)
+        except EgressRefused:
             return self
+        except OSError:
+            pass  # an unknown host is trusted no more than any other
         stricter = copy(self)
         stricter._egress = public
         return stricter
@@ -72,7 +77,7 @@ class Fetcher:
     async def get_json(self, url: str) -> Any:
         """The document at `url`. Raises FetchFailed."""
         target = _parse(url)
-        response = await self._send(target, _head("GET", target) + b"\r\n")
+        response = await self.send(target, {}, None)
         if response.status != 200:
             raise _refused(target, response.status)
         return _decode(target, response)
@@ -85,10 +90,9 @@ class Fetcher:
         `authorization` must be printable ASCII.
         """
         target = _parse(url)
-        body = urlencode(form).encode("ascii")
-        own = "" if authorization is None else f"Authorization: {authorization}\r\n"
-        kind = f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(body)}\r\n\r\n"
-        response = await self._send(target, _head("POST", target) + (own + kind).encode("ascii") + body)
+        headers = {} if authorization is None else {"Authorization": authorization}
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        response = await self.send(target, headers, urlencode(form).encode("ascii"))
         if response.status not in _FORM_STATUSES:
             raise _refused(target, response.status)
         return response.status, _decode(target, response) if response.body else None
@@ -98,35 +102,29 @@ class Fetcher:
 
         `headers` must be printable ASCII.
         """
-        return await self.post(_parse(url), document, headers)
+        return await self.send(_parse(url), {**headers, "Content-Type": "application/json"}, document)
 
-    async def post(
-        self, target: HttpTarget, body: bytes, headers: Mapping[str, str], *, media: str = "application/json"
-    ) -> HttpResponse:
-        """As `post_json`, with any media type, to a target that the caller has checked."""
-        own = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        kind = f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n"
-        return await self._send(target, _head("POST", target) + (own + kind).encode("ascii") + body)
-
-    async def _send(self, target: HttpTarget, request: bytes) -> HttpResponse:
+    async def send(self, target: HttpTarget, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
+        """POST `body`, or GET without one, to a target that the caller has checked. Raises FetchFailed."""
+        sent = {
+            "Host": target.authority,
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": f"toolgate/{__version__}",
+            "Connection": "close",
+            **headers,
+            **({} if body is None else {"Content-Length": len(body)}),
+        }
+        lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+        head = f"{'GET' if body is None else 'POST'} {target.path} HTTP/1.1\r\n{lines}\r\n".encode("ascii")
         pool = HttpPool(target, self._egress, tls=self._tls, limits=_LIMITS)
         try:
-            return await pool.send(request, deadline=asyncio.get_running_loop().time() + FETCH_S)
+            deadline = asyncio.get_running_loop().time() + FETCH_S
+            return await pool.send(head + (body or b""), deadline=deadline)
         except (ConnectFailed, ExchangeFailed, ExchangeTimedOut) as exc:
             raise FetchFailed(f"`{target.address}`: {exc}") from exc
         finally:
             pool.close()
-
-
-async def _is_refused(egress: Egress, url: str) -> bool:
-    try:
-        target = parse_target(url)
-        await egress.resolve(target.host, target.port)
-    except EgressRefused:
-        return True
-    except OSError:
-        return False  # an unknown host is trusted no more than any other
-    return False
 
 
 def _parse(url: str) -> HttpTarget:
@@ -134,13 +132,6 @@ def _parse(url: str) -> HttpTarget:
         return parse_secure_target(url)
     except EgressRefused as exc:
         raise FetchFailed(str(exc)) from exc
-
-
-def _head(verb: str, target: HttpTarget) -> bytes:
-    return (
-        f"{verb} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: application/json\r\n"
-        f"Accept-Encoding: identity\r\nUser-Agent: toolgate/{__version__}\r\nConnection: close\r\n"
-    ).encode("ascii")
 
 
 def _refused(target: HttpTarget, status: int) -> FetchFailed:
@@ -157,7 +148,6 @@ def _decode(target: HttpTarget, response: HttpResponse) -> Any:
 
 OTLP_TRACES_PATH: Final = "/v1/traces"
 OTLP_LOGS_PATH: Final = "/v1/logs"
-OTLP_MEDIA_TYPE: Final = "application/x-protobuf"
 OTLP_RETRYABLE: Final = frozenset({408, 429, 502, 503, 504})
 """Statuses after which the export may be repeated (the OTLP specification, and 408)."""
 
@@ -185,8 +175,9 @@ class OtlpCollector:
         await self._send(parse_target(self._endpoint + OTLP_LOGS_PATH), body)
 
     async def _send(self, target: HttpTarget, body: bytes) -> None:
+        headers = {**self._headers, "Content-Type": "application/x-protobuf"}
         try:
-            response = await self._fetcher.post(target, body, self._headers, media=OTLP_MEDIA_TYPE)
+            response = await self._fetcher.send(target, headers, body)
         except FetchFailed as exc:
             raise ExportRejected(str(exc)) from exc
         if not 200 <= response.status < 300:

@@ -5,6 +5,7 @@ revision (no connection, 401, 5xx) ends the start, and the gateway remembers not
 """
 
 import asyncio
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -30,10 +31,11 @@ from toolgate.upstream.connection.messages import (
 from toolgate.upstream.connection.negotiation import negotiate
 from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut, HttpResponse
 from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
-from toolgate.upstream.http.endpoint import HttpSession, RequestHeads, parse_session_id, with_body
+from toolgate.upstream.http.endpoint import HttpSession, RequestHeads, with_body
 from toolgate.upstream.http.responses import PendingResponse, RequestRejected, ResponseMissing, retry_after_s
 
 _NOTIFY_TIMEOUT_S: Final = 5.0
+_SESSION_ID = re.compile(rb"[\x21-\x7e]{1,1024}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,4 +151,7 @@ def _parse_session(result: bytes, response: HttpResponse) -> HttpSession | None:
         return None  # `negotiate` rejects it
     if version not in LEGACY_VERSIONS:
         return None
-    return HttpSession(version, parse_session_id(response.headers.get(b"mcp-session-id")))
+    session_id = response.headers.get(b"mcp-session-id")
+    if session_id is not None and not _SESSION_ID.fullmatch(session_id):
+        raise StartFailed("its session id is not visible ASCII")  # it could not be sent back
+    return HttpSession(version, session_id)

@@ -26,12 +26,12 @@ from toolgate.upstream.connection.messages import (
 )
 from toolgate.upstream.http.client_connection import ExchangeFailed, HttpResponse, StreamRefused
 from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
-from toolgate.upstream.http.endpoint import is_resumable_id
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 from toolgate.upstream.http.sse import EventTooLarge, SseParser
 
 REPEATABLE: Final = frozenset({*LIST_METHODS.values(), "ping", "server/discover"})
 """Methods without effect at a server, so a request may be sent again."""
+_POSITION = re.compile(rb"[\x20-\x7e]{1,1024}")
 MAX_RETRY_AFTER_S: Final = 60
 """The gateway sends again after this time, even if the server asks for a longer delay."""
 
@@ -91,7 +91,7 @@ class PendingResponse:
     def position(self) -> bytes:
         """The event after which a broken stream can be resumed; empty if it cannot."""
         position = self._parser.last_event_id if self._parser is not None else b""
-        return position if is_resumable_id(position) else b""
+        return position if _POSITION.fullmatch(position) else b""
 
     @property
     def retry_s(self) -> float:

@@ -8,7 +8,6 @@ the gateway takes it only within the server's own origin. New servers should use
 import asyncio
 import contextlib
 import itertools
-import ssl
 from collections.abc import Callable, Iterator
 from typing import Final
 from urllib.parse import parse_qsl, urljoin, urlsplit
@@ -26,17 +25,15 @@ from toolgate.upstream.connection.contract import (
 )
 from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.connection.negotiation import negotiate
-from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.connection.stream import StreamConnection
 from toolgate.upstream.http.client_connection import (
     ExchangeFailed,
     ExchangeTimedOut,
-    HttpLimits,
     HttpResponse,
     StreamRefused,
 )
 from toolgate.upstream.http.connection_pool import ConnectFailed
-from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget, parse_target
+from toolgate.upstream.http.egress import EgressRefused, HttpTarget, parse_target
 from toolgate.upstream.http.endpoint import (
     EndpointResolver,
     RequestHeads,
@@ -245,18 +242,13 @@ class SseLegacyConnector:
 
     def __init__(
         self,
-        secrets: Secrets,
-        egress: Egress,
+        resolver: EndpointResolver,
         *,
-        limits: HttpLimits | None = None,
-        tls: ssl.SSLContext | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
         max_noise: int = MAX_NOISE_EVENTS,
     ) -> None:
-        """`tls` decides which servers are trusted; by default, the system's authorities do."""
-        self._resolver = EndpointResolver(secrets, egress, limits=limits, tls=tls)
+        self._resolver = resolver
         self._start_timeout_s = start_timeout_s
-        self._max_event_bytes = (limits or HttpLimits()).max_body_bytes
         self._max_noise = max_noise
         # One sequence for all connections: a request repeated on a new one must have a new id (SEP-2322).
         self._numbers = itertools.count(1)
@@ -277,7 +269,7 @@ class SseLegacyConnector:
             resolved,
             self._numbers,
             listener,
-            max_event_bytes=self._max_event_bytes,
+            max_event_bytes=self._resolver.limits.max_body_bytes,
             max_noise=self._max_noise,
         )
         if known_revision is None and server_id in self._unprobed:

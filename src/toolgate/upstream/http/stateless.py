@@ -6,7 +6,6 @@ A server gets what its own record says, and the message. Nothing of a caller's H
 
 import asyncio
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
 
@@ -31,14 +30,13 @@ from toolgate.upstream.connection.messages import (
 )
 from toolgate.upstream.connection.relay import Relay
 from toolgate.upstream.connection.subscriptions import (
+    StatefulSubscriptions,
     StatelessSubscriptions,
     notify_missed,
 )
 from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut
 from toolgate.upstream.http.connection_pool import ConnectFailed
-from toolgate.upstream.http.endpoint import (
-    with_body,
-)
+from toolgate.upstream.http.endpoint import with_body
 from toolgate.upstream.http.negotiation import StreamableEndpoint
 from toolgate.upstream.http.responses import (
     REPEATABLE,
@@ -56,12 +54,17 @@ _CHECK_EVERY_S: Final = 5.0
 _CHECK_TIMEOUT_S: Final = 2.0
 
 
+Headers = Mapping[str, str]
+
+
 class ConnectionLost(Exception):
     """The server is reachable but not what the connection took it for: the connection is of no more use."""
 
 
-class StreamableConnection(ABC):
+class StreamableConnection:
     """A server over streamable HTTP. Subclasses send requests in one protocol revision."""
+
+    _subscriptions: StatefulSubscriptions | StatelessSubscriptions
 
     def __init__(self, endpoint: StreamableEndpoint, info: ServerInfo, listener: ConnectionListener) -> None:
         self.server_info = endpoint.redactor.mask_info(info)
@@ -89,13 +92,13 @@ class StreamableConnection(ABC):
         params: Params,
         *,
         timeout_s: float,
-        headers: Mapping[str, str] = EMPTY,
+        headers: Headers = EMPTY,
         client: ClientChannel | None = None,
     ) -> RpcResponse:
         if self._end is not None:
             raise ServerUnavailable(self._end)
         try:
-            message = await self._exchange(method, params, headers, timeout_s=timeout_s, client=client)
+            message = await self._exchange(method, params, headers, timeout_s, client)
         except RequestRejected as exc:
             return convert_rejection(exc, self._redactor)
         except ExchangeTimedOut as exc:
@@ -118,42 +121,34 @@ class StreamableConnection(ABC):
             finally:
                 self._endpoint.pool.close()
 
-    @abstractmethod
     def watch(self, uris: frozenset[str]) -> Acknowledgement:
-        """See `ServerConnection.watch`."""
+        return self._subscriptions.watch(uris)
 
-    @abstractmethod
     def listen(self) -> None:
         """Open the notification stream, if the server announces notifications."""
+        raise NotImplementedError
 
-    @abstractmethod
     async def _exchange(
-        self,
-        method: str,
-        params: Params,
-        headers: Mapping[str, str],
-        *,
-        timeout_s: float,
-        client: ClientChannel | None,
+        self, method: str, params: Params, headers: Headers, timeout_s: float, client: ClientChannel | None
     ) -> IncomingMessage:
         """Send a request once and return its response.
 
         Raises HTTP's errors, RequestRejected, ConnectionLost.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     async def _has_same_revision(self, deadline: float) -> bool:
         """Ask the server whether it still speaks this revision. Raises HTTP's errors."""
+        raise NotImplementedError
 
-    @abstractmethod
+    # A stateless server sends no requests, and gets nothing but requests. It has no session.
+
     def _send_now(self, message: bytes) -> None:
         """Send a message other than a request, or drop it."""
 
-    @abstractmethod
     async def _deliver(self, message: bytes) -> None:
         """Send a message that the server waits for."""
 
-    @abstractmethod
     async def _end_session(self) -> None:
         """End the session, within a moment. Does not raise."""
 
@@ -173,6 +168,9 @@ class StreamableConnection(ABC):
             return
         if not is_same:
             raise ConnectionLost("the server no longer speaks the protocol it spoke") from rejected
+
+    def _notify_missed(self) -> None:
+        notify_missed(self.server_info, self._subscriptions.uris, self._listener)
 
     def _fail(self, error: ConnectFailed | ExchangeFailed | ConnectionLost) -> NoReturn:
         if isinstance(error, ExchangeFailed):
@@ -196,13 +194,7 @@ class StatelessConnection(StreamableConnection):
         self._subscriptions = StatelessSubscriptions(info, self._follow, self._background)
 
     async def _exchange(
-        self,
-        method: str,
-        params: Params,
-        headers: Mapping[str, str],
-        *,
-        timeout_s: float,
-        client: ClientChannel | None,
+        self, method: str, params: Params, headers: Headers, timeout_s: float, client: ClientChannel | None
     ) -> IncomingMessage:
         endpoint, relay = self._endpoint, self._relay
         number = next(endpoint.numbers)
@@ -225,22 +217,10 @@ class StatelessConnection(StreamableConnection):
     def listen(self) -> None:
         self._subscriptions.watch(frozenset())
 
-    def watch(self, uris: frozenset[str]) -> Acknowledgement:
-        return self._subscriptions.watch(uris)
-
-    def _send_now(self, message: bytes) -> None:
-        """A stateless server sends no requests, and gets nothing but requests."""
-
-    async def _deliver(self, message: bytes) -> None:
-        """As above."""
-
-    async def _end_session(self) -> None:
-        """Stateless: there is no session."""
-
     async def _has_same_revision(self, deadline: float) -> bool:
         timeout_s = deadline - self._clock()
         try:
-            response = await self._exchange("server/discover", {}, EMPTY, timeout_s=timeout_s, client=None)
+            response = await self._exchange("server/discover", {}, EMPTY, timeout_s, None)
         except (RequestRejected, ResponseMissing):
             return False
         return MODERN_VERSION.encode() in (parse_response(response).result or b"")
@@ -255,6 +235,6 @@ class StatelessConnection(StreamableConnection):
             self._endpoint.pool,
             self._relay,
             build_request=build_request,
-            on_missed=lambda: notify_missed(self.server_info, self._subscriptions.uris, self._listener),
+            on_missed=self._notify_missed,
             on_open=on_open,
         ).run()

@@ -8,8 +8,6 @@ lost the session, which is sent again in a new one.
 import asyncio
 import contextlib
 import itertools
-import ssl
-from collections.abc import Mapping
 from typing import Final
 
 from toolgate.errors import ServerUnavailable
@@ -19,7 +17,6 @@ from toolgate.upstream.connection.contract import (
     NO_CAPABILITIES,
     SHARED_CAPABILITIES,
     START_TIMEOUT_S,
-    Acknowledgement,
     ClientChannel,
     ConnectionListener,
     Params,
@@ -36,15 +33,9 @@ from toolgate.upstream.connection.messages import (
     parse_error,
     parse_response,
 )
-from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.connection.subscriptions import (
-    StatefulSubscriptions,
-    notify_missed,
-    sends_notifications,
-)
-from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut, HttpLimits
+from toolgate.upstream.connection.subscriptions import StatefulSubscriptions, sends_notifications
+from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut
 from toolgate.upstream.http.connection_pool import ConnectFailed
-from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.endpoint import (
     EndpointResolver,
     HttpSession,
@@ -61,7 +52,12 @@ from toolgate.upstream.http.responses import (
     PendingResponse,
     RequestRejected,
 )
-from toolgate.upstream.http.stateless import ConnectionLost, StatelessConnection, StreamableConnection
+from toolgate.upstream.http.stateless import (
+    ConnectionLost,
+    Headers,
+    StatelessConnection,
+    StreamableConnection,
+)
 
 _METHOD_NOT_FOUND: Final = -32601
 _NOTIFY_TIMEOUT_S: Final = 2.0
@@ -83,7 +79,9 @@ class StatefulConnection(StreamableConnection):
         session: HttpSession,
     ) -> None:
         super().__init__(endpoint, info, listener)
-        self._subscriptions = StatefulSubscriptions(info, self._send_quietly, self._background)
+        self._subscriptions: StatefulSubscriptions = StatefulSubscriptions(
+            info, self._send_quietly, self._background
+        )
         self._renewal: asyncio.Task[None] | None = None
         self._renewal_failure = "the connection has ended"
         self._takes_calls = True
@@ -96,13 +94,7 @@ class StatefulConnection(StreamableConnection):
         self._head = self._endpoint.heads.in_session(session)
 
     async def _exchange(
-        self,
-        method: str,
-        params: Params,
-        headers: Mapping[str, str],
-        *,
-        timeout_s: float,
-        client: ClientChannel | None,
+        self, method: str, params: Params, headers: Headers, timeout_s: float, client: ClientChannel | None
     ) -> IncomingMessage:
         if client is not None and self._subscriptions.is_quieter_than(client.log_level):
             await self._subscriptions.set_level(client.log_level)
@@ -239,9 +231,6 @@ class StatefulConnection(StreamableConnection):
             )
             self._listening = self._background.start(stream.run())
 
-    def watch(self, uris: frozenset[str]) -> Acknowledgement:
-        return self._subscriptions.watch(uris)
-
     def authorize(self, token: str) -> None:
         super().authorize(token)
         self._enter_session(self._session)
@@ -251,15 +240,10 @@ class StatefulConnection(StreamableConnection):
             request = without_body(self._endpoint.heads.end_session(self._session))
             await self._send_bytes(request, _END_SESSION_TIMEOUT_S)
 
-    def _notify_missed(self) -> None:
-        notify_missed(self.server_info, self._subscriptions.uris, self._listener)
-
     async def _send_quietly(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
         """A request that is not a call. Raises ServerUnavailable."""
         try:
-            return parse_response(
-                await self._exchange(method, params, EMPTY, timeout_s=timeout_s, client=None)
-            )
+            return parse_response(await self._exchange(method, params, EMPTY, timeout_s, None))
         except (ConnectFailed, ExchangeFailed, ExchangeTimedOut, ConnectionLost, RequestRejected) as exc:
             raise ServerUnavailable(str(exc)) from exc
 
@@ -290,17 +274,8 @@ def _means_session_lost(rejected: RequestRejected) -> bool:
 class StreamableConnector:
     """The connector of transport `streamable_http`."""
 
-    def __init__(
-        self,
-        secrets: Secrets,
-        egress: Egress,
-        *,
-        limits: HttpLimits | None = None,
-        tls: ssl.SSLContext | None = None,
-        start_timeout_s: float = START_TIMEOUT_S,
-    ) -> None:
-        """`tls` decides which servers are trusted; by default, the system's authorities do."""
-        self._resolver = EndpointResolver(secrets, egress, limits=limits, tls=tls)
+    def __init__(self, resolver: EndpointResolver, *, start_timeout_s: float = START_TIMEOUT_S) -> None:
+        self._resolver = resolver
         self._start_timeout_s = start_timeout_s
         # One sequence for all connections: a request repeated on a new one must have a new id (SEP-2322).
         self._numbers = itertools.count(1)
