@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 from wasmtime import FuncType, ImportType, Module
 
-from toolgate.wasm.engine import new_engine
-from toolgate.wasm.signatures import Signature
+from toolgate.wasm.abi import Signature
+from toolgate.wasm.compiler import new_engine
 
 ROOT: Final = Path(__file__).parents[2]
 BUILT: Final = ROOT / "build" / "guests"

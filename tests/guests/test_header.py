@@ -7,9 +7,8 @@ import pytest
 
 from tests.guests.built import EXAMPLES, ROOT, build, compiled, example, imports
 from tests.wasm.wat import job
-from toolgate.wasm.abi import SPEAR, Errno
+from toolgate.wasm.abi import ABI_SIGNATURES, SPEAR, Errno
 from toolgate.wasm.run import GuestRun
-from toolgate.wasm.signatures import ABI_SIGNATURES
 from toolgate.wasm.slots import Slots
 from toolgate.wasm.wasi import WASI_FUNCTIONS
 

@@ -13,8 +13,8 @@ from tests.wasm.wat import run_wat, spear
 from toolgate.errors import PolicyDenied
 from toolgate.model.invocations import InvocationResult
 from toolgate.model.tasks import WorkloadLimits
-from toolgate.wasm.abi import Errno, Guest, HostcallFault, HostFunction, OnThread
-from toolgate.wasm.guest import GuestInstance
+from toolgate.wasm.abi import Errno, HostcallFault, HostFunction, OnThread
+from toolgate.wasm.guest import Guest
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ def leave(guest: Guest[Any], code: int) -> None:
     guest.exit(code)
 
 
-def is_guest(guest: GuestInstance[Any]) -> Guest[Any]:
+def is_guest(guest: Guest[Any]) -> Guest[Any]:
     """What calls are given is what they are promised: the type checker says so."""
     return guest
 

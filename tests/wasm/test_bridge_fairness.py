@@ -8,8 +8,8 @@ import pytest
 
 from tests.scenarios.soak import rounds
 from tests.wasm.wat import SPIN, compiled, job, spear
-from toolgate.wasm.abi import Guest
 from toolgate.wasm.bridge import REST_S, GatePass, HostcallGate
+from toolgate.wasm.guest import Guest
 from toolgate.wasm.run import GuestRun
 from toolgate.wasm.slots import Slots
 
@@ -141,7 +141,7 @@ def test_the_gate_does_not_rest_for_calls_that_wait() -> None:
     for _ in range(100):
         with gate:
             advance(0.001)
-            with gate.left:
+            with gate.left():
                 advance(0.002)
 
     assert rests == []

@@ -21,8 +21,8 @@ from tests.wasm.wat import IDLE
 from toolgate.errors import InvalidModule, QueueFull, StorageFailed, ToolgateError
 from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.wasm import compiling
-from toolgate.wasm.compiling import LIMITS, CompileLimits, ModuleFacts, check_module, compile_module
-from toolgate.wasm.engine import new_engine
+from toolgate.wasm.compiler import new_engine
+from toolgate.wasm.compiling import LIMITS, CompileLimits, ModuleFacts, compile_module
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,7 @@ async def test_a_good_module_is_compiled_for_the_engine_that_runs_it(tmp_path: P
 
 
 async def test_a_module_without_memory_can_run_and_is_warned_of(tmp_path: Path) -> None:
-    facts = await check_module(module(tmp_path, '(module (func (export "_start")))'))
+    facts = await compile_module(module(tmp_path, '(module (func (export "_start")))'))
 
     assert facts.warnings == ("it exports no `memory`: calls cannot read or write anything of it",)
 
@@ -74,7 +74,7 @@ async def test_every_unknown_import_is_named_with_what_may_be_meant_and_so_is_ev
       (func (export "_start")))"""
 
     with pytest.raises(InvalidModule) as caught:
-        await check_module(module(tmp_path, wat))
+        await compile_module(module(tmp_path, wat))
 
     assert str(caught.value) == (
         "it imports unknown functions: `spear.mcp_opne` (`spear.mcp_open` is), `env.memory`, `env.xyzzy`;"
@@ -93,7 +93,7 @@ async def test_a_guest_that_needs_spears_streams_or_microphone_is_refused_by_the
       (func (export "_start")))"""
 
     with pytest.raises(InvalidModule) as caught:
-        await check_module(module(tmp_path, wat))
+        await compile_module(module(tmp_path, wat))
 
     assert str(caught.value) == (
         "it imports unknown functions: `spear.user_stream_open`, `spear.mic_create`, `spear.rtasr_create`;"
@@ -121,14 +121,14 @@ async def test_a_module_that_cannot_run_is_refused_for_what_is_wrong(
     content: str | bytes, problem: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidModule, match=problem):
-        await check_module(module(tmp_path, content))
+        await compile_module(module(tmp_path, content))
 
 
 async def test_imports_without_end_are_counted_not_listed(tmp_path: Path) -> None:
     wat = "(module " + "".join(f'(import "x" "{number}" (func))' for number in range(1_000)) + f"{START})"
 
     with pytest.raises(InvalidModule, match=r"`x\.19`, and 980 more") as caught:
-        await check_module(module(tmp_path, wat))
+        await compile_module(module(tmp_path, wat))
 
     assert len(str(caught.value)) < 2_000
 
@@ -151,7 +151,7 @@ async def test_a_bomb_ends_in_a_refusal_and_this_process_does_not_grow(
     before_kib = peak_kib(start_again=True)
 
     with pytest.raises(InvalidModule, match=problem):
-        await check_module(path)
+        await compile_module(path)
 
     assert peak_kib() - before_kib < 4 * 1024
 
@@ -165,7 +165,7 @@ def peak_kib(*, start_again: bool = False) -> int:
 
 
 async def test_blocks_as_deep_as_may_be_compile(tmp_path: Path) -> None:
-    facts = await check_module(module(tmp_path, functions(1, nested(100_000))))
+    facts = await compile_module(module(tmp_path, functions(1, nested(100_000))))
 
     assert facts.exports == ("_start",)
 
@@ -175,13 +175,13 @@ async def test_a_module_that_takes_too_much_memory_is_refused(tmp_path: Path) ->
     limits = CompileLimits(memory_bytes=120 * 1024 * 1024)
 
     with pytest.raises(InvalidModule, match="s or 1024 MiB of memory to compile"):
-        await check_module(module(tmp_path, functions(100_000, EMPTY_BODY)), limits=limits)
+        await compile_module(module(tmp_path, functions(100_000, EMPTY_BODY)), limits=limits)
 
 
 async def test_a_module_that_takes_too_long_is_refused(tmp_path: Path) -> None:
     """WAS-2"""
     with pytest.raises(InvalidModule, match="more than 60 s"):
-        await check_module(module(tmp_path, functions(100_000, EMPTY_BODY)), limits=CompileLimits(cpu_s=1))
+        await compile_module(module(tmp_path, functions(100_000, EMPTY_BODY)), limits=CompileLimits(cpu_s=1))
 
 
 def run_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
@@ -238,7 +238,7 @@ LIMITED = (resource.RLIMIT_CPU, resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resou
 
 
 async def test_who_gives_up_leaves_no_child(pipe: Path) -> None:
-    checking = asyncio.create_task(check_module(pipe))
+    checking = asyncio.create_task(compile_module(pipe))
     with await opened(pipe) as end:
         checking.cancel()
         await asyncio.wait([checking], timeout=READY_S)
@@ -252,7 +252,7 @@ async def test_a_child_that_takes_too_long_is_killed(pipe: Path, monkeypatch: py
     monkeypatch.setattr(compiling, "DEADLINE_S", 0.05)
 
     with pytest.raises(InvalidModule, match="more than 60 s"):
-        await check_module(pipe)
+        await compile_module(pipe)
 
 
 async def test_one_compiles_at_a_time_some_wait_and_more_are_refused(
@@ -260,9 +260,9 @@ async def test_one_compiles_at_a_time_some_wait_and_more_are_refused(
 ) -> None:
     monkeypatch.setattr(compiling, "MAX_WAITING", 1)
     good = module(tmp_path, IDLE)
-    first = asyncio.create_task(check_module(pipe))
+    first = asyncio.create_task(compile_module(pipe))
     with await opened(pipe):
-        others = [asyncio.create_task(check_module(good)) for _ in range(2)]
+        others = [asyncio.create_task(compile_module(good)) for _ in range(2)]
         refused, waiting = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED, timeout=READY_S)
     found = await asyncio.gather(first, *refused, *waiting, return_exceptions=True)
 
@@ -280,7 +280,7 @@ async def test_a_compiler_that_fails_is_our_fault_and_logged(
     run_instead(tmp_path, monkeypatch, "echo no such module >&2; exit 1")
 
     with pytest.raises(ToolgateError) as caught:
-        await check_module(module(tmp_path, IDLE))
+        await compile_module(module(tmp_path, IDLE))
 
     assert caught.value.code == "internal"
     assert "no such module" in caplog.text

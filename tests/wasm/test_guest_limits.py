@@ -9,8 +9,8 @@ import pytest
 
 from tests.wasm.wat import IDLE, SPIN, compiled, job, run_wat, spear
 from toolgate.model.tasks import WorkloadLimits
-from toolgate.wasm.abi import Guest
 from toolgate.wasm.compiling import LIMITS
+from toolgate.wasm.guest import Guest
 from toolgate.wasm.run import GuestRun
 from toolgate.wasm.slots import Slots
 

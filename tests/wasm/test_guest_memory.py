@@ -11,7 +11,8 @@ import pytest
 from tests.scenarios.soak import rounds
 from tests.wasm.wat import compiled, job, run_wat, spear
 from toolgate.model.tasks import WorkloadLimits
-from toolgate.wasm.abi import Errno, Guest, HostcallFault
+from toolgate.wasm.abi import Errno, HostcallFault
+from toolgate.wasm.guest import Guest
 from toolgate.wasm.run import GuestRun
 from toolgate.wasm.slots import Slots
 

@@ -15,7 +15,7 @@ from tests.wasm.wat import IDLE, job
 from toolgate.errors import InvalidModule, InvalidRecord, NotFound, StorageFailed
 from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.wasm import module_cache
-from toolgate.wasm.engine import new_engine
+from toolgate.wasm.compiler import new_engine
 from toolgate.wasm.module_cache import IN_USE_S, REFUSED_S, UNUSED_S, CompiledModules
 from toolgate.wasm.run import GuestRun
 from toolgate.wasm.slots import Slots

@@ -14,7 +14,8 @@ from tests.scenarios.soak import rounds
 from tests.wasm.wat import IDLE, SPIN, compiled, job, run_wat, spear
 from toolgate.model.invocations import InvocationResult
 from toolgate.model.tasks import WorkloadLimits
-from toolgate.wasm.abi import Guest, OnThread
+from toolgate.wasm.abi import OnThread
+from toolgate.wasm.guest import Guest
 from toolgate.wasm.run import GuestJob, GuestRun
 from toolgate.wasm.slots import Slots
 

@@ -14,7 +14,8 @@ from tests.scenarios.soak import rounds
 from tests.wasm.wat import IDLE, LIMITS, TRAP, compiled, job, run_wat, spear
 from toolgate.errors import CallTimedOut, PolicyDenied
 from toolgate.model.invocations import InvocationResult
-from toolgate.wasm.abi import SPEAR, Errno, FdEntry, Guest, HostcallFault, HostFunction, RunStopped
+from toolgate.wasm.abi import SPEAR, Errno, FdEntry, HostcallFault, HostFunction, RunStopped
+from toolgate.wasm.guest import Guest
 from toolgate.wasm.run import GuestRun
 from toolgate.wasm.slots import NICENESS, Slots
 

@@ -13,7 +13,8 @@ from tests.scenarios.soak import rounds
 from tests.wasm.wat import LIMITS, run_wat, spear
 from toolgate.model.invocations import InvocationResult
 from toolgate.model.tasks import WorkloadLimits
-from toolgate.wasm.abi import WASI, Guest, HostcallFault
+from toolgate.wasm.abi import WASI, HostcallFault
+from toolgate.wasm.guest import Guest
 from toolgate.wasm.wasi import MAX_IOVECS, MAX_SLEEP_NS, MAX_TRANSFER_BYTES, WASI_FUNCTIONS, WasiErrno
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from wasmtime import Module, wat2wasm
 from toolgate.model.invocations import InvocationResult
 from toolgate.model.tasks import WorkloadLimits
 from toolgate.wasm.abi import SPEAR, HostFunction
-from toolgate.wasm.engine import new_engine
+from toolgate.wasm.compiler import new_engine
 from toolgate.wasm.run import GuestJob, GuestRun
 from toolgate.wasm.slots import Slots
 

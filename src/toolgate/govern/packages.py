@@ -42,7 +42,7 @@ from toolgate.packages.archive import normalize_archive
 from toolgate.packages.artifacts import StoredModule, check_module_size
 from toolgate.packages.manifest import Manifest, build_server_body, encode_manifest, parse_manifest
 from toolgate.redaction.records import redact_server
-from toolgate.wasm.compiling import ModuleFacts, check_module
+from toolgate.wasm.compiling import ModuleFacts, compile_module
 
 
 async def plan_install(
@@ -253,7 +253,7 @@ async def finish_module(control: Control, actor: Principal, sha256: str, *, part
     path = await control.uploads.finish(actor.id, sha256, parts=parts)
     try:
         check_module_size((await asyncio.to_thread(path.stat)).st_size)
-        facts = await check_module(path)
+        facts = await compile_module(path)
         is_new = await control.modules.put(path, sha256=sha256)
     finally:
         path.unlink(missing_ok=True)

@@ -1,17 +1,15 @@
-"""The calls between guest and host: error numbers, descriptors, and what a call may use of its guest.
+"""The calls between guest and host: error numbers, descriptors, and the type of every function.
 
 Pointers, lengths and descriptors are 32 bits wide, and signed as they arrive: only `Guest` uses one as an
-address. A host function never raises into wasmtime, whose bindings would raise the exception in any guest of
-any thread: the one trampoline turns it into a number.
+address. Modules are checked by the types before they ever run. A host function never raises into wasmtime,
+whose bindings would raise the exception in any guest of any thread: the one trampoline turns it into a
+number.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
-
-from toolgate.model.invocations import LogLevel
-from toolgate.model.tasks import WorkloadLimits
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 
 class Errno(IntEnum):
@@ -146,81 +144,10 @@ SPEAR: Final = "spear"
 WASI: Final = "wasi_snapshot_preview1"
 
 C = TypeVar("C")
-C_co = TypeVar("C_co", covariant=True)
-T = TypeVar("T")
 R = TypeVar("R")
 
 OnThread = Callable[[Callable[[], R]], Awaitable[R]]
 """From the event loop: runs a function on the guest's own thread, where the guest can be called."""
-
-
-class GuestOutput(Protocol):
-    """The output of a guest, bounded."""
-
-    def write(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
-        """Write to `stdout` or `stderr`; bytes past the limit are dropped."""
-
-    def log(self, level: LogLevel, text: str) -> None:
-        """Write a line to the log."""
-
-
-class Guest(Protocol[C_co]):
-    """What a host function may use of the guest that calls it. Valid during that call, on the guest's thread.
-
-    Calls of all guests run one at a time: a call may block only in `sleep`, `wait` and `serve`. Methods raise
-    a `HostcallFault` with the number given.
-    """
-
-    @property
-    def context(self) -> C_co:
-        """That of the job."""
-
-    @property
-    def limits(self) -> WorkloadLimits: ...
-    @property
-    def fds(self) -> FdTable: ...
-    @property
-    def output(self) -> GuestOutput: ...
-    @property
-    def args(self) -> tuple[bytes, ...]: ...
-    @property
-    def env(self) -> tuple[bytes, ...]: ...
-
-    def read_input(self, most: int) -> bytes:
-        """Read the next bytes of standard input; empty at its end."""
-
-    def read(self, pointer: int, length: int, *, most: int) -> bytes:
-        """EFAULT outside the memory, EINVAL if `length` is more than `most`."""
-
-    def read_u32(self, pointer: int) -> int:
-        """EFAULT outside the memory."""
-
-    def write(self, pointer: int, data: bytes) -> None:
-        """EFAULT outside the memory; then nothing is written."""
-
-    def write_u32(self, pointer: int, value: int) -> None:
-        """EFAULT outside the memory."""
-
-    def check_out(self, out_pointer: int, out_length_pointer: int) -> int:
-        """The capacity of an output buffer. EFAULT; to check before a call has any effect."""
-
-    def put_out(self, out_pointer: int, out_length_pointer: int, data: bytes) -> int:
-        """Write `data` to an output buffer; its length. ENOSPC if it is too small, with the length stored."""
-
-    def call_table(self, index: int, *args: int) -> int:
-        """Call the function at `index` of the guest's table. EINVAL if it has another type."""
-
-    def sleep(self, seconds: float | None) -> None:
-        """Sleep (None: for ever). Raises RunStopped when the run has to end."""
-
-    def wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run `work` on the event loop, and wait for it. Raises what it raises, and RunStopped."""
-
-    def serve(self, work: Callable[[OnThread[Any]], Coroutine[Any, Any, T]]) -> T:
-        """As `wait`, for work that calls back into the guest."""
-
-    def exit(self, code: int) -> None:
-        """End the guest with this exit code. Raises RunStopped."""
 
 
 def negate_errno(errno: Errno) -> int:
@@ -240,3 +167,104 @@ class HostFunction(Generic[C]):
     """Gets a `Guest[C]` and the arguments."""
     failure: Callable[[Errno], int] = negate_errno
     """The result for an error: WASI has numbers of its own."""
+
+
+Signature = tuple[str, str]
+"""The types of the parameters, and that of the result; empty without one."""
+
+# `i` is an i32 and `I` an i64; the parameters come before the `>`, the result after it.
+_SPEAR_TYPES: Final = {
+    "time_now_ms": ">I",
+    "wall_time_s": ">I",
+    "sleep_ms": "i>",
+    "random_i64": ">I",
+    "log": "iii>i",
+    "cchat_create": ">i",
+    "cchat_write_msg": "iiiii>i",
+    "cchat_write_fn": "iiii>i",
+    "cchat_ctl": "iiii>i",
+    "cchat_send": "ii>i",
+    "cchat_recv": "iii>i",
+    "cchat_close": "i>i",
+    "mcp_open": "ii>i",
+    "mcp_list_tools": "iii>i",
+    "mcp_call_tool": "iiiiiii>i",
+    "mcp_close": "i>i",
+    "mcp_registry_list": "ii>i",
+    "mcp_registry_get": "iiii>i",
+    "spear_epoll_create": ">i",
+    "spear_epoll_ctl": "iiii>i",
+    "spear_epoll_wait": "iiii>i",
+    "spear_epoll_close": "i>i",
+    "spear_fd_ctl": "iiii>i",
+}
+
+_WASI_TYPES: Final = {
+    "args_get": "ii>i",
+    "args_sizes_get": "ii>i",
+    "environ_get": "ii>i",
+    "environ_sizes_get": "ii>i",
+    "clock_res_get": "ii>i",
+    "clock_time_get": "iIi>i",
+    "fd_advise": "iIIi>i",
+    "fd_allocate": "iII>i",
+    "fd_close": "i>i",
+    "fd_datasync": "i>i",
+    "fd_fdstat_get": "ii>i",
+    "fd_fdstat_set_flags": "ii>i",
+    "fd_fdstat_set_rights": "iII>i",
+    "fd_filestat_get": "ii>i",
+    "fd_filestat_set_size": "iI>i",
+    "fd_filestat_set_times": "iIIi>i",
+    "fd_pread": "iiiIi>i",
+    "fd_prestat_get": "ii>i",
+    "fd_prestat_dir_name": "iii>i",
+    "fd_pwrite": "iiiIi>i",
+    "fd_read": "iiii>i",
+    "fd_readdir": "iiiIi>i",
+    "fd_renumber": "ii>i",
+    "fd_seek": "iIii>i",
+    "fd_sync": "i>i",
+    "fd_tell": "ii>i",
+    "fd_write": "iiii>i",
+    "path_create_directory": "iii>i",
+    "path_filestat_get": "iiiii>i",
+    "path_filestat_set_times": "iiiiIIi>i",
+    "path_link": "iiiiiii>i",
+    "path_open": "iiiiiIIii>i",
+    "path_readlink": "iiiiii>i",
+    "path_remove_directory": "iii>i",
+    "path_rename": "iiiiii>i",
+    "path_symlink": "iiiii>i",
+    "path_unlink_file": "iii>i",
+    "poll_oneoff": "iiii>i",
+    "proc_exit": "i>",
+    "proc_raise": "i>i",
+    "random_get": "ii>i",
+    "sched_yield": ">i",
+    "sock_accept": "iii>i",
+    "sock_recv": "iiiiii>i",
+    "sock_send": "iiiii>i",
+    "sock_shutdown": "ii>i",
+}
+
+
+ABI_SIGNATURES: Final[Mapping[tuple[str, str], Signature]] = {
+    (module, name): (params, result)
+    for module, types in ((SPEAR, _SPEAR_TYPES), (WASI, _WASI_TYPES))
+    for name, kind in types.items()
+    for params, _, result in [kind.partition(">")]
+}
+
+
+def host_functions(
+    module: str,
+    calls: Mapping[str, Callable[..., int | None]],
+    *,
+    failure: Callable[[Errno], int] = negate_errno,
+) -> tuple[HostFunction[Any], ...]:
+    """Make the host functions of `module` from their calls; see `HostFunction`."""
+    return tuple(
+        HostFunction(module, name, *ABI_SIGNATURES[module, name], call, failure)
+        for name, call in calls.items()
+    )

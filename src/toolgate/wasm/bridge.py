@@ -12,7 +12,8 @@ the work is cancelled, and `Slots` awaits it.
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
@@ -71,7 +72,6 @@ class GatePass:
         self._gate = gate
         self._is_ending = is_ending
         self._is_held = False
-        self.left = _LeftGate(self)
 
     def __enter__(self) -> None:
         self._is_held = self._gate.enter(self._is_ending)
@@ -79,21 +79,18 @@ class GatePass:
     def __exit__(self, *exc_info: object) -> None:
         self.leave(CALL_OVERHEAD_S)
 
+    @contextmanager
+    def left(self) -> Iterator[None]:
+        self.leave()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
     def leave(self, overhead_s: float = 0.0) -> None:
         if self._is_held:
             self._is_held = False
             self._gate.leave(overhead_s)
-
-
-class _LeftGate:
-    def __init__(self, gate_pass: GatePass) -> None:
-        self._pass = gate_pass
-
-    def __enter__(self) -> None:
-        self._pass.leave()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._pass.__enter__()
 
 
 def sleep_interruptibly(run: GuestRun[Any], gate: GatePass, seconds: float | None) -> None:
@@ -101,7 +98,7 @@ def sleep_interruptibly(run: GuestRun[Any], gate: GatePass, seconds: float | Non
     inbox: Inbox = SimpleQueue()
     with run.interruptible(partial(inbox.put, None)):
         try:
-            with gate.left:
+            with gate.left():
                 inbox.get(timeout=None if seconds is None else min(max(seconds, 0.0), threading.TIMEOUT_MAX))
         except Empty:
             return
@@ -141,7 +138,7 @@ class LoopCall(Generic[T]):
 
     def _serve_inbox(self, run: GuestRun[Any]) -> asyncio.Task[T]:
         while True:
-            with self._gate.left:
+            with self._gate.left():
                 call = self._inbox.get()
             if run.is_ending:
                 raise RunStopped
@@ -158,9 +155,9 @@ class LoopCall(Generic[T]):
         except RunStopped:
             raise  # the work is cancelled, and with it what waits for the result
         except Exception as exc:  # the work handles it
-            self._loop.call_soon_threadsafe(_set_exception, result, exc)
+            self._loop.call_soon_threadsafe(_fail, result, exc)
         else:
-            self._loop.call_soon_threadsafe(_set_result, result, value)
+            self._loop.call_soon_threadsafe(resolve, result, value)
 
     # On the event loop
 
@@ -190,11 +187,11 @@ class LoopCall(Generic[T]):
         return await result
 
 
-def _set_exception(result: "asyncio.Future[R]", exc: Exception) -> None:
-    if not result.done():
-        result.set_exception(exc)
+def resolve(future: "asyncio.Future[R]", value: R) -> None:
+    if not future.done():
+        future.set_result(value)
 
 
-def _set_result(result: "asyncio.Future[R]", value: R) -> None:
-    if not result.done():
-        result.set_result(value)
+def _fail(future: "asyncio.Future[R]", exc: Exception) -> None:
+    if not future.done():
+        future.set_exception(exc)

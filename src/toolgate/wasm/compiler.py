@@ -3,7 +3,8 @@
 A child process, since a stranger's module may make the compiler run for ever or take all memory. It limits
 itself before it reads the module, the kernel enforces the limits, and it ends with its parent. It prints one
 JSON object: the facts of the module, what is wrong with it (`problem`), or with the disk (`failed`). It
-imports as little as it can, to start fast.
+imports as little as it can, to start fast. The slots that run guests have their engines from here, too:
+wasmtime rejects code that was compiled with other options.
 """
 
 import ctypes
@@ -12,15 +13,40 @@ import os
 import resource
 import signal
 import sys
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from wasmtime import FuncType, Module, WasmtimeError
+from wasmtime import Config, Engine, FuncType, Module, WasmtimeError
 
-from toolgate.wasm.engine import new_engine
+MAX_STACK_BYTES: Final = 512 * 1024
+"""Of a guest. wasmtime's own default; the thread has eight times that, for the host's frames below it."""
 
+_OPTIONS: Final[dict[str, bool | int | str]] = {
+    "consume_fuel": True,
+    "epoch_interruption": True,
+    "max_wasm_stack": MAX_STACK_BYTES,
+    "parallel_compilation": False,  # the compiling child leaves a processor to the node
+    # Address space for each guest; wasmtime's default is 4 GiB. As much as a guest may use by default: the
+    # memory of one that may use more moves when it grows.
+    "memory_reservation": 64 * 1024 * 1024,
+    "memory_reservation_for_growth": 64 * 1024 * 1024,
+    "memory_guard_size": 65_536,
+    # One 32-bit memory, which the pointers of calls refer to. No second thread, and nothing that allocates
+    # outside the limits of a store.
+    "wasm_threads": False,
+    "shared_memory": False,
+    "wasm_memory64": False,
+    "wasm_multi_memory": False,
+    "wasm_exceptions": False,
+    "wasm_function_references": False,
+    "wasm_gc": False,
+    "gc_support": False,
+}
+CONFIG_DIGEST: Final = f"{zlib.crc32(repr(sorted(_OPTIONS.items())).encode()):08x}"
+"""Of the options: it is part of the path of compiled modules."""
 MAX_PROBLEM: Final = 2_000
 """Characters of wasmtime's message, which may quote the module."""
 _PR_SET_PDEATHSIG: Final = 1
@@ -38,6 +64,14 @@ Limits = Mapping[str, int]
 
 class ModuleRefused(Exception):
     """What is wrong with the module."""
+
+
+def new_engine() -> Engine:
+    """Make an engine with these options."""
+    config = Config()  # an engine consumes its configuration
+    for name, value in _OPTIONS.items():
+        setattr(config, name, value)
+    return Engine(config)
 
 
 def confine(parent: int, limits: Limits) -> None:
@@ -133,10 +167,8 @@ def _describe_type(found: object) -> str:
     """A type as the table of signatures writes it."""
     if not isinstance(found, FuncType):
         return type(found).__name__
-    params, results = (
-        "".join(_LETTERS.get(str(one), "?") for one in side) for side in (found.params, found.results)
-    )
-    return f"{params}>{results}"
+    sides = (found.params, found.results)
+    return ">".join("".join(_LETTERS.get(str(one), "?") for one in side) for side in sides)
 
 
 def main() -> None:

@@ -14,13 +14,12 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from toolgate.errors import InvalidModule, QueueFull, StorageFailed, ToolgateError
 from toolgate.model.tasks import MAX_MODULE_BYTES
-from toolgate.wasm.abi import SPEAR
-from toolgate.wasm.signatures import ABI_SIGNATURES
+from toolgate.wasm.abi import ABI_SIGNATURES, SPEAR
 
 DEADLINE_S: Final = 300.0
 """Of one compilation by the clock. The child runs at low priority, so it may wait for most of that."""
@@ -34,7 +33,6 @@ MAX_NAMED: Final = 20
 MAX_NAME: Final = 100
 
 _TYPES: Final = {"i": "i32", "I": "i64"}
-_ENTRY: Final = "_start"
 _SPEAR_ONLY: Final = ("user_stream_", "mic_", "rtasr_")
 """Functions of SPEAR's hosts that Toolgate does not have: streams of users, and audio."""
 
@@ -60,8 +58,7 @@ class CompileLimits:
 LIMITS: Final = CompileLimits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleFacts:
+class ModuleFacts(NamedTuple):
     """The imports and exports of a module that can run here."""
 
     size: int
@@ -100,13 +97,10 @@ _QUEUES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _CompileQueue]] = We
 """A process has one event loop: uploads and runs share its queue."""
 
 
-async def check_module(source: Path, *, limits: CompileLimits = LIMITS) -> ModuleFacts:
-    """Check that a module compiles and links here. Raises InvalidModule, QueueFull."""
-    return await compile_module(source, None, limits=limits)
-
-
-async def compile_module(source: Path, target: Path | None, *, limits: CompileLimits = LIMITS) -> ModuleFacts:
-    """Compile into a new file; into none if `target` is None.
+async def compile_module(
+    source: Path, target: Path | None = None, *, limits: CompileLimits = LIMITS
+) -> ModuleFacts:
+    """Check that a module compiles and links here, and keep the result in a new file if `target` names one.
 
     Raises InvalidModule, QueueFull, StorageFailed.
     """
@@ -125,8 +119,7 @@ async def compile_module(source: Path, target: Path | None, *, limits: CompileLi
 async def _run_compiler(source: str, target: str, limits: CompileLimits) -> Mapping[str, Any]:
     arguments = (source, target, str(os.getpid()), json.dumps(asdict(limits)))
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-I", "-m", "toolgate.wasm.compiler", *arguments),
+        *(sys.executable, "-I", "-m", "toolgate.wasm.compiler", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -168,7 +161,11 @@ async def _read_bounded(stream: asyncio.StreamReader, most: int) -> bytes:
 def _check_facts(output: Mapping[str, Any]) -> ModuleFacts:
     """Raises InvalidModule for a module that cannot run here."""
     exports = dict(output["exports"])
-    problems = [*_entry_problems(exports), *_import_problems(output["imports"])]
+    problems = [*_import_problems(output["imports"])]
+    if exports.get("_start") is None:
+        problems.insert(0, "it exports no function `_start`: build it as a command, not as a library")
+    elif exports["_start"] != ">":
+        problems.insert(0, "its `_start` must be a function without parameters and result")
     if problems:
         raise InvalidModule("; ".join(problems))
     has_memory = exports.get("memory") == "MemoryType"
@@ -178,14 +175,6 @@ def _check_facts(output: Mapping[str, Any]) -> ModuleFacts:
         exports=tuple(exports),
         warnings=() if has_memory else ("it exports no `memory`: calls cannot read or write anything of it",),
     )
-
-
-def _entry_problems(exports: Mapping[str, str]) -> Iterable[str]:
-    found = exports.get(_ENTRY)
-    if found is None:
-        yield f"it exports no function `{_ENTRY}`: build it as a command, not as a library"
-    elif found != ">":
-        yield f"its `{_ENTRY}` must be a function without parameters and result"
 
 
 def _import_problems(imports: Iterable[tuple[str, str, str]]) -> Iterable[str]:
@@ -219,12 +208,9 @@ def _render_unknown(module: str, name: str) -> str:
 
 def _render(kind: str) -> str:
     """A type for people."""
-    params, is_function, result = kind.partition(">")
-    if not is_function:
+    if ">" not in kind:
         return "no function"
-    taken, returned = (
-        ", ".join(_TYPES.get(one, "another type") for one in side) for side in (params, result)
-    )
+    taken, returned = (", ".join(_TYPES.get(one, "another type") for one in side) for side in kind.split(">"))
     return f"({taken}) -> {returned or '()'}"[: 2 * MAX_NAME]
 
 

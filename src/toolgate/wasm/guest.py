@@ -31,7 +31,7 @@ INTERNAL_MESSAGE: Final = "a call of it failed within the host: this is a bug in
 _TABLES: Final = ("__indirect_function_table", "table")
 _U32_MAX: Final = 0xFFFF_FFFF
 _U32: Final = struct.Struct("<I")
-_LIMITS: Final[dict[TrapCode, tuple[EndedBy, str]]] = {
+_LIMITS: Final[dict[TrapCode | None, tuple[EndedBy, str]]] = {
     TrapCode.OUT_OF_FUEL: (
         "out_of_fuel",
         "it used up its fuel: raise `limits.fuel` of its workload, or do less",
@@ -51,45 +51,33 @@ def classify_trap(trap: Trap) -> EndCause:
         code = trap.trap_code
     except ValueError:  # unknown to the bindings
         code = None
-    ended_by, message = _LIMITS.get(code, ("trap", "")) if code else ("trap", "")
-    return EndCause(ended_by, message or render_trap(trap.message))
-
-
-def render_trap(message: str) -> str:
-    """The cause first, then the place."""
-    where, _, cause = message.partition("Caused by:")
-    lines = [cause.strip() or where.strip()]
-    if cause:
-        lines.append(where.strip())
-    return "\n".join(lines).removeprefix("wasm trap: ")[:MAX_MESSAGE]
+    if code in _LIMITS:
+        return EndCause(*_LIMITS[code])
+    # The cause first, then the place.
+    where, _, cause = trap.message.partition("Caused by:")
+    text = f"{cause.strip() or where.strip()}\n{where.strip()}" if cause else where.strip()
+    return EndCause("trap", text.removeprefix("wasm trap: ")[:MAX_MESSAGE])
 
 
 class GuestMemory:
-    """What the guest exports as `memory`; without it, every pointer is invalid.
-
-    See `Guest` for the methods.
-    """
+    """What the guest exports as `memory`; without it, every pointer is invalid. Raises a `HostcallFault`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._memory: Memory | None = None
-        self._is_known = False
+        self._is_adopted = False
 
-    def find(self, caller: Caller) -> None:
-        """Find the memory in the first call: a guest may call before it has started."""
-        if not self._is_known:
-            self.adopt(caller.get("memory"))
-
-    def adopt(self, exported: object) -> None:
+    def adopt_memory(self, exported: object) -> None:
         """Use what the guest exports as `memory`."""
-        self._is_known = True
+        self._is_adopted = True
         self._memory = exported if isinstance(exported, Memory) else None
 
     @property
-    def size(self) -> int:
+    def memory_bytes(self) -> int:
         return 0 if self._memory is None else self._memory.data_len(self._store)
 
     def read(self, pointer: int, length: int, *, most: int) -> bytes:
+        """EFAULT outside the memory, EINVAL if `length` is more than `most`."""
         pointer, length = pointer & _U32_MAX, length & _U32_MAX
         address = self._address(pointer, length)
         if length > most:
@@ -97,6 +85,7 @@ class GuestMemory:
         return ctypes.string_at(address, length) if length else b""
 
     def write(self, pointer: int, data: bytes) -> None:
+        """EFAULT outside the memory; then nothing is written."""
         address = self._address(pointer & _U32_MAX, len(data))
         if data:
             ctypes.memmove(address, data, len(data))
@@ -109,11 +98,13 @@ class GuestMemory:
         self.write(pointer, _U32.pack(value & _U32_MAX))
 
     def check_out(self, out_pointer: int, out_length_pointer: int) -> int:
+        """The capacity of an output buffer. EFAULT; to check before a call has any effect."""
         capacity = self.read_u32(out_length_pointer)
         self._address(out_pointer & _U32_MAX, capacity)
         return capacity
 
     def put_out(self, out_pointer: int, out_length_pointer: int, data: bytes) -> int:
+        """Write `data` to an output buffer; its length. ENOSPC if it is too small, with the length stored."""
         fits = len(data) <= self.check_out(out_pointer, out_length_pointer)
         if fits:
             self.write(out_pointer, data)
@@ -132,12 +123,16 @@ class GuestMemory:
         return ctypes.addressof(memory.data_ptr(self._store).contents) + pointer
 
 
-class GuestInstance(Generic[C]):
-    """One guest in its store, on the thread of its slot. Implements `Guest`."""
+class Guest(GuestMemory, Generic[C]):
+    """One guest in its store, on the thread of its slot: what a host function may use during a call.
+
+    Calls of all guests run one at a time: a call may block only in `sleep`, `wait` and `serve`.
+    """
 
     def __init__(
         self, run: GuestRun[C], store: Store, loop: asyncio.AbstractEventLoop, gate: HostcallGate
     ) -> None:
+        super().__init__(store)
         job = run.job
         self.context = job.context
         self.limits = job.limits
@@ -145,35 +140,32 @@ class GuestInstance(Generic[C]):
         self.fds = FdTable(job.limits.max_fds)
         self.args = tuple(arg.encode(errors="replace") for arg in job.args)
         self.env = tuple(f"{name}={value}".encode(errors="replace") for name, value in job.env.items())
-        self.memory = GuestMemory(store)
         self.exports: Mapping[str, object] = {}
         """What it exports; empty until it is instantiated."""
         self.hostcalls = 0
         self.gate = GatePass(gate, lambda: run.is_ending)
         self._run = run
-        self._store = store
         self._loop = loop
         self._input_at = 0
         self._depth = 0
         self._fuel_left: int | None = None
-        self.read = self.memory.read
-        self.read_u32 = self.memory.read_u32
-        self.write = self.memory.write
-        self.write_u32 = self.memory.write_u32
-        self.check_out = self.memory.check_out
-        self.put_out = self.memory.put_out
 
     def read_input(self, most: int) -> bytes:
+        """Read the next bytes of standard input; empty at its end."""
         start, self._input_at = self._input_at, self._input_at + max(most, 0)
         return self._run.job.input[start : self._input_at]
 
     def call_table(self, index: int, *args: int) -> int:
-        function = self._find_function(index & 0xFFFF_FFFF, len(args))
-        if self._depth >= MAX_DEPTH:
-            raise HostcallFault(Errno.EAGAIN)
+        """Call the function at `index` of the guest's table. EINVAL if it has another type."""
+        named = [self.exports.get(name) for name in _TABLES]
+        table = next((one for one in (*named, *self.exports.values()) if isinstance(one, Table)), None)
+        function = None if table is None else table.get(self._store, index & _U32_MAX)
+        if not isinstance(function, Func) or not _has_signature(function.type(self._store), len(args)):
+            raise HostcallFault(Errno.EINVAL)
+        self._check_depth()
         self._depth += 1
         try:
-            with self.gate.left:
+            with self.gate.left():
                 result: int = function(self._store, *args)
         except Trap as trap:
             self._run.settle(classify_trap(trap))
@@ -185,17 +177,20 @@ class GuestInstance(Generic[C]):
         return result
 
     def sleep(self, seconds: float | None) -> None:
+        """Sleep (None: for ever). Raises RunStopped when the run has to end."""
         sleep_interruptibly(self._run, self.gate, seconds)
 
     def wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run `work` on the event loop, and wait for it. Raises what it raises, and RunStopped."""
         return LoopCall(self._loop, self.gate, lambda _: work()).wait(self._run)
 
     def serve(self, work: Callable[[OnThread[Any]], Coroutine[Any, Any, T]]) -> T:
-        if self._depth >= MAX_DEPTH:
-            raise HostcallFault(Errno.EAGAIN)
+        """As `wait`, for work that calls back into the guest."""
+        self._check_depth()
         return LoopCall(self._loop, self.gate, work).wait(self._run)
 
     def exit(self, code: int) -> None:
+        """End the guest with this exit code. Raises RunStopped."""
         self._run.settle(EndCause("exit", exit_code=code))
         raise RunStopped
 
@@ -204,7 +199,8 @@ class GuestInstance(Generic[C]):
         if self._run.is_ending:
             raise RunStopped
         self.hostcalls += 1
-        self.memory.find(caller)
+        if not self._is_adopted:  # a guest may call before it has started
+            self.adopt_memory(caller.get("memory"))
 
     def halt(self, message: str) -> None:
         """Stop the guest. If nothing has ended it yet, the host is at fault.
@@ -222,13 +218,9 @@ class GuestInstance(Generic[C]):
         left = self._store.get_fuel() if self._fuel_left is None else self._fuel_left
         return self.limits.fuel - left
 
-    def _find_function(self, index: int, arity: int) -> Func:
-        named = [self.exports.get(name) for name in _TABLES]
-        table = next((one for one in (*named, *self.exports.values()) if isinstance(one, Table)), None)
-        function = None if table is None else table.get(self._store, index)
-        if not isinstance(function, Func) or not _has_signature(function.type(self._store), arity):
-            raise HostcallFault(Errno.EINVAL)
-        return function
+    def _check_depth(self) -> None:
+        if self._depth >= MAX_DEPTH:
+            raise HostcallFault(Errno.EAGAIN)
 
 
 def _has_signature(found: FuncType, arity: int) -> bool:
@@ -237,7 +229,7 @@ def _has_signature(found: FuncType, arity: int) -> bool:
 
 
 def make_callback(
-    function: HostFunction[Any], current: Callable[[], GuestInstance[Any]], count_fault: Callable[[], None]
+    function: HostFunction[Any], current: Callable[[], Guest[Any]], count_fault: Callable[[], None]
 ) -> Callable[..., int | None]:
     """Make the callback of `function` for wasmtime; `current` returns the guest that calls."""
     call, has_result = function.call, bool(function.result)

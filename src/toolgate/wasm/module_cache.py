@@ -26,8 +26,8 @@ from typing import Final, NamedTuple, Self
 from toolgate.errors import InvalidModule, StorageFailed, StorageUnavailable, ToolgateError
 from toolgate.model.names import parse_sha256
 from toolgate.model.tasks import MAX_MODULE_BYTES
+from toolgate.wasm.compiler import CONFIG_DIGEST
 from toolgate.wasm.compiling import compile_module
-from toolgate.wasm.engine import CONFIG_DIGEST
 
 FetchModule = Callable[[str], AsyncGenerator[bytes, None]]
 """Reads the module of a hash. Raises ToolgateErrors only."""
@@ -113,8 +113,7 @@ class CompiledFiles:
 
     def list(self) -> list[CompiledFile]:
         """All files that have a name."""
-        names = [path.name for path in _list_directory(self._directory)]
-        paths = [self._directory / name for name in names if not name.startswith(".")]
+        paths = [path for path in _list_directory(self._directory) if path.name[0] != "."]
         return [CompiledFile(path.name.partition(".")[0], path, path.lstat().st_size) for path in paths]
 
     def sweep(self, is_wanted: Callable[[CompiledFile], bool]) -> None:
@@ -125,9 +124,10 @@ class CompiledFiles:
         for path in _list_directory(self._all):
             if path != self._directory:
                 _remove(path)
-        for name in [path.name for path in _list_directory(self._directory)]:
+        for path in _list_directory(self._directory):
+            name = path.name
             if name.startswith(".") and not name.startswith(self._mark):
-                _remove(self._directory / name)
+                _remove(path)
 
     def _prepare(self) -> None:
         """Make the private directory. Raises StorageFailed if it is not this user's alone."""
@@ -144,16 +144,13 @@ class CompiledFiles:
 
 def _build_id() -> str:
     """What compiled code depends on besides its module: compiler, options and processor."""
-    return f"wasmtime-{version('wasmtime')}-{CONFIG_DIGEST}-{_processor()}"
-
-
-def _processor() -> str:
     try:
         lines = _CPUS.read_text("utf-8", "replace").splitlines()
     except OSError:
         lines = []
     features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:8]
+    processor = hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:8]
+    return f"wasmtime-{version('wasmtime')}-{CONFIG_DIGEST}-{processor}"
 
 
 def _is_own_directory(path: Path) -> bool:
@@ -237,7 +234,12 @@ class CompiledModules:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._sweeper = asyncio.get_running_loop().create_task(self._keep_sweeping())
+        async def keep_sweeping() -> None:
+            while True:
+                await asyncio.sleep(SWEEP_EVERY_S)
+                await self.sweep()
+
+        self._sweeper = asyncio.get_running_loop().create_task(keep_sweeping())
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -278,21 +280,17 @@ class CompiledModules:
         else:
             self._found = {one: found for one, found in self._found.items() if one in kept}
 
-    async def _keep_sweeping(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_EVERY_S)
-            await self.sweep()
-
     def _sweep_files(self, now_s: float) -> frozenset[str]:
         wanted = [one for one in self._files.list() if one.sha256 in self._wanted_s]
-        used_first = sorted(wanted, key=lambda one: -self._opened_s.get(one.sha256, 0.0))
-        kept = _within_limits(used_first)
+        wanted.sort(key=lambda one: -self._opened_s.get(one.sha256, 0.0))
+        totals = itertools.accumulate(one.size for one in wanted)
+        within = zip(wanted[:MAX_FILES], totals, strict=False)
+        kept = frozenset(one.sha256 for one, total in within if total <= MAX_BYTES)
         # Checked at the last moment: one may have been opened since.
-        self._files.sweep(lambda one: one.sha256 in kept or self._is_in_use(one.sha256, now_s))
+        self._files.sweep(
+            lambda one: one.sha256 in kept or now_s - self._opened_s.get(one.sha256, -IN_USE_S) < IN_USE_S
+        )
         return kept
-
-    def _is_in_use(self, sha256: str, now_s: float) -> bool:
-        return now_s - self._opened_s.get(sha256, -IN_USE_S) < IN_USE_S
 
     def _begin(self, sha256: str) -> asyncio.Task[VerifiedFile | ToolgateError]:
         """Share one task for all callers of a module."""
@@ -345,10 +343,3 @@ class CompiledModules:
             raise StorageUnavailable(f"the module was not fetched within {FETCH_DEADLINE_S:g} s") from exc
         if digest.hexdigest() != sha256:
             raise StorageFailed("the fetched module has another hash")
-
-
-def _within_limits(files: list[CompiledFile]) -> frozenset[str]:
-    """The first ones, up to the limits."""
-    sizes = itertools.accumulate(one.size for one in files)
-    within = zip(files[:MAX_FILES], sizes, strict=False)
-    return frozenset(one.sha256 for one, total in within if total <= MAX_BYTES)

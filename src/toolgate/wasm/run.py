@@ -137,14 +137,13 @@ class EndCause(NamedTuple):
     @property
     def state(self) -> InvocationState:
         match self.ended_by:
-            case "exit":
-                return "failed" if self.exit_code else "succeeded"
+            case "exit" if not self.exit_code:
+                return "succeeded"
             case "cancelled" | "revoked":
                 return "cancelled"
             case "node_stopped" | "node_lost":
                 return "crashed"
-            case _:
-                return "failed"
+        return "failed"
 
 
 class GuestRun(Generic[C]):
@@ -169,15 +168,15 @@ class GuestRun(Generic[C]):
 
     def kill(self, ended_by: EndedBy, message: str) -> None:
         """End it now. From any thread, at any time, any number of times."""
+        self.settle(EndCause(ended_by, message))
         with self._lock:
-            self._settle(EndCause(ended_by, message))
             for interrupt in self._interrupts:
                 interrupt()
 
     def settle(self, cause: EndCause) -> None:
-        """Settle why it ends, on its own thread."""
+        """Settle why it ends, if nothing has before."""
         with self._lock:
-            self._settle(cause)
+            self._cause = self._cause or cause
 
     @contextmanager
     def interruptible(self, interrupt: Callable[[], object]) -> Iterator[None]:
@@ -197,17 +196,11 @@ class GuestRun(Generic[C]):
         cause = self._cause or EndCause("internal", "it ended without a reason: this is a bug in Toolgate")
         self.output.finish()
         self.ending = InvocationResult(
+            **cause._asdict(),
             state=cause.state,
-            ended_by=cause.ended_by,
-            exit_code=cause.exit_code,
-            message=cause.message,
             stdout=self.output.stdout,
             stderr=self.output.stderr,
             is_truncated=self.output.is_truncated,
             usage=usage,
         )
         return self.ending
-
-    def _settle(self, cause: EndCause) -> None:
-        if self._cause is None:
-            self._cause = cause

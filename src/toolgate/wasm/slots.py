@@ -24,9 +24,9 @@ from wasmtime import Func, FuncType, InstancePre, Linker, Module, Store, Trap, V
 
 from toolgate.model.invocations import InvocationResult, RunUsage
 from toolgate.wasm.abi import HostFunction, RunStopped
-from toolgate.wasm.bridge import HostcallGate
-from toolgate.wasm.engine import MAX_STACK_BYTES, new_engine
-from toolgate.wasm.guest import INTERNAL_MESSAGE, MAX_MESSAGE, GuestInstance, classify_trap, make_callback
+from toolgate.wasm.bridge import HostcallGate, resolve
+from toolgate.wasm.compiler import MAX_STACK_BYTES, new_engine
+from toolgate.wasm.guest import INTERNAL_MESSAGE, MAX_MESSAGE, Guest, classify_trap, make_callback
 from toolgate.wasm.run import EndCause, GuestJob, GuestRun
 
 log = logging.getLogger(__name__)
@@ -58,45 +58,41 @@ class Slot(Generic[C]):
 
     def __init__(self, functions: Sequence[HostFunction[C]], gate: HostcallGate, *, name: str) -> None:
         self.host_faults = 0
+        self.loaded: OrderedDict[str, InstancePre] = OrderedDict()
+        self.orders: SimpleQueue[SlotOrder | None] = SimpleQueue()
+        """What to run, one after another. None: end the thread."""
         self._gate = gate
         self._engine = new_engine()
         self._linker = Linker(self._engine)
-        self._loaded: OrderedDict[str, InstancePre] = OrderedDict()
-        self._guest: GuestInstance[C] | None = None
-        self._orders: SimpleQueue[SlotOrder | None] = SimpleQueue()
-        for function in functions:
-            self._define(function)
-        self._thread = threading.Thread(target=self._work, name=name)
-        _start_with_stack(self._thread)
-
-    def has_loaded(self, sha256: str) -> bool:
-        return sha256 in self._loaded
-
-    def begin(self, order: SlotOrder) -> None:
-        """Start a run; the slot is idle."""
-        self._orders.put(order)
-
-    def close(self) -> None:
-        """End the thread after its current run."""
-        self._orders.put(None)
-
-    def join(self) -> None:
-        self._thread.join()
+        self._guest: Guest[C] | None = None
+        for one in functions:
+            params, results = ([_TYPES[letter]() for letter in word] for word in (one.params, one.result))
+            callback = make_callback(one, self._current, self._count_fault)
+            self._linker.define_func(
+                one.module, one.name, FuncType(params, results), callback, access_caller=True
+            )
+        self.thread = threading.Thread(target=self._work, name=name)
+        # With room for the guest's stack and the host's frames below it, whatever the platform's default.
+        usual = threading.stack_size(THREAD_STACK_BYTES)
+        try:
+            self.thread.start()
+        finally:
+            threading.stack_size(usual)
 
     def _work(self) -> None:
         _lower_priority()
-        while (order := self._orders.get()) is not None:
+        while (order := self.orders.get()) is not None:
             self._execute(order.run, order.loop)
             order.loop.call_soon_threadsafe(order.ended)
             del order
-        self._loaded.clear()
+        self.loaded.clear()
         self._linker.close()
         self._engine.close()
 
     def _execute(self, run: GuestRun[C], loop: asyncio.AbstractEventLoop) -> None:
         started_s = time.monotonic()
         with Store(self._engine) as store:
-            guest = self._guest = GuestInstance(run, store, loop, self._gate)
+            guest = self._guest = Guest(run, store, loop, self._gate)
             try:
                 self._drive(run, guest, store)
                 guest.fds.close_all()
@@ -107,13 +103,13 @@ class Slot(Generic[C]):
             usage = RunUsage(
                 fuel=guest.fuel_used,
                 wall_ms=round((time.monotonic() - started_s) * 1000),
-                memory_bytes=guest.memory.size,
+                memory_bytes=guest.memory_bytes,
                 hostcalls=guest.hostcalls,
             )
             self._guest = None
         run.end(usage)
 
-    def _drive(self, run: GuestRun[C], guest: GuestInstance[C], store: Store) -> None:
+    def _drive(self, run: GuestRun[C], guest: Guest[C], store: Store) -> None:
         limits = run.job.limits
         store.set_limits(
             limits.memory_bytes, limits.table_elements, instances=1, tables=MAX_TABLES, memories=1
@@ -125,7 +121,7 @@ class Slot(Generic[C]):
             with run.interruptible(self._engine.increment_epoch):
                 instance = self._load(run.job).instantiate(store)
                 guest.exports = instance.exports(store)
-                guest.memory.adopt(guest.exports.get("memory"))
+                guest.adopt_memory(guest.exports.get("memory"))
                 start = guest.exports.get("_start")
                 assert isinstance(start, Func)  # checked when the module was compiled
                 start(store)
@@ -139,39 +135,21 @@ class Slot(Generic[C]):
             run.settle(EndCause("exit", exit_code=0))
 
     def _load(self, job: GuestJob[C]) -> InstancePre:
-        found = self._loaded.pop(job.sha256, None)
+        found = self.loaded.pop(job.sha256, None)
         if found is None:
             module = Module.deserialize_file(self._engine, str(job.module))
             found = self._linker.instantiate_pre(module)
-        self._loaded[job.sha256] = found  # as the last one used
-        if len(self._loaded) > MAX_MODULES:
-            self._loaded.popitem(last=False)
+        self.loaded[job.sha256] = found  # as the last one used
+        if len(self.loaded) > MAX_MODULES:
+            self.loaded.popitem(last=False)
         return found
-
-    def _define(self, function: HostFunction[C]) -> None:
-        params, results = (
-            [_TYPES[letter]() for letter in word] for word in (function.params, function.result)
-        )
-        callback = make_callback(function, self._current, self._count_fault)
-        self._linker.define_func(
-            function.module, function.name, FuncType(params, results), callback, access_caller=True
-        )
-
-    def _current(self) -> GuestInstance[C]:
-        assert self._guest is not None  # it makes the call
-        return self._guest
 
     def _count_fault(self) -> None:
         self.host_faults += 1
 
-
-def _start_with_stack(thread: threading.Thread) -> None:
-    """With room for the guest's stack and the host's frames below it, whatever the platform's default."""
-    usual = threading.stack_size(THREAD_STACK_BYTES)
-    try:
-        thread.start()
-    finally:
-        threading.stack_size(usual)
+    def _current(self) -> Guest[C]:
+        assert self._guest is not None  # it makes the call
+        return self._guest
 
 
 def _lower_priority() -> None:
@@ -216,8 +194,9 @@ class Slots(Generic[C]):
             await _wait_for_all(tuple(self._runs.values()))
         finally:
             for slot in self._slots:
-                slot.close()
-            await _wait_for_all([asyncio.ensure_future(asyncio.to_thread(self._join))])
+                slot.orders.put(None)  # after its current run
+            joins = [asyncio.to_thread(slot.thread.join) for slot in self._slots]
+            await _wait_for_all([asyncio.ensure_future(join) for join in joins])
 
     async def run(self, run: GuestRun[C]) -> InvocationResult:
         """Run it, as soon as a slot is free. If cancelled, kills the run and returns when it has ended."""
@@ -240,13 +219,9 @@ class Slots(Generic[C]):
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         limit_ms = run.job.limits.wall_clock_ms
-        timer = loop.call_later(
-            limit_ms / 1000,
-            run.kill,
-            "deadline",
-            f"it ran for {limit_ms} ms, its `limits.wall_clock_ms`",
-        )
-        slot.begin(SlotOrder(run, loop, partial(ended.set_result, None)))
+        message = f"it ran for {limit_ms} ms, its `limits.wall_clock_ms`"
+        timer = loop.call_later(limit_ms / 1000, run.kill, "deadline", message)
+        slot.orders.put(SlotOrder(run, loop, partial(ended.set_result, None)))
         try:
             await _wait_for_all([ended], on_cancel=partial(run.kill, "cancelled", "its caller was cancelled"))
         finally:
@@ -263,7 +238,7 @@ class Slots(Generic[C]):
         waiter: asyncio.Future[Slot[C] | None] = loop.create_future()
         self._waiting.append(waiter)
         try:
-            with run.interruptible(partial(loop.call_soon_threadsafe, _resolve, waiter, None)):
+            with run.interruptible(partial(loop.call_soon_threadsafe, resolve, waiter, None)):
                 return await waiter
         except RunStopped:
             return None
@@ -277,7 +252,7 @@ class Slots(Generic[C]):
     def _choose(self, sha256: str) -> Slot[C]:
         """A slot with the module, else the one used last, else a new one."""
         for slot in reversed(self._idle):
-            if slot.has_loaded(sha256):
+            if sha256 in slot.loaded:
                 self._idle.remove(slot)
                 return slot
         if self._idle:
@@ -293,15 +268,6 @@ class Slots(Generic[C]):
                 waiter.set_result(slot)
                 return
         self._idle.append(slot)
-
-    def _join(self) -> None:
-        for slot in self._slots:
-            slot.join()
-
-
-def _resolve(future: "asyncio.Future[T]", value: T) -> None:
-    if not future.done():
-        future.set_result(value)
 
 
 async def _wait_for_all(

@@ -9,12 +9,12 @@ amount of work; what takes longer is done in pieces, between which the run can e
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, Literal, NamedTuple
 
-from toolgate.wasm.abi import WASI, Errno, Guest, HostcallFault, HostFunction
-from toolgate.wasm.signatures import host_functions
+from toolgate.wasm.abi import WASI, Errno, HostcallFault, HostFunction, host_functions
+from toolgate.wasm.guest import Guest
 
 AnyGuest = Guest[Any]
 Call = Callable[..., int | None]
@@ -84,29 +84,21 @@ def wasi_errno(errno: Errno) -> int:
 # Arguments and environment
 
 
-def _sizes_call(name: Literal["args", "env"]) -> Call:
-    def call(guest: AnyGuest, count_pointer: int, size_pointer: int) -> int:
-        strings: tuple[bytes, ...] = getattr(guest, name)
-        guest.write_u32(count_pointer, len(strings))
-        guest.write_u32(size_pointer, sum(len(one) + 1 for one in strings))
-        return WasiErrno.SUCCESS
-
-    return call
+def _write_sizes(guest: AnyGuest, strings: Sequence[bytes], count_pointer: int, size_pointer: int) -> int:
+    guest.write_u32(count_pointer, len(strings))
+    guest.write_u32(size_pointer, sum(len(one) + 1 for one in strings))
+    return WasiErrno.SUCCESS
 
 
-def _strings_call(name: Literal["args", "env"]) -> Call:
-    def call(guest: AnyGuest, pointers: int, buffer: int) -> int:
-        """Write the strings, each with a NUL, one after another; and where each of them starts."""
-        strings: tuple[bytes, ...] = getattr(guest, name)
-        at, starts = buffer, []
-        for one in strings:
-            starts.append(at & 0xFFFF_FFFF)
-            at += len(one) + 1
-        guest.write(buffer, b"".join(one + b"\0" for one in strings))
-        guest.write(pointers, struct.pack(f"<{len(starts)}I", *starts))
-        return WasiErrno.SUCCESS
-
-    return call
+def _write_strings(guest: AnyGuest, strings: Sequence[bytes], pointers: int, buffer: int) -> int:
+    """Write the strings, each with a NUL, one after another; and where each of them starts."""
+    at, starts = buffer, []
+    for one in strings:
+        starts.append(at & 0xFFFF_FFFF)
+        at += len(one) + 1
+    guest.write(buffer, b"".join(one + b"\0" for one in strings))
+    guest.write(pointers, struct.pack(f"<{len(starts)}I", *starts))
+    return WasiErrno.SUCCESS
 
 
 # Clocks, randomness, and the end
@@ -140,10 +132,6 @@ def _random_get(guest: AnyGuest, buffer: int, length: int) -> int:
 def _sched_yield(guest: AnyGuest) -> int:
     guest.sleep(0)
     return WasiErrno.SUCCESS
-
-
-def _proc_exit(guest: AnyGuest, code: int) -> None:
-    guest.exit(code)
 
 
 # Streams
@@ -190,23 +178,21 @@ def _iter_spans(guest: AnyGuest, iovecs: int, count: int) -> Iterator[tuple[int,
         left -= min(length, left)
 
 
-def _fd_fdstat_get(guest: AnyGuest, fd: int, out: int) -> int:
-    if not _is_stream(fd):
-        return WasiErrno.BADF
-    guest.write(out, _FDSTAT.pack(_CHARACTER_DEVICE, 0, _RIGHTS, 0))
-    return WasiErrno.SUCCESS
-
-
-def _fd_filestat_get(guest: AnyGuest, fd: int, out: int) -> int:
-    if not _is_stream(fd):
-        return WasiErrno.BADF
-    guest.write(out, _FILESTAT.pack(0, fd, _CHARACTER_DEVICE, 1, 0, 0, 0, 0))
-    return WasiErrno.SUCCESS
-
-
 def _constant_call(on_stream: WasiErrno) -> Call:
     """A function of descriptors with one result for each stream, and BADF for all others."""
     return lambda _guest, fd, *_: on_stream if _is_stream(fd) else WasiErrno.BADF
+
+
+def _stat_call(pack: Callable[[int], bytes]) -> Call:
+    """A function that writes what `pack` says of a stream."""
+
+    def call(guest: AnyGuest, fd: int, out: int) -> int:
+        if not _is_stream(fd):
+            return WasiErrno.BADF
+        guest.write(out, pack(fd))
+        return WasiErrno.SUCCESS
+
+    return call
 
 
 def _path_symlink(_guest: AnyGuest, _target: int, _length: int, fd: int, *_: int) -> int:
@@ -281,19 +267,19 @@ _CONSTANT: Final[Mapping[WasiErrno, tuple[str, ...]]] = {
 """The functions that have one result for each stream."""
 _CALLS: Final[Mapping[str, Call]] = {
     **{name: _constant_call(errno) for errno, names in _CONSTANT.items() for name in names},
-    "args_get": _strings_call("args"),
-    "args_sizes_get": _sizes_call("args"),
-    "environ_get": _strings_call("env"),
-    "environ_sizes_get": _sizes_call("env"),
+    "args_get": lambda guest, *at: _write_strings(guest, guest.args, *at),
+    "args_sizes_get": lambda guest, *at: _write_sizes(guest, guest.args, *at),
+    "environ_get": lambda guest, *at: _write_strings(guest, guest.env, *at),
+    "environ_sizes_get": lambda guest, *at: _write_sizes(guest, guest.env, *at),
     "clock_res_get": _clock_res_get,
     "clock_time_get": _clock_time_get,
-    "fd_fdstat_get": _fd_fdstat_get,
-    "fd_filestat_get": _fd_filestat_get,
+    "fd_fdstat_get": _stat_call(lambda _: _FDSTAT.pack(_CHARACTER_DEVICE, 0, _RIGHTS, 0)),
+    "fd_filestat_get": _stat_call(lambda fd: _FILESTAT.pack(0, fd, _CHARACTER_DEVICE, 1, 0, 0, 0, 0)),
     "fd_read": _fd_read,
     "fd_write": _fd_write,
     "path_symlink": _path_symlink,
     "poll_oneoff": poll_oneoff,
-    "proc_exit": _proc_exit,
+    "proc_exit": lambda guest, code: guest.exit(code),
     "proc_raise": lambda *_: WasiErrno.NOSYS,
     "random_get": _random_get,
     "sched_yield": _sched_yield,

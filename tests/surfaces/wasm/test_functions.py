@@ -3,7 +3,7 @@
 import pytest
 
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
-from toolgate.wasm.signatures import ABI_SIGNATURES
+from toolgate.wasm.abi import ABI_SIGNATURES
 
 MCP_FUNCTIONS = {
     "mcp_open": ("ii", "i"),

@@ -3,14 +3,17 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from toolgate.errors import BudgetExceeded, PolicyDenied, ToolCallLimit
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.model.invocations import MAX_CALLS_KEPT, InvocationCall
 from toolgate.upstream.models.client import Models
-from toolgate.wasm.abi import Errno, Guest, HostcallFault
+from toolgate.wasm.abi import Errno, HostcallFault
+
+if TYPE_CHECKING:
+    from toolgate.wasm.guest import Guest  # which loads wasmtime, and few nodes run guests
 
 DOOR: Final = "hostcall"
 """The name of hostcalls in the audit log."""
@@ -79,7 +82,7 @@ class TaskContext:
             raise
 
 
-TaskGuest = Guest[TaskContext]
+TaskGuest: TypeAlias = "Guest[TaskContext]"
 
 
 def decode_text(data: bytes) -> str:

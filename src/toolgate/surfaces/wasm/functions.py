@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from toolgate.model.invocations import MAX_LINE_BYTES, LogLevel
 from toolgate.surfaces.wasm import chat_calls, descriptors, mcp_calls
-from toolgate.wasm.abi import SPEAR, Guest, HostFunction
-from toolgate.wasm.signatures import host_functions
+from toolgate.wasm.abi import SPEAR, HostFunction, host_functions
+from toolgate.wasm.guest import Guest
 from toolgate.wasm.wasi import WASI_FUNCTIONS
 
 _LEVELS: Final[Mapping[int, LogLevel]] = {0: "trace", 1: "debug", 2: "info", 3: "warn", 4: "error"}
