@@ -14,32 +14,20 @@ _GUESTS: Final = "wasmtime takes 0.25 s to load, and memory from then on; for th
 _OTLP: Final = "OpenTelemetry takes as long to load as Toolgate; for the setting `otlp`"
 _POSTGRESQL: Final = "the driver takes as long to load as Toolgate; for the setting `database`"
 
+_COMMANDS: Final = (
+    *("approvals", "audit", "catalog", "changes", "connect", "copies", "doctor", "keys", "packages"),
+    *("pins", "policy", "profiles", "publish", "runs", "serve", "servers", "skill", "status", "tasks"),
+    *("top"),
+)
+"""Modules of `toolgate.cli.commands` of which each process needs one."""
+
 LAZY_MODULES: Final[Mapping[str, str]] = {
+    **{f"toolgate.cli.commands.{name}": _COMMAND for name in _COMMANDS},
     "toolgate.app.control": _PROCESS,
     "toolgate.app.node": _PROCESS,
     "toolgate.app.up": _PROCESS,
     "toolgate.audit.otlp": _OTLP,
-    "toolgate.cli.commands.approvals": _COMMAND,
-    "toolgate.cli.commands.audit": _COMMAND,
     "toolgate.cli.commands.audit_verify": "the audit index takes as long as all else; for `audit verify`",
-    "toolgate.cli.commands.catalog": _COMMAND,
-    "toolgate.cli.commands.changes": _COMMAND,
-    "toolgate.cli.commands.connect": _COMMAND,
-    "toolgate.cli.commands.copies": _COMMAND,
-    "toolgate.cli.commands.doctor": _COMMAND,
-    "toolgate.cli.commands.keys": _COMMAND,
-    "toolgate.cli.commands.packages": _COMMAND,
-    "toolgate.cli.commands.pins": _COMMAND,
-    "toolgate.cli.commands.policy": _COMMAND,
-    "toolgate.cli.commands.profiles": _COMMAND,
-    "toolgate.cli.commands.publish": _COMMAND,
-    "toolgate.cli.commands.runs": _COMMAND,
-    "toolgate.cli.commands.serve": _COMMAND,
-    "toolgate.cli.commands.servers": _COMMAND,
-    "toolgate.cli.commands.skill": _COMMAND,
-    "toolgate.cli.commands.status": _COMMAND,
-    "toolgate.cli.commands.tasks": _COMMAND,
-    "toolgate.cli.commands.top": _COMMAND,
     "toolgate.cli.demo.demo": "the demo is a client as well; a gateway without it starts faster",
     "toolgate.gateway.auth.oidc": "token verification takes 0.1 s to load; for the setting `oidc`",
     "toolgate.gateway.search.semantic": "numpy and a model, an optional extra; for `semantic_model`",

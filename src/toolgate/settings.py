@@ -296,21 +296,17 @@ class Settings(FieldDescriptions, BaseModel):
         return host != "localhost" and ipaddress.ip_address(host).is_unspecified
 
 
-def _list_table_fields() -> dict[str, tuple[str, str]]:
-    """Flat names of the fields of tables: `audit_days` is `audit.days`, in variables and files alike."""
-    tables: dict[str, type[BaseModel]] = {
-        "approval_webhook": ApprovalWebhookSettings,
-        "audit": AuditSettings,
-        "grpc": GrpcSettings,
-        "oidc": OidcSettings,
-        "otlp": OtlpSettings,
-    }
-    return {
-        f"{name}_{field}": (name, field) for name, table in tables.items() for field in table.model_fields
-    }
-
-
-TABLE_FIELDS: Final = {**_list_table_fields(), "allow_plaintext_grpc": ("grpc", "allow_plaintext")}
+_TABLES: Final[Mapping[str, type[BaseModel]]] = {
+    "approval_webhook": ApprovalWebhookSettings,
+    "audit": AuditSettings,
+    "grpc": GrpcSettings,
+    "oidc": OidcSettings,
+    "otlp": OtlpSettings,
+}
+TABLE_FIELDS: Final = {
+    f"{name}_{field}": (name, field) for name, table in _TABLES.items() for field in table.model_fields
+} | {"allow_plaintext_grpc": ("grpc", "allow_plaintext")}
+"""Flat names of the fields of tables: `audit_days` is `audit.days`, in variables and files alike."""
 NAMES: Final = (*Settings.model_fields, *TABLE_FIELDS)
 
 

@@ -5,6 +5,7 @@ On SQLite it is one process; on PostgreSQL any number of replicas serve the same
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final
 
 from toolgate.app.components import (
@@ -30,6 +31,7 @@ from toolgate.gateway.gateway import GatewayServices
 from toolgate.govern.process import Readiness, ReadinessCondition
 from toolgate.model.http import is_loopback, parse_address
 from toolgate.registry.store.engines import open_store
+from toolgate.registry.store.sql_store import Store
 from toolgate.settings import GrpcSettings, Settings
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
 from toolgate.surfaces.http.guard import OriginGuard
@@ -77,16 +79,13 @@ async def open_control(
         # It explains every scope over what nodes report, and calls nothing.
         gateway = build_gateway(settings, servers, host.audit, host.metrics, services=services)
         await stack.enter_async_context(servers)
-
-        def read_readiness() -> Readiness:
-            """A control plane without its database has nothing that nodes and clients could rely on."""
-            if store.is_current:
-                return Readiness()
-            return Readiness((ReadinessCondition.of(StorageUnavailable, blocks=True),))
-
         plane = await stack.enter_async_context(
             open_control_plane(
-                host, gateway, calls_tools=False, sync_readiness=read_readiness, client_url=servers.door_url
+                host,
+                gateway,
+                calls_tools=False,
+                sync_readiness=partial(_read_readiness, store),
+                client_url=lambda: servers.node_url,
             )
         )
         control = plane.control
@@ -106,6 +105,12 @@ async def open_control(
             close_streams=control.watches.close,
             details={"grpc": grpc_address},
         )
+
+
+def _read_readiness(store: Store) -> Readiness:
+    """A control plane without its database has nothing that nodes and clients could rely on."""
+    is_ready = store.is_current
+    return Readiness(() if is_ready else (ReadinessCondition.of(StorageUnavailable, blocks=True),))
 
 
 def _read_tls(grpc: GrpcSettings) -> Tls | None:

@@ -337,12 +337,6 @@ async def open_upkeep(store: Store, metrics: Metrics, audit: AuditLog) -> AsyncI
         "toolgate_invocations_queued", "Runs of tasks that wait for a node.", lambda: float(waiting)
     )
 
-    async def forget_reports() -> None:
-        await store.reports.forget(before_ms=wall_clock_ms() - FORGET_AFTER_MS)
-
-    async def forget_invocations() -> None:
-        await store.invocations.forget(now_ms=wall_clock_ms())
-
     async def end_leases() -> None:
         nonlocal waiting
         await store.invocations.claim("", limit=0)
@@ -362,8 +356,8 @@ async def open_upkeep(store: Store, metrics: Metrics, audit: AuditLog) -> AsyncI
                 store.approvals.forget,
                 store.spending.forget,
                 store.ended_sessions.forget,
-                forget_reports,
-                forget_invocations,
+                lambda: store.reports.forget(before_ms=wall_clock_ms() - FORGET_AFTER_MS),
+                lambda: store.invocations.forget(now_ms=wall_clock_ms()),
             )
         ),
         _repeat(end_approvals, every_s=APPROVALS_EVERY_S, what="expiry of approvals"),

@@ -10,7 +10,8 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -34,9 +35,10 @@ from toolgate.app.observability import open_exported_journal
 from toolgate.app.process import ServingApp
 from toolgate.audit.log.files import LogChunk
 from toolgate.audit.log.follower import follow_log
-from toolgate.errors import ControlUnavailable, StartRefused
+from toolgate.audit.log.journal import Journal
+from toolgate.errors import ControlUnavailable, NotReady, PolicyStale, StartRefused
 from toolgate.gateway.auth.identity import Identities
-from toolgate.gateway.cluster.node import NodeReporter, StalenessGuard
+from toolgate.gateway.cluster.node import NodeReporter
 from toolgate.gateway.gateway import Gateway, GatewayServices
 from toolgate.gateway.search import HybridIndex, open_semantic_search
 from toolgate.govern.process import GatewayProcess, Readiness, ReadinessCondition
@@ -74,19 +76,7 @@ async def open_node(
             open_semantic_search(settings.semantic_model, settings.data_dir)
         )
         link = await stack.enter_async_context(open_control_connection(address))
-
-        async def forward(read: LogChunk) -> int:
-            return await link.record_events(
-                node_pb2.RecordEventsRequest(
-                    node_id=settings.process_id,
-                    log=journal.name,
-                    after=read.after,
-                    upto=read.upto,
-                    events=read.lines,
-                )
-            )
-
-        await stack.enter_async_context(follow_log(journal, forward, who="control"))
+        await stack.enter_async_context(_forward_audit(journal, link, node_id=settings.process_id))
 
         def tools_changed() -> None:
             following.reporter.on_change()
@@ -114,11 +104,8 @@ async def open_node(
         sessions = ClientSessions(
             secrets.token_bytes(SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time
         )
-        url = settings.public_url or base_url
-        if settings.is_everywhere and url and not settings.public_url:
-            url = f"http://{socket.gethostname()}:{urlsplit(base_url).port}"
         following = ControlFollower(
-            settings, link, gateway=gateway, identities=identities, sessions=sessions, url=url
+            settings, link, gateway=gateway, identities=identities, sessions=sessions, base_url=base_url
         )
         await stack.enter_async_context(following.running())
         serving = GatewayProcess(
@@ -138,6 +125,47 @@ async def open_node(
         )
 
 
+def _forward_audit(
+    journal: Journal, link: GrpcControlConnection, *, node_id: str
+) -> AbstractAsyncContextManager[None]:
+    async def deliver(read: LogChunk) -> int:
+        return await link.record_events(
+            node_pb2.RecordEventsRequest(
+                node_id=node_id, log=journal.name, after=read.after, upto=read.upto, events=read.lines
+            )
+        )
+
+    return follow_log(journal, deliver, who="control")
+
+
+class StalenessGuard:
+    """Suspends a gateway that may have fallen behind. Close it when done."""
+
+    def __init__(self, gateway: Gateway, *, max_staleness_s: float | None) -> None:
+        """Nothing is served before the first contact. Without a limit, it never stops after that."""
+        self._gateway = gateway
+        self._max_staleness_s = max_staleness_s
+        self._timer: asyncio.TimerHandle | None = None
+        gateway.suspend(partial(NotReady, "this node has not heard from control yet"))
+
+    def on_contact(self) -> None:
+        """The control plane has just proved that what is served is current."""
+        self._gateway.resume()
+        self.close()
+        if self._max_staleness_s is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._max_staleness_s, self._expire, self._max_staleness_s)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self, after_s: float) -> None:
+        message = f"this node has not heard from control for more than {after_s:g} s"
+        self._gateway.suspend(partial(PolicyStale, message))
+
+
 class ControlFollower:
     """Follows the control plane: applies what it sends, reports what happens here."""
 
@@ -149,8 +177,11 @@ class ControlFollower:
         gateway: Gateway,
         identities: Identities,
         sessions: ClientSessions,
-        url: str,
+        base_url: str,
     ) -> None:
+        url = settings.public_url or base_url
+        if settings.is_everywhere and url and not settings.public_url:
+            url = f"http://{socket.gethostname()}:{urlsplit(base_url).port}"
         self._gateway = gateway
         self._identities = identities
         self._sessions = sessions

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
+from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
@@ -212,7 +213,7 @@ async def open_token_audit(gateway: Gateway) -> AsyncIterator[None]:
             tell()
 
     for metric, (number, help_text) in _TOKEN_METRICS.items():
-        gateway.metrics.gauge(metric, help_text, counts.read_by_task(number), labels=("task_id",))
+        gateway.metrics.gauge(metric, help_text, partial(counts.read, number), labels=("task_id",))
     try:
         async with run_in_background(keep_telling()):
             yield

@@ -25,13 +25,7 @@ from toolgate.gateway.call.approval import ApprovalStage
 from toolgate.gateway.call.audit_trail import FAILED, AuditTrail, outcome_of_error, outcome_of_response
 from toolgate.gateway.call.pipeline import CallPipeline
 from toolgate.gateway.call.quota import QuotaLeases
-from toolgate.gateway.call.targets import (
-    check_arguments,
-    find_argument_fault,
-    find_current_route,
-    find_target,
-    recheck_route,
-)
+from toolgate.gateway.call.targets import find_argument_fault, find_current_route, find_target
 from toolgate.gateway.cluster import Servers
 from toolgate.gateway.cluster.drift import DriftDetector, DriftedTool
 from toolgate.gateway.scope.caller import Caller, Trace
@@ -215,10 +209,6 @@ class Gateway:
             self._is_swap_due = True
             asyncio.get_running_loop().call_soon(self._swap)
 
-    def on_updated(self, server_id: str, uri: str) -> None:
-        """A server notified that a resource was updated."""
-        self.subscriptions.watches.on_updated(server_id, uri)
-
     def suspend(self, make_error: Callable[[], ToolgateError]) -> None:
         """Refuse every list and every call from now on, with the error that `make_error` makes."""
         self._suspension = make_error
@@ -382,8 +372,7 @@ class Gateway:
                 return self._call_find_tool(CallContext(view, FIND_ROUTES[name], name, params, trace, client))
             self._audit_trail.record_unknown(view, name, trace, code=UnknownTool.code)
             raise UnknownTool(f"Unknown tool: {name}")
-        if fault := find_argument_fault(params, route):
-            raise self._malformed(view, route, trace, fault)
+        self._check_arguments(view, route, params, trace)
         params.pop("task", None)  # MCP tasks are not supported: the call is a plain one
         params["name"] = route.upstream_name
         return self._pipeline.run(CallContext(view, route, "tools/call", params, trace, client))
@@ -398,17 +387,17 @@ class Gateway:
                 return self._run_find_tool(call, search)
             name, target_params = parse_target(tool, params)
             route = view.tools.get(name)
-            check_arguments(target_params, route)
         except InvalidArguments as exc:
             return self._run_find_tool(call, partial(failed_find_result, exc))
+        if fault := find_argument_fault(target_params, route):
+            return self._run_find_tool(call, partial(failed_find_result, InvalidArguments(fault)))
         if route is None:
             self._audit_trail.record_unknown(view, name, call.trace, code=UnknownTool.code)
             unknown = UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)
             return _respond(partial(failed_find_result, unknown))
         if tool == DESCRIBE_TOOL:
-            params["arguments"] = msgspec.Raw(
-                msgspec.json.encode({"name": name})
-            )  # all that was read of them
+            # All that was read of them.
+            params["arguments"] = msgspec.Raw(msgspec.json.encode({"name": name}))
             return self._run_find_tool(call, partial(describe_tool, name, route))
         target_params.pop("task", None)
         target_params["name"] = route.upstream_name
@@ -420,8 +409,8 @@ class Gateway:
     ) -> Coroutine[Any, Any, ServerResponse]:
         """Request a prompt, a resource or a completion; `params` are those of `method`."""
         route = self._find_route(view, method, params, trace)
-        if method == "prompts/get" and (fault := find_argument_fault(params, route)):
-            raise self._malformed(view, route, trace, fault)
+        if method == "prompts/get":
+            self._check_arguments(view, route, params, trace)
         return self._pipeline.run(CallContext(view, route, method, params, trace, client))
 
     def server_of(self, view: View, method: str, params: Params, *, trace: Trace) -> str:
@@ -443,7 +432,11 @@ class Gateway:
     def _recheck(self, caller: Caller, route: Route) -> None:
         """Raises what a request is refused with by now that waited for its server."""
         check_key(self.snapshot.keys, caller.principal)
-        recheck_route(self.view_for_call(caller), route)
+        current = find_current_route(self.view_for_call(caller), route)
+        must_be_approved = current.approval is not None and route.approval is None
+        if must_be_approved or current.digest != route.digest:
+            message = "the tool or its policy changed while the call waited; nothing was sent"
+            raise ServerUnavailable(message, hint="call it again")
 
     async def _run_find_tool(self, call: CallContext, make_result: MakeResult) -> ServerResponse:
         """Make the result of a find tool, audited like a server's."""
@@ -473,9 +466,10 @@ class Gateway:
         else:
             self._audit_trail.record_unmade(view, route, trace, code=code)
 
-    def _malformed(self, view: View, route: Route, trace: Trace, fault: str) -> InvalidArguments:
-        self._audit_trail.record_unmade(view, route, trace, code=InvalidArguments.code)
-        return InvalidArguments(fault)
+    def _check_arguments(self, view: View, route: Route, params: Params, trace: Trace) -> None:
+        if fault := find_argument_fault(params, route):
+            self._audit_trail.record_unmade(view, route, trace, code=InvalidArguments.code)
+            raise InvalidArguments(fault)
 
     def record_refused(
         self, principal: Principal, reason: ToolgateError | str, *, trace: Trace, task_id: str | None = None

@@ -416,14 +416,14 @@ async def test_a_trial_connects_from_here() -> None:
 
 async def test_callers_are_sent_to_a_node_that_lives() -> None:
     async with open_reported_world() as world:
-        before = world.servers.door_url()
+        before = world.servers.node_url
         url = "https://tools.example"
         await world.reports.save_report(NodeReport(node_id="n1", url=url, at_ms=now_ms()))
         await pass_time(LOOKED_S)
-        during = world.servers.door_url()
+        during = world.servers.node_url
         with pytest.raises(ServerUnavailable) as refused:
             await world.servers.call("one", "tools/call", params("a"))
         await pass_time(LOST_AFTER_MS / 1000 + 10)
 
-        assert (before, during, world.servers.door_url()) == (None, url, None)
+        assert (before, during, world.servers.node_url) == (None, url, None)
         assert f"such as `{url}`" in refused.value.hint

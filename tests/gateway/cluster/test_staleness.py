@@ -12,10 +12,10 @@ from tests.registry.control_play import MemoryControl
 from tests.registry.memory_store import MemoryStore
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, pool_of
 from tests.upstream.virtual_time import VIRTUAL, pass_time
+from toolgate.app.node import StalenessGuard
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import NotReady, PolicyStale, ToolgateError, Unauthenticated
 from toolgate.gateway.auth.identity import LOCAL_ADMIN, Identities, hash_key
-from toolgate.gateway.cluster.node import StalenessGuard
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.subscriptions import ListenerUpdate

@@ -132,6 +132,6 @@ async def test_a_listener_whose_scope_is_refused_hears_of_no_resource_any_more()
         is_refused = True
 
         assert await listener.wait(5) == ListenerUpdate()
-        assert watch.has_updates  # one was too many at once
+        assert watch.updated  # one was too many at once
         assert await listener.wait(5) == ListenerUpdate()
-        assert not watch.has_updates
+        assert not watch.updated

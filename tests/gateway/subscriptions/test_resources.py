@@ -91,7 +91,7 @@ async def test_updates_reach_those_who_watch_under_the_names_they_know() -> None
 
     assert sorted(ada.take()) == ["alias", "file:///a"]
     assert set(woken) == {"ada"}
-    assert (bob.has_updates, ada.has_updates, ada.take()) == (False, False, [])
+    assert (bob.updated, ada.updated, ada.take()) == ({}, {}, [])
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ async def test_a_part_of_what_is_watched_counts_as_it(updated: str, is_confirmed
     watches.add(watch, "file:///dir", server_id="one", uri="file:///dir")
     watches.on_updated("one", updated)
 
-    assert watch.has_updates == is_confirmed
+    assert bool(watch.updated) == is_confirmed
 
 
 async def test_unwatched_resources_are_not_notified() -> None:
@@ -121,7 +121,7 @@ async def test_unwatched_resources_are_not_notified() -> None:
     watches.add(watch, "x:1", server_id="two", uri="x:1")  # it means another server's now
     watches.on_updated("one", "x:1")
 
-    assert not watch.has_updates
+    assert not watch.updated
     assert len(watches) == 1
 
 

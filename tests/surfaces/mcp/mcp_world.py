@@ -299,7 +299,7 @@ async def open_mcp_world(
         gateway.on_tools_changed(server_id)
 
     def updated(server_id: str, uri: str) -> None:
-        gateway.on_updated(server_id, uri)
+        gateway.subscriptions.watches.on_updated(server_id, uri)
 
     async with pool_of(net, on_change=changed, on_updated=updated, tracer=services.tracer, **options) as pool:
         gateway = Gateway(

@@ -70,7 +70,7 @@ async def test_a_deleted_task_is_dropped_once_its_tokens_are_reported() -> None:
 
         assert [one.task_id for one in notified(opened, at_ms=1)] == ["review"]
         assert notified(opened, at_ms=2) == []
-        assert opened.gateway.tokens.read_by_task("lists")() == {}
+        assert opened.gateway.tokens.read("lists") == {}
 
 
 async def test_counts_are_metrics_and_are_reported_periodically_and_at_the_end(

@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import jwt
@@ -152,30 +153,30 @@ def _parse_key(body: Mapping[str, Any]) -> SigningKey | None:
     return SigningKey(key, algorithms) if algorithms else None
 
 
+@dataclass(frozen=True, slots=True)
 class OidcVerifier:
     """Verifies the tokens of one issuer. `clock_s` is the time of day."""
 
-    def __init__(self, config: OidcSettings, keys: SigningKeys, *, clock_s: Callable[[], float]) -> None:
-        self._config = config
-        self._keys = keys
-        self._clock_s = clock_s
+    config: OidcSettings
+    keys: SigningKeys
+    clock_s: Callable[[], float]
 
     async def verify(self, token: str) -> Proof:
         kid = _parse_header(token).get("kid")
-        key = self._keys.find(kid)
+        key = self.keys.find(kid)
         if key is None:
-            await self._keys.refresh()
-            key = self._keys.find(kid)
-        if key is None and not self._keys.is_current:
+            await self.keys.refresh()
+            key = self.keys.find(kid)
+        if key is None and not self.keys.is_current:
             raise IssuerUnavailable("the issuer of the token cannot be asked for its keys")
         if key is None:
             raise Unauthenticated("the token is signed with a key that its issuer does not publish")
         claims = self._decode(token, key)
         expires_at_s = self._check_times(claims)
-        return Proof(principal_of_claims(claims, self._config), expires_at_s)
+        return Proof(principal_of_claims(claims, self.config), expires_at_s)
 
     def on_key_withdrawn(self, forget: Callable[[], None]) -> None:
-        self._keys.on_withdrawal = forget
+        self.keys.on_withdrawal = forget
 
     def _decode(self, token: str, key: SigningKey) -> Mapping[str, Any]:
         try:
@@ -183,8 +184,8 @@ class OidcVerifier:
                 token,
                 key.key,
                 algorithms=list(key.algorithms),
-                audience=self._config.audience,
-                issuer=self._config.issuer,
+                audience=self.config.audience,
+                issuer=self.config.issuer,
                 options=_CHECKS,  # type: ignore[arg-type]
             )
         except jwt.InvalidAudienceError:
@@ -197,12 +198,12 @@ class OidcVerifier:
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:
         """When the token expires. Raises Unauthenticated if it has expired, or is not valid yet."""
-        now_s = self._clock_s()
+        now_s = self.clock_s()
         expires_at_s = _parse_time(claims, "exp")
         if expires_at_s <= now_s:
             raise Unauthenticated("the token has expired")
         for name in ("nbf", "iat"):
-            if name in claims and _parse_time(claims, name) > now_s + self._config.leeway_s:
+            if name in claims and _parse_time(claims, name) > now_s + self.config.leeway_s:
                 raise Unauthenticated("the token is not valid yet")
         return expires_at_s
 

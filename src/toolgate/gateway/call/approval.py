@@ -25,10 +25,11 @@ from toolgate.errors import (
 )
 from toolgate.gateway.call import ADMITTED, Admission, CallContext, Denial
 from toolgate.gateway.call.elicitation import (
+    ELICIT,
     ApprovalElicitation,
     ElicitedAnswer,
     ParkableCall,
-    can_elicit,
+    can_answer,
     elicit_approval,
     encode_elicitation,
 )
@@ -158,7 +159,9 @@ class ApprovalStage:
         if isinstance(client, ParkableCall) and client.elicited is not None:
             return await self._settle(request, client.elicited)
         verdict = await self._query(request)
-        if client is None or verdict.outcome not in {"asked", "waiting"} or not can_elicit(client):
+        if client is None or verdict.outcome not in {"asked", "waiting"}:
+            return verdict
+        if client.capabilities == b"{}" or not can_answer(client.capabilities, ELICIT, b"{}"):
             return verdict
         elicitation = encode_elicitation(request, verdict.approval_id)
         if isinstance(client, ParkableCall):

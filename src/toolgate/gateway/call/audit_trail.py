@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -212,7 +213,13 @@ class AuditTrail:
         )
 
     def _record_denied(self, view: View, name: str, trace: Trace, code: str, at_ms: int, /) -> None:
-        layer, rule = self._find_denial(view.caller, name)
+        ref = guess_ref(view.caller, name)
+        try:
+            decision = None if ref is None else self._decide(view.caller, ref)
+        except ToolgateError:  # the caller's task was removed
+            decision = None
+        # Empty if no rule keeps the name from the caller.
+        layer, rule = ("", "") if decision is None or decision.allowed else (decision.layer, decision.rule)
         tool = DEFAULT_REDACTION.redact_name(name, MAX_AUDITED_NAME)
         fields = {"tool": tool, "outcome": "denied", "code": code, "layer": layer, "rule": rule}
         self._record(trace, at_ms, **fields, **_view_fields(view))
@@ -246,15 +253,6 @@ class AuditTrail:
     def _count_shadow(self, route: Route) -> None:
         if route.shadow:
             self._metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
-
-    def _find_denial(self, caller: Caller, name: str) -> tuple[str, str]:
-        """The layer and rule that keep `name` from a caller; empty if no rule does."""
-        ref = guess_ref(caller, name)
-        try:
-            decision = None if ref is None else self._decide(caller, ref)
-        except ToolgateError:  # the caller's task was removed
-            decision = None
-        return ("", "") if decision is None or decision.allowed else (decision.layer, decision.rule)
 
 
 def _view_fields(view: View) -> dict[str, Any]:
@@ -293,6 +291,7 @@ def _audited_name(route: Route) -> str:
     return route.redaction.redact_name(route.name, MAX_AUDITED_NAME)
 
 
+@dataclass(slots=True)
 class SessionTotals:
     """Calls, rounds and limit hits of one session, counted while it lasts and recorded once at its end.
 
@@ -300,16 +299,13 @@ class SessionTotals:
     Requests of the stateless MCP revision have none. No metric has a session as its label.
     """
 
-    __slots__ = ("_began_s", "calls", "limits", "rounds")
-
-    def __init__(self) -> None:
-        self._began_s = time.monotonic()
-        self.calls = 0
-        """Tool calls, failed ones included."""
-        self.rounds = 0
-        """Of a chat: rounds in which tools ran. Of an MCP session: requests of servers to its client."""
-        self.limits: Counter[str] = Counter()
-        """How often each limit was hit."""
+    began_s: float = field(default_factory=time.monotonic)
+    calls: int = 0
+    """Tool calls, failed ones included."""
+    rounds: int = 0
+    """Of a chat: rounds in which tools ran. Of an MCP session: requests of servers to its client."""
+    limits: Counter[str] = field(default_factory=Counter)
+    """How often each limit was hit."""
 
     def count_limit_hit(self, metrics: Metrics, door: str, code: str) -> None:
         if code in LIMITS:
@@ -330,7 +326,7 @@ class SessionTotals:
                 session=trace.session,
                 request_id=trace.request_id,
                 task_id=caller.effective_task_id or "",
-                duration_ms=int((time.monotonic() - self._began_s) * 1e3),
+                duration_ms=int((time.monotonic() - self.began_s) * 1e3),
                 tool_calls=self.calls,
                 rounds=self.rounds,
                 limits=dict(self.limits),

@@ -176,10 +176,6 @@ class ElicitedAnswer(NamedTuple):
     action: ElicitAction
 
 
-def can_elicit(client: ClientChannel) -> bool:
-    return client.capabilities != b"{}" and can_answer(client.capabilities, ELICIT, b"{}")
-
-
 def encode_elicitation(request: ApprovalRequest, approval_id: str) -> bytes:
     """The question to a client's user, with everything that approvers see. There is no form to fill in."""
     lines = [

@@ -6,7 +6,8 @@ else talks to the servers, and nothing is sent before its audit record is writte
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -42,17 +43,16 @@ from toolgate.upstream.pool.pool import NO_ORIGIN, CallOrigin, ServerResponse
 
 TOOL_ERROR: Final = "tool_error"
 """The error type of a tool that reports a failure (semantic conventions of MCP)."""
-SERVER_ERROR: Final = "server_error"
 
 _encode = msgspec.json.encode
 
 
+@dataclass(frozen=True, slots=True)
 class TracedServers:
-    """Servers with a span for each request."""
+    """Servers with a span for each request, which is passed on to the server in `_meta`."""
 
-    def __init__(self, servers: ServerCaller, tracing: Tracer) -> None:
-        self._servers = servers
-        self._tracing = tracing
+    servers: ServerCaller
+    tracer: Tracer
 
     async def call(
         self,
@@ -65,14 +65,16 @@ class TracedServers:
         client: ClientChannel | None = None,
         origin: CallOrigin = NO_ORIGIN,
     ) -> ServerResponse:
-        tracing = self._tracing
         target = None if tool is None else tool.ref.name
         notes = {"toolgate.server_id": server_id, **span_attributes(method, target)}
-        with tracing.span(make_span_name(method, target), "client", notes) as span:
-            sent = with_trace(params, tracing.carried())
-            answer = await self._servers.call(
-                server_id, method, sent, tool=tool, client=client, origin=origin
-            )
+        meta = params.get("_meta")
+        with self.tracer.span(make_span_name(method, target), "client", notes) as span:
+            members: Members = {} if meta is None else parse_meta(meta)
+            for name in (TRACEPARENT, TRACESTATE):
+                members.pop(name, None)
+            members |= {name: msgspec.Raw(_encode(value)) for name, value in self.tracer.carried().items()}
+            sent = {**params, "_meta": msgspec.Raw(_encode(members))}
+            answer = await self.servers.call(server_id, method, sent, tool=tool, client=client, origin=origin)
             note_response(span, answer, is_tool=tool is not None)
         return answer
 
@@ -90,19 +92,9 @@ def note_response(span: Span, answer: ServerResponse, *, is_tool: bool) -> None:
     members = answer.reply.members
     if members is None:
         span.note("rpc.response.status_code", str(parse_error(answer.reply.error).code))
-        span.fail(SERVER_ERROR)
+        span.fail("server_error")
     elif is_tool and is_tool_error(members):
         span.fail(TOOL_ERROR)
-
-
-def with_trace(params: Params, carried: Mapping[str, str]) -> Params:
-    """`params` with the trace added to their `_meta`. Raises InvalidParams."""
-    meta = params.get("_meta")
-    members: Members = {} if meta is None else parse_meta(meta)
-    for name in (TRACEPARENT, TRACESTATE):
-        members.pop(name, None)
-    members |= {name: msgspec.Raw(_encode(value)) for name, value in carried.items()}
-    return {**params, "_meta": msgspec.Raw(_encode(members))}
 
 
 class CallPipeline:

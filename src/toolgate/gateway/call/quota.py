@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -78,18 +79,16 @@ class ExceededQuota(NamedTuple):
         )
 
 
+@dataclass(slots=True)
 class QuotaLease:
     """What a node has left of one quota. All times are of the node's monotonic clock."""
 
-    __slots__ = ("closed_until_s", "ends_s", "left", "limit", "open_until_s", "window_ms")
-
-    def __init__(self) -> None:
-        self.left = 0
-        self.limit = 0
-        self.window_ms = -1
-        self.ends_s = 0.0
-        self.open_until_s = 0.0
-        self.closed_until_s = 0.0
+    left: int = 0
+    limit: int = 0
+    window_ms: int = -1
+    ends_s: float = 0.0
+    open_until_s: float = 0.0
+    closed_until_s: float = 0.0
 
     def fill(self, request: LeaseRequest, grant: LeaseGrant, *, requested_s: float, now_s: float) -> None:
         # Counted from the request: the window never ends later than that.
@@ -114,43 +113,36 @@ class QuotaLease:
         return now_s < self.closed_until_s and limit == self.limit
 
 
+@dataclass(slots=True)
 class QuotaReservation(Admission):
     """One call, taken out of each lease it comes under."""
 
-    __slots__ = ("_record_tokens", "_taken")
-
-    def __init__(self, record_tokens: Callable[[int], None]) -> None:
-        self._record_tokens = record_tokens
-        self._taken: list[tuple[QuotaLease, int]] = []
-
-    def take(self, lease: QuotaLease) -> None:
-        lease.left -= 1
-        self._taken.append((lease, lease.window_ms))
+    record_tokens: Callable[[int], None]
+    taken: list[tuple[QuotaLease, int]] = field(default_factory=list)
+    """Each lease, and its window at the time."""
 
     def release(self) -> None:
         """Put the call back: it is not made. Calls of an earlier window are void."""
-        for lease, window_ms in self._taken:
+        for lease, window_ms in self.taken:
             if lease.window_ms == window_ms:
                 lease.left += 1
-        self._taken.clear()
+        self.taken.clear()
 
     def settle(self, tokens: int) -> None:
-        self._record_tokens(tokens)
+        self.record_tokens(tokens)
 
 
+@dataclass(slots=True)
 class QuotaAccount:
     """The leases of one holder."""
 
-    __slots__ = ("holder", "leases", "lock", "token_limit", "unreported")
-
-    def __init__(self, holder: QuotaHolder) -> None:
-        self.holder = holder
-        self.leases: dict[QuotaName, QuotaLease] = {}
-        self.lock = asyncio.Lock()
-        """Held while more is requested, so that concurrent calls request once."""
-        self.unreported = 0
-        """Tokens that were used and not reported yet."""
-        self.token_limit = 0
+    holder: QuotaHolder
+    leases: dict[QuotaName, QuotaLease] = field(default_factory=dict)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while more is requested, so that concurrent calls request once."""
+    unreported: int = 0
+    """Tokens that were used and not reported yet."""
+    token_limit: int = 0
 
     def find_empty(self, limits: Mapping[QuotaName, int], now_s: float) -> Mapping[QuotaName, int]:
         return {
@@ -172,7 +164,9 @@ class QuotaAccount:
         """Take one call out of each of these quotas; none of them is empty."""
         for quota in limits:
             if quota != _TOKENS:
-                reservation.take(self.leases[quota])
+                lease = self.leases[quota]
+                lease.left -= 1
+                reservation.taken.append((lease, lease.window_ms))
 
     def request_leases(self, limits: Mapping[QuotaName, int]) -> list[LeaseRequest]:
         """What to request. Reports consumed tokens with it, and marks them reported."""
@@ -284,7 +278,15 @@ class QuotaLeases:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await self._close()
+            unused = [
+                one for account in self._accounts.values() for one in account.return_unused(self._clock_s())
+            ]
+            try:
+                async with asyncio.timeout(CLOSE_WITHIN_S):
+                    await self.report()
+                    await self._request(unused)
+            except (ToolgateError, TimeoutError) as exc:
+                _log.warning("unused calls of quotas could not be returned: %s", exc)
 
     async def report(self) -> None:
         """Report the tokens used since the last report. What cannot be reported is kept."""
@@ -306,16 +308,6 @@ class QuotaLeases:
                 await self.report()
             except ToolgateError as exc:
                 _log.warning("cannot report the tokens that were used: %s", exc)
-
-    async def _close(self) -> None:
-        now_s = self._clock_s()
-        unused = [request for account in self._accounts.values() for request in account.return_unused(now_s)]
-        try:
-            async with asyncio.timeout(CLOSE_WITHIN_S):
-                await self.report()
-                await self._request(unused)
-        except (ToolgateError, TimeoutError) as exc:
-            _log.warning("unused calls of quotas could not be returned: %s", exc)
 
     async def _take(
         self,

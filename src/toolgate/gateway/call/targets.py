@@ -11,10 +11,8 @@ import msgspec
 
 from toolgate.catalog.find_tools import CALL_TOOL, parse_target
 from toolgate.errors import (
-    InvalidArguments,
     InvalidParams,
     MethodNotFound,
-    ServerUnavailable,
     ToolgateError,
     UnknownPrompt,
     UnknownResource,
@@ -149,12 +147,6 @@ def find_argument_fault(params: Params, route: Route | None) -> str:
     return describe_ambiguity(clash, "`arguments`")
 
 
-def check_arguments(params: Params, route: Route | None) -> None:
-    """Raises InvalidArguments for what `find_argument_fault` finds."""
-    if fault := find_argument_fault(params, route):
-        raise InvalidArguments(fault)
-
-
 def _is_object(raw: msgspec.Raw | None) -> bool:
     return raw is None or memoryview(raw)[0] == ord("{")
 
@@ -182,15 +174,6 @@ def _requires_arguments(route: Route) -> bool:
     except UNREADABLE:
         pass
     return True
-
-
-def recheck_route(view: View, route: Route) -> None:
-    """Raises what a request on `route` is refused with by `view`, the newest of its caller."""
-    current = find_current_route(view, route)
-    must_be_approved = current.approval is not None and route.approval is None
-    if must_be_approved or current.digest != route.digest:
-        message = "the tool or its policy changed while the call waited; nothing was sent"
-        raise ServerUnavailable(message, hint="call it again")
 
 
 def find_current_route(view: View, route: Route) -> Route:

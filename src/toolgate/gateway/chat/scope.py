@@ -4,7 +4,6 @@ The policy and the view are those of every endpoint. Chat adds the upstream, whe
 and the names under which a model knows them. Never prompts a model.
 """
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,10 +46,6 @@ class ChatScope:
     injects: bool
     """Whether the gateway offers the caller's tools to the model, and runs them."""
 
-    def deadline_s(self) -> float:
-        """When a chat that begins now has to end, by the loop's clock."""
-        return asyncio.get_running_loop().time() + self.budgets.wall_clock_ms / 1e3
-
 
 def resolve_chat_scope(
     gateway: Gateway,
@@ -70,8 +65,13 @@ def resolve_chat_scope(
     request = parse_session_params(params)
     caller = Caller(principal, task_id, request)
     gateway.task_policy(caller)  # raises for a task that this caller may not use, with tools or without
-    upstream, name = _find_route(gateway.snapshot.chat_upstreams, model)
-    of_task = _task_chat(gateway.snapshot, caller)
+    upstreams = gateway.snapshot.chat_upstreams
+    found = find_upstream(upstreams, model)
+    if found is None:
+        raise UnknownModel(f"no chat upstream serves the model `{model[:200]}`", hint=_models_hint(upstreams))
+    upstream, name = found
+    task = gateway.snapshot.tasks.get(caller.effective_task_id or "")
+    of_task = TaskChat() if task is None else parse_task_chat(task)
     modes = (upstream.mode, of_task.mode, options.mode)
     mode: ChatMode = "passthrough" if "passthrough" in modes else "inject"
     is_wanted = request.enabled if request.enabled is not None else caller.effective_task_id is not None
@@ -111,7 +111,13 @@ def tool_table(view: View, snapshot: Snapshot, profile: NameProfile) -> ToolTabl
     if view.found is not None:
         return {name: (name, definition) for name, definition in sorted(FIND_TOOLS.items())}
     routes = {ToolRef(route.server_id, route.name): name for name, route in view.routes.items()}
-    names = make_chat_names(routes, _namespaces(snapshot, routes), profile=profile)
+    offers = {ref.server_id: snapshot.servers.get(ref.server_id) for ref in routes}
+    namespaces = {
+        server_id: offer.record.tool_namespace
+        for server_id, offer in offers.items()
+        if offer is not None and offer.record.tool_namespace
+    }
+    names = make_chat_names(routes, namespaces, profile=profile)
     table = {}
     for chat_name, ref in names.items():
         definition = view.routes[routes[ref]].tool
@@ -128,28 +134,6 @@ def guess_tool_name(snapshot: Snapshot, text: str) -> str:
             if text.startswith(prefix):
                 return f"{server_id}.{text.removeprefix(prefix)}"
     return text
-
-
-def _namespaces(snapshot: Snapshot, refs: Mapping[ToolRef, str]) -> Mapping[str, str]:
-    offers = {ref.server_id: snapshot.servers.get(ref.server_id) for ref in refs}
-    return {
-        server_id: offer.record.tool_namespace
-        for server_id, offer in offers.items()
-        if offer is not None and offer.record.tool_namespace
-    }
-
-
-def _task_chat(snapshot: Snapshot, caller: Caller) -> TaskChat:
-    task = snapshot.tasks.get(caller.effective_task_id or "")
-    return TaskChat() if task is None else parse_task_chat(task)
-
-
-def _find_route(upstreams: Mapping[str, ChatUpstream], model: str) -> tuple[ChatUpstream, str]:
-    """The upstream that serves `model`, and the model's name there. Raises UnknownModel."""
-    found = find_upstream(upstreams, model)
-    if found is None:
-        raise UnknownModel(f"no chat upstream serves the model `{model[:200]}`", hint=_models_hint(upstreams))
-    return found
 
 
 def _models_hint(upstreams: Mapping[str, ChatUpstream]) -> str:

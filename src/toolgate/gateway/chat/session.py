@@ -41,7 +41,7 @@ from toolgate.gateway.call.audit_trail import SessionTotals
 from toolgate.gateway.call.quota import QuotaLeases
 from toolgate.gateway.chat.scope import ChatScope, guess_tool_name
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.scope.caller import Caller, Trace
+from toolgate.gateway.scope.caller import Trace
 from toolgate.gateway.scope.token_counts import PER_BYTES, TOKENS
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.json_text import decode_members
@@ -106,12 +106,14 @@ class ChatContext:
         caller_tools: Mapping[str, CallerTool] | None = None,
     ) -> Self:
         """Start the chat's clock."""
+        quotas = gateway.quotas_of(scope.caller)
+        allowances = [one for one in quotas if one.budgets.tokens_per_day is not None]
         return cls(
             gateway=gateway,
-            models=meter_models(gateway, models, scope.caller),
+            models=MeteredModels(models, gateway.quotas, allowances) if allowances else models,
             scope=scope,
             trace=trace,
-            deadline_s=scope.deadline_s(),
+            deadline_s=asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3,
             caller_tools=caller_tools or {},
         )
 
@@ -318,21 +320,13 @@ def _render_failure(exc: ToolgateError) -> tuple[str, str]:
     return render_error(call_error(exc)), exc.code
 
 
-def meter_models(gateway: Gateway, models: PromptableModels, caller: Caller) -> PromptableModels:
-    """Return `models`, charged to the caller's daily token quotas if it has any."""
-    allowances = [one for one in gateway.quotas_of(caller) if one.budgets.tokens_per_day is not None]
-    return MeteredModels(models, gateway.quotas, allowances) if allowances else models
-
-
+@dataclass(frozen=True, slots=True)
 class MeteredModels:
     """Charges the tokens of each response to `allowances`, if the model's server reports them."""
 
-    def __init__(
-        self, models: PromptableModels, spending: QuotaLeases, allowances: Sequence[HolderQuotas]
-    ) -> None:
-        self._models = models
-        self._spending = spending
-        self._allowances = allowances
+    models: PromptableModels
+    quotas: QuotaLeases
+    allowances: Sequence[HolderQuotas]
 
     async def ask(
         self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
@@ -341,9 +335,9 @@ class MeteredModels:
 
         Raises BudgetExceeded, and ServerUnavailable if the control plane cannot be asked.
         """
-        await self._spending.check_tokens(self._allowances)
-        response = await self._models.ask(upstream, path, body, deadline_s=deadline_s, may_retry=may_retry)
-        self._spending.record_tokens(self._allowances, reported_tokens(response.body))
+        await self.quotas.check_tokens(self.allowances)
+        response = await self.models.ask(upstream, path, body, deadline_s=deadline_s, may_retry=may_retry)
+        self.quotas.record_tokens(self.allowances, reported_tokens(response.body))
         return response
 
     @asynccontextmanager
@@ -355,7 +349,7 @@ class MeteredModels:
         Requests usage even if the client does not, so that leaving it out does not evade the quota. The
         client then does not see the event that reports it.
         """
-        await self._spending.check_tokens(self._allowances)
+        await self.quotas.check_tokens(self.allowances)
         metered_body, tokens, events = request_usage(body), 0, 0
 
         def on_event(event: ModelEvent) -> bool:
@@ -365,7 +359,7 @@ class MeteredModels:
             tokens = max(tokens, reported_tokens(data))
             return metered_body is None or not is_usage_only(data)
 
-        async with self._models.stream(
+        async with self.models.stream(
             upstream, path, metered_body or body, deadline_s=deadline_s, may_retry=may_retry
         ) as response:
             if isinstance(response, ModelResponse):
@@ -380,4 +374,4 @@ class MeteredModels:
                 tokens = tokens or len(body) * TOKENS // PER_BYTES + events
                 raise
             finally:
-                self._spending.record_tokens(self._allowances, tokens)
+                self.quotas.record_tokens(self.allowances, tokens)

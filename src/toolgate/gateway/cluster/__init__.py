@@ -3,7 +3,7 @@
 On a node, the gateway's servers are its own pool; on a control plane they are `ReportedServers`, built from
 what nodes report. Both fulfil the contract `Servers`.
 
-- `node`  a node reports itself, and stops serving when it may be outdated
+- `node`  a node reports itself
 - `reported_servers`  the control plane shows what nodes report
 - `drift`  definitions that changed since approval are quarantined
 

@@ -1,4 +1,4 @@
-"""A node's side of the cluster: it reports itself to the control plane, and stops serving if it falls behind.
+"""A node reports itself to the control plane.
 
 A report is state, and the newest one counts: a report that fails is not kept, since the next one has
 everything.
@@ -10,12 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from operator import is_
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from toolgate.catalog.listings import ServerLists, digest_lists, read_lists
-from toolgate.errors import NotReady, PolicyStale, ToolgateError
+from toolgate.errors import ToolgateError
 from toolgate.gateway.cluster import Servers
 from toolgate.gateway.cluster.drift import DriftedTool
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
@@ -178,41 +177,3 @@ class NodeReporter:
                 _log.warning("the definitions of `%s` are too large to report: %d bytes", server_id, size)
             self._sent[server_id] = reported.digest
         return taken
-
-
-class Suspendable(Protocol):
-    """Something that can stop serving and start again: a gateway."""
-
-    def suspend(self, make_error: Callable[[], ToolgateError], /) -> None:
-        """Refuse every list and every call."""
-
-    def resume(self) -> None:
-        """Serve again."""
-
-
-class StalenessGuard:
-    """Suspends a gateway that may have fallen behind. Close it when done."""
-
-    def __init__(self, gateway: Suspendable, *, max_staleness_s: float | None) -> None:
-        """Nothing is served before the first contact. Without a limit, it never stops after that."""
-        self._gateway = gateway
-        self._max_staleness_s = max_staleness_s
-        self._timer: asyncio.TimerHandle | None = None
-        gateway.suspend(partial(NotReady, "this node has not heard from control yet"))
-
-    def on_contact(self) -> None:
-        """The control plane has just proved that what is served is current."""
-        self._gateway.resume()
-        self.close()
-        if self._max_staleness_s is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._max_staleness_s, self._expire, self._max_staleness_s)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _expire(self, after_s: float) -> None:
-        message = f"this node has not heard from control for more than {after_s:g} s"
-        self._gateway.suspend(partial(PolicyStale, message))

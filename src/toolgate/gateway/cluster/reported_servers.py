@@ -8,8 +8,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import replace
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
 from toolgate.catalog.listings import ServerLists, check_lists
@@ -52,8 +53,6 @@ _Version = tuple[str, str]
 
 
 class _ParsedDefinitions(NamedTuple):
-    """The definitions of a server, checked."""
-
     digest: str
     lists: ServerLists
 
@@ -91,7 +90,8 @@ class ReportedServers:
         self._clock_ms = clock_ms
         self._definitions: Mapping[str, _ParsedDefinitions] = {}
         self._summaries: Mapping[str, _ServerSummary] = {}
-        self._node_url: str | None = None
+        self.node_url: str | None = None
+        """The URL of a live node, if there is one."""
         self._tools: Mapping[str, ServerTools] = MappingProxyType({})
         self._health: Mapping[str, ServerHealth] = MappingProxyType({})
         self._backoff = _Backoff()
@@ -104,9 +104,7 @@ class ReportedServers:
         self._following = asyncio.create_task(self._follow())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
@@ -126,10 +124,6 @@ class ReportedServers:
 
     def health(self) -> Mapping[str, ServerHealth]:
         return self._health
-
-    def door_url(self) -> str | None:
-        """The URL of a live node, if there is one."""
-        return self._node_url
 
     def load(self) -> PoolLoad:
         return PoolLoad(states={server_id: one.state for server_id, one in self._health.items()})
@@ -161,7 +155,7 @@ class ReportedServers:
         origin: CallOrigin = NO_ORIGIN,
     ) -> ServerResponse:
         del client, origin
-        example = "" if self._node_url is None else f", such as `{self._node_url}`"
+        example = "" if self.node_url is None else f", such as `{self.node_url}`"
         raise ServerUnavailable(
             f"`{server_id if tool is None else tool.ref}` runs on nodes; this process is control plane only",
             hint=f"send the call to a node{example}; `GET /admin/api/nodes` lists them",
@@ -187,7 +181,9 @@ class ReportedServers:
         seen, is_failing = 0, False
         while True:
             try:
-                seen = await self._wait_for_reports(seen)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_INTERVAL_S):
+                        seen = await self._reports.changed(seen)
                 began_s = clock()
                 await self._read()
                 is_failing = False
@@ -202,22 +198,17 @@ class ReportedServers:
                 _log.exception("cannot process what nodes report, trying again")
                 await asyncio.sleep(POLL_INTERVAL_S)
 
-    async def _wait_for_reports(self, seen: int) -> int:
-        """The count of reports once it differs from `seen`, or after POLL_INTERVAL_S."""
-        try:
-            async with asyncio.timeout(POLL_INTERVAL_S):
-                return await self._reports.changed(seen)
-        except TimeoutError:
-            return seen
-
     async def _read(self) -> None:
         now_ms = self._clock_ms()
         live = [report for report in await self._reports.list_reports() if not report.is_lost(now_ms)]
         self._summaries = await asyncio.to_thread(_summarize, live)
-        self._node_url = next((node.url for node in live if node.url), None)
+        self.node_url = next((node.url for node in live if node.url), None)
         self._publish()
         # Definitions are large and seldom new, so only announced ones that are missing here are read.
-        due = sorted(await self._find_due(_find_missing(live, self._definitions)))
+        known = {server_id: parsed.digest for server_id, parsed in self._definitions.items()}
+        served = {(one.server_id, one.definitions) for report in live for one in report.servers}
+        missing = {(one, digest) for one, digest in served if digest and known.get(one) != digest}
+        due = sorted(await self._find_due(missing))
         for first in range(0, len(due), READ_BATCH):
             stored = await self._reports.list_definitions(due[first : first + READ_BATCH])
             # In a thread: checking thousands of definitions would block the event loop.
@@ -280,18 +271,6 @@ class _Backoff:
         self._wait_s = MIN_PAUSE_S if is_new else min(2 * self._wait_s, MAX_BACKOFF_S)
         self._due_s = now_s + self._wait_s
         return True
-
-
-def _find_missing(
-    live: Sequence[NodeReport], known: Mapping[str, _ParsedDefinitions]
-) -> AbstractSet[_Version]:
-    """The definitions that `live` nodes serve and that are not `known`."""
-    return {
-        (one.server_id, one.definitions)
-        for report in live
-        for one in report.servers
-        if one.definitions and (one.server_id not in known or known[one.server_id].digest != one.definitions)
-    }
 
 
 def _summarize(live: Sequence[NodeReport]) -> Mapping[str, _ServerSummary]:

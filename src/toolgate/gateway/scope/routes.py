@@ -19,7 +19,7 @@ from toolgate.catalog.find_tools import FIND_TOOLS
 from toolgate.catalog.listings import MAX_URI_BYTES, SCHEME, Uri, UriTemplate
 from toolgate.catalog.naming import join_tool_name, parse_joined_name
 from toolgate.gateway.scope.caller import Caller
-from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
+from toolgate.model.names import RESOURCE, ToolRef, kind_of
 from toolgate.model.tools import Listing, Snapshot, ToolDefinition
 from toolgate.policy.scope import ApprovalRequirement, Decision, Scope
 from toolgate.redaction.arguments import DEFAULT_REDACTION, Redaction, compile_redaction
@@ -108,34 +108,23 @@ def allowed_decisions(scope: Scope) -> Mapping[ToolRef, Decision]:
     }
 
 
-def tool_routes(
-    caller: Caller, scope: Scope, snapshot: Snapshot, admitted: Mapping[ToolRef, Decision]
+def named_routes(
+    caller: Caller,
+    refs: Iterable[ToolRef],
+    scope: Scope,
+    snapshot: Snapshot,
+    admitted: Mapping[ToolRef, Decision],
 ) -> Mapping[str, Route]:
-    """The tools of a scope by the caller's names, sorted."""
-    redactions = redactions_of(scope, snapshot)
-    routes = {
-        caller_name(caller, ref): route_to(
-            admitted[ref],
-            snapshot.servers[ref.server_id].tools[ref.name],
-            approval=scope.approvals.get(ref),
-            redaction=redactions[ref.server_id],
-        )
-        for ref in scope.tools
-    }
-    return dict(sorted(routes.items()))
-
-
-def prompt_routes(
-    caller: Caller, scope: Scope, snapshot: Snapshot, admitted: Mapping[ToolRef, Decision]
-) -> Mapping[str, Route]:
-    """The prompts of a scope by the caller's names, sorted."""
+    """Tools or prompts of a scope by the caller's names, sorted."""
     redactions = redactions_of(scope, snapshot)
     routes = {}
-    for ref in scope.prompts:
-        own_name = ref.name[len(PROMPT) :]
+    for ref in refs:
+        offer, kind = snapshot.servers[ref.server_id], kind_of(ref.name)
+        own_name = ref.name[len(kind) :]
         routes[caller_name(caller, ToolRef(ref.server_id, own_name))] = route_to(
             admitted[ref],
-            snapshot.servers[ref.server_id].prompts[own_name],
+            offer.prompts[own_name] if kind else offer.tools[own_name],
+            approval=scope.approvals.get(ref),
             redaction=redactions[ref.server_id],
         )
     return dict(sorted(routes.items()))
@@ -214,20 +203,6 @@ def alias_of(server_id: str, uri: str) -> str:
     return f"{ALIAS}{server_id}/{quote(uri, safe='')}"
 
 
-def _template_alias_of(server_id: str, template: str) -> str:
-    """As `alias_of`, without encoding: clients encode what they put into the expressions."""
-    return f"{ALIAS}{server_id}/{template}"
-
-
-def _parse_alias(text: str) -> ToolRef | None:
-    """The server and the URI of an alias; None for any other URI."""
-    if not text.startswith(ALIAS):
-        return None
-    server_id, _, rest = text[len(ALIAS) :].partition("/")
-    # An encoded URI has no colon left.
-    return ToolRef(server_id, rest if SCHEME.match(rest) else unquote(rest))
-
-
 def decide_unlisted(decide: Decide, server_id: str, uri: str) -> Decision | None:
     """Whether the caller may read a resource that its server does not list. None: it leads nowhere.
 
@@ -242,17 +217,6 @@ def decide_unlisted(decide: Decide, server_id: str, uri: str) -> Decision | None
 
 class ResourceRoutes:
     """The resources of one view."""
-
-    __slots__ = (
-        "_by_ref",
-        "_decide",
-        "_matchers",
-        "_offering",
-        "_redactions",
-        "_shared",
-        "listed",
-        "templates",
-    )
 
     def __init__(
         self, scope: Scope, snapshot: Snapshot, admitted: Mapping[ToolRef, Decision], decide: Decide
@@ -272,7 +236,8 @@ class ResourceRoutes:
         self._shared = _shared_uris(resources)
         self.listed = _by_caller_uri(resources, self._shared, alias_of)
         """By the URIs they are listed under, sorted."""
-        self.templates = _by_caller_uri(templates, _shared_uris(templates), _template_alias_of)
+        # Not encoded in aliases: clients encode what they put into the expressions.
+        self.templates = _by_caller_uri(templates, _shared_uris(templates), (ALIAS + "{}/{}").format)
         self._by_ref = templates | resources
         self._matchers = tuple((ref.server_id, UriTemplate(ref.name)) for ref in templates)
         self._offering = tuple(one for one in scope.servers if "resources" in servers[one].features)
@@ -285,18 +250,18 @@ class ResourceRoutes:
             return listed
         if len(uri) > _MAX_ALIAS_CHARS:
             return None
-        alias = _parse_alias(uri)
-        if alias is not None:
-            return self._by_ref.get(alias) or self._find_unlisted([alias.server_id], alias.name)
-        return None if uri in self._shared else self._find_unlisted(self._find_candidates(uri), uri)
-
-    def _find_candidates(self, uri: str) -> Iterable[str]:
-        """The servers with a matching template; otherwise all that have resources."""
-        if not self._matchers or len(uri) > MAX_URI_BYTES:
-            return self._offering
-        subject = Uri(uri)
-        matching = {server_id for server_id, template in self._matchers if template.matches(subject)}
-        return matching or self._offering
+        if uri.startswith(ALIAS):
+            server_id, _, rest = uri[len(ALIAS) :].partition("/")
+            # An encoded URI has no colon left.
+            ref = ToolRef(server_id, rest if SCHEME.match(rest) else unquote(rest))
+            return self._by_ref.get(ref) or self._find_unlisted([server_id], ref.name)
+        if uri in self._shared:
+            return None
+        matching = set()
+        if self._matchers and len(uri) <= MAX_URI_BYTES:
+            subject = Uri(uri)
+            matching = {server_id for server_id, template in self._matchers if template.matches(subject)}
+        return self._find_unlisted(matching or self._offering, uri)
 
     def _find_unlisted(self, server_ids: Iterable[str], uri: str) -> Route | None:
         """The route to the only one of these servers whose `uri` the caller may read."""

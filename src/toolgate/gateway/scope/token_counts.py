@@ -1,6 +1,7 @@
 """What lists and results cost models, in tokens: an estimate for each result, and the counts of each task."""
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
 from operator import sub
 from typing import Final
 
@@ -65,21 +66,19 @@ def estimate_result(reply: RpcResponse) -> int:
     return text * TOKENS // PER_BYTES + media * MEDIA_TOKENS
 
 
+@dataclass(slots=True)
 class TaskTokens:
     """What the lists and results of one task have cost models."""
 
-    __slots__ = ("calls", "definitions", "full", "lists", "results", "saved")
-
-    def __init__(self) -> None:
-        self.lists = 0
-        self.definitions = 0
-        """What the definitions in those lists cost."""
-        self.full = 0
-        """What the definitions of all registered tools would have cost."""
-        self.saved = 0
-        """The difference, if it is positive: a counter never falls."""
-        self.calls = 0
-        self.results = 0
+    lists: int = 0
+    definitions: int = 0
+    """What the definitions in those lists cost."""
+    full: int = 0
+    """What the definitions of all registered tools would have cost."""
+    saved: int = 0
+    """The difference, if it is positive: a counter never falls."""
+    calls: int = 0
+    results: int = 0
 
     def record_list(self, tokens: int, full: int) -> None:
         """A list was shown that costs `tokens`; all tools would cost `full`."""
@@ -122,6 +121,6 @@ class TokenCounts:
                 del self._tasks[task_id]
                 self._audited.pop(task_id, None)
 
-    def read_by_task(self, name: str) -> Callable[[], Mapping[str, float]]:
-        """A function that reads one of the counts of each task."""
-        return lambda: {task_id: float(getattr(tokens, name)) for task_id, tokens in self._tasks.items()}
+    def read(self, name: str) -> Mapping[str, float]:
+        """One of the counts of each task."""
+        return {task_id: float(getattr(tokens, name)) for task_id, tokens in self._tasks.items()}

@@ -6,11 +6,11 @@ views is bounded.
 
 import base64
 import binascii
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -33,8 +33,7 @@ from toolgate.gateway.scope.routes import (
     ResourceRoutes,
     Route,
     allowed_decisions,
-    prompt_routes,
-    tool_routes,
+    named_routes,
 )
 from toolgate.gateway.scope.token_counts import TaskTokens
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
@@ -88,9 +87,7 @@ class View:
         self.quotas = settings.quotas
         self.tokens = TaskTokens() if settings.tokens is None else settings.tokens
         self.arms = settings.arms
-        self._registered = settings.registered
-        self._page_size = settings.page_size
-        self._on_growth = settings.on_growth
+        self._settings = settings
         self.is_audited = False
         """Whether this offer is in the audit log."""
         # Without its decisions, one for each tool there is: an explanation composes them again.
@@ -98,20 +95,24 @@ class View:
         self.excluded = summarize_exclusions(scope.decisions)
         self.revision = snapshot.revision
         admitted = allowed_decisions(scope)
-        routes = tool_routes(caller, scope, snapshot, admitted)
+        routes = named_routes(caller, scope.tools, scope, snapshot, admitted)
         is_finding = caller.mode_of(scope) == "find"
-        self.routes: Mapping[str, Route] = _without_find_tools(routes) if is_finding else routes
+        # If find tools are listed, a server's own tools of the same names are called through them.
+        own = (pair for pair in routes.items() if pair[0] not in FIND_ROUTES)
+        self.routes: Mapping[str, Route] = dict(own) if is_finding else routes
         """The tools that are callable by their own names, listed or not: a client may remember them."""
         self.found = routes if is_finding else None
         """The tools that the find tools search. None: tools are listed."""
         self._names_by_key: Mapping[str, str] | None = None
-        self.prompts = prompt_routes(caller, scope, snapshot, admitted)
-        self._resources = ResourceRoutes(scope, snapshot, admitted, settings.decide)
+        self.prompts = named_routes(caller, scope.prompts, scope, snapshot, admitted)
+        resources = ResourceRoutes(scope, snapshot, admitted, settings.decide)
+        self.resources, self.templates = resources.listed, resources.templates
+        self.find_resource = resources.find
         self._tables: Mapping[ListKind, Mapping[str, Route]] = {
             "tools": FIND_ROUTES if is_finding else routes,
             "prompts": self.prompts,
-            "resources": self._resources.listed,
-            "templates": self._resources.templates,
+            "resources": self.resources,
+            "templates": self.templates,
         }
         servers = [snapshot.servers[server_id] for server_id in scope.servers]
         self._instructing = tuple(
@@ -164,15 +165,6 @@ class View:
         return "list" if self.found is None else "find"
 
     @property
-    def resources(self) -> Mapping[str, Route]:
-        """The listed resources, by the caller's URIs."""
-        return self._resources.listed
-
-    @property
-    def templates(self) -> Mapping[str, Route]:
-        return self._resources.templates
-
-    @property
     def list_tokens(self) -> int:
         """How many tokens its list of tools costs a model."""
         return self.scope.tokens if self.found is None else FIND_PRICE["tokens"]
@@ -195,12 +187,12 @@ class View:
     @property
     def signatures(self) -> Mapping[ListKind, bytes]:
         if self._signatures is None:
-            self._signatures = {kind: _signature(table) for kind, table in self._tables.items()}
+            texts = {
+                kind: "\n".join(f"{name} {route.digest}" for name, route in table.items())
+                for kind, table in self._tables.items()
+            }
+            self._signatures = {kind: sha256(text.encode()).digest() for kind, text in texts.items()}
         return self._signatures
-
-    def find_resource(self, uri: str) -> Route | None:
-        """The route of the resource that the caller knows as `uri`, listed or not. Also finds templates."""
-        return self._resources.find(uri)
 
     def page(self, kind: ListKind, era: Revision, cursor: str | None, server_info: bytes) -> bytes:
         """One page of a list, as the result of its method.
@@ -218,23 +210,27 @@ class View:
 
     def _estimate_size(self) -> int:
         entries = len(self.found or ()) + sum(map(len, self._tables.values()))
-        asked = _ENTRY_BYTES * _request_entries(self.caller) + _POINTER_BYTES * len(self.injections)
+        request = self.caller.request
+        parts = (request.servers, request.tools, request.allow, request.deny)
+        asked = _ENTRY_BYTES * sum(len(part or ()) for part in parts) + _POINTER_BYTES * len(self.injections)
         return _ROUTE_BYTES * (1 + entries + len(self.excluded.named)) + asked
 
     def _grow(self, size: int) -> None:
         self.size += size
-        self._on_growth(self, size)
+        self._settings.on_growth(self, size)
 
     def _encode(self, kind: ListKind, era: Revision, after: str | None, server_info: bytes) -> bytes:
         table = self._tables[kind]
         names = [name for name in table if after is None or name > after]
-        shown = names[: self._page_size]
-        more = len(names) > len(shown)
+        shown = names[: self._settings.page_size]
+        cursor = None
+        if len(names) > len(shown):
+            cursor = base64.urlsafe_b64encode(shown[-1].encode()).decode().rstrip("=")
         return encode_page(
             kind,
             [_encode_entry(kind, name, table[name], era) for name in shown],
             era=era,
-            next_cursor=_encode_cursor(shown[-1]) if more else None,
+            next_cursor=cursor,
             ttl_ms=TTL_MS if self.is_settled(kind) else 0,
             meta=self._meta(kind, era, server_info),
         )
@@ -244,7 +240,9 @@ class View:
         if kind == "tools":
             if self.found is not None:  # the same for every scope
                 return meta | {PRICE_KEY: FIND_PRICE}
-            meta[PRICE_KEY] = _price(self.scope, self._registered)
+            price = {"tools": len(self.scope.tools), "tokens": self.scope.tokens}
+            registered = self._settings.registered
+            meta[PRICE_KEY] = price if registered is None else {**price, "of": registered._asdict()}
         return meta | {WARNINGS_KEY: self.warnings} if self.warnings else meta
 
 
@@ -261,28 +259,11 @@ def count_scope(metrics: Metrics, caller: Caller, scope: Scope, snapshot: Snapsh
     metrics.scope_tokens.add(scope.tokens)
 
 
-def _without_find_tools(routes: Mapping[str, Route]) -> Mapping[str, Route]:
-    """If find tools are listed, a server's own tools of the same names are called through them."""
-    if routes.keys().isdisjoint(FIND_ROUTES):
-        return routes
-    return {name: route for name, route in routes.items() if name not in FIND_ROUTES}
-
-
 def _encode_entry(kind: ListKind, name: str, route: Route, era: Revision) -> bytes:
     if route.tool is not None:
         return encode_definition(route.tool, name, era=era)
     assert route.listing is not None  # listed entries have one or the other
     return encode_listing(route.listing, name, kind=kind)
-
-
-def _price(scope: Scope, registered: RegistryTotals | None) -> Mapping[str, Any]:
-    price = {"tools": len(scope.tools), "tokens": scope.tokens}
-    return price if registered is None else {**price, "of": registered._asdict()}
-
-
-def _signature(table: Mapping[str, Route]) -> bytes:
-    listed = "\n".join(f"{name} {route.digest}" for name, route in table.items())
-    return hashlib.sha256(listed.encode()).digest()
 
 
 def _shown_features(offer: ServerTools) -> frozenset[str]:
@@ -304,24 +285,15 @@ def _injections(scope: Scope, servers: Sequence[ServerTools]) -> Iterator[tuple[
             yield _injection(server_id, "failed" if one.reason in UNREACHED else "denied")
 
 
+def _session_key(caller: Caller) -> str:
+    asked = [fingerprint_of(caller.principal), caller.effective_task_id, caller.only_server, caller.request]
+    return f"~{sha256(msgspec.json.encode(asked)).hexdigest()[:32]}"
+
+
 @lru_cache(maxsize=65_536)
 def _injection(server_id: str, status: str) -> tuple[str, str]:
     """Shared by all views: each may leave out thousands of servers."""
     return server_id, status
-
-
-def _session_key(caller: Caller) -> str:
-    asked = [fingerprint_of(caller.principal), caller.effective_task_id, caller.only_server, caller.request]
-    return f"~{hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:32]}"
-
-
-def _request_entries(caller: Caller) -> int:
-    request = caller.request
-    return sum(len(part or ()) for part in (request.servers, request.tools, request.allow, request.deny))
-
-
-def _encode_cursor(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
 
 
 def _parse_cursor(cursor: str) -> str:

@@ -14,12 +14,12 @@ import logging
 import math
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -273,7 +273,10 @@ class SemanticSearch:
         """A vector for each of `texts`, cached or new; None if they are no longer wanted."""
         size = self.embedder.width * np.dtype(np.float32).itemsize
         known = {text: vector for text, vector in self._cache.get(texts).items() if len(vector) == size}
-        for batch in _batches({text for text in texts if text not in known}):
+        # Texts of similar length waste the least padding.
+        missing = sorted({text for text in texts if text not in known}, key=lambda text: (len(text), text))
+        for start in range(0, len(missing), BATCH):
+            batch = missing[start : start + BATCH]
             if self._is_closing.is_set() or not is_wanted():
                 return None
             vectors = self.embedder.embed(batch)
@@ -282,13 +285,6 @@ class SemanticSearch:
             known |= made
         joined = b"".join(known[text] for text in texts)
         return np.frombuffer(joined, np.float32).reshape(len(texts), self.embedder.width)
-
-
-class _StackedVectors(NamedTuple):
-    """The vectors of all groups as one matrix, and their keys."""
-
-    keys: list[str]
-    vectors: Vectors
 
 
 class SemanticIndex:
@@ -301,7 +297,8 @@ class SemanticIndex:
         """Group → the text of each key."""
         self._made: dict[str, Vectors] = {}
         """Group → vectors in the order of its keys. A group that changed has none yet."""
-        self._stack: _StackedVectors | None = None
+        self._stack: tuple[list[str], Vectors] | None = None
+        """The keys of all groups, and their vectors as one matrix."""
 
     def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
         """Replace `group` by `entries`, once there are vectors for them."""
@@ -327,20 +324,17 @@ class SemanticIndex:
         return await loop.run_in_executor(self._meaning.foreground, self._rank, query, limit, within)
 
     def _rank(self, query: str, limit: int, within: Container[str] | None) -> list[str]:
-        keys, vectors = self._stacked()
+        with self._changing:
+            if self._stack is None:
+                keys = [key for group in self._made for key in self._wanted[group]]
+                empty = np.zeros((0, self._meaning.embedder.width), np.float32)
+                self._stack = keys, np.concatenate([empty, *self._made.values()])
+            keys, vectors = self._stack
         nearness = vectors @ self._meaning.embedder.embed([query])[0]
         near = np.flatnonzero(nearness >= MIN_SIMILARITY)
         found = [(-float(nearness[at]), keys[at]) for at in near]
         visible = found if within is None else [pair for pair in found if pair[1] in within]
         return [key for _, key in sorted(visible)[:limit]]
-
-    def _stacked(self) -> _StackedVectors:
-        with self._changing:
-            if self._stack is None:
-                keys = [key for group in self._made for key in self._wanted[group]]
-                empty = np.zeros((0, self._meaning.embedder.width), np.float32)
-                self._stack = _StackedVectors(keys, np.concatenate([empty, *self._made.values()]))
-            return self._stack
 
     def _make(self, group: str, texts: dict[str, str]) -> None:
         try:
@@ -360,11 +354,3 @@ def embedding_text(entry: SearchEntry) -> str:
     """The text of a tool to embed: the beginning counts most, the end may be cut off."""
     names = (entry.server_name or entry.server, split_name(entry.name), entry.title)
     return ". ".join(part for part in (*names, entry.description) if part)
-
-
-def _batches(texts: set[str]) -> Iterator[list[str]]:
-    ordered = sorted(
-        texts, key=lambda text: (len(text), text)
-    )  # texts of similar length waste the least padding
-    for start in range(0, len(ordered), BATCH):
-        yield ordered[start : start + BATCH]

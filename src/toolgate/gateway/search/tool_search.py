@@ -180,7 +180,9 @@ class ToolSearch:
             # The rows of the catalog, so that a search here finds what a search there finds.
             rows = make_rows(None, (), record=offer.record, offer=offer, at_ms=0) if offer.tools else ()
             self._index.put(server_id, [make_entry(row) for row in rows])
-            self._indexed[server_id] = _IndexedServer(offer, {row.digest: _card_of(row) for row in rows})
+            self._indexed[server_id] = _IndexedServer(
+                offer, {row.digest: _Card(row.title, row.is_read_only) for row in rows}
+            )
 
     def _drop(self, server_ids: AbstractSet[str]) -> None:
         """In a thread."""
@@ -234,8 +236,8 @@ class ToolSearch:
         card = None if indexed is None else indexed.cards.get(route.digest)
         if card is None:  # the view is of another snapshot than the index
             assert route.tool is not None
-            blank = CatalogRow(package_id=route.server_id, tool_name=route.name)
-            card = _card_of(fill_row(blank, route.tool))
+            row = fill_row(CatalogRow(package_id=route.server_id, tool_name=route.name), route.tool)
+            card = _Card(row.title, row.is_read_only)
         return card
 
     def _show(self, name: str, route: Route) -> dict[str, Any]:
@@ -265,10 +267,6 @@ async def describe_tool(name: str, route: Route) -> Members:
     assert route.tool is not None  # only tools are searched
     definition = encode_definition(route.tool, name, era="modern")
     return _make_result(definition.decode(), definition)
-
-
-def _card_of(row: CatalogRow) -> _Card:
-    return _Card(row.title, row.is_read_only)
 
 
 def _empty_search_note(query: str, *, shown: int, total: int) -> str:

@@ -56,12 +56,8 @@ class Subscription:
         self.is_over = False
         """The listener must end."""
         self._woken = asyncio.Event()
-        if self._has_updates:
+        if watch is not None and watch.updated:
             self._woken.set()
-
-    @property
-    def _has_updates(self) -> bool:
-        return self.watch is not None and self.watch.has_updates
 
     def wake(self) -> None:
         self._woken.set()
@@ -69,7 +65,7 @@ class Subscription:
     def change(self, signatures: ListSignatures) -> None:
         """The lists are these now."""
         self._current = signatures
-        if signatures != self.seen or self.is_over or self._has_updates:
+        if signatures != self.seen or self.is_over or (self.watch is not None and self.watch.updated):
             self._woken.set()
         else:
             self._woken.clear()
@@ -101,10 +97,10 @@ class Subscription:
     async def _take_updates(self) -> tuple[str, ...]:
         """Updates of resources that the listener may still read under the same URI."""
         watch = self.watch
-        if watch is None or not watch.has_updates:
+        if watch is None or not watch.updated:
             return ()
         taken = watch.take()
-        if watch.has_updates:  # the next batch follows at once
+        if watch.updated:  # the next batch follows at once
             self._woken.set()
         try:
             view = self._find_view(self.caller)

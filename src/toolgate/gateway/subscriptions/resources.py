@@ -8,16 +8,9 @@ nothing else. A subscription is audited like a read: before the server gets it, 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 from toolgate.errors import SessionLimit, ToolgateError, UnknownResource
@@ -95,39 +88,30 @@ class TimeSlice:
             self._until_s = self._clock() + SLICE_S
 
 
+@dataclass(slots=True, eq=False)
 class ResourceWatch:
     """The resources one client subscribes to. Updates are kept here until they are sent to it."""
 
-    __slots__ = ("_updated", "listener", "principal_id", "routes", "targets")
-
-    def __init__(self, principal_id: str) -> None:
-        self.principal_id = principal_id
-        self.targets: dict[str, tuple[str, str]] = {}
-        """The client's URI → the server, and its URI."""
-        self.routes: dict[str, Route] = {}
-        """The client's URI → the route that the subscription was admitted by."""
-        self.listener: Callable[[], None] | None = None
-        """Called on an update, while a stream listens."""
-        self._updated: dict[str, None] = {}
-
-    @property
-    def has_updates(self) -> bool:
-        return bool(self._updated)
+    principal_id: str
+    targets: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The client's URI → the server, and its URI."""
+    routes: dict[str, Route] = field(default_factory=dict)
+    """The client's URI → the route that the subscription was admitted by."""
+    listener: Callable[[], None] | None = None
+    """Called on an update, while a stream listens."""
+    updated: dict[str, None] = field(default_factory=dict)
 
     def note(self, uri: str) -> None:
         """The resource that the client knows as `uri` was updated."""
-        self._updated[uri] = None
+        self.updated[uri] = None
         if self.listener is not None:
             self.listener()
 
-    def forget(self, uri: str) -> None:
-        self._updated.pop(uri, None)
-
     def take(self) -> list[str]:
         """One batch of updates, oldest first."""
-        taken = list(self._updated)[:MAX_NOTIFIED]
+        taken = list(self.updated)[:MAX_NOTIFIED]
         for uri in taken:
-            del self._updated[uri]
+            del self.updated[uri]
         return taken
 
 
@@ -176,7 +160,7 @@ class ResourceWatches:
             return
         server_id, uri = target
         watch.routes.pop(known_as, None)
-        watch.forget(known_as)
+        watch.updated.pop(known_as, None)
         watched = self._by_server[server_id]
         watched[uri].discard((watch, known_as))
         if not watched[uri]:
@@ -233,12 +217,12 @@ def _enclosing_uris(uri: str) -> Iterator[str]:
         yield uri
 
 
+@dataclass(frozen=True, slots=True)
 class ResourceSubscriptions:
     """Subscribes clients to resources and unsubscribes them, audited."""
 
-    def __init__(self, watches: ResourceWatches, audit: AuditTrail) -> None:
-        self._watches = watches
-        self._audit = audit
+    watches: ResourceWatches
+    audit: AuditTrail
 
     async def subscribe(
         self, view: View, watch: ResourceWatch, uris: Iterable[str], *, trace: Trace
@@ -248,13 +232,20 @@ class ResourceSubscriptions:
         Returns once their servers have confirmed, or take too long. Raises SessionLimit, and
         ServerUnavailable if it cannot be audited.
         """
-        found, unknown = await self._find(view, uris)
+        work, unknown = TimeSlice(), []
+        found: dict[str, Route] = {}
+        for uri in dict.fromkeys(uris):
+            await work.checkpoint()
+            if (known := view.find_resource(uri)) is None:
+                unknown.append(uri)
+            else:
+                found[uri] = known
         try:
             async with self._audited(view, found.values(), trace):
                 for uri, route in found.items():  # without a pause, so that servers get one request
-                    self._watches.add(watch, uri, server_id=route.server_id, uri=route.upstream_uri)
+                    self.watches.add(watch, uri, server_id=route.server_id, uri=route.upstream_uri)
                     watch.routes[uri] = route
-                await self._watches.settle({route.server_id for route in found.values()})
+                await self.watches.settle({route.server_id for route in found.values()})
         finally:
             self._refuse(view, iter(unknown), trace)
         return found.keys()
@@ -265,21 +256,7 @@ class ResourceSubscriptions:
         if route is None:
             raise self._unknown(view, uri, trace)
         async with self._audited(view, [route], trace):
-            self._watches.remove(watch, uri)
-
-    async def _find(self, view: View, uris: Iterable[str]) -> tuple[Mapping[str, Route], Sequence[str]]:
-        """The routes of the resources that the caller may read, and the other URIs."""
-        work = TimeSlice()
-        found: dict[str, Route] = {}
-        unknown: list[str] = []
-        for uri in dict.fromkeys(uris):
-            await work.checkpoint()
-            route = view.find_resource(uri)
-            if route is None:
-                unknown.append(uri)
-            else:
-                found[uri] = route
-        return found, unknown
+            self.watches.remove(watch, uri)
 
     def _refuse(self, view: View, uris: Iterator[str], trace: Trace) -> None:
         """Audit denied subscriptions after the response, one per turn: see `AuditTrail.record_unknown`."""
@@ -289,7 +266,7 @@ class ResourceSubscriptions:
             asyncio.get_running_loop().call_soon(self._refuse, view, uris, trace)
 
     def _unknown(self, view: View, uri: str, trace: Trace) -> UnknownResource:
-        self._audit.record_unknown(view, RESOURCE + uri, trace, code=UnknownResource.code)
+        self.audit.record_unknown(view, RESOURCE + uri, trace, code=UnknownResource.code)
         return UnknownResource("Resource not found", data={"uri": uri})
 
     @asynccontextmanager
@@ -301,7 +278,7 @@ class ResourceSubscriptions:
             for route in routes:
                 await work.checkpoint()
                 call = CallContext(view, route, "resources/subscribe", {}, trace)
-                starts.append((call, self._audit.record_start(call)))
+                starts.append((call, self.audit.record_start(call)))
             yield
             outcome = CallOutcome("ok")
         except (ToolgateError, asyncio.CancelledError) as exc:
@@ -310,4 +287,4 @@ class ResourceSubscriptions:
         finally:
             took_s = time.perf_counter() - began_s
             for call, start in starts:
-                self._audit.record_end(call, start, took_s, outcome)
+                self.audit.record_end(call, start, took_s, outcome)
