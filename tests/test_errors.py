@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolgate.errors import ServerBusy, ToolgateError
-from toolgate.errors.wires import WIRE, Wire
+from toolgate.errors import WIRE, ServerBusy, ToolgateError, Wire
 
 JSON_RPC = {-32700, -32600, -32601, -32602, -32603}
 MCP = {-32020, -32021, -32022}

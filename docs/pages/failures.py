@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pages.markdown import code, page, sentence, wrap
-from toolgate.errors import ToolgateError
-from toolgate.errors.wires import WIRE
+from toolgate.errors import WIRE, ToolgateError
 
 _INTRO: Final = """
 Codes are stable; messages may change. REST answers `{"error": {"code", "message", "hint"}}` with the HTTP

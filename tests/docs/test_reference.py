@@ -11,7 +11,7 @@ import pytest
 
 from tests.architecture.source_tree import modules
 from tests.docs.documents import ROOT, document
-from toolgate.errors.wires import WIRE
+from toolgate.errors import WIRE
 from toolgate.policy.lint import FindingCode
 from toolgate.policy.scope import Reason
 from toolgate.settings import PREFIX, Settings

@@ -37,11 +37,6 @@ class _AnsweredRound:
     message: Members
     results: list[tuple[str, str]] = field(default_factory=list)
 
-    @property
-    def is_answered(self) -> bool:
-        """Whether it has no calls, or they have results: results come together."""
-        return bool(self.results) or not any(name in self.message for name in _CALLS)
-
 
 class Transcript:
     """The messages of one request and of its rounds."""
@@ -92,12 +87,15 @@ class Transcript:
 
         Leaves out calls of the last reply that have no result, since no more tools could run.
         """
-        if not closing and (not self._rounds or self._rounds[-1].is_answered):
+        last = self._rounds[-1].message if self._rounds else {}
+        # Results come together: a reply with calls has all of them, or none.
+        is_open = bool(self._rounds) and not self._rounds[-1].results
+        if not closing and not (is_open and any(name in last for name in _CALLS)):
             return tuple(self._messages)
-        if not self._rounds or self._rounds[-1].results:
+        if not is_open:
             return (*self._messages, _with_content(_ASSISTANT, closing))
-        last = {name: raw for name, raw in self._rounds[-1].message.items() if name not in _CALLS}
-        return (*self._messages[:-1], _with_content(last, closing))
+        kept = {name: raw for name, raw in last.items() if name not in _CALLS}
+        return (*self._messages[:-1], _with_content(kept, closing))
 
     def hidden(self, handed: Sequence[ToolCall]) -> HiddenTurn:
         """What the client does not see if it gets the calls `handed` of the last reply."""

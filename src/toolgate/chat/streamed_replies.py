@@ -17,6 +17,7 @@ string of a million pieces is joined once, at the end.
 """
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 import msgspec
@@ -54,23 +55,14 @@ _EMPTY: Final = msgspec.Raw(b'""')
 
 
 @dataclass(slots=True)
-class _PartialText:
-    parts: list[str]
-
-
-@dataclass(slots=True)
 class _PartialArray:
     entries: "list[PartialValue]" = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)
     """`index` of an entry → its place."""
 
 
-@dataclass(slots=True)
-class _PartialObject:
-    members: "dict[str, PartialValue]"
-
-
-PartialValue: TypeAlias = msgspec.Raw | _PartialText | _PartialArray | _PartialObject
+PartialValue: TypeAlias = "msgspec.Raw | list[str] | _PartialArray | dict[str, PartialValue]"
+"""A value as it came, the pieces of a text, an array, or an object."""
 
 
 def merge_pieces(members: dict[str, PartialValue], pieces: Members, *, depth: int = MAX_DEPTH) -> None:
@@ -89,12 +81,12 @@ def join_pieces(members: dict[str, PartialValue]) -> Members:
 def _merge_value(old: PartialValue, piece: msgspec.Raw, *, depth: int, is_name: bool = False) -> PartialValue:
     opened = _open_value(old, depth=depth) if depth else piece
     match opened, bytes(piece)[:1]:
-        case _PartialText(parts), b'"':
+        case list() as parts, b'"':
             text = msgspec.json.decode(piece, type=str)
             # Never sent in pieces, but some servers repeat it with each piece.
             if not (is_name and parts == [text]):
                 parts.append(text)
-        case _PartialObject(members), b"{":
+        case dict() as members, b"{":
             merge_pieces(members, decode_members(piece), depth=depth - 1)
         case _PartialArray() as array, b"[":
             _merge_array(array, piece, depth=depth - 1)
@@ -120,9 +112,9 @@ def _open_value(value: PartialValue, *, depth: int) -> PartialValue:
         return value
     match bytes(value)[:1]:
         case b'"':
-            return _PartialText([msgspec.json.decode(value, type=str)])
+            return [msgspec.json.decode(value, type=str)]
         case b"{":
-            return _PartialObject(dict(decode_members(value)))
+            return dict(decode_members(value))
         case b"[":
             array = _PartialArray()
             _merge_array(array, value, depth=depth - 1)
@@ -133,9 +125,9 @@ def _open_value(value: PartialValue, *, depth: int) -> PartialValue:
 
 def _join_value(value: PartialValue) -> msgspec.Raw:
     match value:
-        case _PartialText(parts):
+        case list() as parts:
             return encode_raw("".join(parts))
-        case _PartialObject(members):
+        case dict() as members:
             return encode_raw(join_pieces(members))
         case _PartialArray(entries):
             return encode_raw([_join_value(entry) for entry in entries])
@@ -155,6 +147,20 @@ class CompletionDelta:
     """The other members of the chunk: `id`, `model`, `created` and so on."""
 
 
+@dataclass(slots=True)
+class _PartialCall:
+    index: int
+    call_id: str = ""
+    last: str = ""
+    """The last character of its arguments so far."""
+    members: dict[str, PartialValue] = field(default_factory=dict)
+
+    def is_over(self, next_id: str, next_arguments: str) -> bool:
+        """Whether a piece with a name begins another call: see the table above."""
+        is_other = bool(next_id and self.call_id and next_id != self.call_id)
+        return is_other or (self.last == "}" and next_arguments.lstrip()[:1] == "{")
+
+
 class CompletionAssembler:
     """Assembles one reply, the `nth` of its chat."""
 
@@ -165,7 +171,9 @@ class CompletionAssembler:
         self._head: Members = {}
         self._choice: dict[str, PartialValue] = {}
         self._message: dict[str, PartialValue] = {}
-        self._calls = _PartialCalls()
+        self._calls: list[_PartialCall] = []
+        self._latest: dict[int, _PartialCall] = {}
+        self._by_id: dict[tuple[int, str], _PartialCall] = {}
         self._finish_reason: msgspec.Raw | None = None
         self._usage: Members | None = None
         self._is_done = False
@@ -194,7 +202,8 @@ class CompletionAssembler:
 
         A reply that broke off may lack calls: none of its calls runs.
         """
-        message, choice, calls = join_pieces(self._message), join_pieces(self._choice), self._calls.join()
+        message, choice = join_pieces(self._message), join_pieces(self._choice)
+        calls = [join_pieces(call.members) for call in sorted(self._calls, key=attrgetter("index"))]
         if self._finish_reason is None and not (self._is_done and (message or calls)):
             raise ModelUnavailable("the model's server broke off its reply")
         if calls:
@@ -221,54 +230,27 @@ class CompletionAssembler:
         self._finish_reason = self._finish_reason if reason == NULL else reason
         merge_pieces(self._choice, choice)
         for members in filter(None, map(as_object, as_array(delta.pop("tool_calls", None)))):
-            self._calls.add(members)
+            self._add_call(members)
         merge_pieces(self._message, delta)
         fields = _drop_empty({name: raw for name, raw in delta.items() if name not in _KEPT_BACK})
         return CompletionDelta(fields=fields, choice=_drop_empty(choice), head=chunk) if fields else None
 
-
-@dataclass(slots=True)
-class _PartialCall:
-    index: int
-    call_id: str = ""
-    last: str = ""
-    """The last character of its arguments so far."""
-    members: dict[str, PartialValue] = field(default_factory=dict)
-
-    def is_over(self, *, next_id: str, next_name: str, next_arguments: str) -> bool:
-        """Whether this piece begins another call: see the table above."""
-        if not next_name:
-            return False
-        if next_id and self.call_id and next_id != self.call_id:
-            return True
-        return self.last == "}" and next_arguments.lstrip()[:1] == "{"
-
-
-class _PartialCalls:
-    def __init__(self) -> None:
-        self._all: list[_PartialCall] = []
-        self._latest: dict[int, _PartialCall] = {}
-        self._by_id: dict[tuple[int, str], _PartialCall] = {}
-
-    def add(self, piece: Members) -> None:
+    def _add_call(self, piece: Members) -> None:
         number = _read_number(piece.pop("index", NULL))
-        index = number if number is not None else self._all[-1].index if self._all else 0
+        index = number if number is not None else self._calls[-1].index if self._calls else 0
         held = as_object(piece.get("function")) or as_object(piece.get("custom")) or {}
         call_id, arguments = as_text(piece.get("id")) or "", read_arguments(held.get("arguments", NULL))
         name = as_text(held.get("name")) or ""
         call = self._by_id.get((index, call_id)) or self._latest.get(index)
-        if call is None or call.is_over(next_id=call_id, next_name=name, next_arguments=arguments):
+        if call is None or (name and call.is_over(call_id, arguments)):
             call = _PartialCall(index=index)
-            self._all.append(call)
+            self._calls.append(call)
         call.call_id = call.call_id or call_id
         call.last = arguments.rstrip()[-1:] or call.last
         merge_pieces(call.members, piece)
         self._latest[index] = call
         if call.call_id:
             self._by_id[index, call.call_id] = call
-
-    def join(self) -> list[Members]:
-        return [join_pieces(call.members) for call in sorted(self._all, key=lambda call: call.index)]
 
 
 def _read_number(raw: msgspec.Raw) -> int | None:

@@ -11,8 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolgate.errors import InvalidArguments, ToolgateError
-from toolgate.errors.wires import WIRE
+from toolgate.errors import WIRE, InvalidArguments, ToolgateError
 from toolgate.model.json_text import UNREADABLE, Members
 
 CallKind = Literal["function", "other"]

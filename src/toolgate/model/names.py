@@ -68,12 +68,14 @@ def parse_upstream_id(text: str) -> str:
 
 
 def _parse_short_id(text: str, kind: str) -> str:
-    if len(text) <= MAX_SERVER_ID and _SERVER_ID.fullmatch(text):
-        return text
-    raise InvalidRecord(
-        f"`{text[:80]}` is not {kind}",
-        hint="use up to 40 lower-case letters and digits, single `-` or `_` between them",
-    )
+    hint = "use up to 40 lower-case letters and digits, single `-` or `_` between them"
+    return _check_name(text, len(text) <= MAX_SERVER_ID and _SERVER_ID.fullmatch(text), kind, hint)
+
+
+def _check_name(text: str, is_valid: object, kind: str, hint: str) -> str:
+    if not is_valid:
+        raise InvalidRecord(f"`{text[:80]}` is not {kind}", hint=hint)
+    return text
 
 
 def slugify_server_id(text: str, *, max_chars: int = MAX_SERVER_ID) -> str:
@@ -83,27 +85,17 @@ def slugify_server_id(text: str, *, max_chars: int = MAX_SERVER_ID) -> str:
 
 def parse_task_id(text: str) -> str:
     """`text` as a task, profile or key id, or InvalidRecord."""
-    if _TASK_ID.fullmatch(text):
-        return text
-    raise InvalidRecord(
-        f"`{text[:80]}` is not a name",
-        hint="use up to 64 letters, digits, `.`, `-` and `_`, with a letter or digit at both ends",
-    )
+    hint = "use up to 64 letters, digits, `.`, `-` and `_`, with a letter or digit at both ends"
+    return _check_name(text, _TASK_ID.fullmatch(text), "a name", hint)
 
 
 def parse_version(text: str) -> str:
-    if len(text) <= MAX_VERSION and _VERSION.fullmatch(text):
-        return text
-    raise InvalidRecord(
-        f"`{text[:80]}` is not a version",
-        hint="use up to 64 letters and digits with single `.`, `+` or `-` between, like `1.2.0`",
-    )
+    hint = "use up to 64 letters and digits with single `.`, `+` or `-` between, like `1.2.0`"
+    return _check_name(text, len(text) <= MAX_VERSION and _VERSION.fullmatch(text), "a version", hint)
 
 
 def parse_sha256(text: str) -> str:
-    if _SHA256.fullmatch(text):
-        return text
-    raise InvalidRecord(f"`{text[:80]}` is not a SHA-256", hint="use 64 lower-case hexadecimal digits")
+    return _check_name(text, _SHA256.fullmatch(text), "a SHA-256", "use 64 lower-case hexadecimal digits")
 
 
 def is_tool_name(text: str) -> bool:

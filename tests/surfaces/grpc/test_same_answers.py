@@ -11,7 +11,7 @@ import pytest
 
 from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world, refusal_of
 from tests.surfaces.rest_world import RestWorld, secret_of
-from toolgate.errors.wires import WIRE
+from toolgate.errors import WIRE
 from toolgate.model.revisions import Kind
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy

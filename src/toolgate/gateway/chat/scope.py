@@ -13,8 +13,7 @@ from toolgate.catalog.find_tools import FIND_TOOLS
 from toolgate.catalog.naming import make_chat_names
 from toolgate.chat.config import TaskChat, parse_task_chat
 from toolgate.chat.requests import ChatOptions
-from toolgate.errors import ToolgateError, UnknownModel
-from toolgate.errors.wires import WIRE
+from toolgate.errors import WIRE, ToolgateError, UnknownModel
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.surfaces.rest_world import DOCUMENT, SERVERS, open_rest
-from toolgate.errors.wires import WIRE
+from toolgate.errors import WIRE
 from toolgate.surfaces.rest.app import ENDPOINTS
 
 pytestmark = pytest.mark.anyio

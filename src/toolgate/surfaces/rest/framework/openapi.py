@@ -15,6 +15,7 @@ from pydantic.json_schema import JsonSchemaMode
 
 from toolgate import __version__
 from toolgate.errors import (
+    WIRE,
     BodyTooLarge,
     Forbidden,
     InvalidRecord,
@@ -28,7 +29,6 @@ from toolgate.errors import (
     Unauthenticated,
     UnsupportedMedia,
 )
-from toolgate.errors.wires import WIRE
 from toolgate.govern.process import GatewayProcess
 from toolgate.surfaces.rest.framework.request import FORM, BodySpec, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import JSON, ErrorAnswer, Shape
