@@ -29,7 +29,6 @@ from toolgate.errors import (
     ServerBusy,
     ServerRefused,
     ServerUnavailable,
-    ToolgateError,
     UnknownTool,
 )
 from toolgate.gateway.call.pipeline import note_response
@@ -129,7 +128,7 @@ async def call_tool(serving: GatewayProcess, call: RestCall[ToolCallBody]) -> Ma
     began_s = clock()
     answered = await _call_gateway(serving.gateway, view, call)
     took_ms = round((clock() - began_s) * 1e3)
-    return _show(answered, took_ms, call.request_id)
+    return {**_show_result(answered), "duration_ms": took_ms, "request_id": call.request_id}
 
 
 async def _resolve_view(gateway: Gateway, call: RestCall[ToolCallBody]) -> View:
@@ -159,24 +158,15 @@ async def _call_gateway(gateway: Gateway, view: View, call: RestCall[ToolCallBod
     return answered
 
 
-def _show(answered: Answered, took_ms: int, request_id: str) -> Mapping[str, Any]:
-    """`CallAnswer`, with the result as its server wrote it."""
+def _show_result(answered: Answered) -> Mapping[str, Any]:
+    """The result as its server wrote it."""
     members = answered.reply.members
     if members is None:
-        raise _server_error(answered.reply.error)
+        # What a server says of a call that it did not make.
+        error = parse_server_error(answered.reply.error)
+        raise (InvalidArguments if error.code == InvalidArguments.code else ServerRefused)(error.message)
     try:
         result = adapt_result(members, upstream=answered.era, client="legacy")
     except InputRequired as exc:
         raise InputNotGiven("the tool wants to elicit input from its user, and REST has no way to") from exc
-    return {
-        "result": msgspec.Raw(result),
-        "is_error": is_tool_error(members),
-        "duration_ms": took_ms,
-        "request_id": request_id,
-    }
-
-
-def _server_error(raw: bytes | None) -> ToolgateError:
-    """What a server says of a call that it did not make."""
-    error = parse_server_error(raw)
-    return (InvalidArguments if error.code == InvalidArguments.code else ServerRefused)(error.message)
+    return {"result": msgspec.Raw(result), "is_error": is_tool_error(members)}

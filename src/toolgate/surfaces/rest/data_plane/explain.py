@@ -23,7 +23,7 @@ from toolgate.model.tasks import RolloutBy, Side
 from toolgate.model.tools import ToolDefinition
 from toolgate.policy.admission import list_limits
 from toolgate.policy.scope import ApprovalRequirement, Decision, Layer, Reason
-from toolgate.surfaces.rest.data_plane.scopes import SELECTION, RefusalShown, parse_caller, show_refusal
+from toolgate.surfaces.rest.data_plane.scopes import SELECTION, RefusalShown, parse_caller
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import get
@@ -64,14 +64,12 @@ def show_decision(
     decision: Decision, tool: ToolDefinition | None = None, demand: ApprovalRequirement | None = None
 ) -> DecisionShown:
     """A decision as answers hold it, with the price of what it is about, and who must agree to calls."""
-    shadow = decision.shadow
     return DecisionShown.of(
         decision,
         native_name=None if tool is None else tool.native_name or None,
         tokens=None if tool is None else tool.tokens,
         hints=None if tool is None else dict(tool.effects.hints),
         approval=None if demand is None else demand.rule,
-        shadow=None if shadow is None else ShadowShown.of(shadow),
     )
 
 
@@ -180,24 +178,23 @@ def _explain(
     snapshot = gateway.snapshot
     revision = snapshot.revision
     found = explain_for(asker, caller, snapshot, gateway.limits, side=side)
-    return ExplainAnswer(
+    scope = found.scope
+    return ExplainAnswer.of(
+        found,
+        scope,
         revision=revision,
-        refusal=show_refusal(found.scope.refusal),
-        tools=list(_show_decisions(gateway, found.tools, query, found.scope.approvals))
+        tools=list(_show_decisions(gateway, found.tools, query, scope.approvals))
         or list(_show_unlisted(gateway, caller, query, asker=asker)),
         servers=list(_show_decisions(gateway, found.servers, query, {})),
-        pending=list(found.pending),
         unverified=[
-            one for one in found.scope.servers if one in unverified and can_show_server(snapshot, asker, one)
+            one for one in scope.servers if one in unverified and can_show_server(snapshot, asker, one)
         ],
         budgets=[
             BudgetShown(layer=one.holder.kind, holder_id=one.holder.id, budget=budget, limit=limit)
             for one in gateway.quotas_of(caller)
             for budget, limit in list_limits(one.budgets).items()
         ],
-        warnings=list(found.scope.warnings),
-        profiles=[ProfileSeen.of(one) for one in found.scope.profiles],
-        mode=caller.mode_of(found.scope),
+        mode=caller.mode_of(scope),
     )
 
 
@@ -221,19 +218,12 @@ def _show_decisions(
     /,
 ) -> Iterator[DecisionShown]:
     for one in decisions:
-        is_asked_for = query.get("server", one.server_id) == one.server_id
-        tool = _known_tool(gateway, one)
+        offer = gateway.snapshot.servers.get(one.server_id)
+        tool = None if offer is None or one.tool is None else offer.tools.get(one.tool)
         names = (one.tool, None if tool is None else tool.native_name)
-        is_asked_for &= one.tool is None or query.get("tool", one.tool) in names
-        if is_asked_for:
-            demand = approvals.get(ToolRef(one.server_id, one.tool or ""))
-            yield show_decision(one, tool, demand)
-
-
-def _known_tool(gateway: Gateway, decision: Decision) -> ToolDefinition | None:
-    """The definition that a decision is about, where it is about one that is known."""
-    offer = gateway.snapshot.servers.get(decision.server_id)
-    return None if offer is None or decision.tool is None else offer.tools.get(decision.tool)
+        is_named = one.tool is None or query.get("tool", one.tool) in names
+        if is_named and query.get("server", one.server_id) == one.server_id:
+            yield show_decision(one, tool, approvals.get(ToolRef(one.server_id, one.tool or "")))
 
 
 def _show_unlisted(

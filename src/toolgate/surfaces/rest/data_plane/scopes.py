@@ -28,7 +28,7 @@ from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.principals import Principal
 from toolgate.model.reports import HealthState
 from toolgate.policy.rules import RegistryTotals, count_registered, is_unlisted
-from toolgate.policy.scope import Refusal, RefusalCode, Scope
+from toolgate.policy.scope import RefusalCode, Scope
 from toolgate.surfaces.http.selection import format_mcp_url, parse_mode, parse_selection
 from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall, parse_page
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
@@ -65,13 +65,6 @@ class RefusalShown(ResponseShape, frozen=True, kw_only=True):
     code: RefusalCode
     message: str
     hint: str
-
-
-def show_refusal(refusal: Refusal | None) -> RefusalShown | None:
-    """A refusal as answers hold it."""
-    if refusal is None:
-        return None
-    return RefusalShown.of(refusal)
 
 
 class ServerSeen(ResponseShape, frozen=True, kw_only=True):
@@ -206,12 +199,8 @@ def _list_reachable_servers(gateway: Gateway, principal: Principal) -> list[Serv
     tools = count_reachable_tools(gateway, principal)
     health, snapshot = gateway.servers.health(), gateway.snapshot
     return [
-        ServerSeen(
-            server_id=server_id,
-            display_name=snapshot.servers[server_id].record.display_name,
-            state=health[server_id].state,
-            tools=tools[server_id],
-            tags=list(snapshot.servers[server_id].record.tags),
+        ServerSeen.of(
+            snapshot.servers[server_id].record, state=health[server_id].state, tools=tools[server_id]
         )
         for server_id in sorted(tools)
         if server_id in health
@@ -263,7 +252,8 @@ async def show_scope(serving: GatewayProcess, call: RestCall[None]) -> ScopeSeen
     gateway, caller = serving.gateway, parse_caller(call.caller, call.query)
     scope = gateway.scope(caller)
     full = _unnarrowed_set(gateway, call.caller)
-    return ScopeSeen(
+    return ScopeSeen.of(
+        scope,
         revision=gateway.snapshot.revision,
         url=format_selected_url(serving, call, caller),
         task_id=caller.effective_task_id,
@@ -271,13 +261,10 @@ async def show_scope(serving: GatewayProcess, call: RestCall[None]) -> ScopeSeen
         tools=[join_tool_name(ref) for ref in scope.tools],
         prompts=[join_tool_name(ToolRef(ref.server_id, ref.name[len(PROMPT) :])) for ref in scope.prompts],
         resources=sorted({ref.name[len(RESOURCE) :] for ref in (*scope.resources, *scope.templates)}),
-        tokens=scope.tokens,
         prices={join_tool_name(ref): _price(gateway, ref) for ref in scope.tools},
         shadowed=sorted(map(str, scope.shadowed)) if reaches(call.caller.role, "viewer") else [],
         registered_tools=full.tools,
         registered_tokens=full.tokens,
-        warnings=list(scope.warnings),
-        refusal=show_refusal(scope.refusal),
         mode=caller.mode_of(scope),
     )
 
@@ -296,21 +283,14 @@ async def list_tools(serving: GatewayProcess, call: RestCall[None]) -> ToolsSeen
     serving.gateway.scope_audit.record_offer(view, "rest")
     scope = view.scope
     full = _unnarrowed_set(serving.gateway, call.caller)
-    return ToolsSeen(
+    return ToolsSeen.of(
+        scope,
         revision=view.revision,
         tools=[
-            ToolSeen(
-                name=name,
-                server_id=route.server_id,
-                tool=route.name,
-                description=route.tool.description,
-                tokens=route.tool.tokens,
-                rule=route.rule,
-            )
+            ToolSeen.of(route, route.tool, name=name, tool=route.name)
             for name, route in view.tools.items()
             if route.tool is not None
         ],
-        tokens=scope.tokens,
         registered_tools=full.tools,
         registered_tokens=full.tokens,
         warnings=[*view.warnings, *_warn_of_unlisted(serving.gateway, call.caller, scope)],
@@ -376,7 +356,10 @@ async def show_client_setup(serving: GatewayProcess, call: RestCall[None]) -> Co
     """What to paste into each client, so that it has the selected tools."""
     caller = parse_caller(call.caller, call.query)
     url = format_selected_url(serving, call, caller)
-    door = GatewayEndpoint(name=caller.task_id or "toolgate", url=url, needs_key=_needs_key(call, url))
+    needs_key = call.authorization is not None or not is_loopback(urlsplit(url).hostname or "")
+    if "needs_key" in call.query:
+        needs_key = call.flag("needs_key")
+    door = GatewayEndpoint(name=caller.task_id or "toolgate", url=url, needs_key=needs_key)
     platform = call.choice("platform", _PLATFORMS) or _PLATFORMS[0]
     return ConnectAnswer(
         url=url,
@@ -386,20 +369,13 @@ async def show_client_setup(serving: GatewayProcess, call: RestCall[None]) -> Co
     )
 
 
-def _needs_key(call: RestCall[None], url: str) -> bool:
-    if "needs_key" in call.query:
-        return call.flag("needs_key")
-    return call.authorization is not None or not is_loopback(urlsplit(url).hostname or "")
-
-
 def _show_clients(door: GatewayEndpoint, platform: str) -> Iterator[AssistantShown]:
     for name, program in CLIENT_PROGRAMS.items():
         below_home = program.file_below_home(platform)
-        yield AssistantShown(
+        yield AssistantShown.of(
+            program,
             id=name,
-            title=program.title,
             file=None if below_home is None else f"~/{below_home}",
             document=program.document(door),
             command=None if program.command is None else program.command(door),
-            after=program.after,
         )

@@ -5,14 +5,14 @@ Never tells a caller without a credential anything about servers or tasks.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from toolgate import __version__
 from toolgate.errors import InvalidRecord, NotFound
 from toolgate.gateway.auth.identity import reaches
 from toolgate.gateway.auth.issuer import WELL_KNOWN
-from toolgate.govern.process import GatewayProcess, ReadinessCondition
+from toolgate.govern.process import GatewayProcess
 from toolgate.model.reports import HealthState
 from toolgate.surfaces.rest.framework.request import RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
@@ -68,9 +68,9 @@ async def show_health(serving: GatewayProcess, call: RestCall[None]) -> HealthAn
     """Answers as long as the process lives. Needs no key, and without one says nothing of servers."""
     readiness = serving.readiness()
     may_count = call.principal is not None and reaches(call.principal.role, "viewer")
-    return HealthAnswer(
+    return HealthAnswer.of(
         status="degraded" if readiness.is_degraded else "ok",
-        reasons=_reasons(readiness.conditions),
+        reasons=readiness.conditions,
         version=__version__,
         revision=serving.gateway.snapshot.revision,
         servers=Counter(serving.gateway.servers.load().states.values()) if may_count else None,
@@ -86,19 +86,11 @@ async def show_readiness(serving: GatewayProcess, _call: RestCall[None]) -> Rest
     """
     readiness = serving.readiness()
     blocking = [one for one in readiness.conditions if one.blocks]
-    return RestResponse(
-        ReadyAnswer(
-            status="ready" if readiness.is_ready else "not_ready",
-            reasons=_reasons(blocking),
-            revision=serving.gateway.snapshot.revision,
-        ),
-        200 if readiness.is_ready else 503,
-        headers={} if readiness.is_ready else {"retry-after": "1"},
-    )
-
-
-def _reasons(troubles: Iterable[ReadinessCondition]) -> list[ReasonGiven]:
-    return [ReasonGiven(code=one.code, hint=one.hint) for one in troubles]
+    status = "ready" if readiness.is_ready else "not_ready"
+    answer = ReadyAnswer.of(status=status, reasons=blocking, revision=serving.gateway.snapshot.revision)
+    if readiness.is_ready:
+        return RestResponse(answer)
+    return RestResponse(answer, 503, headers={"retry-after": "1"})
 
 
 @get("/metrics", "viewer", "The metrics of this node", CONTENT_TYPE)

@@ -37,7 +37,9 @@ class ResponseShape(msgspec.Struct, frozen=True):
         for name in cls.__struct_fields__:
             if name not in members:
                 members[name] = getattr(next(one for one in sources if hasattr(one, name)), name)
-        return msgspec.convert(members, cls, from_attributes=True)
+        return msgspec.convert(
+            {name: _name_members(value) for name, value in members.items()}, cls, from_attributes=True
+        )
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -59,6 +61,13 @@ def _as_dataclass(shape: type[ResponseShape]) -> type[object]:
     members["__pydantic_config__"] = ConfigDict(extra="forbid", use_attribute_docstrings=True)
     parents = tuple(_as_dataclass(one) for one in shape.__bases__ if one is not ResponseShape)
     return dataclass(kw_only=True)(type(shape.__name__, parents, members))
+
+
+def _name_members(value: Any) -> Any:
+    """`value` with dicts for named tuples, which msgspec takes for arrays."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _name_members(member) for name, member in value._asdict().items()}
+    return [_name_members(one) for one in value] if isinstance(value, tuple | list) else value
 
 
 class ErrorDetail(ResponseShape, frozen=True, kw_only=True):

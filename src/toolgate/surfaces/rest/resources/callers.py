@@ -6,7 +6,7 @@ once, stored as a hash; no one grants more than they have themselves.
 
 import secrets
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field
 
@@ -124,20 +124,15 @@ async def show_me(control: Control, call: RestCall[None]) -> MeShown:
 
     Where the gateway trusts its own machine, it answers without a key.
     """
-    caller, ceiling = call.caller, call.caller.ceiling
     credential = control.identities.credential(call.authorization)
-    snapshot = control.gateway.snapshot
-    return MeShown(
-        principal=caller.id,
-        role=caller.role,
+    return MeShown.of(
+        credential,
+        call.caller,
+        control.gateway.snapshot,
+        control,
+        principal=call.caller.id,
         by=credential.kind,
-        default_task=caller.default_task,
-        ceiling=CeilingShown.of(ceiling),
-        expires_at_s=credential.expires_at_s,
         version=__version__,
-        environment=snapshot.environment,
-        revision=snapshot.revision,
-        calls_tools=control.calls_tools,
         require_plan=control.operator_policy.requires_plan,
     )
 
@@ -146,7 +141,7 @@ async def show_me(control: Control, call: RestCall[None]) -> MeShown:
 async def show_login(control: Control, _call: RestCall[None]) -> LoginShown:
     """How a person can log in with a browser instead of a key."""
     page = await control.oidc_login.describe()
-    return LoginShown(oidc=None if page is None else OidcShown(**page._asdict()))
+    return LoginShown(oidc=None if page is None else OidcShown.of(page))
 
 
 @post(LOGIN, ANYONE, "Log in with a browser", errors=(NotFound,))
@@ -157,7 +152,7 @@ async def log_in(control: Control, call: RestCall[CodeSent]) -> TokenShown:
     earned = await control.oidc_login.redeem(
         sent.code, code_verifier=sent.code_verifier, redirect_uri=sent.redirect_uri
     )
-    return TokenShown(token=earned.token, expires_in_s=earned.expires_in_s)
+    return TokenShown.of(earned)
 
 
 def _check_redirect_uri(control: Control, call: RestCall[CodeSent]) -> None:
@@ -198,6 +193,9 @@ class IntegrationShown(ResponseShape, frozen=True, kw_only=True):
     """Those of them whose definition says that they change nothing."""
     writing_tools: int
     """The others."""
+
+
+S = TypeVar("S", bound=IntegrationShown)
 
 
 class IntegrationSwitched(IntegrationShown, frozen=True, kw_only=True):
@@ -244,7 +242,7 @@ async def show_integrations(control: Control, call: RestCall[None]) -> Integrati
     return IntegrationsAnswer(
         revision=revision,
         default=call.caller.integrations,
-        integrations=[IntegrationShown(**_integration_members(one)) for one in shown],
+        integrations=[_show_integration(IntegrationShown, one) for one in shown],
         next_cursor=more,
     )
 
@@ -262,9 +260,7 @@ async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> 
     It only narrows. A server that your key does not reach answers like one that does not exist.
     """
     found, revision = await set_integration(control, call.caller, call.ids["server_id"], call.body.state)
-    return RestResponse(
-        IntegrationSwitched(**_integration_members(found), revision=revision), revision=revision
-    )
+    return RestResponse(_show_integration(IntegrationSwitched, found, revision=revision), revision=revision)
 
 
 @delete(
@@ -308,16 +304,8 @@ async def reset_choices(control: Control, call: RestCall[None]) -> Deleted:
     return Deleted(revision=revision, warnings=[])
 
 
-def _integration_members(one: Integration) -> dict[str, Any]:
-    return {
-        "server_id": one.server_id,
-        "display_name": one.display_name,
-        "state": one.state,
-        "chosen": one.is_chosen,
-        "tools": one.tools,
-        "read_only_tools": one.read_only_tools,
-        "writing_tools": one.tools - one.read_only_tools,
-    }
+def _show_integration(shape: type[S], one: Integration, **more: int) -> S:
+    return shape.of(one, chosen=one.is_chosen, writing_tools=one.tools - one.read_only_tools, **more)
 
 
 KEY_PREFIX: Final = "tg_"

@@ -10,14 +10,12 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.catalog.rows import RowQuality
 from toolgate.errors import InvalidRequest, NotFound, StorageFailed
 from toolgate.govern.catalog import (
     MAX_BATCH,
     MAX_FOUND,
     CatalogPackage,
     CatalogQuery,
-    PackageQuality,
     backfill_catalog,
     category_of,
     find_visible,
@@ -221,10 +219,7 @@ async def show_categories(control: Control, call: RestCall[None]) -> CategoriesA
     """
     found = list_categories(await find_visible(control, call.caller))
     page, next_cursor = parse_page(call).cut(found, lambda one: one.id)
-    shown = [
-        CategoryShown(id=one.id, name=one.name, packageCount=one.packages, toolCount=one.tools)
-        for one in page
-    ]
+    shown = [CategoryShown.of(one, packageCount=one.packages, toolCount=one.tools) for one in page]
     return CategoriesAnswer(categories=shown, next_cursor=next_cursor)
 
 
@@ -304,27 +299,22 @@ async def show_quality(control: Control, call: RestCall[None]) -> CatalogQuality
     listed = view.dependent if call.flag("dependent") else view.packages
     page, next_cursor = parse_page(call).cut(listed, lambda one: one.package_id)
     return CatalogQualityAnswer(
-        total=QualityShown(**_count_rows(view.total)),
+        total=QualityShown.of(view.total),
         full_percent=view.total.full_percent,
         summary_fallback=view.ends_at,
         fallback_ended=view.has_ended,
         dependent=len(view.dependent),
-        packages=[_show_quality(one, is_hidden=view.has_ended) for one in page],
+        packages=[
+            PackageQualityShown.of(
+                one.quality,
+                id=one.package_id,
+                name=one.name,
+                hidden=one.quality.fallback if view.has_ended else 0,
+            )
+            for one in page
+        ],
         next_cursor=next_cursor,
     )
-
-
-def _show_quality(package: PackageQuality, *, is_hidden: bool) -> PackageQualityShown:
-    return PackageQualityShown(
-        id=package.package_id,
-        name=package.name,
-        hidden=package.quality.fallback if is_hidden else 0,
-        **_count_rows(package.quality),
-    )
-
-
-def _count_rows(quality: RowQuality) -> dict[str, int]:
-    return {name: getattr(quality, name) for name in QualityShown.__struct_fields__}
 
 
 @post(
@@ -346,22 +336,20 @@ async def run_backfill(control: Control, call: RestCall[NoBody]) -> BackfillAnsw
     check_unbounded(call.caller, "the catalog is for all callers")
     page = parse_page(call, default=BATCH)
     done = await backfill_catalog(control, after=page.after, limit=min(page.limit, MAX_BATCH))
-    return BackfillAnswer.of(
-        done, failed=dict(done.failed), next_cursor=None if done.after is None else encode_cursor(done.after)
-    )
+    return BackfillAnswer.of(done, next_cursor=None if done.after is None else encode_cursor(done.after))
 
 
 def _show_package(package: CatalogPackage) -> CatalogPackageShown:
     row = package.rows[0]
-    return CatalogPackageShown(
+    return CatalogPackageShown.of(
+        package,
+        row,
         id=package.package_id,
         name=row.package_name,
         description=row.package_description,
         toolCount=package.tools,
         tokens=sum(one.tokens for one in package.rows),
-        tags=list(row.tags),
         version=None if package.installed is None else package.installed.version,
-        source=package.source,
     )
 
 

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
@@ -28,10 +28,10 @@ from toolgate.model.principals import Principal
 from toolgate.model.revisions import Kind
 from toolgate.policy.plan import TaskChange
 from toolgate.registry.records.body import StrictBody
-from toolgate.registry.records.codec import DiffOperation, FieldDiff, diff_fields, parse_id
+from toolgate.registry.records.codec import DiffOperation, diff_fields, parse_id
 from toolgate.registry.records.fields import field_error
 from toolgate.registry.records.transaction import RecordKey
-from toolgate.surfaces.rest.data_plane.scopes import RefusalShown, show_refusal
+from toolgate.surfaces.rest.data_plane.scopes import RefusalShown
 from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import post
@@ -115,11 +115,6 @@ class FieldShown(ResponseShape, frozen=True, kw_only=True):
     after: Any
 
 
-def show_fields(fields: Iterable[FieldDiff]) -> list[FieldShown]:
-    """Differences as answers hold them."""
-    return [FieldShown.of(one) for one in fields]
-
-
 class ChangeShown(ResponseShape, frozen=True, kw_only=True):
     """One record that was, or would be, changed."""
 
@@ -135,11 +130,10 @@ def show_edits(edits: Iterable[RecordEdit]) -> list[ChangeShown]:
         (edit for edit in edits if edit.has_effect), key=lambda edit: (edit.change.kind, edit.change.id)
     )
     return [
-        ChangeShown(
+        ChangeShown.of(
+            edit.change,
             operation="added" if edit.before is None else "removed" if edit.body is None else "changed",
-            kind=edit.change.kind,
-            id=edit.change.id,
-            fields=show_fields(diff_fields(edit.change.kind, edit.body_before, edit.body)),
+            fields=diff_fields(edit.change.kind, edit.body_before, edit.body),
         )
         for edit in found
     ]
@@ -181,15 +175,11 @@ class PlanAnswer(ResponseShape, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-async def show_plan(plan: ChangePlan, *, revision: int, warnings: list[str]) -> PlanAnswer:
+async def show_plan(plan: ChangePlan, revision: int, warnings: Sequence[str]) -> PlanAnswer:
     """A plan as answers hold it. In a thread: it may be of thousands of records."""
-    return PlanAnswer.of(
-        plan,
-        revision=revision,
-        changes=await asyncio.to_thread(show_edits, plan.edits),
-        tasks=[_show_task(one) for one in plan.tasks],
-        warnings=warnings,
-    )
+    changes = await asyncio.to_thread(show_edits, plan.edits)
+    tasks = [_show_task(one) for one in plan.tasks]
+    return PlanAnswer.of(plan, revision=revision, changes=changes, tasks=tasks, warnings=warnings)
 
 
 def _show_task(change: TaskChange) -> TaskPlan:
@@ -197,9 +187,7 @@ def _show_task(change: TaskChange) -> TaskPlan:
         name: list(map(str, getattr(change, name)))
         for name in ("added", "removed", "reach_added", "reach_removed")
     }
-    return TaskPlan.of(
-        change, **refs, refusal=show_refusal(change.refusal_after), problem=change.problem_after
-    )
+    return TaskPlan.of(change, **refs, refusal=change.refusal_after, problem=change.problem_after)
 
 
 class ApplyAnswer(ResponseShape, frozen=True, kw_only=True):
@@ -225,8 +213,7 @@ async def show_change_plan(control: Control, call: RestCall[PlanSent]) -> PlanAn
         for edit in edits
         if edit.new_module not in {None, *modules}
     ]
-    warnings = [*missing, *planned.warnings]
-    return await show_plan(planned.plan, revision=planned.revision, warnings=warnings)
+    return await show_plan(planned.plan, planned.revision, [*missing, *planned.warnings])
 
 
 async def _parse_plan_drafts(control: Control, actor: Principal, sent: PlanSent) -> list[PendingChange]:
@@ -260,8 +247,7 @@ async def apply_changes(control: Control, call: RestCall[ApplySent]) -> ApplyAns
         plan_id=sent.plan if sent.plan is not None else call.plan_id,
         prune=sent.prune,
     )
-    changes = await asyncio.to_thread(show_edits, done.edits)
-    return ApplyAnswer(revision=done.revision, changes=changes, warnings=done.warnings)
+    return ApplyAnswer.of(done, changes=await asyncio.to_thread(show_edits, done.edits))
 
 
 def _parse_drafts(changes: Iterable[ChangeSent]) -> list[PendingChange]:

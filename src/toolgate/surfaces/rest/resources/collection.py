@@ -35,7 +35,7 @@ from toolgate.surfaces.rest.framework.request import (
 )
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post, put
-from toolgate.surfaces.rest.resources.changes import WRITE_ERRORS, FieldShown, show_fields
+from toolgate.surfaces.rest.resources.changes import WRITE_ERRORS, FieldShown
 
 ENTRIES: Final = 50
 """Changes in a history, unless the query says otherwise: one screen of the console."""
@@ -227,8 +227,7 @@ class RecordCollection:
         limit = call.count("limit", default=ENTRIES, most=MAX_HISTORY)
         revision = control.store.revision
         entries = await read_history(control, self.kind, call.ids[self.id_field], limit=limit)
-        shown = [EntryShown.of(one, fields=show_fields(one.fields)) for one in entries]
-        return HistoryAnswer(revision=revision, entries=shown)
+        return HistoryAnswer.of(revision=revision, entries=entries)
 
     async def diff(self, control: Control, call: RestCall[None]) -> DiffAnswer:
         """How the record at one revision of the registry differs from the record at another, or now."""
@@ -239,7 +238,7 @@ class RecordCollection:
         fields = await diff_revisions(
             control, self.kind, call.ids[self.id_field], since=since, upto=call.number("upto")
         )
-        return DiffAnswer(revision=revision, fields=show_fields(fields))
+        return DiffAnswer.of(revision=revision, fields=fields)
 
     async def rollback(self, control: Control, call: RestCall[RollbackSent]) -> RestResponse | Deleted:
         """Make the record what it was at a revision of the registry, or remove it if there was none."""

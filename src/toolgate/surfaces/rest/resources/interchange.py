@@ -134,15 +134,25 @@ async def import_servers(control: Control, call: RestCall[ImportSent]) -> Import
     if len(found.bodies) > MAX_CHANGES:
         raise InvalidRecord(f"the file defines more than {MAX_CHANGES} servers")
     drafts = await _select_drafts(control, call, found)
-    if not sent.dry_run:
+    effect = None
+    if sent.dry_run:
+        planned = await plan_changes(control, call.caller, drafts)
+        warnings = [*planned.warnings, *_warn_of_denied(planned.plan.edits)]
+        revision, effect = planned.revision, await show_plan(planned.plan, planned.revision, warnings)
+        changes = effect.changes
+    else:
         done = await commit_changes(control, call.caller, drafts, plan_id=call.plan_id)
-        shown = await asyncio.to_thread(show_edits, done.edits)
         warnings = [*done.warnings, *_warn_of_denied(done.edits)]
-        return _show_import(found, done.revision, shown, warnings=warnings)
-    planned = await plan_changes(control, call.caller, drafts)
-    warnings = [*planned.warnings, *_warn_of_denied(planned.plan.edits)]
-    plan = await show_plan(planned.plan, revision=planned.revision, warnings=warnings)
-    return _show_import(found, planned.revision, plan.changes, warnings=warnings, effect=plan)
+        revision, changes = done.revision, await asyncio.to_thread(show_edits, done.edits)
+    return ImportAnswer(
+        revision=revision,
+        servers=[body["server_id"] for body in found.bodies],
+        changes=changes,
+        skipped=[SkippedShown(name=name, reason=reason) for name, reason in found.skipped.items()],
+        warnings=[*found.warnings, *warnings],
+        plan=None if effect is None else effect.id,
+        effect=effect,
+    )
 
 
 async def _select_drafts(
@@ -179,25 +189,6 @@ def _warn_of_denied(edits: Sequence[RecordEdit]) -> Iterator[str]:
     if denied:
         shown = ", ".join(denied[:_MAX_NAMED]) + (" and others" if len(denied) > _MAX_NAMED else "")
         yield f"no tool is allowed yet of {shown}: import again with `--allow '*'`, or set `allowed_tools`"
-
-
-def _show_import(
-    found: ImportResult,
-    revision: int,
-    changes: list[ChangeShown],
-    *,
-    warnings: list[str],
-    effect: PlanAnswer | None = None,
-) -> ImportAnswer:
-    return ImportAnswer(
-        revision=revision,
-        servers=[body["server_id"] for body in found.bodies],
-        changes=changes,
-        skipped=[SkippedShown(name=name, reason=reason) for name, reason in found.skipped.items()],
-        warnings=[*found.warnings, *warnings],
-        plan=None if effect is None else effect.id,
-        effect=effect,
-    )
 
 
 class _Official(FieldDescriptions, BaseModel):

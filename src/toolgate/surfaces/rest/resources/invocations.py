@@ -6,10 +6,8 @@ sent an idempotency key to request it again.
 
 import asyncio
 import base64
-import binascii
-from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
 
 import msgspec
 from pydantic import Field
@@ -40,7 +38,6 @@ from toolgate.model.invocations import (
     InvocationResult,
     InvocationState,
     LogLevel,
-    LogLine,
     LogStream,
 )
 from toolgate.registry.invocations.contract import InvocationProgress
@@ -75,17 +72,14 @@ class InvocationSent(StrictBody):
         """Raises InvalidRequest, BodyTooLarge."""
         if self.input is not None and self.input_base64 is not None:
             raise InvalidRequest("of `input` and `input_base64`, one is enough")
-        found = (self.input or "").encode() if self.input_base64 is None else _decode(self.input_base64)
+        try:
+            sent = self.input_base64
+            found = (self.input or "").encode() if sent is None else base64.b64decode(sent, validate=True)
+        except ValueError:
+            raise InvalidRequest("`input_base64` is not base64") from None
         if len(found) > MAX_INPUT_BYTES:
             raise BodyTooLarge(f"the input is larger than {MAX_INPUT_BYTES} bytes")
         return found
-
-
-def _decode(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise InvalidRequest("`input_base64` is not base64") from None
 
 
 class UsageShown(ResponseShape, frozen=True, kw_only=True):
@@ -187,23 +181,19 @@ class LinesAnswer(ResponseShape, frozen=True, kw_only=True):
 
 def summarize(invocation: Invocation) -> InvocationSummary:
     """An invocation as lists show it."""
-    return InvocationSummary.of(invocation, **_common_members(invocation))
+    ending = invocation.ending
+    return InvocationSummary.of(
+        invocation,
+        principal=invocation.principal.id,
+        ended_by=None if ending is None else ending.ended_by,
+        exit_code=None if ending is None else ending.exit_code,
+    )
 
 
 def show_invocation(invocation: Invocation) -> InvocationShown:
     """An invocation with its result."""
     ending = invocation.ending
-    shown = None if ending is None else _show_ending(ending)
-    return InvocationShown.of(invocation, **_common_members(invocation), ending=shown)
-
-
-def _common_members(invocation: Invocation) -> dict[str, Any]:
-    ending = invocation.ending
-    return {
-        "principal": invocation.principal.id,
-        "ended_by": None if ending is None else ending.ended_by,
-        "exit_code": None if ending is None else ending.exit_code,
-    }
+    return InvocationShown.of(summarize(invocation), ending=None if ending is None else _show_ending(ending))
 
 
 def _show_ending(ending: InvocationResult) -> EndingShown:
@@ -215,8 +205,6 @@ def _show_ending(ending: InvocationResult) -> EndingShown:
         stdout_base64=stdout_base64,
         stderr=stderr,
         stderr_base64=stderr_base64,
-        usage=UsageShown.of(ending.usage),
-        calls=[CallShown.of(one) for one in ending.calls],
     )
 
 
@@ -306,7 +294,7 @@ async def read_lines(control: Control, call: RestCall[None]) -> LinesAnswer:
     lines = await control.store.invocations.lines(
         found.invocation_id, after=call.number("after") or 0, limit=PAGE_OF_LINES
     )
-    return LinesAnswer(state=found.state, lines=[LineShown.of(one) for one in lines])
+    return LinesAnswer.of(found, lines=lines)
 
 
 @post(f"{_ONE}/cancel", "agent", "Cancel a run", errors=(NotFound,))
@@ -335,24 +323,15 @@ async def follow_invocation(control: Control, call: RestCall[None]) -> RestRespo
     after = call.number("after") or 0 if last is None else last
     found = await _find(control, call)
     news = nullcontext(_InvocationFeed(control, found, after=after))
-    return await stream_response(control, call, news, first=_encode_state(found), tell=_encode_update)
+    return await stream_response(control, call, news, first=_encode_state(found), tell=bytes)
 
 
 async def _find(control: Control, call: RestCall[None]) -> Invocation:
     return await find_invocation(control, call.caller, call.ids["task_id"], call.ids["invocation_id"])
 
 
-class _InvocationUpdate(NamedTuple):
-    """What has happened since the last look."""
-
-    invocation: Invocation
-    is_changed: bool
-    lines: Sequence[LogLine]
-    is_last: bool
-
-
 class _InvocationFeed:
-    """Looks at an invocation whenever it has moved. A wait that is cut off loses nothing."""
+    """Reads an invocation whenever it has moved. A wait that is cut off loses nothing."""
 
     def __init__(self, control: Control, found: Invocation, *, after: int) -> None:
         self._control = control
@@ -365,7 +344,7 @@ class _InvocationFeed:
     def __aiter__(self) -> "_InvocationFeed":
         return self
 
-    async def __anext__(self) -> _InvocationUpdate:
+    async def __anext__(self) -> bytes:
         invocations = self._control.store.invocations
         while not self._is_over:
             mark = await self._control.invocation_poller.wait_for_change(invocations, self._id, self._mark)
@@ -374,29 +353,17 @@ class _InvocationFeed:
             if mark is None or found is None:
                 break
             lines = await invocations.lines(self._id, after=self._after, limit=PAGE_OF_LINES)
-            is_whole = len(lines) < PAGE_OF_LINES
-            new = _InvocationUpdate(
-                found,
-                is_changed=(found.state, found.attempt) != self._last_state,
-                lines=lines,
-                is_last=is_whole and found.state in ENDED,
-            )
+            is_whole, state = len(lines) < PAGE_OF_LINES, (found.state, found.attempt)
+            events = [encode_named_event("line", LineShown.of(line), line.seq) for line in lines]
+            if state != self._last_state and found.state not in ENDED:
+                events.insert(0, _encode_state(found))
+            self._is_over = is_whole and found.state in ENDED
+            if self._is_over:
+                events.append(encode_named_event("end", show_invocation(found)))
             self._mark = mark if is_whole else None  # there is more: looked at again at once
-            self._last_state, self._is_over = (found.state, found.attempt), new.is_last
-            self._after = lines[-1].seq if lines else self._after
-            return new
+            self._last_state, self._after = state, lines[-1].seq if lines else self._after
+            return b"".join(events)
         raise StopAsyncIteration
-
-
-def _encode_update(new: _InvocationUpdate) -> bytes:
-    events = []
-    found = new.invocation
-    if new.is_changed and found.state not in ENDED:
-        events.append(_encode_state(found))
-    events += [encode_named_event("line", LineShown.of(line), line.seq) for line in new.lines]
-    if new.is_last:
-        events.append(encode_named_event("end", show_invocation(found)))
-    return b"".join(events)
 
 
 def _encode_state(found: Invocation) -> bytes:

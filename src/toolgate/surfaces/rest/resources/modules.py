@@ -1,6 +1,5 @@
 """Uploads in parts, of archives and of modules; and the modules that tasks run."""
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -18,7 +17,6 @@ from toolgate.errors import (
 )
 from toolgate.govern.control import Control
 from toolgate.govern.packages import (
-    InspectedArchive,
     UploadedModule,
     find_module,
     finish_module,
@@ -28,7 +26,6 @@ from toolgate.govern.packages import (
     upload_module,
 )
 from toolgate.model.packages import SchemaVersion, Source
-from toolgate.packages.artifacts import StoredModule
 from toolgate.packages.uploads import MAX_PARTS
 from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework.request import OCTETS_BODY, WASM_BODY, RestCall
@@ -123,19 +120,7 @@ async def finish_upload(control: Control, call: RestCall[UploadSent]) -> UploadA
     looked = await publish_package(
         control, call.caller, call.ids["sha256"], parts=sent.parts, is_dry_run=sent.dry_run
     )
-    return _show_archive(looked, is_kept=not sent.dry_run)
-
-
-def _show_archive(looked: InspectedArchive, *, is_kept: bool) -> UploadAnswer:
-    package = looked.package
-    return UploadAnswer.of(
-        package,
-        size=looked.size,
-        files=looked.files,
-        unpacked_bytes=looked.unpacked_bytes,
-        tools=list(package.declared),
-        kept=is_kept,
-    )
+    return UploadAnswer.of(looked.package, looked, tools=looked.package.declared, kept=not sent.dry_run)
 
 
 _MODULES: Final = "/admin/api/modules"
@@ -191,14 +176,14 @@ class ModuleRemoved(ResponseShape, frozen=True, kw_only=True):
 async def show_modules(control: Control, _call: RestCall[None]) -> ModuleList:
     """All modules, the newest first, with the tasks that run them."""
     modules, users = await list_modules(control)
-    return ModuleList(modules=[_show(one, users.get(one.sha256, ())) for one in modules])
+    return ModuleList(modules=[ModuleShown.of(one, tasks=users.get(one.sha256, ())) for one in modules])
 
 
 @get(_ONE, "viewer", "Read a module", errors=(NotFound,))
 async def show_module(control: Control, call: RestCall[None]) -> ModuleShown:
     """One module, with the tasks that run it."""
     module, users = await find_module(control, call.ids["sha256"])
-    return _show(module, users)
+    return ModuleShown.of(module, tasks=users)
 
 
 @post(
@@ -238,18 +223,6 @@ async def delete_module(control: Control, call: RestCall[None]) -> ModuleRemoved
     return ModuleRemoved(sha256=call.ids["sha256"])
 
 
-def _show(module: StoredModule, users: Sequence[str]) -> ModuleShown:
-    return ModuleShown.of(module, tasks=list(users))
-
-
 def _show_upload(taken: UploadedModule) -> RestResponse:
-    facts = taken.facts
-    shown = ModuleUploaded(
-        sha256=taken.sha256,
-        size=facts.size,
-        imports=[".".join(one) for one in facts.imports],
-        exports=list(facts.exports),
-        is_new=taken.is_new,
-        warnings=list(facts.warnings),
-    )
+    shown = ModuleUploaded.of(taken, taken.facts, imports=[".".join(one) for one in taken.facts.imports])
     return RestResponse(shown, 201 if taken.is_new else 200)

@@ -8,13 +8,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from pydantic import Field, model_validator
 
-from toolgate.catalog.definitions import ToolChanges
 from toolgate.errors import Conflict, InvalidRequest, NotFound, StorageFailed
+from toolgate.govern.changes.commit import CommittedChange, PlannedChange
 from toolgate.govern.control import Control
 from toolgate.govern.package_install import Installation, InstallRequest, PackageSource, parse_installed
 from toolgate.govern.packages import (
@@ -26,7 +26,7 @@ from toolgate.govern.packages import (
     show_manifest,
     uninstall,
 )
-from toolgate.model.packages import Package, SchemaVersion, Source
+from toolgate.model.packages import SchemaVersion, Source
 from toolgate.model.revisions import StoredRecord
 from toolgate.packages.artifacts import PackageVersion
 from toolgate.packages.manifest import MAX_MANIFEST_BYTES, build_manifest_schema, parse_manifest
@@ -190,37 +190,32 @@ class VersionRemoved(ResponseShape, frozen=True, kw_only=True):
     version: str
 
 
-def show_package(
-    package_id: str, package: tuple[Package, int] | None, versions: Sequence[PackageVersion]
+_NOT_INSTALLED: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("installed", "revision", "schema_version", "source")),
+    **dict.fromkeys(("name", "description", "category"), ""),
+    **dict.fromkeys(("tags", "tools"), ()),
+    "attached": False,
+}
+
+
+def _show_package(
+    package_id: str, stored: StoredRecord | None, versions: Sequence[PackageVersion]
 ) -> PackageShown:
-    """A package as answers hold it: the installed one with its revision, and all that was uploaded."""
-    record, revision = package or (None, None)
-    sha256 = None if record is None else record.sha256
-    return PackageShown(
-        package_id=package_id,
-        installed=None if record is None else record.version,
-        revision=revision,
-        name=record.name if record else "",
-        description=record.description if record else "",
-        category=record.category if record else "",
-        tags=list(record.tags) if record else [],
-        schema_version=record.schema_version if record else None,
-        source=record.source if record else None,
-        tools=list(record.declared) if record else [],
-        attached=record is not None and record.attached,
-        versions=[VersionShown.of(one, installed=one.sha256 == sha256) for one in versions],
-    )
+    """The installed one with its revision, and all that was uploaded."""
+    package = parse_installed(stored)
+    sha256 = None if package is None else package.sha256
+    shown = [VersionShown.of(one, installed=one.sha256 == sha256) for one in versions]
+    if package is None or stored is None:
+        return PackageShown.of(package_id=package_id, versions=shown, **_NOT_INSTALLED)
+    return PackageShown.of(package, stored, installed=package.version, tools=package.declared, versions=shown)
 
 
-def show_install(
+def _show_install(
     prepared: Installation,
-    *,
-    revision: int,
+    done: CommittedChange | PlannedChange,
     changes: list[ChangeShown],
-    warnings: Sequence[str],
     plan: PlanAnswer | None = None,
 ) -> InstallAnswer:
-    """An installation as responses show it."""
     bodies: Mapping[str, object] = {change.kind: change.sent for change in prepared.changes}
     server = next(change.sent for change in prepared.changes if change.kind == "server")
     assert server is not None
@@ -229,22 +224,16 @@ def show_install(
         before=None if prepared.before is None else prepared.before.version,
         allowed_tools=server.get("allowed_tools"),
         pinned=bodies.get("pin") is not None,
-        tools=_show_tools(prepared.tools),
+        tools=ToolChangesShown.of(
+            prepared.tools,
+            renamed=[RenamedShown(before=before, after=after) for before, after in prepared.tools.renamed],
+        ),
         declared_tools=len(prepared.package.declared),
         visible_tools=len(prepared.visible),
-        revision=revision,
+        revision=done.revision,
         changes=changes,
-        warnings=[*prepared.hints, *warnings],
+        warnings=[*prepared.hints, *done.warnings],
         plan=plan,
-    )
-
-
-def _show_tools(changes: ToolChanges) -> ToolChangesShown:
-    return ToolChangesShown(
-        added=list(changes.added),
-        removed=list(changes.removed),
-        renamed=[RenamedShown(before=before, after=after) for before, after in changes.renamed],
-        changed={name: list(lines) for name, lines in changes.changed.items()},
     )
 
 
@@ -258,7 +247,7 @@ async def list_packages(control: Control, call: RestCall[None]) -> PackageList:
     for version in await control.artifacts.versions():
         uploaded[version.package_id].append(version)
     ids, next_cursor = page.cut(sorted(installed.keys() | uploaded.keys()), str)
-    shown = [show_package(one, _parse_installed(installed.get(one)), uploaded[one]) for one in ids]
+    shown = [_show_package(one, installed.get(one), uploaded[one]) for one in ids]
     return PackageList(revision=listing.revision, packages=shown, next_cursor=next_cursor)
 
 
@@ -271,7 +260,7 @@ async def read_package(control: Control, call: RestCall[None]) -> RestResponse:
     if stored is None and not versions:
         raise NotFound(f"there is no package `{package_id}`", hint="`toolgate packages` lists them")
     revision = None if stored is None else stored.revision
-    return RestResponse(show_package(package_id, _parse_installed(stored), versions), revision=revision)
+    return RestResponse(_show_package(package_id, stored, versions), revision=revision)
 
 
 @get(f"{_ONE}/{{version}}/manifest", "viewer", "Read the manifest of a package", JSON, errors=(NotFound,))
@@ -304,14 +293,11 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Inst
     wanted = sent.wanted(call.ids["package_id"], call.if_revision)
     if sent.dry_run:
         prepared, planned = await plan_install(control, call.caller, wanted)
-        plan = await show_plan(planned.plan, revision=planned.revision, warnings=planned.warnings)
-        return show_install(
-            prepared, revision=planned.revision, changes=plan.changes, warnings=planned.warnings, plan=plan
-        )
+        plan = await show_plan(planned.plan, planned.revision, planned.warnings)
+        return _show_install(prepared, planned, plan.changes, plan)
     prepared, done = await install(control, call.caller, wanted, plan_id=call.plan_id)
     changes = await asyncio.to_thread(show_edits, done.edits)
-    answer = show_install(prepared, revision=done.revision, changes=changes, warnings=done.warnings)
-    return RestResponse(answer, 201 if prepared.before is None else 200)
+    return RestResponse(_show_install(prepared, done, changes), 201 if prepared.before is None else 200)
 
 
 @delete(
@@ -331,7 +317,7 @@ async def uninstall_package(control: Control, call: RestCall[None]) -> Uninstall
     package_id = call.ids["package_id"]
     if call.flag("dry_run"):
         planned = await plan_uninstall(control, call.caller, package_id)
-        plan = await show_plan(planned.plan, revision=planned.revision, warnings=planned.warnings)
+        plan = await show_plan(planned.plan, planned.revision, planned.warnings)
         return UninstallAnswer.of(plan, package_id=package_id, removed_versions=[], plan=plan)
     done = await uninstall(
         control, call.caller, package_id, if_revision=call.if_revision, plan_id=call.plan_id
@@ -360,8 +346,3 @@ async def read_schema(_control: Control, _call: RestCall[None]) -> bytes:
 @cache
 def _schema() -> bytes:
     return msgspec.json.encode(build_manifest_schema())
-
-
-def _parse_installed(stored: StoredRecord | None) -> tuple[Package, int] | None:
-    package = parse_installed(stored)
-    return None if package is None or stored is None else (package, stored.revision)

@@ -18,7 +18,7 @@ from toolgate.govern.changes.impact import find_literals
 from toolgate.govern.changes.records import find_record, show_record
 from toolgate.govern.control import Control
 from toolgate.govern.pins import diff_pin, find_unapproved_tools, read_pin
-from toolgate.model.names import ToolRef, kind_of
+from toolgate.model.names import kind_of
 from toolgate.model.revisions import Kind, StoredRecord
 from toolgate.model.tasks import Profile, RolloutBy, Side, Task
 from toolgate.model.tools import Snapshot
@@ -36,7 +36,7 @@ from toolgate.registry.records.fields import Name, ServerId, Sha256
 from toolgate.registry.records.policy_bodies import ProfileBody, TaskBody
 from toolgate.registry.records.server_bodies import PinBody
 from toolgate.surfaces.http.selection import format_mcp_url
-from toolgate.surfaces.rest.data_plane.scopes import RefusalShown, show_refusal
+from toolgate.surfaces.rest.data_plane.scopes import RefusalShown
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import get, post
@@ -176,11 +176,9 @@ async def show_overview(control: Control, call: RestCall[None]) -> OverviewAnswe
 def _overview(snapshot: Snapshot, limits: ScopeLimits, base_url: str) -> OverviewAnswer:
     tasks = sorted(snapshot.tasks.values(), key=lambda task: task.task_id)
     there_are = count_registered(snapshot)
-    return OverviewAnswer(
-        revision=snapshot.revision,
-        registered_tools=there_are.tools,
-        registered_tokens=there_are.tokens,
-        tasks=[_task_overview(snapshot, limits, task, base_url) for task in tasks],
+    shown = [_task_overview(snapshot, limits, task, base_url) for task in tasks]
+    return OverviewAnswer.of(
+        snapshot, registered_tools=there_are.tools, registered_tokens=there_are.tokens, tasks=shown
     )
 
 
@@ -191,12 +189,10 @@ def _task_overview(snapshot: Snapshot, limits: ScopeLimits, task: Task, base_url
     scope = compose(ScopeInputs(platform, task=policy), limits=limits)
     return TaskOverview.of(
         task,
-        servers=list(scope.servers),
+        scope,
+        servers=scope.servers,
         tools=len(scope.tools),
-        tokens=scope.tokens,
         url=format_mcp_url(base_url, task.task_id),
-        refusal=show_refusal(scope.refusal),
-        warnings=list(scope.warnings),
     )
 
 
@@ -271,13 +267,12 @@ class MatchAnswer(ResponseShape, frozen=True, kw_only=True):
 @post("/admin/api/match", "viewer", "See what patterns match")
 async def match_patterns(control: Control, call: RestCall[MatchSent]) -> MatchAnswer:
     """What each pattern matches of all that is registered. Nothing is stored."""
-    snapshot = control.gateway.snapshot
-    matches = await asyncio.to_thread(_match_all, snapshot, call.body.patterns, is_deny=call.body.deny)
-    return MatchAnswer(revision=snapshot.revision, matches=matches)
+    snapshot, sent = control.gateway.snapshot, call.body
 
+    def match_all() -> list[MatchShown]:
+        return [_match_one(snapshot, pattern, is_deny=sent.deny) for pattern in sent.patterns]
 
-def _match_all(snapshot: Snapshot, patterns: Sequence[str], *, is_deny: bool) -> list[MatchShown]:
-    return [_match_one(snapshot, pattern, is_deny=is_deny) for pattern in patterns]
+    return MatchAnswer(revision=snapshot.revision, matches=await asyncio.to_thread(match_all))
 
 
 def _match_one(snapshot: Snapshot, pattern: str, *, is_deny: bool) -> MatchShown:
@@ -285,13 +280,12 @@ def _match_one(snapshot: Snapshot, pattern: str, *, is_deny: bool) -> MatchShown
         found = list(find_matching(snapshot, Patterns((parse_pattern(pattern),)), is_deny=is_deny))
     except InvalidRecord as exc:
         return MatchShown(pattern=pattern, count=0, tools=[], error=f"{exc}; {exc.hint}")
-    shown = [_name(ref) for ref in found[:MAX_SHOWN]]
+    shown = [
+        f"{kind}{ref.server_id}/{ref.name[len(kind) :]}" if kind else join_tool_name(ref)
+        for ref in found[:MAX_SHOWN]
+        for kind in [kind_of(ref.name)]
+    ]
     return MatchShown(pattern=pattern, count=len(found), tools=shown, error=None)
-
-
-def _name(ref: ToolRef) -> str:
-    kind = kind_of(ref.name)
-    return f"{kind}{ref.server_id}/{ref.name[len(kind) :]}" if kind else join_tool_name(ref)
 
 
 _CHANGED: Final = Field(
@@ -379,5 +373,5 @@ async def show_differences(control: Control, call: RestCall[None]) -> PinDiffAns
         return await PINS.diff(control, call)
     server_id, revision = call.ids["server_id"], control.store.revision
     found = await diff_pin(control, server_id, tool=call.query.get("tool"))
-    shown = [ToolDifferenceShown.of(one, diff=list(one.lines)) for one in found]
+    shown = [ToolDifferenceShown.of(one, diff=one.lines) for one in found]
     return PinDiffAnswer(revision=revision, server_id=server_id, tools=shown)

@@ -68,17 +68,12 @@ class ServerOnNode(ResponseShape, frozen=True, kw_only=True):
 
 async def show_servers(control: Control, records: Sequence[StoredRecord]) -> list[dict[str, Any]]:
     """Records with the health and the login of each server."""
-    reports = await _read_reports(control)
+    try:
+        reports = await control.store.reports.list_reports()
+    except StorageUnavailable:
+        reports = []  # a write is acknowledged all the same
     # In a thread: a page of records takes longer than the loop may block.
     return await asyncio.to_thread(_show_servers, control, reports, records)
-
-
-async def _read_reports(control: Control) -> Sequence[NodeReport]:
-    """What nodes report; nothing while that cannot be read, because a write is acknowledged all the same."""
-    try:
-        return await control.store.reports.list_reports()
-    except StorageUnavailable:
-        return ()
 
 
 def _show_servers(
@@ -125,10 +120,6 @@ def show_health(health: ServerHealth, tail_chars: int = STDERR_TAIL_BYTES) -> Se
     )
 
 
-def _has_tag(query: Mapping[str, str], stored: StoredRecord) -> bool:
-    return "tag" not in query or query["tag"] in stored.body.get("tags", ())
-
-
 SERVERS: Final = RecordCollection(
     kind="server",
     path="/admin/api/mcp/servers",
@@ -149,7 +140,7 @@ SERVERS: Final = RecordCollection(
     ),
     show=show_servers,
     query=(Parameter("tag", "Only servers with this tag."),),
-    matches_query=_has_tag,
+    matches_query=lambda query, stored: "tag" not in query or query["tag"] in stored.body.get("tags", ()),
 )
 SERVER_ENDPOINTS: Final = SERVERS.endpoints()
 

@@ -132,7 +132,6 @@ async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> Tri
         report,
         ok=not report.error,
         tools=sorted(report.tools),
-        quarantined=dict(report.quarantined),
         **{name: redact_text(getattr(report, name)) for name in ("error", "hint", "stderr_tail")},
     )
 
@@ -160,12 +159,12 @@ async def refresh_server(control: Control, call: RestCall[NoBody]) -> RefreshAns
     if health is None or offer is None:
         raise NotFound(f"there is no server `{server_id}` any more")
     decisions = _decide_tools(control.gateway.snapshot, offer, None)
-    return RefreshAnswer(
+    return RefreshAnswer.of(
+        offer,
         server_id=server_id,
         health=show_health(health),
         tools=sorted(offer.tools),
         visible=[name for name, one in decisions.items() if one.allowed and name in offer.tools],
-        quarantined=dict(offer.quarantined),
     )
 
 
@@ -188,7 +187,12 @@ async def preview_tools(control: Control, call: RestCall[None]) -> PreviewAnswer
     task = _find_task_policy(snapshot, call.query.get("task"))
     offer = snapshot.servers.get(server_id)
     decisions = {} if offer is None else _decide_tools(snapshot, offer, task)
-    tools = [] if offer is None else _preview_tools(offer, decisions)
+    tools = []
+    if offer is not None:
+        refs = [ToolRef(server_id, name) for name in list_tool_names(offer)]
+        names = make_chat_names(refs, {server_id: offer.record.tool_namespace})
+        shown = sorted((ref, name) for name, ref in names.items() if ref.name in decisions)
+        tools = [_show_tool(offer, ref, name, decisions[ref.name]) for ref, name in shown]
     return PreviewAnswer(
         revision=snapshot.revision,
         server_id=server_id,
@@ -219,14 +223,6 @@ def _decide_tools(snapshot: Snapshot, offer: ServerTools, task: TaskPolicy | Non
     alone = replace(snapshot, servers=MappingProxyType({server_id: offer}))
     found = explain(ScopeInputs(alone, task=task))
     return {one.tool: one for one in found.tools if one.server_id == server_id and one.tool is not None}
-
-
-def _preview_tools(offer: ServerTools, decisions: Mapping[str, Decision]) -> list[ToolPreview]:
-    record = offer.record
-    refs = [ToolRef(record.server_id, name) for name in sorted(list_tool_names(offer))]
-    aliases = make_chat_names(refs, {record.server_id: record.tool_namespace})
-    by_ref = {ref: alias for alias, ref in aliases.items()}
-    return [_show_tool(offer, ref, by_ref[ref], decisions[ref.name]) for ref in refs if ref.name in decisions]
 
 
 def _show_tool(offer: ServerTools, ref: ToolRef, alias: str, decision: Decision) -> ToolPreview:

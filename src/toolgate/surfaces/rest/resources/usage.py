@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from toolgate.audit.index.activity import Activity
 from toolgate.audit.index.statements import DAY_MS, SUMS, TokenSums
 from toolgate.audit.index.tables import EventFilter
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
@@ -223,18 +222,6 @@ class ActivityAnswer(ResponseShape, frozen=True, kw_only=True):
     """The 20 with the most calls."""
 
 
-def show_activity(found: Activity) -> ActivityAnswer:
-    """All of it."""
-    return ActivityAnswer.of(
-        found,
-        buckets=[ActivityBucket.of(one) for one in found.buckets],
-        servers=[ServerActivity.of(one) for one in found.servers],
-        tools=[ToolActivity.of(one) for one in found.tools],
-        denials=[DenialCount.of(one, count=one.many) for one in found.denials],
-        callers=[CallerActivity.of(one) for one in found.callers],
-    )
-
-
 BUCKETS: Final = 60
 _MAX_MS: Final = 10**15
 
@@ -266,8 +253,8 @@ async def read_activity_counts(control: Control, call: RestCall[None]) -> Activi
         raise InvalidRequest("`since` must be before `until`", hint="both are times in unix milliseconds")
     only, index = EventFilter(equals=parse_exact_filters(call)), control.audit_index
     async with index.counting:  # it scans every call, so one query runs at a time
-        activity = await index.activity(only, since_ms=since_ms, until_ms=until_ms, buckets=buckets)
-    return show_activity(activity)
+        found = await index.activity(only, since_ms=since_ms, until_ms=until_ms, buckets=buckets)
+    return ActivityAnswer.of(found, denials=[DenialCount.of(one, count=one.many) for one in found.denials])
 
 
 MAX_NAMED: Final = 100
@@ -415,7 +402,7 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
         since_ms=_parse_since(control, call, LEARN_DAYS),
         may_be_empty=call.flag("deny_all"),
     )
-    plan = await show_plan(found.plan, revision=found.revision, warnings=list(found.plan_warnings))
+    plan = await show_plan(found.plan, found.revision, found.plan_warnings)
     newly_allowed = set(found.lesson.newly_allowed)
     kept = [
         KeptShown(
