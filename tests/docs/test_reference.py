@@ -18,7 +18,13 @@ from toolgate.settings import PREFIX, Settings
 from toolgate.surfaces.grpc.server import list_rpcs
 from toolgate.surfaces.rest.app import ENDPOINTS
 
-FAMILIES = ("Family", "_counters", "_histogram")
+FAMILIES = (
+    "self._counter",
+    "self._declare",
+    "self._histogram",
+    "self._histograms",
+    "self.gauge",
+)
 
 
 def metric_names() -> Iterator[str]:

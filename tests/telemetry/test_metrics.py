@@ -30,7 +30,7 @@ def test_a_call_shows_under_the_names_of_the_design() -> None:
     metrics.injections["git", "success"] += 2
     metrics.denials["git", "deny_all"] += 1
     metrics.connects["git", "success"] += 1
-    metrics.list_latency("git").add(7)
+    metrics.list_latency_ms["git"].add(7)
     metrics.effective_servers["review"] = 3
     metrics.gauge("toolgate_children", "Child processes.", lambda: 4.0)
 
@@ -114,12 +114,12 @@ def test_what_is_registered_no_more_is_forgotten() -> None:
         metrics.tool(server_id, "status").add(1, 1, "")
         for counts in (metrics.injections, metrics.denials, metrics.connects, metrics.shadow_denials):
             counts[server_id, "x"] += 1
-        metrics.list_latency(server_id).add(1)
+        metrics.list_latency_ms[server_id].add(1)
     for task_id in ("", "review", "gone"):
         metrics.effective_servers[task_id] = 1
     for upstream_id in ("gpt", "gone"):
         metrics.chats[upstream_id, "answered"] += 1
-        metrics.model_latency(upstream_id).add(1)
+        metrics.model_latency_ms[upstream_id].add(1)
 
     metrics.keep({"git"}, {"review"}, {"gpt"})
 

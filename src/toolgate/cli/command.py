@@ -67,9 +67,9 @@ class UsageError(CommandError):
         super().__init__(message, hint=hint, exit_code=ExitCode.USAGE)
 
 
-def add_group(app: typer.Typer, name: str, summary: str, *, is_command: bool = False) -> typer.Typer:
+def add_group(app: typer.Typer, name: str, *, is_command: bool = False) -> typer.Typer:
     """A group of commands under `name`. `is_command`: the group does something by itself, too."""
-    group = typer.Typer(add_completion=False, no_args_is_help=not is_command, help=summary)
+    group = typer.Typer(add_completion=False, no_args_is_help=not is_command)
     app.add_typer(group, name=name)
     return group
 

@@ -66,7 +66,6 @@ class GatewayConnection:
         return answer
 
     def print_list(self, path: str, member: str, render: Render) -> None:
-        """Print all pages of a list."""
         with self.open() as client:
             found = client.pages(path, member)
         self.output.show(found, render(found))

@@ -51,8 +51,8 @@ class ConditionOptions:
 class RecordGroup:
     """The commands of one kind of record under its noun. More are added to `app`."""
 
-    def __init__(self, root: typer.Typer, noun: str, kind: Kind, summary: str) -> None:
-        self.app = add_group(root, noun, summary)
+    def __init__(self, root: typer.Typer, kind: Kind) -> None:
+        self.app = add_group(root, f"{kind}s".replace("_", "-"))
         self._kind = kind
         self._noun = describe_kind(kind)
         self._id_field = ID_FIELDS.get(kind, f"{'server' if kind == 'pin' else kind}_id")
@@ -135,7 +135,6 @@ class RecordGroup:
     def print_diff(
         self, record_id: str, connection: GatewayConnection, *, since: int, upto: int | None
     ) -> None:
-        """How a record differs between two revisions."""
         query = {"since": str(since)} | ({} if upto is None else {"upto": str(upto)})
         connection.print_answer(build_record_path(self._kind, record_id, "diff"), render_field_diff, query)
 
@@ -156,7 +155,6 @@ class RecordGroup:
 def roll_back(
     kind: Kind, record_id: str, connection: GatewayConnection, conditions: ConditionOptions, *, to: int
 ) -> None:
-    """Make a record what it was at a revision."""
     connection.send(
         "POST",
         build_record_path(kind, record_id, "rollback"),

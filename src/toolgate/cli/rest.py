@@ -76,7 +76,6 @@ class RestClient:
         return self.send("GET", path, query=query)
 
     def post(self, path: str, body: Any = None, **more: Any) -> Any:
-        """As `send`."""
         return self.send("POST", path, body, **more)
 
     def send(
@@ -96,7 +95,6 @@ class RestClient:
         return self._parse(answer)
 
     def records(self, kind: Kind) -> list[dict[str, Any]]:
-        """All records of a kind."""
         return self.pages(COLLECTIONS[kind], f"{kind}s")
 
     def pages(self, path: str, member: str, query: Query = MappingProxyType({})) -> list[dict[str, Any]]:
@@ -172,7 +170,6 @@ class RestClient:
 
 @contextmanager
 def open_client(url: str, key: str | None) -> Iterator[RestClient]:
-    """A client of the gateway at `url`, closed at the end."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise UsageError(
@@ -194,7 +191,6 @@ def build_invocation_path(task_id: str, invocation_id: str = "", *more: str) -> 
 
 
 def build_record_path(kind: Kind, record_id: str, *more: str) -> str:
-    """Where a record lives, or something of it."""
     return "/".join([COLLECTIONS[kind], quote(record_id, safe=""), *more])
 
 

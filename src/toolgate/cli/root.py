@@ -178,4 +178,5 @@ def _load_command(name: str) -> TyperCommand | TyperGroup:
     gc.enable()
     command = group.commands[name]
     assert isinstance(command, TyperCommand | TyperGroup)
+    command.help = command.help or COMMANDS[name]
     return command

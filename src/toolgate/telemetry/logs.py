@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,54 +17,36 @@ FULL_DISK_HINT: Final = "free space there and start again: nothing in the direct
 def describe_full_disk(path: Path, exc: BaseException | None = None) -> str | None:
     """The message if the disk of `path`, whose use failed with `exc`, is full; else None."""
     is_reported = isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
-    if not is_reported and not _is_full(path.parent):
-        return None
-    return f"the disk is full: no room for `{path}`"
-
-
-def _is_full(directory: Path) -> bool:
-    try:
-        found = os.statvfs(directory)
-    except OSError:
-        return False
-    return found.f_bavail * found.f_frsize < MIN_FREE_BYTES
+    with suppress(OSError):
+        found = os.statvfs(path.parent)
+        is_reported |= found.f_bavail * found.f_frsize < MIN_FREE_BYTES
+    return f"the disk is full: no room for `{path}`" if is_reported else None
 
 
 class _OneLine(logging.Formatter):
-    """Formats a record as one line, with control characters escaped."""
+    """Formats a record as one line, with control characters escaped, and in a trace with its id."""
+
+    trace_id: Callable[[], str] | None = None
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
-        return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-
-
-class _TraceFormatter(logging.Formatter):
-    """Appends the trace id to the lines of another formatter."""
-
-    def __init__(self, lines: logging.Formatter, trace_id: Callable[[], str]) -> None:
-        super().__init__()
-        self.lines = lines
-        self._trace_id = trace_id
-
-    def format(self, record: logging.LogRecord) -> str:
-        text, trace_id = self.lines.format(record), self._trace_id()
-        return f"{text} trace_id={trace_id}" if trace_id else text
+        line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+        trace_id = "" if self.trace_id is None else self.trace_id()
+        return f"{line} trace_id={trace_id}" if trace_id else line
 
 
 @contextmanager
 def append_trace_ids(trace_id: Callable[[], str]) -> Iterator[None]:
     """While the block runs, append the trace id to each line of a trace."""
-    handlers = [one for one in logging.getLogger().handlers if isinstance(one.formatter, _OneLine)]
-    for handler in handlers:
-        before = handler.formatter
-        assert before is not None
-        handler.setFormatter(_TraceFormatter(before, trace_id))
+    found = [one.formatter for one in logging.getLogger().handlers if isinstance(one.formatter, _OneLine)]
+    formatters = [one for one in found if one.trace_id is None]
+    for formatter in formatters:
+        formatter.trace_id = trace_id
     try:
         yield
     finally:
-        for handler in handlers:
-            if isinstance(handler.formatter, _TraceFormatter):
-                handler.setFormatter(handler.formatter.lines)
+        for formatter in formatters:
+            formatter.trace_id = None
 
 
 def setup_logging(level: str) -> None:

@@ -5,10 +5,10 @@ records are forgotten, and tools of a server past a limit are counted as one.
 """
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from toolgate.policy.scope import ProfileVersion
 from toolgate.telemetry.exposition import HistogramSample, MetricFamily, MetricKind, render_families
@@ -20,11 +20,46 @@ LATENCY_MS: Final = (
 )
 """From the gateway's own time to the longest call, 300 s."""
 ROUNDS: Final = (0, 1, 2, 3, 5, 8, 13, 21)
+SCOPE_TOOLS: Final = (0, 1, 5, 10, 20, 50, 100, 200, 500)
+SCOPE_TOKENS: Final = (0, 100, 500, 1_000, 5_000, 10_000, 50_000)
 SESSION_CALLS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000)
 RUN_MS: Final = (5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000)
 OUTPUT_BYTES: Final = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 8_388_608)
 MAX_TOOLS_COUNTED: Final = 2_000
 """Of one server: as many as it may have at once. Later names are counted as one."""
+
+_HELP: Final = {
+    "mcp_injection_total": "Servers in lists of tools, for clients or models.",
+    "mcp_denied_reason": "Requested names that were left out, alone or with the whole request.",
+    "mcp_server_connect_total": "Attempted connections.",
+    "toolgate_shadow_denials_total": "Calls that a policy without enforcement would have denied.",
+    "toolgate_budget_refusals_total": "Calls over a rate limit or quota.",
+    "mcp_list_tools_latency_ms": "Time of a full tools/list.",
+    "mcp_effective_servers": "Servers in the newest scope.",
+    "toolgate_scope_tools": "Compiled scopes, by tools.",
+    "toolgate_scope_tokens": "Compiled scopes, by tokens.",
+    "toolgate_chat_total": "Chat requests, by upstream and outcome.",
+    "toolgate_chat_rounds": "Rounds of tools in a conversation.",
+    "toolgate_chat_model_latency_ms": "Time of a model's whole completion.",
+    "toolgate_session_calls": "Tool calls of a session that ended.",
+    "toolgate_session_rounds": "Rounds of a session that ended.",
+    "toolgate_session_limit_hits_total": "Limits that sessions hit, by endpoint and limit.",
+    "toolgate_invocations_total": "Ended runs of tasks on this node, by state and cause.",
+    "toolgate_invocation_ms": "Time of a run of a task.",
+    "mcp_tool_call_total": "Tool calls, denied and failed ones included.",
+    "mcp_tool_call_error_total": "Tool calls without a good result.",
+    "mcp_tool_call_latency_ms": "Time of a tool call, denied ones aside.",
+    "mcp_tool_call_output_bytes": "Size of a tool's result.",
+    "toolgate_profile_calls_total": "Calls under a profile in a rollout, by version; denied ones included.",
+    "toolgate_profile_call_errors_total": "Of those, calls without a good result.",
+    "toolgate_profile_call_latency_ms": "Time of those that were sent.",
+}
+_CALL_METRICS: Final = ("mcp_tool_call_total", "mcp_tool_call_error_total", "mcp_tool_call_latency_ms")
+_ARM_METRICS: Final = (
+    "toolgate_profile_calls_total",
+    "toolgate_profile_call_errors_total",
+    "toolgate_profile_call_latency_ms",
+)
 
 Reader = Callable[[], float | Mapping[Any, float]]
 """Reads a value, or values by one label, or by a tuple of several."""
@@ -83,58 +118,63 @@ class CallStats:
         self.errors[code] += 1
 
 
-class _Gauge(NamedTuple):
-    help_text: str
-    labels: tuple[str, ...]
-    read: Reader
-
-    def family(self, name: str) -> MetricFamily:
-        """The present value."""
-        value = self.read()
-        samples: Mapping[Any, float] = {**value} if isinstance(value, Mapping) else {(): value}
-        kind: MetricKind = "counter" if name.endswith("_total") else "gauge"
-        return MetricFamily(name, kind, self.help_text, self.labels, samples)
-
-
 class Metrics:
     """All counters of a process, and their text for Prometheus."""
 
     def __init__(self) -> None:
+        self._families: list[MetricFamily] = []
+        """Of what is declared here; their samples are counted on."""
+        self._gauges: dict[str, Callable[[], MetricFamily]] = {}
         self.calls: dict[tuple[str, str], CallStats] = {}
         self._tools: Counter[str] = Counter()
         """How many tools of a server are counted separately."""
-        self.injections: Counter[tuple[str, str]] = Counter()
-        """Lists by server and status: `success`, `stale`, `failed` or `denied`."""
-        self.denials: Counter[tuple[str, str]] = Counter()
-        """Requested names that were left out, by server and reason."""
-        self.connects: Counter[tuple[str, str]] = Counter()
-        """Connections by server and status: `success` or `failed`."""
-        self.evictions = 0
-        """Idle servers whose child process was ended to start another's."""
-        self.list_latency_ms: dict[str, Histogram] = {}
-        self.effective_servers: dict[str, int] = {}
-        self.empty_scopes = 0
-        self.scope_tools = Histogram((0, 1, 5, 10, 20, 50, 100, 200, 500))
-        self.scope_tokens = Histogram((0, 100, 500, 1_000, 5_000, 10_000, 50_000))
-        self.chats: Counter[tuple[str, str]] = Counter()
-        """Chats by upstream and outcome."""
-        self.chat_rounds = Histogram(ROUNDS)
-        self.session_calls: dict[str, Histogram] = {}
-        """Of ended sessions, by endpoint."""
-        self.session_rounds: dict[str, Histogram] = {}
-        self.limit_hits: Counter[tuple[str, str]] = Counter()
-        """Limits that sessions hit, by endpoint and limit."""
-        self.model_latency_ms: dict[str, Histogram] = {}
-        self.invocations: Counter[tuple[str, str]] = Counter()
-        """Ended runs of tasks on this node, by state and cause."""
-        self.invocation_ms = Histogram(RUN_MS)
-        self.budget_refusals: Counter[str] = Counter()
-        """Calls over a quota, by quota."""
-        self.shadow_denials: Counter[tuple[str, str]] = Counter()
-        """Calls that a policy without enforcement would have denied, by server and reason."""
         self.profile_arms: dict[tuple[str, str], CallStats] = {}
         """Calls by profile in a rollout and side: `stable` or `candidate`."""
-        self._gauges: dict[str, _Gauge] = {}
+        self.injections = self._counter("mcp_injection_total", "server_id", "status")
+        """By status: `success`, `stale`, `failed` or `denied`."""
+        self.denials = self._counter("mcp_denied_reason", "server_id", "reason")
+        self.connects = self._counter("mcp_server_connect_total", "server_id", "status")
+        """By status: `success` or `failed`."""
+        self.shadow_denials = self._counter("toolgate_shadow_denials_total", "server_id", "reason")
+        self.budget_refusals: Counter[str] = self._counter("toolgate_budget_refusals_total", "budget")
+        self.list_latency_ms = self._histograms("mcp_list_tools_latency_ms", LATENCY_MS, "server_id")
+        self.effective_servers: dict[str, int] = {}
+        self._declare("mcp_effective_servers", "gauge", self.effective_servers, "task_id")
+        self.scope_tools = self._histogram("toolgate_scope_tools", SCOPE_TOOLS)
+        self.scope_tokens = self._histogram("toolgate_scope_tokens", SCOPE_TOKENS)
+        self.chats = self._counter("toolgate_chat_total", "upstream", "outcome")
+        self.chat_rounds = self._histogram("toolgate_chat_rounds", ROUNDS)
+        self.model_latency_ms = self._histograms("toolgate_chat_model_latency_ms", LATENCY_MS, "upstream")
+        self.session_calls = self._histograms("toolgate_session_calls", SESSION_CALLS, "endpoint")
+        self.session_rounds = self._histograms("toolgate_session_rounds", ROUNDS, "endpoint")
+        self.limit_hits = self._counter("toolgate_session_limit_hits_total", "endpoint", "limit")
+        self.invocations = self._counter("toolgate_invocations_total", "state", "ended_by")
+        self.invocation_ms = self._histogram("toolgate_invocation_ms", RUN_MS)
+        self.evictions = 0
+        evicted = "Idle servers whose child process was ended to start another's."
+        self.gauge("toolgate_child_evictions_total", evicted, lambda: float(self.evictions))
+        self.empty_scopes = 0
+        empty = "Compiled scopes without a tool."
+        self.gauge("toolgate_empty_scopes_total", empty, lambda: float(self.empty_scopes))
+
+    def _declare(self, name: str, kind: MetricKind, samples: Mapping[Any, Any], *labels: str) -> None:
+        self._families.append(MetricFamily(name, kind, _HELP[name], labels, samples))
+
+    def _counter(self, name: str, *labels: str) -> Counter[Any]:
+        """By the value of the one label, or by a tuple of those of several."""
+        counts: Counter[Any] = Counter()
+        self._declare(name, "counter", counts, *labels)
+        return counts
+
+    def _histogram(self, name: str, bounds: tuple[int, ...]) -> Histogram:
+        found = Histogram(bounds)
+        self._declare(name, "histogram", {(): found})
+        return found
+
+    def _histograms(self, name: str, bounds: tuple[int, ...], label: str) -> defaultdict[str, Histogram]:
+        found = defaultdict[str, Histogram](partial(Histogram, bounds))
+        self._declare(name, "histogram", found, label)
+        return found
 
     def tool(self, server_id: str, tool: str) -> CallStats:
         """The counters of a tool. For names that callers invent use `tool("", "")`."""
@@ -159,35 +199,40 @@ class Metrics:
     def on_evicted(self) -> None:
         self.evictions += 1
 
-    def list_latency(self, server_id: str) -> Histogram:
-        return self.list_latency_ms.setdefault(server_id, Histogram(LATENCY_MS))
-
-    def model_latency(self, upstream_id: str) -> Histogram:
-        return self.model_latency_ms.setdefault(upstream_id, Histogram(LATENCY_MS))
-
     def end_session(self, endpoint: str, *, calls: int, rounds: int) -> None:
         """Count an ended session by its endpoint."""
-        self.session_calls.setdefault(endpoint, Histogram(SESSION_CALLS)).add(calls)
-        self.session_rounds.setdefault(endpoint, Histogram(ROUNDS)).add(rounds)
+        self.session_calls[endpoint].add(calls)
+        self.session_rounds[endpoint].add(rounds)
 
     def gauge(self, name: str, help_text: str, read: Reader, *, labels: tuple[str, ...] = ()) -> None:
         """Register a value that is read on a scrape: one, or one for each value of `labels`.
 
         A name that ends in `_total` is a counter.
         """
-        self._gauges[name] = _Gauge(help_text, labels, read)
+
+        def measure() -> MetricFamily:
+            value = read()
+            samples: Mapping[Any, float] = {**value} if isinstance(value, Mapping) else {(): value}
+            kind: MetricKind = "counter" if name.endswith("_total") else "gauge"
+            return MetricFamily(name, kind, help_text, labels, samples)
+
+        self._gauges[name] = measure
 
     def keep(self, servers: Container[str], tasks: Container[str], chat_upstreams: Container[str], /) -> None:
         """Forget the counters of all other records: they were removed."""
         for by_tool in [key for key in self.calls if key[0] and key[0] not in servers]:
             del self.calls[by_tool]
             self._tools.pop(by_tool[0], None)
-        for counts in (self.injections, self.denials, self.connects, self.shadow_denials):
-            _drop_others(counts, servers)
-        _drop_others(self.chats, chat_upstreams)
-        _drop_unknown(self.list_latency_ms, servers)
-        _drop_unknown(self.effective_servers, tasks)
-        _drop_unknown(self.model_latency_ms, chat_upstreams)
+        kept: list[tuple[dict[Any, Any], Container[str]]] = [
+            *((one, servers) for one in (self.injections, self.denials, self.connects, self.shadow_denials)),
+            *((self.list_latency_ms, servers), (self.effective_servers, tasks)),
+            *((self.chats, chat_upstreams), (self.model_latency_ms, chat_upstreams)),
+        ]
+        for counts, known in kept:
+            for key in list(counts):
+                name = key if isinstance(key, str) else key[0]
+                if name and name not in known:
+                    del counts[key]
 
     def keep_arms(self, profiles: Iterable[str]) -> None:
         """Forget the versions of all other profiles: their rollouts are over."""
@@ -197,113 +242,37 @@ class Metrics:
 
     def families(self) -> Sequence[MetricFamily]:
         """Every metric with its present value."""
-        return [*_families(self), *self._read_gauges()]
+        return [*self._read_families(), *(measure() for measure in self._gauges.values())]
 
     def render(self) -> bytes:
         return self.capture()()
 
     def capture(self) -> Callable[[], bytes]:
         """Read the gauges now, and return what makes the text, for a thread if that takes long."""
-        gauges = self._read_gauges()
-        return partial(render_families, lambda: [*_families(self), *gauges])
+        gauges = [measure() for measure in self._gauges.values()]
+        return partial(render_families, lambda: [*self._read_families(), *gauges])
 
-    def _read_gauges(self) -> Sequence[MetricFamily]:
-        return [gauge.family(name) for name, gauge in self._gauges.items()]
-
-
-def _drop_others(counts: Counter[tuple[str, str]], known: Container[str]) -> None:
-    for key in [key for key in counts if key[0] and key[0] not in known]:
-        del counts[key]
-
-
-def _drop_unknown(found: dict[str, Histogram] | dict[str, int], known: Container[str]) -> None:
-    for key in [key for key in found if key and key not in known]:
-        del found[key]
+    def _read_families(self) -> Iterator[MetricFamily]:
+        """Other threads count meanwhile, so whatever may grow is copied before it is iterated."""
+        for family in (*self._families, *_read_calls(dict(self.calls), dict(self.profile_arms))):
+            samples: dict[Any, Any] = dict(family.samples)
+            if family.kind == "histogram":
+                samples = {key: one.cumulate() for key, one in samples.items()}
+            yield family._replace(samples=samples)
 
 
-_TOOL: Final = ("server_id", "tool")
-_ARM: Final = ("profile", "side")
-_STATUS: Final = ("server_id", "status")
-_REASON: Final = ("server_id", "reason")
-
-
-def _families(metrics: Metrics) -> Iterator[MetricFamily]:
-    """Other threads count meanwhile, so whatever may grow is copied before it is iterated."""
-    yield from _call_families(dict(metrics.calls), dict(metrics.profile_arms))
-    yield from _policy_families(metrics)
-    yield from _chat_families(metrics)
-    by_cause = "Ended runs of tasks on this node, by state and cause."
-    yield _counters("toolgate_invocations_total", by_cause, metrics.invocations, "state", "ended_by")
-    yield _histogram("toolgate_invocation_ms", "Time of a run of a task.", metrics.invocation_ms)
-
-
-def _call_families(
+def _read_calls(
     calls: Mapping[tuple[str, str], CallStats], arms: Mapping[tuple[str, str], CallStats]
 ) -> Iterator[MetricFamily]:
-    number = {key: one.calls for key, one in calls.items()}
-    yield _counters("mcp_tool_call_total", "Tool calls, denied and failed ones included.", number, *_TOOL)
-    failed = "Tool calls without a good result."
-    yield _counters("mcp_tool_call_error_total", failed, _errors(calls), *_TOOL, "code")
-    latency = {key: one.latency_ms for key, one in calls.items()}
-    yield _histogram("mcp_tool_call_latency_ms", "Time of a tool call, denied ones aside.", latency, *_TOOL)
-    sizes = {key: one.output_bytes for key, one in calls.items()}
-    yield _histogram("mcp_tool_call_output_bytes", "Size of a tool's result.", sizes, *_TOOL)
-    number = {arm: one.calls for arm, one in arms.items()}
-    by_version = "Calls under a profile in a rollout, by version; denied ones included."
-    yield _counters("toolgate_profile_calls_total", by_version, number, *_ARM)
-    failed = "Of those, calls without a good result."
-    yield _counters("toolgate_profile_call_errors_total", failed, _errors(arms), *_ARM, "code")
-    latency = {arm: one.latency_ms for arm, one in arms.items()}
-    yield _histogram("toolgate_profile_call_latency_ms", "Time of those that were sent.", latency, *_ARM)
-
-
-def _errors(stats: Mapping[tuple[str, str], CallStats]) -> Mapping[tuple[str, str, str], int]:
-    return {(*key, code): many for key, one in stats.items() for code, many in list(one.errors.items())}
-
-
-def _policy_families(metrics: Metrics) -> Iterator[MetricFamily]:
-    listed = "Servers in lists of tools, for clients or models."
-    yield _counters("mcp_injection_total", listed, metrics.injections, *_STATUS)
-    left_out = "Requested names that were left out, alone or with the whole request."
-    yield _counters("mcp_denied_reason", left_out, metrics.denials, *_REASON)
-    shadow = "Calls that a policy without enforcement would have denied."
-    yield _counters("toolgate_shadow_denials_total", shadow, metrics.shadow_denials, *_REASON)
-    over = "Calls over a rate limit or quota."
-    yield _counters("toolgate_budget_refusals_total", over, metrics.budget_refusals, "budget")
-    yield _counters("mcp_server_connect_total", "Attempted connections.", metrics.connects, *_STATUS)
-    evicted = "Idle servers whose child process was ended to start another's."
-    yield _counters("toolgate_child_evictions_total", evicted, metrics.evictions)
-    latency = metrics.list_latency_ms
-    yield _histogram("mcp_list_tools_latency_ms", "Time of a full tools/list.", latency, "server_id")
-    effective, newest = dict(metrics.effective_servers), "Servers in the newest scope."
-    yield MetricFamily("mcp_effective_servers", "gauge", newest, ("task_id",), effective)
-    yield _counters("toolgate_empty_scopes_total", "Compiled scopes without a tool.", metrics.empty_scopes)
-    yield _histogram("toolgate_scope_tools", "Compiled scopes, by tools.", metrics.scope_tools)
-    yield _histogram("toolgate_scope_tokens", "Compiled scopes, by tokens.", metrics.scope_tokens)
-
-
-def _chat_families(metrics: Metrics) -> Iterator[MetricFamily]:
-    """Chats, and sessions of all endpoints."""
-    by_outcome = "Chat requests, by upstream and outcome."
-    yield _counters("toolgate_chat_total", by_outcome, metrics.chats, "upstream", "outcome")
-    yield _histogram("toolgate_chat_rounds", "Rounds of tools in a conversation.", metrics.chat_rounds)
-    latency, whole = metrics.model_latency_ms, "Time of a model's whole completion."
-    yield _histogram("toolgate_chat_model_latency_ms", whole, latency, "upstream")
-    calls, rounds = metrics.session_calls, metrics.session_rounds
-    yield _histogram("toolgate_session_calls", "Tool calls of a session that ended.", calls, "endpoint")
-    yield _histogram("toolgate_session_rounds", "Rounds of a session that ended.", rounds, "endpoint")
-    hits, by_limit = metrics.limit_hits, "Limits that sessions hit, by endpoint and limit."
-    yield _counters("toolgate_session_limit_hits_total", by_limit, hits, "endpoint", "limit")
-
-
-def _counters(name: str, help_text: str, counts: Mapping[Any, int] | int, *labels: str) -> MetricFamily:
-    samples: Mapping[Any, float] = {(): counts} if isinstance(counts, int) else dict(counts)
-    return MetricFamily(name, "counter", help_text, labels, samples)
-
-
-def _histogram(
-    name: str, help_text: str, histograms: Mapping[Any, Histogram] | Histogram, *labels: str
-) -> MetricFamily:
-    each = {(): histograms} if isinstance(histograms, Histogram) else dict(histograms)
-    samples = {key: one.cumulate() for key, one in each.items()}
-    return MetricFamily(name, "histogram", help_text, labels, samples)
+    for stats, labels, (total, failed, latency) in (
+        (calls, ("server_id", "tool"), _CALL_METRICS),
+        (arms, ("profile", "side"), _ARM_METRICS),
+    ):
+        numbers = {key: one.calls for key, one in stats.items()}
+        yield MetricFamily(total, "counter", _HELP[total], labels, numbers)
+        errors = {(*key, code): n for key, one in stats.items() for code, n in list(one.errors.items())}
+        yield MetricFamily(failed, "counter", _HELP[failed], (*labels, "code"), errors)
+        times = {key: one.latency_ms for key, one in stats.items()}
+        yield MetricFamily(latency, "histogram", _HELP[latency], labels, times)
+    name, sizes = "mcp_tool_call_output_bytes", {key: one.output_bytes for key, one in calls.items()}
+    yield MetricFamily(name, "histogram", _HELP[name], ("server_id", "tool"), sizes)

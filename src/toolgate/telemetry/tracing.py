@@ -102,8 +102,10 @@ class _ActiveSpan(_SpanHandle):
     def __exit__(
         self, _kind: type[BaseException] | None, exc: BaseException | None, _where: TracebackType | None
     ) -> None:
-        if exc is not None:
-            self.fail(_code_of(exc))
+        if isinstance(exc, ToolgateError):
+            self.fail(exc.code)
+        elif exc is not None:
+            self.fail("cancelled" if isinstance(exc, asyncio.CancelledError) else "internal")
         detach(self._token)
         self._span.end()
 
@@ -168,12 +170,6 @@ class OtelTracer:
         return found
 
 
-def _code_of(exc: BaseException) -> str:
-    if isinstance(exc, asyncio.CancelledError):
-        return "cancelled"
-    return exc.code if isinstance(exc, ToolgateError) else "internal"
-
-
 class SpanQueue(SpanProcessor):
     """Ended spans on their way to the collector. On the event loop."""
 
@@ -225,7 +221,7 @@ class SpanQueue(SpanProcessor):
     async def _send_batch(self, tries: int) -> None:
         """Send the oldest. They stay in the queue until they are sent or dropped."""
         batch = list(islice(self._spans, BATCH))
-        body = await asyncio.to_thread(_encode, batch)
+        body = await asyncio.to_thread(lambda: encode_spans(batch).SerializeToString())
         if not await self._try(body, tries):
             self.dropped += len(batch)
         for _ in batch:
@@ -237,30 +233,19 @@ class SpanQueue(SpanProcessor):
             try:
                 await self._send(body)
             except ExportRejected as exc:
-                self._note_failure(exc)
+                if not self._is_failing:  # the first of a row
+                    _log.warning("the collector does not accept traces: %s", exc)
+                self._is_failing = True
                 if not exc.may_retry or attempt == tries:
                     return False
             else:
-                self._note_success()
+                if self._is_failing:
+                    _log.info("the collector accepts traces again; %d spans were dropped", self.dropped)
+                self._is_failing = False
                 return True
             await asyncio.sleep(random.uniform(0.5, 1) * delay_s)  # noqa: S311 (spreads nodes, guards nothing)
             delay_s *= 2
         return False
-
-    def _note_failure(self, exc: ExportRejected) -> None:
-        """Log the first failure of a row."""
-        if not self._is_failing:
-            _log.warning("the collector does not accept traces: %s", exc)
-        self._is_failing = True
-
-    def _note_success(self) -> None:
-        if self._is_failing:
-            _log.info("the collector accepts traces again; %d spans were dropped", self.dropped)
-        self._is_failing = False
-
-
-def _encode(spans: list[ReadableSpan]) -> bytes:
-    return encode_spans(spans).SerializeToString()
 
 
 @asynccontextmanager

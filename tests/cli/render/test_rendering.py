@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.answers import decision, explanation, health, server, tools
 from tests.cli.screen import shown
-from toolgate.cli.demo.demo import TaskView, render_demo
+from toolgate.cli.demo.demo import render_demo
 from toolgate.cli.render.changes import render_applied, render_lint, render_reload
 from toolgate.cli.render.records import (
     render_keys,
@@ -370,7 +370,7 @@ def test_a_new_key_is_shown_whole_and_once() -> None:
 
 def test_the_demo_shows_what_each_task_sees_and_what_to_paste() -> None:
     servers = [server("git", health=health(tools=12)), server("time", health=health(tools=2))]
-    views = [TaskView("review", tools("git.git_log", "git.git_show", "time.convert_time"))]
+    views = [{"task_id": "review", **tools("git.git_log", "git.git_show", "time.convert_time")}]
 
     console = "http://127.0.0.1:9000/console/"
     assert shown(render_demo("http://127.0.0.1:9000", servers, views, console=console)) == [

@@ -377,7 +377,7 @@ async def test_calls_are_audited_and_replies_counted() -> None:
     assert [(one.door, one.tool) for one in audited] == [("responses", "echo")]
     assert metrics.chats == {("main", "answered"): 1}
     assert metrics.injections == {("one", "success"): 1, ("two", "success"): 1}
-    assert sum(metrics.model_latency("main").counts) == 2
+    assert sum(metrics.model_latency_ms["main"].counts) == 2
 
 
 async def test_the_requests_of_the_guide_do_what_it_says() -> None:

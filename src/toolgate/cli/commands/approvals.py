@@ -16,7 +16,7 @@ from toolgate.cli.render.layout import JsonObject
 from toolgate.model.approvals import ApprovalState
 
 app = typer.Typer(add_completion=False)
-approvals = add_group(app, "approvals", "Calls that wait for a person: which there are, and the decision.")
+approvals = add_group(app, "approvals")
 
 ApprovalArgument = Annotated[
     str, Argument(metavar="ID", help="The approval, as `toolgate approvals list` shows it.")

@@ -68,7 +68,6 @@ _NO_LOG_HINT: Final = (
 
 
 def verify_copies(paths: Sequence[Path]) -> LogVerifier:
-    """Files of a log, wherever they are."""
     with ExitStack() as stack:
         try:
             return _read([stack.enter_context(path.open("rb")) for path in paths])
@@ -131,7 +130,6 @@ def _read_error(path: str, exc: OSError) -> CommandError:
 
 
 def to_json(verifier: LogVerifier) -> dict[str, Any]:
-    """What programs get."""
     last = verifier.last_seal
     return {
         "ok": not verifier.breaks,

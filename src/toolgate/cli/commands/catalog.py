@@ -21,7 +21,6 @@ _INDEXING = "the gateway started a moment ago and still indexes tools: search ag
 
 
 def render_categories(categories: Sequence[JsonObject]) -> RenderableType:
-    """One line a category."""
     if not categories:
         return Text("there is nothing in the catalog that this key can reach")
     rows = ((ui.bold(one["name"]), one["packageCount"], one["toolCount"]) for one in categories)
@@ -42,7 +41,6 @@ def render_category(category: JsonObject, packages: Sequence[JsonObject]) -> Ren
 
 
 def render_catalog_tools(package_id: str, tools: Sequence[JsonObject]) -> RenderableType:
-    """Each tool under its full name, with its arguments."""
     known = [one for one in tools if one["name"] != "*"]
     heading = ui.sentence(ui.bold(package_id), f": {ui.count_of(len(known), 'tool')}")
     return ui.stack_parts(heading, *map(_render_tool, tools))
@@ -61,7 +59,6 @@ def render_found(answer: JsonObject) -> RenderableType:
 
 
 def render_backfill(done: JsonObject) -> RenderableType:
-    """How much there was to do."""
     text = f"{ui.count_of(done['total'], 'package')} looked at, {done['changed']:,} updated"
     if not done["failed"]:
         return Text(text)
@@ -139,7 +136,7 @@ class CatalogFilter:
 
 
 app = typer.Typer(add_completion=False)
-catalog_app = add_group(app, "catalog", "The catalog: what there is to choose from.", is_command=True)
+catalog_app = add_group(app, "catalog", is_command=True)
 
 
 add_list_commands(

@@ -274,7 +274,17 @@ def connect_command(
                 f"{program.title} has no settings file to write to here",
                 hint="leave out --write and paste what is printed",
             )
-        _write(program, endpoint, connection, file, _check_scope(connection, scope))
+        warnings = _check_scope(connection, scope)
+        entry_now, now = program.entry(endpoint), datetime.now().astimezone()
+        merged = merge_entry(file, program.section, endpoint.name, entry_now, now=now)
+        written = {
+            "file": str(merged.path),
+            "changed": merged.is_changed,
+            "backup": str(merged.backup) if merged.backup else None,
+            "url": endpoint.url,
+            "warnings": warnings,
+        }
+        connection.output.show(written, _render_merged(program, endpoint, merged, warnings))
         return
     note = describe_selection(scope.query)
     warnings = list(filter(None, [warn_about_length(endpoint.url)]))
@@ -302,27 +312,6 @@ def _check_scope(connection: GatewayConnection, scope: ScopeOptions) -> list[str
     elif not (warnings or seen["tools"]):
         warnings.append("no tool is visible at this URL: `toolgate explain` says why")
     return warnings
-
-
-def _write(
-    program: ClientProgram,
-    endpoint: GatewayEndpoint,
-    connection: GatewayConnection,
-    file: Path,
-    warnings: Sequence[str],
-    /,
-) -> None:
-    merged = merge_entry(
-        file, program.section, endpoint.name, program.entry(endpoint), now=datetime.now().astimezone()
-    )
-    shown = {
-        "file": str(merged.path),
-        "changed": merged.is_changed,
-        "backup": str(merged.backup) if merged.backup else None,
-        "url": endpoint.url,
-        "warnings": list(warnings),
-    }
-    connection.output.show(shown, _render_merged(program, endpoint, merged, warnings))
 
 
 def _find_user_settings(program: ClientProgram) -> Path | None:

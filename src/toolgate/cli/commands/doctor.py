@@ -143,7 +143,6 @@ def diagnose_data_directory(path: str, mode: int | None, *, is_writable: bool) -
 
 
 def diagnose_open_files(limit: int) -> Diagnosis:
-    """Whether this user may open enough files for many servers and callers."""
     if limit < MIN_OPEN_FILES:
         remedy = "raise it: ulimit -n 4096, then start again"
         return Diagnosis("warning", "limits", f"only {limit} open files are allowed", remedy)
@@ -159,7 +158,6 @@ def diagnose_port(address: str, *, is_free: bool) -> Diagnosis:
 
 
 def worst_level(findings: Sequence[Diagnosis]) -> Level:
-    """The level of the whole."""
     levels = {one.level for one in findings}
     return "problem" if "problem" in levels else "warning" if "warning" in levels else "ok"
 

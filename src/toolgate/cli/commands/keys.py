@@ -90,7 +90,7 @@ class UsageOptions(BudgetOptions):
         return drop_unset(body)
 
 
-keys = RecordGroup(app, "keys", "key", "Keys: who may call, and how far each key reaches.")
+keys = RecordGroup(app, "key")
 keys.add_list(
     "List the keys: roles, reach and expiry. Neither keys nor their hashes are shown.",
     lambda found: render_keys(found, time.time()),
@@ -194,12 +194,7 @@ def _render_integrations(found: Sequence[Mapping[str, Any]]) -> RenderableType:
     return stack_parts(table, Text(note, style=DIM))
 
 
-integrations = add_group(
-    app,
-    "integrations",
-    "Integrations: the servers you switch on and off for yourself, within your key.",
-    is_command=True,
-)
+integrations = add_group(app, "integrations", is_command=True)
 add_list_commands(
     integrations,
     "List every server that your key reaches, and how much of it you have switched on.",

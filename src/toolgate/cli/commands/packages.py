@@ -57,12 +57,10 @@ class InstallOptions:
 
 
 def build_package_path(package_id: str, *more: str) -> str:
-    """The path of a package."""
     return "/".join((PACKAGES, *(quote(one, safe="") for one in (package_id, *more))))
 
 
 def hash_file(file: BinaryIO) -> str:
-    """The SHA-256 of all that is in it."""
     file.seek(0)
     return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # BinaryIO has readinto
 
@@ -108,7 +106,6 @@ def refresh_server(client: RestClient, package_id: str) -> JsonObject | None:
 
 
 def render_packages(packages: Sequence[JsonObject]) -> RenderableType:
-    """One line a package."""
     if not packages:
         return Text("no packages yet: make one with `toolgate init`, then `toolgate publish DIR`")
     table = ui.grid("PACKAGE", "INSTALLED", "VERSIONS", "TOOLS", "NAME*")
@@ -119,7 +116,6 @@ def render_packages(packages: Sequence[JsonObject]) -> RenderableType:
 
 
 def render_package(package: JsonObject) -> RenderableType:
-    """One package in full."""
     about = {
         "name": package["name"],
         "description": package["description"],
@@ -174,7 +170,6 @@ def render_install_plan(answer: JsonObject, command: Sequence[str]) -> Renderabl
 
 
 def render_uninstalled(answer: JsonObject) -> RenderableType:
-    """A package that is gone."""
     removed: Sequence[str] = answer["removed_versions"]
     archives = ui.indent(ui.sentence("archives removed: ", ui.join_names(removed))) if removed else None
     head = ui.group_parts(ui.done("package ", ui.bold(answer["package_id"]), " is gone"), archives)
@@ -222,9 +217,7 @@ def _render_server(server: JsonObject) -> RenderableType:
 
 
 app = typer.Typer(add_completion=False)
-packages_app = add_group(
-    app, "packages", "Packages: what was published, and what is installed.", is_command=True
-)
+packages_app = add_group(app, "packages", is_command=True)
 
 VersionArgument = Annotated[str, Argument(help="Its version.", show_default=False)]
 

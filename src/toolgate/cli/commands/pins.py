@@ -13,7 +13,7 @@ from toolgate.cli.render.changes import render_differences, render_pinned, rende
 from toolgate.cli.rest import RestClient, build_conditions, build_record_path
 
 app = typer.Typer(add_completion=False)
-pins = RecordGroup(app, "pins", "pin", "Pins: a pinned server offers its tools only as they were approved.")
+pins = RecordGroup(app, "pin")
 pins.add_list(
     "List the pinned servers with their approved tools, and those that wait for approval.", render_pins
 )

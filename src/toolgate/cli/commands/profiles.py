@@ -23,9 +23,7 @@ _LISTS: Final = ("servers", "tags", "allow", "deny")
 _SELECTION: Final = (*_LISTS, "environments")
 
 
-profiles = RecordGroup(
-    app, "profiles", "profile", "Profiles: selections of servers and tools that tasks share."
-)
+profiles = RecordGroup(app, "profile")
 profiles.add_list("List the profiles with what they select.", render_profiles)
 profiles.add_apply("Create or replace profiles from files.")
 profiles.add_delete("Remove a profile. Tasks that name it then see no tools.")

@@ -4,8 +4,8 @@ import asyncio
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from importlib.resources import files
@@ -92,7 +92,7 @@ class PackageDirectory:
         self.path = path
         self._file = path / MANIFEST_NAME
         try:
-            self._content = self._file.read_bytes()
+            self._content = self.content = self._file.read_bytes()
             self._document = msgspec.json.decode(self._content, type=dict[str, Any])
         except OSError as exc:
             raise UsageError(
@@ -103,29 +103,21 @@ class PackageDirectory:
             raise UsageError(f"`{self._file}` is not a JSON object: {exc}") from exc
         if bump is not None:
             self._document["version"] = bump_version(str(self._document.get("version", "0.0.0")), bump)
+            self.content = _encode_document(self._document)
         own = {name: value for name, value in self._document.items() if name not in _DERIVED}
         self.manifest: Manifest = parse_manifest(msgspec.json.encode(own))
 
-    @property
-    def content(self) -> bytes:
-        """The manifest as it was written, but for a raised version."""
-        document = msgspec.json.decode(self._content, type=dict[str, Any])
-        if document == self._document:
-            return self._content
-        return _encode_document(self._document)
-
-    def complete(self, tools: Iterable[ToolDefinition]) -> bytes:
+    def complete(self, tools: Sequence[ToolDefinition]) -> bytes:
         """The manifest with all that the server lists. Other members stay, in their order.
 
         One from before version 2 is rewritten.
         """
-        listed = tuple(tools)
         if self.manifest.schema_version == "v2":
             document = {name: value for name, value in self._document.items() if name not in _DERIVED}
-            document["tools"] = [msgspec.Raw(tool.raw) for tool in listed]
+            document["tools"] = [msgspec.Raw(tool.raw) for tool in tools]
             content = _encode_document(document)
         else:
-            content = encode_manifest(replace_tools(self.manifest, listed))
+            content = encode_manifest(replace_tools(self.manifest, tools))
         parse_manifest(content)
         return content
 
@@ -164,27 +156,24 @@ def bump_version(version: str, bump: VersionBump) -> str:
             f"`{version}` is not of the form 1.2.3, so there is no next one",
             hint=f"write the new `version` into `{MANIFEST_NAME}` yourself",
         )
-    major, minor, patch = map(int, found.groups())
-    match bump:
-        case VersionBump.MAJOR:
-            return f"{major + 1}.0.0"
-        case VersionBump.MINOR:
-            return f"{major}.{minor + 1}.0"
-        case VersionBump.PATCH:
-            return f"{major}.{minor}.{patch + 1}"
+    numbers = [int(one) for one in found.groups()]
+    at = ("major", "minor", "patch").index(bump)
+    return ".".join(map(str, [*numbers[:at], numbers[at] + 1, 0, 0][:3]))
 
 
-def list_package_tools(manifest: Manifest, directory: Path) -> Sequence[ToolDefinition]:
+def list_package_tools(manifest: Manifest, directory: Path, *, as_json: bool) -> Sequence[ToolDefinition]:
     """Every tool that the server lists. Raises CommandError where it does not start, or one is not right."""
     record = replace(parse_server(build_server_body(manifest, _UNPUBLISHED)), package=None)
     if record.stdio is not None:
         record = replace(record, stdio=resolve_launch(record.stdio, directory.resolve()))
     report = asyncio.run(_try(record))
     if report.error:
+        if report.stderr_tail and not as_json:
+            tail = ui.escape_block(report.stderr_tail)
+            open_console(to_stderr=True).print(tail, style="dim", soft_wrap=True)
         raise CommandError(
             f"the server of `{manifest.id}` does not run: {report.error}",
             hint="run its command by hand in the package's directory, with the variables of `run.env` alone",
-            data={"stderr_tail": report.stderr_tail},
         )
     if report.quarantined:
         wrong = "; ".join(f"`{name}`: {why}" for name, why in report.quarantined.items())
@@ -237,7 +226,17 @@ def init_command(
     except InvalidRecord as exc:
         hint = "give one with --id" if package_id is None else exc.hint
         raise UsageError(str(exc), hint=hint) from exc
-    contents = {MANIFEST_NAME: _build_manifest(chosen, name or chosen)}
+    document: dict[str, Any] = {
+        "manifestSchemaVersion": "v2",
+        "id": chosen,
+        "name": name or chosen,
+        "version": "0.1.0",
+        "description": "",
+        "category": "",
+        "tags": [],
+        "run": {"transport": "stdio", "command": "python3", "args": ["server.py"]},
+    }
+    contents = {MANIFEST_NAME: ui.encode_json(document, indent=2) + "\n"}
     template = files("toolgate.cli") / "package_template"
     for source, target in FILES.items():
         text = (template / source).read_text("utf-8")
@@ -257,7 +256,7 @@ def init_command(
     rendered = ui.stack_parts(
         Group(
             ui.done("package ", ui.bold(chosen), " in ", ui.cell(directory)),
-            ui.indent(ui.join_names(made["files"])),
+            ui.indent(ui.join_names(sorted(contents))),
         ),
         Group(
             Text("Next: edit `server.py`, then", style=ui.DIM),
@@ -265,20 +264,6 @@ def init_command(
         ),
     )
     CommandOutput(as_json=as_json).show(made, rendered)
-
-
-def _build_manifest(package_id: str, name: str) -> str:
-    document: dict[str, Any] = {
-        "manifestSchemaVersion": "v2",
-        "id": package_id,
-        "name": name,
-        "version": "0.1.0",
-        "description": "",
-        "category": "",
-        "tags": [],
-        "run": {"transport": "stdio", "command": "python3", "args": ["server.py"]},
-    }
-    return ui.encode_json(document, indent=2) + "\n"
 
 
 @command(app, "install")
@@ -315,10 +300,8 @@ def install_command(
         with progress.step("starting it at the gateway"):
             server = refresh_server(client, package_id)
     url = format_scope_url(connection.url, {"servers": package_id})
-    connection.output.show(
-        {**answer, "server": server, "url": url},
-        render_installed(answer, server, url, gateway=connection.url),
-    )
+    rendered = render_installed(answer, server, url, gateway=connection.url)
+    connection.output.show({**answer, "server": server, "url": url}, rendered)
 
 
 def _upload_file(
@@ -366,8 +349,9 @@ def publish_command(
     manifest = package.manifest
     content = package.content
     if manifest.run:
-        with progress.step("reading the tools of the server"), _show_stderr(connection):
-            content = package.complete(list_package_tools(manifest, directory))
+        with progress.step("reading the tools of the server"):
+            tools = list_package_tools(manifest, directory, as_json=connection.as_json)
+            content = package.complete(tools)
     with tempfile.TemporaryFile() as archive, connection.open() as client:
         with progress.step("packing"):
             packed = package.pack(content, archive)
@@ -402,20 +386,7 @@ def publish_command(
     connection.output.show(shown, render_published(shown, gateway=connection.url))
 
 
-@contextmanager
-def _show_stderr(connection: GatewayConnection) -> Iterator[None]:
-    """Where the server does not run, what it wrote to standard error is shown before the failure is."""
-    try:
-        yield
-    except CommandError as failure:
-        tail = str(failure.data.get("stderr_tail", ""))
-        if tail and not connection.as_json:
-            open_console(to_stderr=True).print(ui.escape_block(tail), style="dim", soft_wrap=True)
-        raise
-
-
 def render_published(shown: JsonObject, *, gateway: str) -> RenderableType:
-    """What became of a directory."""
     head = ui.done(
         ui.bold(f"{shown['package_id']} {shown['version']}"),
         f": {ui.count_of(shown['files'], 'file')}, {shown['size']:,} bytes",

@@ -38,7 +38,6 @@ _LEVELS: Final = {"trace": ui.DIM, "debug": ui.DIM, "info": ui.OK, "warn": ui.WA
 
 
 def render_invocations(invocations: Sequence[JsonObject]) -> RenderableType:
-    """One line a run, the newest first."""
     if not invocations:
         return Text("no runs yet: begin one with `toolgate run TASK`")
     table = ui.grid("INVOCATION", "STATE", "ENDED BY", ">TOOK", "MADE")
@@ -93,7 +92,6 @@ def _render_output(stream: str, ending: JsonObject) -> RenderableType | None:
 
 
 def _render_line(line: JsonObject) -> Text:
-    """One line of a log."""
     text = ui.escape_block(str(line["text"]))
     if line["stream"] != "log":
         return Text(text)
@@ -275,9 +273,7 @@ def _point_to_run(run: Any) -> str:
     return f"`toolgate invocations show {run['task_id']} {run['invocation_id']}` shows all of it"
 
 
-invocations_app = add_group(
-    app, "invocations", "Runs of tasks: which there are, how they went, what they logged."
-)
+invocations_app = add_group(app, "invocations")
 
 TaskArgument = Annotated[str, Argument(metavar="TASK", help="The task.")]
 InvocationArgument = Annotated[str, Argument(metavar="ID", help="The run.")]

@@ -34,7 +34,7 @@ SharedOption = Annotated[
 
 app = typer.Typer(add_completion=False)
 
-servers = RecordGroup(app, "servers", "server", "Register MCP servers, look at them, test them.")
+servers = RecordGroup(app, "server")
 servers.add_list(
     "List the servers with their state, tools and what is wrong with them.", render.render_servers
 )
@@ -187,7 +187,6 @@ def _check_callback(answer: Mapping[str, str], state: str) -> Mapping[str, str]:
 
 
 def _build_login_path(server_id: str) -> str:
-    """Where a principal logs in to a server, for itself or for all."""
     return f"/api/v1/mcp/servers/{quote(server_id, safe='')}/login"
 
 
@@ -258,12 +257,7 @@ def import_servers(
 
 servers.add_past()
 
-upstreams = RecordGroup(
-    app,
-    "chat-upstreams",
-    "chat_upstream",
-    "Chat upstreams: the OpenAI-compatible endpoints whose models the chat endpoint prompts.",
-)
+upstreams = RecordGroup(app, "chat_upstream")
 upstreams.add_list("List the chat upstreams with their models.", render.render_chat_upstreams)
 upstreams.add_show("show", "Show one chat upstream in full. Secrets are masked.", render.render_chat_upstream)
 upstreams.add_apply(

@@ -74,7 +74,7 @@ FileArgument = Annotated[
 ]
 
 app = typer.Typer(add_completion=False)
-skill_app = add_group(app, "skill", "Skills: the tools in a manifest, checked, as a URL or a task.")
+skill_app = add_group(app, "skill")
 
 
 @command(skill_app, "check")

@@ -19,9 +19,7 @@ HashArgument = Annotated[
 
 app = typer.Typer(add_completion=False)
 
-tasks = RecordGroup(
-    app, "tasks", "task", "Tasks: which servers and tools each kind of work may use, and what it runs."
-)
+tasks = RecordGroup(app, "task")
 tasks.add_list("List the tasks with their servers.", render.render_tasks)
 tasks.add_show("get", "Show one task with its config and its workload.", render.render_task)
 tasks.add_apply(
@@ -32,7 +30,7 @@ tasks.add_apply(
 tasks.add_delete("Remove a task. Its URL then shows no tools.")
 tasks.add_past()
 
-modules = add_group(app, "modules", "Modules: the WebAssembly programs that tasks run.")
+modules = add_group(app, "modules")
 
 
 @command(modules, "list")

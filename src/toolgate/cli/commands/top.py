@@ -8,8 +8,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -51,15 +51,22 @@ class MetricsSnapshot:
         return None if found is None else sum(found.values())
 
     def by(self, name: str, label: str) -> Mapping[str, float]:
-        """A metric added up for each value of one of its labels."""
-        return _add_up(self.samples.get(name, {}).items(), label)
+        found: dict[str, float] = defaultdict(float)
+        for labels, value in self.samples.get(name, {}).items():
+            found[dict(labels).get(label, "")] += value
+        return found
 
-
-def _add_up(samples: Iterable[tuple[Labels, float]], label: str) -> Mapping[str, float]:
-    found: dict[str, float] = defaultdict(float)
-    for labels, value in samples:
-        found[dict(labels).get(label, "")] += value
-    return found
+    def since(self, before: "MetricsSnapshot") -> "MetricsSnapshot":
+        """By how much the counters that are shown rose since another reading of the same processes, and in
+        how many seconds. One that is lower now counts from zero.
+        """
+        risen: dict[str, dict[Labels, float]] = defaultdict(dict)
+        for name in (CALLS, ERRORS, LATENCY, DENIALS):
+            known = before.samples.get(name, {})
+            for labels, value in self.samples.get(name, {}).items():
+                earlier = known.get(labels, 0.0)
+                risen[name][labels] = value - earlier if value >= earlier else value
+        return MetricsSnapshot(max(self.at_s - before.at_s, 1e-3), risen)
 
 
 def parse_reading(texts: Iterable[str], at_s: float) -> MetricsSnapshot:
@@ -71,36 +78,6 @@ def parse_reading(texts: Iterable[str], at_s: float) -> MetricsSnapshot:
             before = known.get(key, 0.0)
             known[key] = max(before, value) if name in _HIGHEST_COUNTS else before + value
     return MetricsSnapshot(at_s, dict(samples))
-
-
-@dataclass(frozen=True, slots=True)
-class MetricsInterval:
-    """What happened between two readings of the same processes."""
-
-    before: MetricsSnapshot
-    after: MetricsSnapshot
-
-    @property
-    def seconds(self) -> float:
-        return max(self.after.at_s - self.before.at_s, 1e-3)
-
-    def grown(self, name: str, label: str) -> Mapping[str, float]:
-        """By how much a counter rose, for each value of one of its labels."""
-        return _add_up(self._rises(name), label)
-
-    def latencies(self) -> Mapping[str, Buckets]:
-        """How long the calls of each server took, for `interpolate`."""
-        found: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
-        for labels, rise in self._rises(LATENCY):
-            one = dict(labels)
-            found[one["server_id"]][float(one["le"])] += rise
-        return {server_id: sorted(rising.items()) for server_id, rising in found.items()}
-
-    def _rises(self, name: str) -> Iterable[tuple[Labels, float]]:
-        known = self.before.samples.get(name, {})
-        for labels, value in self.after.samples.get(name, {}).items():
-            before = known.get(labels, 0.0)
-            yield labels, value - before if value >= before else value
 
 
 def interpolate(buckets: Buckets, share: float) -> float | None:
@@ -139,42 +116,6 @@ _WORST_FIRST: Final = ("down", "degraded", "starting", "connected", "idle", "dis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopServer:
-    """One server in the last interval. None: this is not known here."""
-
-    server_id: str
-    state: str
-    calls_per_s: float = 0.0
-    errors_per_s: float = 0.0
-    p95_ms: float | None = None
-    in_flight: float | None = None
-    queued: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopFrame:
-    """All that is shown at one time."""
-
-    url: str
-    clock: str
-    servers: Sequence[TopServer]
-    """The busiest first."""
-    calls_per_s: float
-    errors_per_s: float
-    percentiles_ms: Sequence[float | None]
-    """p50, p95 and p99 of all calls."""
-    gauges: Mapping[str, float | None]
-    """Of the whole process, by their names in the metrics."""
-    codes: Mapping[str, float]
-    """Calls that failed in the last interval, by code."""
-    denials: Mapping[str, float]
-    """What was left out of scopes, by reason."""
-    nodes: Sequence[JsonObject] = field(default_factory=tuple)
-    trouble: str = ""
-    """Why what is shown is not of now."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CallTotals:
     """The calls of a span of time."""
 
@@ -190,26 +131,22 @@ class CallTotals:
     """What was left out of scopes, by reason."""
 
 
-def makes_calls(reading: MetricsSnapshot) -> bool:
-    """Whether any of the processes makes calls, or all are controls."""
-    return reading.total(IN_FLIGHT) is not None
-
-
-def totals_between(interval: MetricsInterval) -> CallTotals:
-    """By the metrics of processes that make calls."""
-    latencies = interval.latencies()
+def totals_between(risen: MetricsSnapshot) -> CallTotals:
+    latencies: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
     every: dict[float, float] = defaultdict(float)
-    for buckets in latencies.values():
-        for bound, upto in buckets:
-            every[bound] += upto
+    for labels, rise in risen.samples.get(LATENCY, {}).items():
+        one = dict(labels)
+        latencies[one["server_id"]][float(one["le"])] += rise
+        every[float(one["le"])] += rise
+    p95_ms = {name: interpolate(sorted(buckets.items()), 0.95) for name, buckets in latencies.items()}
     return CallTotals(
-        seconds=interval.seconds,
-        calls=interval.grown(CALLS, "server_id"),
-        errors=interval.grown(ERRORS, "server_id"),
-        p95_ms={server_id: interpolate(buckets, 0.95) for server_id, buckets in latencies.items()},
+        seconds=risen.at_s,
+        calls=risen.by(CALLS, "server_id"),
+        errors=risen.by(ERRORS, "server_id"),
+        p95_ms=p95_ms,
         percentiles_ms=[interpolate(sorted(every.items()), share) for share in SHARES],
-        codes={code: many for code, many in interval.grown(ERRORS, "code").items() if many},
-        denials={reason: many for reason, many in interval.grown(DENIALS, "reason").items() if many},
+        codes={code: many for code, many in risen.by(ERRORS, "code").items() if many},
+        denials={reason: many for reason, many in risen.by(DENIALS, "reason").items() if many},
     )
 
 
@@ -238,34 +175,36 @@ def make_frame(
     url: str,
     clock: str,
     nodes: Sequence[JsonObject] = (),
-) -> TopFrame:
-    """The newest numbers, the busiest servers first."""
+) -> dict[str, Any]:
+    """The newest numbers, the busiest servers first. `trouble`: why what is shown is not of now."""
     seconds = happened.seconds
     in_flight, queued = reading.by(IN_FLIGHT, "server_id"), reading.by(QUEUED, "server_id")
-    lines = [
-        TopServer(
-            server_id=server_id,
-            state=state,
-            calls_per_s=happened.calls.get(server_id, 0.0) / seconds,
-            errors_per_s=happened.errors.get(server_id, 0.0) / seconds,
-            p95_ms=happened.p95_ms.get(server_id),
-            in_flight=in_flight.get(server_id),
-            queued=queued.get(server_id),
-        )
+    servers: list[dict[str, Any]] = [
+        {
+            "server_id": server_id,
+            "state": state,
+            "calls_per_s": happened.calls.get(server_id, 0.0) / seconds,
+            "errors_per_s": happened.errors.get(server_id, 0.0) / seconds,
+            "p95_ms": happened.p95_ms.get(server_id),
+            "in_flight": in_flight.get(server_id),
+            "queued": queued.get(server_id),
+        }
         for server_id, state in _find_states(reading).items()
     ]
-    return TopFrame(
-        url=url,
-        clock=clock,
-        servers=sorted(lines, key=lambda one: (-one.calls_per_s, _badness(one.state), one.server_id)),
-        calls_per_s=sum(happened.calls.values()) / seconds,
-        errors_per_s=sum(happened.errors.values()) / seconds,
-        percentiles_ms=happened.percentiles_ms,
-        gauges={name: reading.total(name) for name in SHOWN_GAUGES},
-        codes=happened.codes,
-        denials=happened.denials,
-        nodes=nodes,
-    )
+    servers.sort(key=lambda one: (-one["calls_per_s"], _badness(one["state"]), one["server_id"]))
+    return {
+        "url": url,
+        "clock": clock,
+        "servers": servers,
+        "calls_per_s": sum(happened.calls.values()) / seconds,
+        "errors_per_s": sum(happened.errors.values()) / seconds,
+        "percentiles_ms": happened.percentiles_ms,
+        "gauges": {name: reading.total(name) for name in SHOWN_GAUGES},
+        "codes": happened.codes,
+        "denials": happened.denials,
+        "nodes": nodes,
+        "trouble": "",
+    }
 
 
 def _find_states(reading: MetricsSnapshot) -> Mapping[str, str]:
@@ -292,31 +231,29 @@ _MANY, _FEW_MS, _LONG_MS = 100, 10, 10_000
 """From here on, fewer digits say enough."""
 
 
-def render_frame(frame: TopFrame, height: int | None = None) -> RenderableType:
+def render_frame(frame: JsonObject, height: int | None = None) -> RenderableType:
     """The frame, as many servers as there is room for. `height` None: all of them."""
     head = _render_head(frame)
-    foot = [
-        *_render_most("errors", frame.codes),
-        *_render_most("denied", frame.denials),
-        *_render_nodes(frame.nodes),
-    ]
+    most = [*_render_most("errors", frame["codes"]), *_render_most("denied", frame["denials"])]
+    foot = [*most, *_render_nodes(frame["nodes"])]
     room = None if height is None else max(1, height - len(head) - len(foot) - 4)
-    return Group(*head, Text(""), _render_servers(frame, room), *([Text("")] if foot else []), *foot)
+    servers = _render_servers(frame["servers"], room)
+    return Group(*head, Text(""), servers, *([Text("")] if foot else []), *foot)
 
 
-def _render_head(frame: TopFrame) -> list[Text]:
-    p50, p95, p99 = (_ms(one) for one in frame.percentiles_ms)
-    errors = Text(f"{_rate(frame.errors_per_s)}/s", style=BAD if frame.errors_per_s else "")
+def _render_head(frame: JsonObject) -> list[Text]:
+    p50, p95, p99 = map(_ms, frame["percentiles_ms"])
+    errors = Text(f"{_rate(frame['errors_per_s'])}/s", style=BAD if frame["errors_per_s"] else "")
     lines = [
-        Text.assemble(("toolgate top  ", "bold"), cell(frame.url), (f"  {frame.clock}", DIM)),
+        Text.assemble(("toolgate top  ", "bold"), cell(frame["url"]), (f"  {frame['clock']}", DIM)),
         Text.assemble(
-            ("calls ", DIM), f"{_rate(frame.calls_per_s)}/s", ("   errors ", DIM), errors,
+            ("calls ", DIM), f"{_rate(frame['calls_per_s'])}/s", ("   errors ", DIM), errors,
             ("   p50 ", DIM), p50, ("   p95 ", DIM), p95, ("   p99 ", DIM), p99,
         ),
+        *_render_gauges(frame["gauges"]),
     ]  # fmt: skip
-    lines += _render_gauges(frame.gauges)
-    if frame.trouble:
-        lines.append(Text.assemble(("old numbers: ", WARN), cell(frame.trouble)))
+    if frame["trouble"]:
+        lines.append(Text.assemble(("old numbers: ", WARN), cell(frame["trouble"])))
     return lines
 
 
@@ -341,26 +278,24 @@ def _render_gauges(gauges: Mapping[str, float | None]) -> list[Text]:
     return lines
 
 
-def _render_servers(frame: TopFrame, room: int | None) -> RenderableType:
+def _render_servers(servers: Sequence[JsonObject], room: int | None) -> RenderableType:
     table = grid("SERVER", "STATE", "CALLS/S", "ERR/S", "P95", "ACTIVE", "QUEUED")
     # Where it is narrow, names give way.
     table.columns[0].no_wrap, table.columns[0].overflow = False, "ellipsis"
     for column in table.columns[2:]:
         column.justify = "right"
-    shown = frame.servers if room is None else frame.servers[:room]
-    for one in shown:
+    for one in servers[:room]:
         table.add_row(
-            bold(one.server_id),
-            cell(one.state, _STATE_STYLES.get(one.state, "")),
-            _rate(one.calls_per_s),
-            Text(_rate(one.errors_per_s), style=BAD if one.errors_per_s else ""),
-            _ms(one.p95_ms),
-            _whole(one.in_flight),
-            Text(_whole(one.queued), style=WARN if one.queued else ""),
+            bold(one["server_id"]),
+            cell(one["state"], _STATE_STYLES.get(one["state"], "")),
+            _rate(one["calls_per_s"]),
+            cell(_rate(one["errors_per_s"]), BAD if one["errors_per_s"] else ""),
+            *(_ms(one["p95_ms"]), _whole(one["in_flight"])),
+            cell(_whole(one["queued"]), WARN if one["queued"] else ""),
         )
-    rest = len(frame.servers) - len(shown)
+    rest = len(servers) - table.row_count
     if not rest:
-        return table if frame.servers else Text("no server is registered", style=DIM)
+        return table if servers else Text("no server is registered", style=DIM)
     return Group(table, Text(f"and {count_of(rest, 'server')} more", style=DIM))
 
 
@@ -440,7 +375,7 @@ def top_command(
         frames = watch_frames(client, sources, interval_s)
         if once or connection.as_json:
             frame = next(frames)
-            connection.output.show(asdict(frame), render_frame(frame))
+            connection.output.show(frame, render_frame(frame))
             return
         console = open_console()
         with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -448,20 +383,22 @@ def top_command(
                 live.update(render_frame(frame, console.height), refresh=True)
 
 
-def watch_frames(client: RestClient, sources: Sequence[RestClient], interval_s: float) -> Iterator[TopFrame]:
+def watch_frames(
+    client: RestClient, sources: Sequence[RestClient], interval_s: float
+) -> Iterator[JsonObject]:
     """A frame each interval. Once there is one, a gateway that is away for a while is told of."""
     before = _read(sources)
-    frame: TopFrame | None = None
+    frame: JsonObject = {}
     while True:
         time.sleep(interval_s)
         try:
             after = _read(sources)
-            frame = _make_frame(client, MetricsInterval(before, after))
+            frame = _make_frame(client, before, after)
             before = after
         except CommandError as failure:
-            if frame is None:
+            if not frame:
                 raise
-            frame = replace(frame, trouble=str(failure))
+            frame = {**frame, "trouble": str(failure)}
         yield frame
 
 
@@ -470,10 +407,10 @@ def _read(sources: Sequence[RestClient]) -> MetricsSnapshot:
     return parse_reading(texts, time.monotonic())
 
 
-def _make_frame(client: RestClient, interval: MetricsInterval) -> TopFrame:
-    if makes_calls(interval.after):
-        happened = totals_between(interval)
-    else:
+def _make_frame(client: RestClient, before: MetricsSnapshot, after: MetricsSnapshot) -> JsonObject:
+    if after.total(IN_FLIGHT) is not None:
+        happened = totals_between(after.since(before))
+    else:  # all are controls
         since_ms = int((time.time() - AUDITED_S) * 1e3)
         happened = totals_from_audit(
             client.get("/admin/api/activity", {"since": str(since_ms), "buckets": "1"})
@@ -485,4 +422,4 @@ def _make_frame(client: RestClient, interval: MetricsInterval) -> TopFrame:
         if failure.code != NotFound.code:  # a node itself has none
             raise
     clock = time.strftime("%H:%M:%S")
-    return make_frame(interval.after, happened, url=client.url, clock=clock, nodes=nodes)
+    return make_frame(after, happened, url=client.url, clock=clock, nodes=nodes)

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -40,7 +40,7 @@ from toolgate.cli.demo.kit import (
 from toolgate.cli.files import FileRecord
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
-from toolgate.cli.render.up import DEFAULT_URL, render_console
+from toolgate.cli.render.up import render_console, url_option
 from toolgate.cli.rest import RestClient, build_record_path, open_client
 from toolgate.settings import parse_listen
 
@@ -52,28 +52,20 @@ messages = [{{"role": "user", "content": "What do my notes say about coffee?"}}]
 print(client.chat.completions.create(model="{model}", messages=messages).choices[0].message.content)"""
 
 
-class TaskView(NamedTuple):
-    """A task and the gateway's answer about the tools it sees."""
-
-    task_id: str
-    answer: JsonObject
-
-
 def render_demo(
     url: str,
     servers: Sequence[JsonObject],
-    views: Sequence[TaskView],
+    views: Sequence[JsonObject],
     *,
     console: str | None = None,
     program: str = "toolgate",
     model: str | None = None,
 ) -> RenderableType:
     """The table, and the lines to paste. `program` is how this program can be called from here."""
-    at = "" if url == DEFAULT_URL else f" --url {url}"
-    first = views[0].task_id
+    at, first = url_option(url), views[0]["task_id"]
     connect = CLIENT_PROGRAMS["claude-code"].command
     assert connect is not None  # Claude Code has one
-    endpoints = (GatewayEndpoint(name=view.task_id, url=view.answer["url"]) for view in views)
+    endpoints = (GatewayEndpoint(name=view["task_id"], url=view["url"]) for view in views)
     commands = [
         f"{program} connect cursor --task {first} --write{at}",
         f"{program} tools --task {first}{at}",
@@ -94,7 +86,7 @@ def render_demo(
             Text("Look for a tool, or let a model find its tools by itself:", style="bold"),
             ui.copyable(f'{program} catalog search "what changed"{at}\n{url}/api/mcp/find'),
         ),
-        None if model is None else _render_chat(f"{url}/t/{views[-1].task_id}/v1", model),
+        None if model is None else _render_chat(f"{url}/t/{views[-1]['task_id']}/v1", model),
         Text("Ctrl-C stops the gateway and all its servers.", style=ui.DIM),
     )
 
@@ -105,18 +97,17 @@ def _render_headline(url: str, servers: Sequence[JsonObject]) -> Text:
     return ui.sentence("\n", Text("Toolgate", style="bold"), " serves ", served, " at ", ui.bold(url))
 
 
-def _render_tasks(servers: Sequence[JsonObject], views: Sequence[TaskView]) -> RenderableType:
+def _render_tasks(servers: Sequence[JsonObject], views: Sequence[JsonObject]) -> RenderableType:
     offered = {str(one["server_id"]): ui.health_of(one).get("tools", 0) for one in servers}
     table = ui.grid("TASK", "TOOLS", "TOKENS", "URL, AND WHAT IT SHOWS*")
     for view in views:
-        answer = view.answer
-        seen = Counter(str(tool["server_id"]) for tool in answer["tools"])
+        seen = Counter(str(tool["server_id"]) for tool in view["tools"])
         shown = ", ".join(f"{name} {number}/{offered.get(name, 0)}" for name, number in sorted(seen.items()))
         table.add_row(
-            ui.bold(view.task_id),
-            f"{len(answer['tools'])} of {answer['registered_tools']}",
-            f"{answer['tokens']:,} of {answer['registered_tokens']:,}",
-            Text("\n").join([ui.cell(answer["url"]), ui.cell(shown, ui.DIM)]),
+            ui.bold(view["task_id"]),
+            f"{len(view['tools'])} of {view['registered_tools']}",
+            f"{view['tokens']:,} of {view['registered_tokens']:,}",
+            Text("\n").join([ui.cell(view["url"]), ui.cell(shown, ui.DIM)]),
         )
     return table
 
@@ -184,7 +175,6 @@ class DemoModel:
 
 
 def build_upstream(announced: ModelAnnouncement) -> dict[str, Any]:
-    """The model as a chat upstream."""
     return {
         "upstream_id": UPSTREAM,
         "display_name": UPSTREAM_NAME,
@@ -260,15 +250,12 @@ class Demo:
                 views = []
                 for task in self._tasks():
                     answer = await asyncio.to_thread(client.get, "/api/v1/mcp/tools", {"task": task.id})
-                    views.append(TaskView(task.id, answer))
+                    views.append({"task_id": task.id, **answer})
         except CommandError as failure:
             # Stopped while starting, most likely; if not, the gateway still serves and the reason is told.
             self._progress.failed(str(failure))
             return
-        value: dict[str, Any] = {
-            "url": url,
-            "tasks": [{"task_id": view.task_id, **view.answer} for view in views],
-        }
+        value: dict[str, Any] = {"url": url, "tasks": views}
         model = None if self._announced is None else str(self._announced["model"])
         if model is not None:
             value["model"] = model

@@ -18,7 +18,6 @@ ABSENT: Final = "(default)"
 
 
 def render_change_set(answer: JsonObject) -> RenderableType:
-    """Changes that were made as one."""
     changes: Sequence[JsonObject] = answer["changes"]
     warnings, at = ui.render_warnings(answer["warnings"]), f" (revision {answer['revision']})"
     if not changes:
@@ -40,7 +39,6 @@ def render_imported(answer: JsonObject, *, is_dry_run: bool) -> RenderableType:
 
 
 def render_difference(answer: JsonObject) -> RenderableType:
-    """Changes that were not made."""
     changes: Sequence[JsonObject] = answer["changes"]
     if not changes:
         return Text("no difference")
@@ -79,12 +77,10 @@ def _render_effect(answer: JsonObject, command: Sequence[str] | None) -> Iterato
 
 
 def render_removals(changes: Sequence[JsonObject]) -> RenderableType:
-    """What is about to be removed."""
     return Group(*map(_render_headline, changes))
 
 
 def _render_fields(fields: Sequence[JsonObject]) -> RenderableType:
-    """Fields with their values before and after."""
     parts: list[RenderableType] = []
     for one in fields:
         signed = (("-", ui.BAD, one["before"]), ("+", ui.OK, one["after"]))
@@ -146,7 +142,6 @@ def _render_task_change(change: JsonObject) -> RenderableType:
 
 
 def _list_tools(added: Sequence[str], removed: Sequence[str], note: str) -> Iterator[Sequence[Text]]:
-    """A line a server: sign, server, its tools."""
     for sign, style, tools in (("+", ui.OK, added), ("-", ui.BAD, removed)):
         for server_id, group in groupby(tools, key=lambda tool: tool.partition("/")[0]):
             shown = ui.join_names(tool.partition("/")[2] for tool in group)
@@ -173,19 +168,16 @@ def _render_touched(entry: JsonObject) -> Text:
 
 
 def render_field_diff(answer: JsonObject) -> RenderableType:
-    """Fields before and after."""
     return _render_fields(answer["fields"]) if answer["fields"] else Text("no difference")
 
 
 def render_backup(answer: JsonObject) -> RenderableType:
-    """A copy that was written."""
     # A line of its own, to be copied whole.
     path = ui.unwrapped(f"  {ui.escape_line(str(answer['path']))}", "bold")
     return Group(ui.done(f"{_describe_contents(answer)}, in"), path)
 
 
 def render_import(answer: JsonObject) -> RenderableType:
-    """A copy that was read."""
     return ui.done(f"imported {_describe_contents(answer)}; nodes will list everything again")
 
 
@@ -257,7 +249,6 @@ _PIN_STATES: Final = {
 
 
 def render_pins(pins: Sequence[JsonObject]) -> RenderableType:
-    """One line a pinned server."""
     if not pins:
         return Text("no pins yet: approve a server's tools with `toolgate pins set SERVER`")
     waiting = {pin["server_id"]: pin.get("waiting") or [] for pin in pins}

@@ -61,7 +61,6 @@ def cell(value: Any, style: str = "") -> Text:
 
 
 def bold(value: Any) -> Text:
-    """The name of something."""
     return cell(value, "bold")
 
 
@@ -111,9 +110,8 @@ def join_names(values: Iterable[Any], style: str = "") -> Text:
     return Text(", ").join([cell(value, style) for value in values])
 
 
-def sentence(*parts: Text | str) -> Text:
-    """Text put together from plain words and styled pieces."""
-    return Text.assemble(*parts)
+sentence: Final = Text.assemble
+"""Text put together from plain words and styled pieces."""
 
 
 def done(*parts: Text | str) -> Text:
@@ -133,7 +131,6 @@ def stack_parts(*parts: RenderableType | None) -> Group:
 
 
 def group_parts(*parts: RenderableType | None) -> Group:
-    """Parts under each other."""
     return Group(*(part for part in parts if part is not None))
 
 
@@ -165,7 +162,6 @@ def render_warnings(found: Iterable[Any]) -> Group | None:
 
 
 def render_reason(layer: str, reason: str, rule: str) -> Text:
-    """What decided about a tool, and by which rule."""
     head = sentence(bold(layer), ": ", cell(reason))
     return Text("\n").join([head, cell(rule, DIM)]) if rule else head
 

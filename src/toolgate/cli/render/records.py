@@ -20,7 +20,6 @@ _QUOTA_WORDS: Final = {
 
 
 def render_modules(answer: JsonObject) -> RenderableType:
-    """One line a module."""
     if not answer["modules"]:
         return Text("no modules yet: upload one with `toolgate modules upload FILE`")
     rows = (
@@ -31,7 +30,6 @@ def render_modules(answer: JsonObject) -> RenderableType:
 
 
 def render_module(module: JsonObject) -> RenderableType:
-    """One module in full."""
     about = {
         "uploaded": _render_date(module),
         "bytes": f"{module['size']:,}",
@@ -41,7 +39,6 @@ def render_module(module: JsonObject) -> RenderableType:
 
 
 def render_uploaded(answer: JsonObject) -> RenderableType:
-    """A module after its upload."""
     state = "" if answer["is_new"] else ", which was there already"
     imports = answer["imports"]
     calls = f"calls {ui.count_of(len(imports), 'function')} of its host: " if imports else ""
@@ -58,7 +55,6 @@ def render_uploaded(answer: JsonObject) -> RenderableType:
 
 
 def _render_workload(workload: JsonObject) -> RenderableType:
-    """What a task runs, with what, and within which limits."""
     rows = [
         *(("argument", arg) for arg in workload.get("args") or ()),
         *(("variable", f"{name}={value}") for name, value in (workload.get("env") or {}).items()),
@@ -98,7 +94,6 @@ def render_budgets(budgets: Sequence[JsonObject], now_s: float) -> RenderableTyp
 
 
 def render_key_budgets(key: JsonObject) -> RenderableType:
-    """What a key may use from now on."""
     limits = [f"{limit:,} {name_budget(name)}" for name, limit in (key.get("budgets") or {}).items() if limit]
     at_most = f"at most {', '.join(limits)}" if limits else "as much as there is"
     return ui.done("key ", ui.bold(key["key_id"]), f" may use {at_most}")
@@ -130,7 +125,6 @@ def render_tasks(tasks: Sequence[JsonObject]) -> RenderableType:
 
 
 def render_task(task: JsonObject) -> RenderableType:
-    """One task with its config, a key a line."""
     config, workload = task.get("config") or {}, task.get("workload")
     return ui.stack_parts(
         ui.sentence(ui.bold(task["task_id"]), "  ", ui.cell(task.get("display_name"), ui.DIM)),
@@ -159,7 +153,6 @@ def _render_selection(version: JsonObject) -> list[RenderableType]:
 
 
 def render_versions(answer: JsonObject) -> RenderableType:
-    """The versions of a profile, each with the outcome of its calls."""
     table = ui.grid("VERSION", "SHARE", "CALLS", "ERRORS", "DENIED", "P50", "P95")
     for one in answer["versions"]:
         table.add_row(

@@ -116,7 +116,6 @@ def _render_rollouts(profiles: Sequence[JsonObject]) -> RenderableType | None:
 
 
 def _render_approvals(asking: Sequence[Decision]) -> RenderableType | None:
-    """Tools whose calls wait for a person."""
     if not asking:
         return None
     title = f"each call of {ui.count_of(len(asking), 'tool')} waits for a person"
@@ -141,7 +140,6 @@ def _render_shadowed(tools: Sequence[Decision]) -> RenderableType | None:
 
 
 def _render_quotas(budgets: Sequence[JsonObject]) -> RenderableType | None:
-    """What all calls together may use over time."""
     table = ui.grid("OF*", "AT MOST")
     for one in budgets:
         holder = ui.sentence(ui.bold(one["layer"]), " ", ui.cell(one["holder_id"]))
@@ -208,12 +206,10 @@ _LATE: Final = "; the last minute comes in with the next"
 
 
 def render_token_tasks(answer: JsonObject) -> RenderableType:
-    """A line for each task, the costliest first."""
     return _render_token_table(answer, "TASK", [(one["task_id"] or "(none)", one) for one in answer["tasks"]])
 
 
 def render_token_days(answer: JsonObject) -> RenderableType:
-    """A line for each day."""
     return _render_token_table(answer, "DAY (UTC)", [(one["day"], one) for one in answer["days"]])
 
 

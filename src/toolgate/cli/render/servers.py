@@ -201,7 +201,6 @@ def _describe_verification(health: JsonObject) -> str:
 
 
 def render_test(server_id: str, report: JsonObject) -> RenderableType:
-    """What happened when the gateway connected to a server once."""
     if error := report.get("error"):
         head, hint = ui.failed(ui.bold(server_id), ": ", ui.cell(error)), report.get("hint")
         return ui.stack_parts(head, ui.indent(ui.cell(hint)) if hint else None, _render_stderr(report))
@@ -216,7 +215,6 @@ def render_test(server_id: str, report: JsonObject) -> RenderableType:
 
 
 def render_refreshed(answer: JsonObject) -> RenderableType:
-    """A server after its tools were listed again."""
     tools: Sequence[str] = answer["tools"]
     size = ui.count_of(len(tools), "tool")
     head = ui.sentence(ui.bold(answer["server_id"]), ": ", _render_state(answer["health"]), f", {size}")
@@ -236,12 +234,10 @@ def _render_listing(tools: Sequence[str], quarantined: Mapping[str, str]) -> Ite
 
 
 def render_login(answer: JsonObject) -> RenderableType:
-    """A server after a login."""
     return ui.done(ui.bold(answer["server_id"]), ": ", ui.cell(_describe_login(answer["login"])))
 
 
 def render_logout(answer: JsonObject) -> RenderableType:
-    """A server after a logout."""
     rest = "" if answer["revoked"] else "; its authorization server did not revoke the token"
     return ui.sentence("logged out of ", ui.bold(answer["server_id"]), rest)
 

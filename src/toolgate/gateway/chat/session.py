@@ -119,7 +119,7 @@ class ChatContext:
 
     def measure_model(self, began_s: float) -> None:
         """Record the latency of a whole reply that was requested at `began_s`."""
-        latency = self.gateway.metrics.model_latency(self.scope.upstream.upstream_id)
+        latency = self.gateway.metrics.model_latency_ms[self.scope.upstream.upstream_id]
         latency.add((time.perf_counter() - began_s) * 1e3)
 
 

@@ -422,7 +422,7 @@ class ServerSupervisor(ManagedConnection):
         self.is_unverified = False
         if self.connection is not None:
             self._enter("connected")
-        self._context.metrics.list_latency(self.record.server_id).add(self.discovery.last_list_ms or 0)
+        self._context.metrics.list_latency_ms[self.record.server_id].add(self.discovery.last_list_ms or 0)
         self.attempted.set()
 
     def _on_list_failed(self, kind: ListKind, failure: ListFailed) -> None:
