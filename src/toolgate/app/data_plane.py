@@ -46,10 +46,9 @@ from toolgate.upstream.http.fetch import Fetcher
 from toolgate.upstream.http.sse_legacy import SseLegacyConnector
 from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.models.client import Models
-from toolgate.upstream.oauth.authorizer import Authorizer
-from toolgate.upstream.oauth.connector import OAuthConnector
+from toolgate.upstream.oauth.authority import CLIENT_DOCUMENT
+from toolgate.upstream.oauth.connector import Authorizer, OAuthConnector
 from toolgate.upstream.oauth.grants import GrantFiles
-from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT
 from toolgate.upstream.pool.admission import NodeSlots
 from toolgate.upstream.pool.kept_definitions import KeptDefinitions
 from toolgate.upstream.pool.managed_connection import PoolServices

@@ -16,7 +16,7 @@ from toolgate.model.servers import Grant, HttpEndpoint, OAuth, ServerRecord
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
-from toolgate.upstream.oauth.authorizer import Authorizer
+from toolgate.upstream.oauth.connector import Authorizer
 from toolgate.upstream.oauth.grants import GrantFiles
 
 SECRET = "s3cret/of the client+0123456789"

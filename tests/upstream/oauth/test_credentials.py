@@ -14,10 +14,8 @@ from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.streamable import StreamableConnector
-from toolgate.upstream.oauth.authorizer import Authorizer
-from toolgate.upstream.oauth.connector import OAuthConnection, OAuthConnector
-from toolgate.upstream.oauth.metadata import covers_url
-from toolgate.upstream.oauth.tokens import OAuthToken
+from toolgate.upstream.oauth.authority import OAuthToken, covers_url
+from toolgate.upstream.oauth.connector import Authorizer, OAuthConnection, OAuthConnector
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,9 @@ from toolgate.errors import InvalidRequest, ServerBusy
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
+from toolgate.upstream.oauth.authority import OAuthFailed, find_parties
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
 from toolgate.upstream.oauth.logins import MAX_BEGINNING_EACH, MAX_LOGINS_EACH
-from toolgate.upstream.oauth.metadata import OAuthFailed, find_parties
 
 pytestmark = pytest.mark.anyio
 

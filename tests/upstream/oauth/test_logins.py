@@ -11,9 +11,9 @@ from tests.upstream.oauth.authority import NOW_S, REDIRECT, SECRET, authorizer, 
 from tests.upstream.oauth.login_stage import LoginStage, personal
 from toolgate.errors import InvalidRequest, ServerUnavailable
 from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.oauth.authority import OAuthToken
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
 from toolgate.upstream.oauth.logins import LOGIN_S, MAX_LOGINS_EACH, Login
-from toolgate.upstream.oauth.tokens import OAuthToken
 
 pytestmark = pytest.mark.anyio
 

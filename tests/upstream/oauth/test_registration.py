@@ -16,9 +16,9 @@ from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.responses import MAX_SCOPES, NO_CHALLENGE, BearerChallenge, parse_challenge
 from toolgate.upstream.http.streamable import StreamableConnector
+from toolgate.upstream.oauth.authority import CLIENT_DOCUMENT, describe_client
 from toolgate.upstream.oauth.connector import OAuthConnector
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
-from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT, describe_client
 
 pytestmark = pytest.mark.anyio
 

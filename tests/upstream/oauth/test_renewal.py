@@ -8,8 +8,8 @@ import pytest
 
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.upstream.connection.contract import StartFailed
+from toolgate.upstream.oauth.authority import OAuthToken
 from toolgate.upstream.oauth.connector import MIN_GAP_S, TokenRenewal
-from toolgate.upstream.oauth.tokens import OAuthToken
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ async def run(play: Play, *, for_s: float, refused_at_s: tuple[float, ...] = ())
     running = asyncio.create_task(renewal.run())
     for at_s in refused_at_s:
         await pass_time(at_s - now_s())
-        renewal.on_rejected()
+        renewal.rejected.set()
     await pass_time(for_s - now_s())
     running.cancel()
 

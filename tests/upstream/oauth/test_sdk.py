@@ -35,8 +35,7 @@ from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.streamable import StreamableConnector
-from toolgate.upstream.oauth.authorizer import Authorizer
-from toolgate.upstream.oauth.connector import OAuthConnector
+from toolgate.upstream.oauth.connector import Authorizer, OAuthConnector
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
 from toolgate.upstream.oauth.logins import LoginCallback, Logins
 

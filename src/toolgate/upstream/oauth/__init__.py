@@ -1,8 +1,8 @@
 """Tokens for servers that require OAuth 2.1, with the gateway as their client.
 
 `Authorizer` requests and renews tokens; `OAuthConnector` opens connections with them; `Logins` runs the
-logins of people, whose grants `GrantFiles` keeps. `metadata.py` finds the authorization server, `tokens.py`
-talks to it.
+logins of people, whose grants `GrantFiles` keeps. `authority.py` finds the authorization server and talks to
+it.
 
 Does nothing for a server whose record has no `oauth`, and never uses a caller's own token.
 """

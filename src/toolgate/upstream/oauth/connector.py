@@ -1,19 +1,22 @@
-"""Connects to servers that require a token, through the connector of their transport, and renews the token.
+"""Gets tokens for servers, by the grants that their records name, and connects to those servers with them.
 
 A server whose record has no `oauth` gets the connection of its transport, with nothing in between. Renewal
-runs next to the calls and never makes one wait.
+runs next to the calls and never makes one wait. Tokens of the gateway itself are not kept; those of a login
+are in `grants`. A caller's own token is never used.
 """
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final
+from weakref import WeakValueDictionary
 
 from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
-from toolgate.model.servers import EMPTY, HttpEndpoint, ServerRecord
+from toolgate.model.servers import EMPTY, HttpEndpoint, OAuth, ServerRecord
 from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import (
     SHARED_CAPABILITIES,
@@ -27,63 +30,252 @@ from toolgate.upstream.connection.contract import (
     ServerConnection,
     StartFailed,
 )
+from toolgate.upstream.connection.secrets import Secrets
+from toolgate.upstream.http.fetch import Fetcher
+from toolgate.upstream.http.responses import NO_CHALLENGE, BearerChallenge, provoke_challenge
 from toolgate.upstream.http.stateless import StreamableConnection
 from toolgate.upstream.http.streamable import StreamableConnector
-from toolgate.upstream.oauth.authorizer import Authorizer
-from toolgate.upstream.oauth.tokens import OAuthToken
+from toolgate.upstream.oauth.authority import (
+    AuthorizationServer,
+    OAuthClient,
+    OAuthFailed,
+    OAuthToken,
+    TokenEndpoint,
+    TokenParties,
+    covers_url,
+    find_authority,
+    find_client,
+    find_parties,
+)
+from toolgate.upstream.oauth.grants import GrantFiles, LoginKey, StoredGrant
+
+_LOG_IN: Final = "`toolgate servers login {}`"
+
+
+class Authorizer:
+    """Requests tokens, and renews those of logins."""
+
+    def __init__(
+        self,
+        secrets: Secrets,
+        fetcher: Fetcher,
+        *,
+        clock_s: Callable[[], float],
+        grants: GrantFiles | None = None,
+        own_url: str | None = None,
+    ) -> None:
+        """Without `grants`, no one can log in here. `own_url` is the URL of the gateway's client metadata."""
+        self._secrets = secrets
+        self._fetcher = fetcher
+        self._clock_s = clock_s
+        self._locks: WeakValueDictionary[LoginKey, asyncio.Lock] = WeakValueDictionary()
+        self.grants = grants
+        self.own_url = own_url
+
+    async def token(self, record: ServerRecord, rejected: str | None = None) -> OAuthToken:
+        """A token for the server of `record`, which has `oauth`. Raises StartFailed.
+
+        `rejected` is a token that the server no longer takes, whatever its expiry says.
+        """
+        endpoint, oauth = _require_oauth(record)
+        try:
+            if oauth.grant == "client_credentials":
+                client = self._build_client(oauth)
+                parties = await self._find_parties(endpoint, oauth)
+                form = {"grant_type": oauth.grant, "resource": parties.resource, **build_scope(oauth.scopes)}
+                return await self.token_endpoint(parties.authority).request(client, form)
+            return await self._token_of_login(LoginKey(record.server_id, oauth.owner), endpoint, rejected)
+        except OAuthFailed as exc:
+            raise StartFailed(
+                str(exc), fatal=exc.is_final, needs_login=exc.is_final and bool(oauth.owner)
+            ) from exc
+
+    def has_login(self, record: ServerRecord) -> bool:
+        """Whether there is a login for `record`, valid or not."""
+        key = LoginKey(record.server_id, _require_oauth(record)[1].owner)
+        return self.grants is not None and self.grants.get(key) is not None
+
+    async def find_login(
+        self, endpoint: HttpEndpoint, oauth: OAuth, redirect_uri: str
+    ) -> tuple[TokenParties, OAuthClient]:
+        """The parties and the client of a new login, with the scopes that the server requires of a person.
+
+        Raises OAuthFailed and StartFailed.
+        """
+        challenge = await provoke_challenge(self._fetcher, self._secrets.expand(endpoint.url))
+        parties = await self._find_parties(endpoint, oauth, challenge)
+        _check_support(parties.authority, oauth.client_id)
+        if oauth.client_id is not None:
+            return parties, self._build_client(oauth)
+        own_url, authority = self.own_url, parties.authority
+        return parties, await find_client(
+            self._fetcher, authority, own_url=own_url, redirect_uri=redirect_uri
+        )
+
+    async def _find_parties(
+        self, endpoint: HttpEndpoint, oauth: OAuth, challenge: BearerChallenge = NO_CHALLENGE
+    ) -> TokenParties:
+        """The resource of a token for `endpoint`, and who issues it. Raises OAuthFailed and StartFailed."""
+        issuer = None if oauth.issuer is None else self._secrets.expand(oauth.issuer)
+        return await find_parties(self._fetcher, self._secrets.expand(endpoint.url), issuer, challenge)
+
+    def _build_client(self, oauth: OAuth, grant: StoredGrant | None = None) -> OAuthClient:
+        """The client that the record names, or else the one of the login. Raises StartFailed."""
+        if oauth.client_id is None:
+            assert grant is not None
+            return grant.registered_client or OAuthClient(id=grant.client_id)
+        ref = oauth.client_secret_ref
+        secret = None if ref is None else self._secrets.secret(ref)
+        return OAuthClient(id=self._secrets.expand(oauth.client_id), secret=secret)
+
+    def token_endpoint(self, authority: AuthorizationServer) -> TokenEndpoint:
+        return TokenEndpoint(self._fetcher, authority, self._clock_s)
+
+    def lock(self, key: LoginKey) -> asyncio.Lock:
+        """Hold it to change a login: a renewal in flight must not undo a change made meanwhile.
+
+        And a refresh token is often valid for one use: a second use would invalidate the first.
+        """
+        return self._locks.setdefault(key, asyncio.Lock())
+
+    async def store(self, key: LoginKey, grant: StoredGrant) -> None:
+        """Store the grant of a login or its renewal. Raises OAuthFailed."""
+        assert self.grants is not None
+        try:
+            await self.grants.put(key, grant)
+        except OSError as exc:
+            raise OAuthFailed(f"the login cannot be kept: {exc.strerror}") from exc
+
+    async def revoke(self, grant: StoredGrant, oauth: OAuth) -> bool:
+        """Revoke a grant at its authorization server. Whether the server confirmed it."""
+        try:
+            authority = await find_authority(self._fetcher, grant.issuer)
+            return await self.token_endpoint(authority).revoke(self._build_client(oauth, grant), grant.token)
+        except (OAuthFailed, StartFailed):
+            return False
+
+    def is_for(self, grant: StoredGrant, endpoint: HttpEndpoint) -> bool:
+        """Whether a grant may be used for `endpoint`: same resource, issuer and client.
+
+        Raises StartFailed.
+        """
+        oauth = endpoint.oauth
+        if oauth is None or oauth.grant != "authorization_code":
+            return False
+        if oauth.issuer is not None and grant.issuer != self._secrets.expand(oauth.issuer):
+            return False
+        if oauth.client_id is None:
+            is_same_client = grant.registered_client is not None or grant.client_id == self.own_url
+        else:
+            is_same_client = grant.client_id == self._secrets.expand(oauth.client_id)
+        return is_same_client and covers_url(grant.resource, self._secrets.expand(endpoint.url))
+
+    async def _token_of_login(
+        self, key: LoginKey, endpoint: HttpEndpoint, rejected: str | None
+    ) -> OAuthToken:
+        async with self.lock(key):
+            grant = self._require_grant(key, endpoint)
+            renew_at_s = grant.token.renew_at_s
+            # A rejected token may have been replaced already, for another connection that uses it.
+            is_good = grant.access != rejected and (renew_at_s is None or self._clock_s() < renew_at_s)
+            return grant.token if is_good else await self._renew(key, endpoint, grant)
+
+    async def _renew(self, key: LoginKey, endpoint: HttpEndpoint, grant: StoredGrant) -> OAuthToken:
+        log_in = _LOG_IN.format(key.server_id)
+        if grant.refresh is None:
+            raise OAuthFailed(f"the login has expired: {log_in}", is_final=True)
+        assert endpoint.oauth is not None
+        authority = await find_authority(self._fetcher, grant.issuer)
+        client = self._build_client(endpoint.oauth, grant)
+        form = {"grant_type": "refresh_token", "refresh_token": grant.refresh, "resource": grant.resource}
+        try:
+            token = await self.token_endpoint(authority).request(client, form)
+        except OAuthFailed as exc:
+            if not exc.is_final:
+                raise
+            raise OAuthFailed(f"{exc}: log in again with {log_in}", is_final=True) from exc
+        self._require_grant(key, endpoint)  # its server or its principal may be gone meanwhile
+        renewed = grant.renewed(token)
+        await self.store(key, renewed)
+        return renewed.token
+
+    def _require_grant(self, key: LoginKey, endpoint: HttpEndpoint) -> StoredGrant:
+        """The grant of a login for this very record. Raises OAuthFailed."""
+        if self.grants is None:
+            raise OAuthFailed(
+                "no one can log in where nodes run apart from control: use the grant `client_credentials`",
+                is_final=True,
+            )
+        grant = self.grants.get(key)
+        log_in = _LOG_IN.format(key.server_id)
+        if grant is None:
+            who = "you have not" if key.owner else "no one has"
+            raise OAuthFailed(f"{who} logged in to it yet: {log_in}", is_final=True)
+        if not self.is_for(grant, endpoint):
+            raise OAuthFailed(f"its record has changed since the login: {log_in}", is_final=True)
+        return grant
+
+
+def _check_support(authority: AuthorizationServer, client_id: str | None) -> None:
+    if authority.authorization_endpoint is None:
+        raise OAuthFailed("its authorization server has no place to log in")
+    if "S256" not in authority.code_challenge_methods_supported:
+        raise OAuthFailed("its authorization server does not support PKCE with S256")
+    is_url = client_id is not None and client_id.startswith("https://")
+    if is_url and not authority.client_id_metadata_document_supported:
+        raise OAuthFailed("its authorization server takes no URL as `client_id`: register a client there")
+
+
+def build_scope(scopes: Collection[str]) -> dict[str, str]:
+    """The `scope` of a request; none if there are no scopes to request."""
+    return {"scope": " ".join(scopes)} if scopes else {}
+
+
+def _require_oauth(record: ServerRecord) -> tuple[HttpEndpoint, OAuth]:
+    assert record.http is not None
+    assert record.http.oauth is not None
+    return record.http, record.http.oauth
+
 
 MIN_GAP_S: Final = 5.0
 """Between two token requests, whatever the server answers to the token."""
 
 
+@dataclass(slots=True)
 class TokenRenewal:
     """Requests another token before one expires, and when the server rejects it."""
 
-    def __init__(
-        self,
-        token: OAuthToken,
-        *,
-        obtain: Callable[[str | None], Awaitable[OAuthToken]],
-        on_token: Callable[[OAuthToken], None],
-        on_failed: Callable[[str], None],
-        clock_s: Callable[[], float],
-    ) -> None:
-        """`obtain` takes the token that the server rejects, if any; it raises StartFailed."""
-        self._token = token
-        self._obtain = obtain
-        self._on_token = on_token
-        self._on_failed = on_failed
-        self._clock_s = clock_s
-        self._rejected = asyncio.Event()
-
-    def on_rejected(self) -> None:
-        """The server answered with 401."""
-        self._rejected.set()
+    token: OAuthToken
+    obtain: Callable[[str | None], Awaitable[OAuthToken]]
+    """It takes the token that the server rejects, if any, and raises StartFailed."""
+    on_token: Callable[[OAuthToken], None]
+    on_failed: Callable[[str], None]
+    clock_s: Callable[[], float]
+    rejected: asyncio.Event = field(default_factory=asyncio.Event)
+    """The server answered with 401."""
 
     async def run(self) -> None:
         """Until it is cancelled, or there is no token to be had."""
         while True:
             await self._wait_until_due()
             try:
-                self._token = await self._obtain(self._token.access if self._rejected.is_set() else None)
+                self.token = await self.obtain(self.token.access if self.rejected.is_set() else None)
             except StartFailed as exc:
-                expires_at_s = self._token.expires_at_s
-                if exc.fatal or (expires_at_s is not None and expires_at_s <= self._clock_s()):
-                    self._on_failed(str(exc))
+                expires_at_s = self.token.expires_at_s
+                if exc.fatal or (expires_at_s is not None and expires_at_s <= self.clock_s()):
+                    self.on_failed(str(exc))
                     return
             else:
-                self._rejected.clear()
-                self._on_token(self._token)
+                self.rejected.clear()
+                self.on_token(self.token)
 
     async def _wait_until_due(self) -> None:
         await asyncio.sleep(MIN_GAP_S)
-        due_s = self._token.renew_at_s
-        left_s = None if due_s is None else max(0.0, due_s - self._clock_s())
-        try:
+        due_s = self.token.renew_at_s
+        left_s = None if due_s is None else max(0.0, due_s - self.clock_s())
+        with suppress(TimeoutError):
             async with asyncio.timeout(left_s):
-                await self._rejected.wait()
-        except TimeoutError:
-            return
+                await self.rejected.wait()
 
 
 class OAuthConnector(Connector):
@@ -110,25 +302,21 @@ class OAuthConnector(Connector):
         oauth = record.http.oauth
         # What all callers see comes from a shared login or none: no principal lends its own.
         if oauth.per_principal and not oauth.owner and not self._authorizer.has_login(record):
-            plain = _with_token(record, record.http, None)
-            return await _connect_without_token(connect(plain, listener), record.server_id)
+            try:
+                return await connect(_with_token(record, record.http, None), listener)
+            except StartFailed as exc:
+                login = f"`toolgate servers login {record.server_id} --shared`"
+                raise StartFailed(
+                    f"{exc}; to have it listed, log in with {login}",
+                    state=exc.state,
+                    fatal=exc.fatal,
+                    retry_after_s=exc.retry_after_s,
+                ) from exc
         token = await self._authorizer.token(record)
         connection = await connect(_with_token(record, record.http, token), listener)
         return OAuthConnection(
             connection, listener, token, record=record, authorizer=self._authorizer, clock_s=self._clock_s
         )
-
-
-async def _connect_without_token(opening: Awaitable[ServerConnection], server_id: str) -> ServerConnection:
-    try:
-        return await opening
-    except StartFailed as exc:
-        raise StartFailed(
-            f"{exc}; to have it listed, log in with `toolgate servers login {server_id} --shared`",
-            state=exc.state,
-            fatal=exc.fatal,
-            retry_after_s=exc.retry_after_s,
-        ) from exc
 
 
 class OAuthConnection:
@@ -174,7 +362,7 @@ class OAuthConnection:
             )
         except ServerUnavailable as exc:
             if exc.data.get("status") == 401:
-                self._renewal.on_rejected()
+                self._renewal.rejected.set()
             if scopes := exc.data.get("scopes"):
                 raise _explain_missing_scopes(self._record, scopes, exc) from exc
             raise

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from toolgate.upstream.oauth.tokens import OAuthClient, OAuthToken
+from toolgate.upstream.oauth.authority import OAuthClient, OAuthToken
 
 _DIRECTORY_MODE: Final = 0o700
 _DRAFT: Final = ".new"

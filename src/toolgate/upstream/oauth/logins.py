@@ -18,10 +18,9 @@ from toolgate.model.http import is_loopback
 from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.http.egress import EgressRefused, parse_target
-from toolgate.upstream.oauth.authorizer import Authorizer, build_scope
+from toolgate.upstream.oauth.authority import OAuthClient, OAuthFailed, OAuthToken, TokenParties
+from toolgate.upstream.oauth.connector import Authorizer, build_scope
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey, StoredGrant
-from toolgate.upstream.oauth.metadata import AuthorizationServer, OAuthFailed, TokenParties
-from toolgate.upstream.oauth.tokens import OAuthClient, OAuthToken
 
 LOGIN_S: Final = 600
 MAX_LOGINS: Final = 256
@@ -126,9 +125,7 @@ class Logins:
             raise ServerBusy("other logins of yours are being begun", hint="retry in a moment")
         self._beginning[principal] += 1
         try:
-            parties = await self._authorizer.find_login_parties(endpoint, oauth)
-            _check_support(parties.authority, oauth.client_id)
-            client = await self._authorizer.find_login_client(oauth, parties.authority, redirect_uri)
+            parties, client = await self._authorizer.find_login(endpoint, oauth, redirect_uri)
         except (OAuthFailed, StartFailed) as exc:
             raise ServerUnavailable(f"server `{record.server_id}`: {exc}") from exc
         finally:
@@ -154,7 +151,13 @@ class Logins:
     async def finish(self, key: LoginKey, *, principal: str, answer: LoginCallback) -> Login:
         """Exchange the code of the callback. Raises InvalidRequest and ServerUnavailable."""
         attempt = self._take(key, principal=principal, state=answer.state)
-        _check_issuer(attempt.parties.authority, answer.issuer)
+        authority = attempt.parties.authority
+        # A callback that names its issuer must name the right one (RFC 9207).
+        is_missing = answer.issuer is None and authority.authorization_response_iss_parameter_supported
+        if is_missing or answer.issuer not in (None, authority.issuer):
+            raise InvalidRequest(
+                "the answer is not from the authorization server that was asked", hint=_BEGIN_AGAIN
+            )
         form = {
             "grant_type": "authorization_code",
             "code": answer.code,
@@ -163,8 +166,8 @@ class Logins:
             "resource": attempt.parties.resource,
         }
         try:
-            token_endpoint = self._authorizer.token_endpoint(attempt.parties.authority)
-            grant = attempt.build_grant(await token_endpoint.request(attempt.client, form))
+            token = await self._authorizer.token_endpoint(authority).request(attempt.client, form)
+            grant = attempt.build_grant(token)
             async with self._authorizer.lock(key):
                 await self._authorizer.store(key, grant)
         except OAuthFailed as exc:
@@ -267,25 +270,6 @@ def _choose_scopes(
     scopes = tuple(dict.fromkeys((*(oauth.scopes or parties.scopes), *more, *before)))[:MAX_LOGIN_SCOPES]
     is_renewable = bool(scopes) and OFFLINE in parties.authority.scopes_supported
     return (*scopes, OFFLINE) if is_renewable and OFFLINE not in scopes else scopes
-
-
-def _check_support(authority: AuthorizationServer, client_id: str | None) -> None:
-    if authority.authorization_endpoint is None:
-        raise OAuthFailed("its authorization server has no place to log in")
-    if "S256" not in authority.code_challenge_methods_supported:
-        raise OAuthFailed("its authorization server does not support PKCE with S256")
-    is_url = client_id is not None and client_id.startswith("https://")
-    if is_url and not authority.client_id_metadata_document_supported:
-        raise OAuthFailed("its authorization server takes no URL as `client_id`: register a client there")
-
-
-def _check_issuer(authority: AuthorizationServer, issuer: str | None) -> None:
-    """A callback that names its issuer must name the right one (RFC 9207)."""
-    is_missing = issuer is None and authority.authorization_response_iss_parameter_supported
-    if is_missing or issuer not in (None, authority.issuer):
-        raise InvalidRequest(
-            "the answer is not from the authorization server that was asked", hint=_BEGIN_AGAIN
-        )
 
 
 def _build_authorization_url(attempt: _LoginAttempt, state: str) -> str:

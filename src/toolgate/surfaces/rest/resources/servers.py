@@ -41,9 +41,9 @@ from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post
 from toolgate.surfaces.rest.resources.collection import RecordCollection, build_shapes
 from toolgate.upstream.oauth import logins
+from toolgate.upstream.oauth.authority import CLIENT_DOCUMENT, describe_client
 from toolgate.upstream.oauth.grants import LoginKey
 from toolgate.upstream.oauth.logins import LOGIN_S, Login
-from toolgate.upstream.oauth.tokens import CLIENT_DOCUMENT, describe_client
 from toolgate.upstream.pool.health import STDERR_TAIL_BYTES, ServerHealth
 
 LISTED_STDERR_CHARS: Final = 1_024
