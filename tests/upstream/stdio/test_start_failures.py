@@ -5,7 +5,7 @@ from textwrap import dedent
 import pytest
 
 from tests.upstream.stdio_stage import command
-from toolgate.upstream.stdio.start_failures import MAX_CAUSE_CHARS, find_cause, suggest_fix
+from toolgate.upstream.stdio.connector import MAX_CAUSE_CHARS, find_cause, suggest_fix
 
 NODE = """
     node:internal/modules/cjs/loader:1423

@@ -6,7 +6,7 @@ scope, the same loop, the same history. Whatever becomes of it, the guest gets a
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -72,30 +72,29 @@ def build_failure(exc: ToolgateError, chat: CompletionSession | None = None) -> 
     return SendResult(body, chat.usage or {}, chat.transcript.history())
 
 
+@dataclass(kw_only=True)
 class ChatSend:
     """One `cchat_send` on the event loop, within what its run has left.
 
     Unless it `runs_tools`, the model is prompted once, and its calls are the guest's.
     """
 
-    def __init__(self, guest: TaskGuest, chat: GuestChat, request: ChatRequest, *, runs_tools: bool) -> None:
-        self._guest = guest
-        self._context = guest.context
-        self._chat = chat
-        self._request = request
-        self._runs_tools = runs_tools
-        self._session: _GuestSession | None = None
+    guest: TaskGuest
+    chat: GuestChat
+    request: ChatRequest
+    runs_tools: bool
+    _session: "_GuestSession | None" = None
 
     async def run(self, on_thread: OnThread[str]) -> SendResult:
-        """Send, and build the guest's response. Never raises a ToolgateError."""
-        context, chat = self._context, self._chat
+        """Never raises a ToolgateError."""
+        context, chat = self.guest.context, self.chat
         try:
             with context.record_denials():
                 scope = self._resolve_scope()
                 max_bytes = scope.budgets.max_tool_output_bytes
 
                 async def call_tool(tool: GuestTool, arguments: bytes) -> str:
-                    call = partial(call_guest_tool, self._guest, tool, chat.params, arguments)
+                    call = partial(call_guest_tool, self.guest, tool, chat.params, arguments)
                     return await on_thread(partial(call, max_bytes=max_bytes))
 
                 tools = {name: partial(call_tool, tool) for name, tool in chat.tools.items()}
@@ -107,10 +106,9 @@ class ChatSend:
         return result
 
     async def _send(self, scope: ChatScope, caller_tools: Mapping[str, CallerTool]) -> tuple[SendResult, str]:
-        """The guest's response, and how the chat ended."""
-        context, request = self._context, self._request.with_model(scope.model)
+        context, request = self.guest.context, self.request.with_model(scope.model)
         view, tools = None, InjectedTools()
-        runs_tools = self._runs_tools and scope.mode == "inject"
+        runs_tools = self.runs_tools and scope.mode == "inject"
         if runs_tools:
             check_single_choice(request)
         if scope.injects and request.choice.kind != "none":
@@ -129,7 +127,7 @@ class ChatSend:
 
     def _resolve_scope(self) -> ChatScope:
         """The scope of the same request at the chat endpoint, narrowed to what the run has left."""
-        context, params, request = self._context, self._chat.params, self._request
+        context, params, request = self.guest.context, self.chat.params, self.request
         scope = resolve_chat_scope(
             context.gateway,
             context.caller.principal,
@@ -148,7 +146,7 @@ class ChatSend:
         return replace(scope, budgets=left.of(params.budgets.of(scope.budgets)))
 
     async def _prompt_once(self, session: CompletionSession, scope: ChatScope) -> SendResult:
-        self._context.calls.model_asks += 1
+        self.guest.context.calls.model_asks += 1
         try:
             members = decode_members(await session.prompt_once())
             usage = as_object(members.get("usage"))
@@ -159,8 +157,8 @@ class ChatSend:
     def _complete(self, session: CompletionSession, outcome: ChatOutcome) -> SendResult:
         scope = session.context.scope
         head = {
-            "id": encode_raw(f"chatcmpl-{self._context.invocation_id}"),
-            "created": encode_raw(int(self._context.wall_s())),
+            "id": encode_raw(f"chatcmpl-{self.guest.context.invocation_id}"),
+            "created": encode_raw(int(self.guest.context.wall_s())),
             "model": encode_raw(scope.model),
         }
         completion = session.complete(outcome, head, extension=session.extension(outcome))
@@ -224,7 +222,7 @@ def cchat_create(guest: TaskGuest) -> int:
 
 
 def cchat_write_msg(guest: TaskGuest, fd: int, *buffers: int) -> int:
-    """Add a message. `buffers`: role and content, each with its length."""
+    """`buffers`: role and content, each with its length."""
     role_pointer, role_length, content_pointer, content_length = buffers
     session = guest.fds.get(fd, GuestChat)
     role = guest.read(role_pointer, role_length, most=MAX_ROLE_BYTES)
@@ -236,7 +234,6 @@ def cchat_write_msg(guest: TaskGuest, fd: int, *buffers: int) -> int:
 
 
 def cchat_write_fn(guest: TaskGuest, fd: int, index: int, pointer: int, length: int) -> int:
-    """Declare a function of the guest's table as a tool."""
     session = guest.fds.get(fd, GuestChat)
     data = guest.read(pointer, length, most=MAX_FUNCTION_BYTES)
     check_kept(guest.fds)
@@ -286,14 +283,13 @@ def _send(guest: TaskGuest, chat: GuestChat, *, runs_tools: bool) -> SendResult:
         request = chat.request()
     except ToolgateError as exc:
         return build_failure(exc)
-    result = guest.serve(ChatSend(guest, chat, request, runs_tools=runs_tools).run)
+    result = guest.serve(ChatSend(guest=guest, chat=chat, request=request, runs_tools=runs_tools).run)
     if result.history is not None:
         chat.replace_history(result.history, of=request)
     return result
 
 
 def cchat_recv(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
-    """Read a response. It can be read again."""
     response = guest.fds.get(fd, ChatResponse)
     guest.check_out(out, out_length)
     if response.body is None:

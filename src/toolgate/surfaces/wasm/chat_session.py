@@ -71,10 +71,7 @@ class _Param(msgspec.Struct):
 
 
 def parse_param(data: bytes) -> tuple[str, msgspec.Raw]:
-    """Parse the key and value of a SET_PARAM.
-
-    EINVAL for data that is not text, EIO for an invalid parameter.
-    """
+    """The key and value of a SET_PARAM. EINVAL for data that is not text, EIO for an invalid parameter."""
     decode_text(data)
     if data.count(b"{") + data.count(b"[") > MAX_CONTAINERS:
         raise HostcallFault(Errno.EINVAL)
@@ -107,7 +104,7 @@ class SessionParams:
         self._sizes: dict[str, int] = {}
 
     def set(self, guest: TaskGuest, key: str, value: msgspec.Raw) -> None:
-        """Set a parameter. If it is denied or invalid, raises and changes nothing."""
+        """If it is denied or invalid, raises and changes nothing."""
         if key not in self._sizes and len(self._sizes) >= MAX_PARAMS:
             raise HostcallFault(Errno.ENOMEM)
         if _KNOWN.find_impostor(dict.fromkeys((*self.forwarded, key))) is not None:
@@ -131,16 +128,13 @@ class SessionParams:
 
     @property
     def size(self) -> int:
-        """Of all, in bytes."""
         return sum(self._sizes.values())
 
     @property
     def mcp(self) -> Mapping[str, Any]:
-        """Those about tools."""
         return {key: value for key, value in self._values.items() if key.startswith(_MCP)}
 
     def text(self, key: str) -> str:
-        """`model` or `backend`, the chat upstream; empty if not set."""
         return str(self._values.get(key, ""))
 
     @property
@@ -273,7 +267,6 @@ class GuestChat(ChatEntry):
 
     @property
     def kept_bytes(self) -> int:
-        """What the host keeps for it."""
         return self._bytes + self._tool_bytes + self.params.size
 
     def poll_mask(self) -> int:
@@ -290,8 +283,7 @@ class GuestChat(ChatEntry):
         """Add a tool; of two with one name the first stays. ENOMEM as for messages."""
         if tool.name in self.tools:
             return
-        is_too_much = self._tool_bytes + len(tool.declared) > MAX_SESSION_BYTES
-        if is_too_much or len(self.tools) >= MAX_GUEST_TOOLS:
+        if self._tool_bytes + len(tool.declared) > MAX_SESSION_BYTES or len(self.tools) >= MAX_GUEST_TOOLS:
             raise HostcallFault(Errno.ENOMEM)
         self.tools[tool.name] = tool
         self._tool_bytes += len(tool.declared)
@@ -324,8 +316,7 @@ class GuestChat(ChatEntry):
 
     def replace_history(self, history: Sequence[msgspec.Raw], *, of: ChatRequest) -> None:
         """Replace the messages of a request by its history. Messages that were added since stay behind it."""
-        later = self._messages[len(of.messages) :]
-        self._messages = [*history, *later]
+        self._messages = [*history, *self._messages[len(of.messages) :]]
         self._bytes = sum(map(len, self._messages))
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ class CallLog:
         return self._most - self.total
 
     def count_call(self) -> None:
-        """Count one more call. Raises ToolCallLimit."""
+        """Raises ToolCallLimit."""
         if self.total >= self._most:
             raise ToolCallLimit(f"this run has made {self._most} calls, as many as it may")
         self.total += 1

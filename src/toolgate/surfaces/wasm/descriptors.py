@@ -85,7 +85,6 @@ class FdPolicy:
         )
 
     def shown(self) -> Mapping[str, Any]:
-        """The members that narrow."""
         return {name: value for name, value in asdict(self).items() if value not in (None, ())}
 
 
@@ -156,7 +155,6 @@ def spear_epoll_create(guest: TaskGuest) -> int:
 
 
 def spear_epoll_ctl(guest: TaskGuest, epfd: int, op: int, fd: int, events: int) -> int:
-    """Watch `fd`, change its events, or stop watching it."""
     epoll = guest.fds.get(epfd, Epoll)
     if isinstance(guest.fds.get(fd, FdEntry), Epoll):
         raise HostcallFault(Errno.EINVAL)
@@ -221,7 +219,6 @@ class _FlagsChange(msgspec.Struct):
 
 
 def _change_flags(flags: frozenset[str], data: bytes) -> frozenset[str]:
-    """Change `flags` by the JSON in `data`. EINVAL."""
     try:
         change = msgspec.json.decode(data, type=_FlagsChange)
     except UNREADABLE as exc:

@@ -137,12 +137,12 @@ class InvocationRun:
             async with asyncio.timeout(REVISION_S):
                 await self._gateway.wait_for_revision(self._claimed.revision)
             workload = await self._find_workload()
+            if isinstance(workload, EndCause):
+                return _result_of(workload)
             path = await self._services.open_module(workload.module)
         except TimeoutError:
             message = f"its node did not get revision {self._claimed.revision} of the registry in time"
             return _result_of(EndCause("internal", message))
-        except _StartRefused as refused:
-            return _result_of(refused.cause)
         except ToolgateError as exc:
             return _result_of(EndCause("module", f"{exc}: {exc.hint}"))
         await self._is_confirmed.wait()
@@ -160,27 +160,27 @@ class InvocationRun:
                 span.fail(result.ended_by)
         return result
 
-    async def _find_workload(self) -> Workload:
-        """What runs, and as whom, by the registry's current state. Raises _StartRefused."""
+    async def _find_workload(self) -> Workload | EndCause:
+        """What runs, and as whom, by the registry's current state; or why nothing does."""
         task_id, gateway = self._claimed.task_id, self._gateway
         principal = self._find_principal()
         if principal is None:
-            raise _StartRefused("revoked", "the key that started it is revoked, or has expired")
+            return EndCause("revoked", "the key that started it is revoked, or has expired")
         self._principal = principal
         task = gateway.snapshot.tasks.get(task_id)
         if task is None or task.workload is None:
-            raise _StartRefused("module", f"the task `{task_id}` was deleted, or has no workload any more")
+            return EndCause("module", f"the task `{task_id}` was deleted, or has no workload any more")
         caller = Caller(principal, task_id)
         try:
             policy = gateway.task_policy(caller)
         except NotFound:
-            raise _StartRefused("revoked", f"the key that started it no longer allows `{task_id}`") from None
+            return EndCause("revoked", f"the key that started it no longer allows `{task_id}`")
         self._module = task.workload.module
         if policy is not None and policy.require_servers:
             try:
                 await gateway.wait_for_view(caller, for_call=True)
             except PolicyDenied as exc:
-                raise _StartRefused("module", f"{exc}; {exc.hint}") from None
+                return EndCause("module", f"{exc}; {exc.hint}")
         return task.workload
 
     def _make_job(self, workload: Workload, path: Path) -> GuestJob[TaskContext]:
@@ -324,14 +324,6 @@ class InvocationRun:
         )
 
 
-class _StartRefused(Exception):
-    """It does not start."""
-
-    def __init__(self, ended_by: EndedBy, message: str) -> None:
-        super().__init__(message)
-        self.cause = EndCause(ended_by, message)
-
-
 def _result_of(cause: EndCause) -> InvocationResult:
     """The result of an invocation that did not run."""
     return InvocationResult(state=cause.state, ended_by=cause.ended_by, message=cause.message)
@@ -352,7 +344,6 @@ class Invoker:
     _drained_at_s: float | None = field(default=None, init=False)
 
     def __len__(self) -> int:
-        """The number of running invocations."""
         return len(self._running)
 
     async def __aenter__(self) -> Self:

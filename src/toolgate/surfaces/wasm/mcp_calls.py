@@ -84,7 +84,6 @@ class McpSession(FdEntry):
         self.kept = None
 
     def check_calls(self) -> None:
-        """Raises ToolCallLimit if the guest allowed it no more calls."""
         if self.policy.max_calls is not None and self.calls >= self.policy.max_calls:
             raise ToolCallLimit(f"this descriptor has used its {self.calls} calls")
 
@@ -107,7 +106,6 @@ class McpSession(FdEntry):
 
 
 def mcp_open(guest: TaskGuest, pointer: int, length: int) -> int:
-    """Open the server with this id."""
     server_id = decode_text(guest.read(pointer, length, most=MAX_NAME_BYTES))
     guest.fds.check_room()
     session = McpSession(server_id)

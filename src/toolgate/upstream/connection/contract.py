@@ -226,10 +226,7 @@ class ServerConnection(Protocol):
         """
 
     def watch(self, uris: frozenset[str]) -> Acknowledgement:
-        """Subscribe to exactly these resources. Returns at once.
-
-        The listener gets `notifications/resources/updated`.
-        """
+        """Subscribe to exactly these resources: the listener gets `notifications/resources/updated`."""
 
     async def aclose(self) -> None:
         """End it. For a child: close stdin, wait 2 s, TERM, wait 2 s, KILL. Idempotent."""

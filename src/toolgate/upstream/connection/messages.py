@@ -132,8 +132,7 @@ def is_utf8(message: bytes | bytearray) -> bool:
 
 def encode_request(number: int, method: str, params: Params) -> bytes:
     """One request, without the line end."""
-    envelope = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}'
-    return envelope % (number, _encode(method), _encode(params))
+    return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (number, _encode(method), _encode(params))
 
 
 def encode_notification(method: str, params: Params) -> bytes:

@@ -176,10 +176,7 @@ class Relay:
             open_requests.cancel()
 
     async def settle(self, key: bytes) -> None:
-        """Return once the client of request `key` has answered all open requests.
-
-        Its server then has had a moment to process the responses.
-        """
+        """Return once the client of request `key` has answered, and its server has had a moment for that."""
         while (of_call := self._client_requests.get(key)) is not None and of_call.open:
             await asyncio.wait(tuple(of_call.open.values()))
         if of_call is not None:

@@ -57,8 +57,7 @@ class Secrets:
         names = (*BASE_ENVIRONMENT, *(name for name in NETWORK_ENVIRONMENT if name.upper() not in own))
         base = {name: self._environ[name] for name in names if name in self._environ}
         declared = {name: self.expand(value) for name, value in launch.env.items()}
-        inherited = {name: self.expand(f"${{ENV:{name}}}") for name in launch.env_from}
-        return base | declared | inherited
+        return base | declared | {name: self.expand(f"${{ENV:{name}}}") for name in launch.env_from}
 
     def http_headers(self, endpoint: HttpEndpoint) -> dict[str, str]:
         """The headers of a record, with `auth_ref` as a bearer token where there is one."""

@@ -50,10 +50,7 @@ class PendingRequests:
     def add(
         self, key: bytes, deadline: float, build_timeout: Callable[[], Exception]
     ) -> asyncio.Future[RpcResponse]:
-        """The future response to request `key`. It fails with `build_timeout()` at the deadline.
-
-        Every `add` needs its `remove`.
-        """
+        """The response to request `key`, or `build_timeout()` at the deadline. Each needs its `remove`."""
         response: asyncio.Future[RpcResponse] = self._loop.create_future()
         self._responses[key] = response
         self._timers[key] = self._loop.call_at(deadline, self._check_deadline, key, deadline, build_timeout)
@@ -94,10 +91,7 @@ class PendingRequests:
 
 
 class StreamConnection(ABC):
-    """Sends requests and finds their responses on the stream.
-
-    Subclasses know how bytes get there and back.
-    """
+    """Sends requests and finds their responses on the stream. Subclasses know how bytes get there."""
 
     server_info: ServerInfo
     _subscriptions: StatefulSubscriptions | StatelessSubscriptions
@@ -112,10 +106,7 @@ class StreamConnection(ABC):
         *,
         max_noise: int,
     ) -> None:
-        """Errors show `name`; `numbers` become request ids.
-
-        `max_noise` bounds the lines or events between two messages that are not MCP.
-        """
+        """Errors show `name`; `numbers` become request ids; `max_noise` bounds the items that are not MCP."""
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._numbers = numbers
@@ -173,10 +164,7 @@ class StreamConnection(ABC):
     async def exchange(
         self, method: str, params: Params, timeout_s: float, client: ClientChannel | None = None
     ) -> RpcResponse:
-        """Send a request; before the connection is open, with exactly these params.
-
-        Raises as `ServerConnection.request`.
-        """
+        """Send a request; before the connection is open, with exactly these params. Raises as `request`."""
         if not self._has_room.is_set():
             timeout_s = await self._wait_for_room(method, timeout_s)
         if self._end:
@@ -186,7 +174,8 @@ class StreamConnection(ABC):
         deadline = self._loop.time() + timeout_s
         if self.is_open:
             params = self._relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
-        pending = self._pending.add(key, deadline, lambda: self._build_timeout(method, timeout_s))
+        late = f"{self._name} did not answer `{method}` within {timeout_s:g} s"
+        pending = self._pending.add(key, deadline, lambda: CallTimedOut(late))
         sending: asyncio.Task[None] | None = None
         try:
             sending = self._send_request(key, messages.encode_request(number, method, params), deadline)
@@ -231,9 +220,6 @@ class StreamConnection(ABC):
     async def _deliver(self, message: bytes) -> None:
         """Send a message that the server waits for, as soon as it takes input."""
 
-    def _build_timeout(self, method: str, timeout_s: float) -> CallTimedOut:
-        return CallTimedOut(f"{self._name} did not answer `{method}` within {timeout_s:g} s")
-
     @abstractmethod
     def _build_unavailable(self, outcome: str) -> ServerUnavailable:
         """The error of a request whose connection has ended."""
@@ -261,8 +247,7 @@ class StreamConnection(ABC):
             elif message.id or self.is_open:
                 self._relay.receive(message)
         elif message.id and message.is_response:
-            is_text = messages.is_utf8(data)
-            response = messages.parse_response(message) if is_text else messages.NOT_UTF8
+            response = messages.parse_response(message) if messages.is_utf8(data) else messages.NOT_UTF8
             if not self._pending.resolve(bytes(message.id), response):
                 self.dropped_responses += 1
         else:

@@ -32,10 +32,7 @@ _SILENT: Final = len(LOG_LEVELS)
 
 
 class StatefulSubscriptions:
-    """The resources and the log level of a session.
-
-    A shared session is as verbose as its most verbose client.
-    """
+    """The resources and the log level of a session, which is as verbose as its most verbose client."""
 
     def __init__(self, info: ServerInfo, send: RequestSender, background: BackgroundTasks) -> None:
         self._send = send

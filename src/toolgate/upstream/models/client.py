@@ -185,12 +185,6 @@ class Models:
             async with self._exchange(request) as response:
                 yield response
 
-    async def get(self, upstream: ChatUpstream, path: str, *, deadline_s: float) -> ModelResponse:
-        """GET a document. Does not count against `max_concurrency`. Raises as `ask`, except ModelBusy."""
-        request = _ModelRequest(upstream=upstream, path=path, deadline_s=deadline_s)
-        async with self._exchange(request) as response:
-            return _require_whole(upstream, response)
-
     async def models(self, upstreams: Sequence[ChatUpstream], *, deadline_s: float) -> list[Members]:
         """All models that these upstreams list and serve, by the name that reaches each.
 
@@ -218,9 +212,10 @@ class Models:
             return cached.listed
 
     async def models_of(self, upstream: ChatUpstream, *, deadline_s: float) -> list[Members]:
-        """The models that one upstream lists now. Raises as `get`."""
-        response = await self.get(upstream, "/models", deadline_s=deadline_s)
-        listed = parse_model_list(response.body)
+        """The models that one upstream lists now. Raises as `ask`, except ModelBusy: it takes no slot."""
+        request = _ModelRequest(upstream=upstream, path="/models", deadline_s=deadline_s)
+        async with self._exchange(request) as response:
+            listed = parse_model_list(_require_whole(upstream, response).body)
         if listed is None:
             raise ModelUnavailable(f"chat upstream `{upstream.upstream_id}` answers with no list of models")
         return listed
@@ -329,8 +324,7 @@ async def _send_once(
         return stream, None
     if not 200 <= response.status < 300:
         raise endpoint.explain_rejection(response)
-    body = endpoint.redact(bytes(response.body))
-    return stream, ModelResponse(response.status, response.headers, body)
+    return stream, ModelResponse(response.status, response.headers, endpoint.redact(bytes(response.body)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,9 +369,7 @@ def _explain_trial_error(exc: ToolgateError) -> tuple[str, str]:
 
 
 def find_upstream(upstreams: Mapping[str, ChatUpstream], model: str) -> tuple[ChatUpstream, str] | None:
-    """The upstream for `model`, and the model's name there: `<upstream_id>/<model>`, or the first that serves
-    it.
-    """
+    """The upstream for `model` (`<upstream_id>/<model>`, or the first that serves it), and its name there."""
     upstream_id, slash, name = model.partition("/")
     named = upstreams.get(upstream_id)
     if slash and named is not None and serves_model(named, name):

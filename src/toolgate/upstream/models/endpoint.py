@@ -174,10 +174,7 @@ class ModelEventStream:
     # To the consumer
 
     async def wait_for_begin(self) -> HttpResponse | None:
-        """Wait until the response begins. None if it is an event stream.
-
-        Raises ExchangeFailed and ExchangeTimedOut.
-        """
+        """None once an event stream begins, else the response. Raises ExchangeFailed and ExchangeTimedOut."""
         try:
             while not self.has_begun and not self._response.done():
                 await self._wait()
@@ -259,10 +256,7 @@ class TransientFailure(Exception):
 
 
 class ModelEndpoint:
-    """One upstream with its record and this node's secrets as they are now.
-
-    It is retired when either changes.
-    """
+    """One upstream with its record and this node's secrets; retired when either changes."""
 
     def __init__(self, upstream_id: str, resolved: ResolvedEndpoint) -> None:
         """Raises StartFailed if a header cannot be sent."""
@@ -286,7 +280,6 @@ class ModelEndpoint:
         return self._resolved.url == url and self._resolved.headers == headers
 
     def encode_request(self, path: str, body: bytes | None) -> bytes:
-        """A POST of `body`, or a GET without one."""
         heads = self._heads.get(path)
         if heads is None:
             base, mark, query = self._resolved.target.path.partition("?")
@@ -322,7 +315,6 @@ class ModelEndpoint:
     def explain_exchange_error(
         self, exc: Exception, stream: ModelEventStream
     ) -> ModelUnavailable | ModelTimedOut | TransientFailure:
-        """What one of EXCHANGE_ERRORS means for the caller."""
         reason = self._redactor.text(str(exc))
         if isinstance(exc, ConnectFailed):
             failure = ModelUnavailable(f"chat upstream `{self._upstream_id}` cannot be reached: {reason}")
@@ -334,7 +326,6 @@ class ModelEndpoint:
         return ModelUnavailable(f"{self._description} gave no usable answer: {reason}")
 
     def explain_rejection(self, response: HttpResponse) -> ModelUnavailable | ModelRefused | TransientFailure:
-        """What a status outside of 2xx means for the caller."""
         status = response.status
         if status < 400:
             return ModelUnavailable(
@@ -352,7 +343,6 @@ class ModelEndpoint:
 
 
 def _quote_error(body: str) -> str:
-    """The message in an error of OpenAI's, or one made like it."""
     try:
         error = decode_members(body.encode()).get("error", msgspec.Raw(b"null"))
         message = decode_members(error).get("message", error) if bytes(error).startswith(b"{") else error

@@ -16,6 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from toolgate.errors import CallTimedOut, NodeBusy, ServerBusy, ToolgateError
@@ -127,10 +128,7 @@ class NodeSlots:
             turn.set_result(None)
 
     def _make_room(self, principal_id: str) -> None:
-        """Reject the newest call of the principal with the most waiting.
-
-        Raises NodeBusy if that is this one.
-        """
+        """Reject the newest call of the principal with most waiting. Raises NodeBusy if it is this one."""
         waiting = self._waiting
         largest = max(waiting, key=lambda one: len(waiting[one]))
         self.refused += 1
@@ -163,24 +161,22 @@ class NodeSlots:
             del self._waiting[principal_id]
 
 
+@dataclass(slots=True, eq=False)
 class ServerGate:
     """The places of one server, and a queue that exists only while it is full.
 
     Invariant: while calls wait, no place is free, so none overtakes another.
     """
 
-    __slots__ = ("_emptied", "_limit", "_queue", "_server_id", "_waiting", "in_flight", "outside")
-
-    def __init__(self, server_id: str, *, limit: int, queue: int) -> None:
-        self._server_id = server_id
-        self._limit = limit
-        self._queue = queue
-        self._waiting: deque[asyncio.Future[bool]] = deque()
-        self._emptied: asyncio.Event | None = None
-        self.in_flight = 0
-        """Calls that hold a place."""
-        self.outside = 0
-        """Calls that gave their place away and will take it back."""
+    server_id: str
+    limit: int
+    queue: int
+    in_flight: int = 0
+    """Calls that hold a place."""
+    outside: int = 0
+    """Calls that gave their place away and will take it back."""
+    _waiting: deque[asyncio.Future[bool]] = field(default_factory=deque)
+    _emptied: asyncio.Event | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -198,7 +194,7 @@ class ServerGate:
 
     def try_enter(self) -> bool:
         """Take a place if there is one. Every True needs its `leave`."""
-        if self.in_flight < self._limit:
+        if self.in_flight < self.limit:
             self.in_flight += 1
             return True
         return False
@@ -207,9 +203,9 @@ class ServerGate:
         """Wait for a place, until loop time `until_s`. Raises ServerBusy at once when the queue is full."""
         if self.try_enter():
             return
-        if len(self._waiting) >= self._queue:
+        if len(self._waiting) >= self.queue:
             raise ServerBusy(
-                f"server `{self._server_id}` has {self.in_flight} calls in flight and {self.queued} waiting"
+                f"server `{self.server_id}` has {self.in_flight} calls in flight and {self.queued} waiting"
             )
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[bool] = loop.create_future()
@@ -230,12 +226,12 @@ class ServerGate:
             timer.cancel()
         if not has_place:
             raise CallTimedOut(
-                f"no room at server `{self._server_id}` within the call's time; nothing was sent"
+                f"no room at server `{self.server_id}` within the call's time; nothing was sent"
             )
 
     def leave(self) -> None:
         """Give the place to the call that waits longest, or back."""
-        if self._waiting and self.in_flight <= self._limit and self._admit_next():
+        if self._waiting and self.in_flight <= self.limit and self._admit_next():
             return
         self.in_flight -= 1
         if self._emptied is not None and self.is_empty:
@@ -253,7 +249,7 @@ class ServerGate:
 
     def resize(self, limit: int) -> None:
         """Change the number of places. Calls in flight stay; waiting ones enter if it grew."""
-        self._limit = limit
+        self.limit = limit
         while self.in_flight < limit and self._admit_next():
             self.in_flight += 1
 
@@ -356,10 +352,7 @@ class ChildSlots:
         return holder in self._turns
 
     async def take(self, holder: "ManagedConnection | None", *, is_urgent: bool) -> None:
-        """Wait for a slot. The connection that is idle longest gives up its own.
-
-        Every return needs a `give_back`.
-        """
+        """Wait for a slot. The longest idle connection gives up its own. Every return needs a `give_back`."""
         if not (self._urgent or self._patient) and self._taken < self.capacity():
             self._taken += 1
             return

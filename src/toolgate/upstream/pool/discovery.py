@@ -234,13 +234,11 @@ class ServerDiscovery:
         self._jitter = jitter
         self._schedules: dict[ListKind, _ListSchedule] = {kind: _ListSchedule() for kind in FORMS}
         self._before = before
-        self._revision: Revision | None = None if before is None else before.era
-        self._features = frozenset[str]() if before is None else before.features
-        self._instructions = "" if before is None else before.instructions
-        self.tools = (
-            ServerTools(record=record) if before is None else replace(before, record=record, state="pending")
-        )
+        self.tools = replace(before or ServerTools(record=record), record=record, state="pending")
         """The offer, as last published."""
+        self._revision: Revision | None = self.tools.era
+        self._features = self.tools.features
+        self._instructions = self.tools.instructions
         self.last_list_ms: int | None = None
         """How long the newest good list of tools took."""
         if kept is not None:
@@ -257,13 +255,11 @@ class ServerDiscovery:
 
     @property
     def has_tools(self) -> bool:
-        """Whether the newest list of tools was good."""
         tools = self._schedules["tools"]
         return tools.result is not None and tools.failure is None
 
     @property
     def due_s(self) -> float:
-        """When to read the next list."""
         return min(schedule.due_s for schedule in self._schedules.values())
 
     def replace_record(self, record: ServerRecord) -> None:
@@ -277,12 +273,10 @@ class ServerDiscovery:
         self.request(now_s)
 
     def request(self, now_s: float) -> None:
-        """List all kinds as soon as possible."""
         for schedule in self._schedules.values():
             schedule.due_s = min(schedule.due_s, now_s)
 
     def on_list_changed(self, method: str, now_s: float) -> None:
-        """The server sent the notification `method`."""
         for schedule in map(self._schedules.__getitem__, CHANGED_LISTS[method]):
             # The trailing edge: the next list reads what changes during this one, or soon after.
             schedule.due_s = min(schedule.due_s, max(now_s, schedule.began_s + self._limits.list_gap_s))
@@ -293,7 +287,6 @@ class ServerDiscovery:
             schedule.due_s = min(schedule.due_s, schedule.began_s + self._ttl_s)
 
     def begin(self, now_s: float) -> tuple[ListKind, ...]:
-        """The kinds to list now."""
         due = tuple(kind for kind, schedule in self._schedules.items() if schedule.due_s <= now_s)
         for kind in due:
             self._schedules[kind].began_s = now_s
@@ -301,7 +294,6 @@ class ServerDiscovery:
         return due
 
     def on_result(self, kind: ListKind, result: ListResult, now_s: float) -> None:
-        """Take a list over. `publish` shows it."""
         schedule = self._schedules[kind]
         schedule.failures, schedule.failure = 0, None
         if schedule.result is not None and schedule.result.entries == result.entries:
@@ -318,7 +310,6 @@ class ServerDiscovery:
             self.last_list_ms = round((now_s - schedule.began_s) * 1000)
 
     def on_failed(self, kind: ListKind, failure: ListFailed, now_s: float) -> None:
-        """A list could not be read. `publish` shows it."""
         limits, schedule = self._limits, self._schedules[kind]
         # Tools may have to wait for the failing list of another kind, so that one is retried more rarely.
         most_s = limits.list_retry_max_s if kind == "tools" else self._ttl_s

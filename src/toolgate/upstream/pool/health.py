@@ -6,7 +6,7 @@ Decides only: the caller passes the clock and the jitter in.
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from toolgate.errors import ServerUnavailable
@@ -21,24 +21,27 @@ _JITTER: Final = 0.25
 _MAX_DOUBLINGS: Final = 32
 
 
+@dataclass(slots=True)
 class RestartBackoff:
     """Backoff and start limit of one server."""
 
-    def __init__(self, limits: PoolLimits, jitter: Callable[[], float], *, max_wait_s: float) -> None:
-        self._limits = limits
-        self._max_wait_s = max_wait_s
-        self._jitter = jitter
-        self._failures = 0
-        self._recent: deque[float] = deque(maxlen=limits.max_starts)
-        self.count = 0
-        """Starts after a failure."""
-        self.is_fatal = False
-        """The newest start failed in a way that a retry cannot fix."""
-        self.not_before_s = 0.0
+    limits: PoolLimits
+    jitter: Callable[[], float]
+    max_wait_s: float
+    count: int = 0
+    """Starts after a failure."""
+    is_fatal: bool = False
+    """The newest start failed in a way that a retry cannot fix."""
+    not_before_s: float = 0.0
+    _failures: int = 0
+    _recent: deque[float] = field(default_factory=deque)
+    """When the newest starts began, at most `max_starts`."""
 
     def on_start(self, now_s: float) -> None:
         self.count += self._failures > 0
         self._recent.append(now_s)
+        if len(self._recent) > self.limits.max_starts:
+            self._recent.popleft()
 
     def on_failed(self, now_s: float, *, is_fatal: bool, delay_s: float = 0.0) -> None:
         """A start failed. `delay_s` is the delay that the server asks for."""
@@ -50,7 +53,7 @@ class RestartBackoff:
 
     def on_lost(self, now_s: float) -> None:
         """A connection ended by itself. One that lasted counts as a first failure."""
-        if self._recent and now_s - self._recent[-1] >= self._limits.start_window_s:
+        if self._recent and now_s - self._recent[-1] >= self.limits.start_window_s:
             self.reset()
         self._back_off(now_s)
 
@@ -63,14 +66,13 @@ class RestartBackoff:
 
     def is_exhausted(self, now_s: float) -> bool:
         """Whether the newest start was the last one that the window allows."""
-        limits = self._limits
-        is_full = len(self._recent) == limits.max_starts
-        return is_full and now_s - self._recent[0] < limits.start_window_s
+        is_full = len(self._recent) == self.limits.max_starts
+        return is_full and now_s - self._recent[0] < self.limits.start_window_s
 
     def _back_off(self, now_s: float) -> None:
-        limits = self._limits
+        limits = self.limits
         doubled_s = limits.backoff_s * 2 ** min(self._failures, _MAX_DOUBLINGS)
-        wait_s = min(doubled_s, self._max_wait_s) * (1 - _JITTER * self._jitter())
+        wait_s = min(doubled_s, self.max_wait_s) * (1 - _JITTER * self.jitter())
         self._failures += 1
         self.not_before_s = now_s + wait_s
         if self.is_exhausted(now_s):
@@ -120,23 +122,6 @@ def describe_slow_start(server_id: str, since_s: float, awaited: str) -> ServerU
         f'server "{server_id}" is still starting ({since_s:.0f} s){reason}',
         hint="nothing to do; raise start_timeout_s if the network is slow",
     )
-
-
-class Condition:
-    """The state of one server, since when, and the newest failure."""
-
-    __slots__ = ("hint", "last_error", "since_ms", "state")
-
-    def __init__(self, state: HealthState) -> None:
-        self.state: HealthState = state
-        self.since_ms = wall_ms()
-        self.last_error = ""
-        self.hint = ""
-
-    def enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
-        self.last_error, self.hint = error or self.last_error, hint
-        if state != self.state:
-            self.state, self.since_ms = state, wall_ms()
 
 
 class StderrTail:

@@ -204,7 +204,6 @@ class KeptDefinitions:
         await self.flush()
 
     async def flush(self) -> None:
-        """Write what was saved since the last flush."""
         if not self._is_flush_due:
             return
         contents, self._unwritten, self._is_flush_due = self._unwritten, {}, False

@@ -32,11 +32,11 @@ from toolgate.upstream.connection.contract import (
 )
 from toolgate.upstream.pool.admission import ChildSlots, ServerGate
 from toolgate.upstream.pool.connectors import Connectors
-from toolgate.upstream.pool.health import Condition, RestartBackoff, StderrTail, describe_slow_start
+from toolgate.upstream.pool.health import RestartBackoff, StderrTail, describe_slow_start, wall_ms
 from toolgate.upstream.pool.kept_definitions import DeclareTools, KeptDefinitions, declare_nothing
 from toolgate.upstream.pool.revisions import RevisionChoice
 
-Step = Callable[[], Awaitable[None]]
+Step = Callable[[], Awaitable[None] | None]
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -92,6 +92,8 @@ class _ConnectionEvents:
 
     def __init__(self, owner: "ManagedConnection") -> None:
         self._owner = owner
+        self.on_stderr = owner.shared.stderr.add
+        self.on_reading = owner.on_reading
         self.connection: ServerConnection | None = None
         self.closed: str | None = None
 
@@ -111,18 +113,16 @@ class _ConnectionEvents:
         if self._is_current:
             self._owner.on_lost(reason)
 
-    def on_stderr(self, text: bytes) -> None:
-        self._owner.shared.stderr.add(text)
-
-    def on_reading(self) -> None:
-        self._owner.on_reading()
-
 
 class ManagedConnection(ABC):
     """One connection to one server, while the `launch` of the server's record stays the same.
 
     Subclasses decide what it is for, and so when it opens and closes.
     """
+
+    calls = 0
+    last_error = ""
+    _hint = ""
 
     def __init__(
         self,
@@ -138,8 +138,10 @@ class ManagedConnection(ABC):
         self._capabilities = capabilities
         limits, is_child = context.limits, record.transport == "stdio"
         max_wait_s = limits.backoff_max_s if is_child else limits.reconnect_max_s
-        self._restarts = RestartBackoff(limits, context.services.jitter, max_wait_s=max_wait_s)
-        self.condition = Condition("idle" if record.enabled else "disabled")
+        self._restarts = RestartBackoff(limits, context.services.jitter, max_wait_s)
+        self.state: HealthState = "idle" if record.enabled else "disabled"
+        self.since_ms = wall_ms()
+        """Wall clock at which it entered its state."""
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._is_demanded = False
@@ -166,9 +168,8 @@ class ManagedConnection(ABC):
         self.shared = shared
         self.revisions: RevisionChoice | None = None
         """How calls choose a revision; None if the server, as far as known, supports one only."""
-        self.gate = ServerGate(record.server_id, limit=record.budgets.max_concurrency, queue=limits.queue)
+        self.gate = ServerGate(record.server_id, record.budgets.max_concurrency, limits.queue)
         self.connection: ServerConnection | None = None
-        self.calls = 0
         self.last_used_s = context.clock()
         self._apply_budgets()
 
@@ -179,7 +180,6 @@ class ManagedConnection(ABC):
         return self._task is None or self._task.done()
 
     def start(self) -> None:
-        """Start its task, once."""
         if not self._is_stopped and self._task is None:
             self._task = self._context.tasks.create_task(self._run(), name=f"server {self.record.server_id}")
 
@@ -218,9 +218,9 @@ class ManagedConnection(ABC):
                 raise ServerUnavailable(f"server `{server_id}` is disabled")
             if self._is_stopped:
                 raise ServerUnavailable(f"server `{server_id}` was changed meanwhile; nothing was sent")
-            if self.condition.state == "down" and self._clock() < self._restarts.not_before_s:
+            if self.state == "down" and self._clock() < self._restarts.not_before_s:
                 if self._needs_login:
-                    raise LoginRequired(f"server `{server_id}`: {self.condition.last_error}")
+                    raise LoginRequired(f"server `{server_id}`: {self.last_error}")
                 # Without the reason: it may quote the server's own output, which is for operators.
                 raise ServerUnavailable(f"server `{server_id}` is down")
             if self._is_slow:
@@ -272,15 +272,9 @@ class ManagedConnection(ABC):
         self._restarts.reset()
         self._enter("idle")
 
-    async def _close_idle(self) -> None:
-        self.evict()
-
     @abstractmethod
-    async def check_pin(self, connection: ServerConnection, pin: Pin, until_s: float) -> bool:
-        """Compare the tools that `connection` lists with a pin. Whether that took time.
-
-        Raises ServerUnavailable or CallTimedOut.
-        """
+    async def check_pin(self, connection: ServerConnection, until_s: float) -> bool:
+        """Compare the tools on `connection` with the pin; whether that took time. Raises as `verify`."""
 
     # From the connection
 
@@ -295,7 +289,7 @@ class ManagedConnection(ABC):
     def on_reading(self) -> None:
         """The server that is starting runs; a runner has downloaded its packages."""
         self._awaited = "it runs, and has not answered yet"
-        if self.condition.state == "starting":
+        if self.state == "starting":
             self._enter("starting", hint=self._awaited)
 
     def on_lost(self, reason: str) -> None:
@@ -317,8 +311,8 @@ class ManagedConnection(ABC):
             self.revisions.learn(method, params, connection.server_info.revision, response)
         if self.connection is None and self.record.transport != "stdio":
             self._restarts.reset()
-            if self.condition.state == "down":
-                self._enter("degraded", error=self.condition.last_error)
+            if self.state == "down":
+                self._enter("degraded", error=self.last_error)
 
     # The task
 
@@ -338,7 +332,8 @@ class ManagedConnection(ABC):
             self._wake.clear()
             return
         try:
-            await step()
+            if (work := step()) is not None:
+                await work
         except Exception as exc:
             # A bug in a transport costs its server this attempt, and the pool nothing.
             _logger.exception("server `%s`: unexpected failure", self.record.server_id)
@@ -369,11 +364,9 @@ class ManagedConnection(ABC):
         try:
             async with connectors.slot(self.record.transport):
                 with self._starting():
+                    known = self._choose_revision()
                     connection = await connectors.open(
-                        self.record,
-                        events,
-                        known_revision=self._known_revision,
-                        capabilities=self._capabilities,
+                        self.record, events, known_revision=known, capabilities=self._capabilities
                     )
         except StartFailed as exc:
             self._on_start_failed(exc)
@@ -395,7 +388,7 @@ class ManagedConnection(ABC):
         self._awaited = "" if runner is None else describe_download(runner)
         self._started_s = self._clock()
         self._restarts.on_start(self._started_s)
-        if self.condition.state not in {"down", "degraded"}:
+        if self.state not in {"down", "degraded"}:
             self._enter("starting", hint=self._awaited)
         timer = asyncio.get_running_loop().call_later(self._context.limits.slow_start_s, self._on_slow_start)
         try:
@@ -406,7 +399,7 @@ class ManagedConnection(ABC):
 
     def _on_slow_start(self) -> None:
         self._is_slow = True
-        if self.condition.state != "starting":
+        if self.state != "starting":
             self._enter("starting", hint=self._awaited)
         self._announce_start_ended()
 
@@ -443,16 +436,16 @@ class ManagedConnection(ABC):
         """Whether the current connection has shown that the server works."""
         return self.connection is not None and self._answered_by is self.connection
 
-    @property
-    def _known_revision(self) -> Revision | None:
-        """The revision to try first."""
+    def _choose_revision(self) -> Revision | None:
         return self.shared.known_revision
 
     def _learn_revision(self, revision: Revision | None) -> None:
         self.shared.known_revision = revision
 
     def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
-        self.condition.enter(state, error=error, hint=hint)
+        self.last_error, self._hint = error or self.last_error, hint
+        if state != self.state:
+            self.state, self.since_ms = state, wall_ms()
 
     def _idle_at_s(self, timeout_s: float) -> float:
         """When no call will have come for `timeout_s`."""

@@ -217,7 +217,7 @@ class Pool:
         """The current load of all servers. Cheap, for gauges."""
         connections = (one.connection for server in self._servers.values() for one in server.connections)
         return PoolLoad(
-            states={server_id: server.condition.state for server_id, server in self._servers.items()},
+            states={server_id: server.state for server_id, server in self._servers.items()},
             children=sum(one is not None and one.pid is not None for one in connections),
             in_flight={server_id: server.in_flight for server_id, server in self._servers.items()},
             queued={server_id: server.queued for server_id, server in self._servers.items()},
@@ -266,10 +266,7 @@ class Pool:
         client: ClientChannel | None = None,
         origin: CallOrigin = NO_ORIGIN,
     ) -> ServerResponse:
-        """Send a request, within its server's budgets.
-
-        Queueing and connecting count against the call's time.
-        """
+        """Send a request, within its server's budgets. Queueing and connecting count against its time."""
         server = self._select(server_id, origin.session, client, method, params)
         clock, slots, principal_id = self._context.clock, self.slots, origin.principal_id
         until_s = clock() + server.timeout_s
@@ -381,10 +378,9 @@ class Pool:
         has_waited = server.needs_list
         if has_waited:
             await server.verify(until_s)
-        pin = self._context.pins.get(tool.ref.server_id)
-        if pin is None:
+        if tool.ref.server_id not in self._context.pins:
             return has_waited
-        has_waited |= await server.check_pin(connection, pin, until_s)
+        has_waited |= await server.check_pin(connection, until_s)
         pin = self._context.pins.get(tool.ref.server_id)
         if pin is not None and tool.ref.name in pin.changed:
             raise UnknownTool(f"`{tool.ref}` changed while the call waited, and is not offered any more")
@@ -396,10 +392,7 @@ class Pool:
             dedicated.end_session(session)
 
     def reconnect(self, server_id: str, principal_id: str) -> None:
-        """Close connections after a login or logout of this principal, or of all callers if it is empty.
-
-        Their calls in flight fail.
-        """
+        """Close connections after a login or logout of this principal (empty: all); their calls fail."""
         if server_id in self._servers:
             self._servers[server_id].reconnect(principal_id)
 

@@ -79,9 +79,10 @@ class _SecondaryConnection(ManagedConnection):
         self._sessions += 1
         return self.record.server_id not in self._context.pins
 
-    async def check_pin(self, connection: ServerConnection, pin: Pin, until_s: float) -> bool:
+    async def check_pin(self, connection: ServerConnection, until_s: float) -> bool:
         if self._checked is connection:
             return False
+        pin = self._context.pins[self.record.server_id]
         try:
             async with asyncio.timeout_at(until_s), self._checking:
                 while self._checked is not connection:
@@ -147,7 +148,7 @@ class SessionBasedConnection(_SecondaryConnection):
         if self.connection is None:
             return self._restarts.not_before_s if self._is_demanded else math.inf, self._start
         timeout_s = self.record.idle_timeout_s
-        return self._idle_at_s(timeout_s) if timeout_s > 0 else math.inf, self._close_idle
+        return self._idle_at_s(timeout_s) if timeout_s > 0 else math.inf, self.evict
 
     @property
     def is_evictable(self) -> bool:
@@ -195,8 +196,7 @@ class DedicatedConnection(_SecondaryConnection):
     def _build_record(self, record: ServerRecord) -> ServerRecord:
         return record.owned_by(self._owner.principal_id) if self._owner.principal_id else record
 
-    @property
-    def _known_revision(self) -> Revision | None:
+    def _choose_revision(self) -> Revision | None:
         asks = self._asks_for_session and not self.shared.refuses_sessions
         return "legacy" if asks else self.shared.known_revision
 
@@ -228,10 +228,7 @@ class DedicatedConnection(_SecondaryConnection):
         if self.connection is None and self._is_demanded:
             return self._restarts.not_before_s, self._start
         idle_s = self.record.idle_timeout_s or self._context.limits.session_idle_s
-        return self._idle_at_s(idle_s), self._expire
-
-    async def _expire(self) -> None:
-        self._on_idle()
+        return self._idle_at_s(idle_s), self._on_idle
 
     def _on_started(self, connection: ServerConnection) -> None:
         super()._on_started(connection)
@@ -241,7 +238,7 @@ class DedicatedConnection(_SecondaryConnection):
         super()._enter(state, error=error, hint=hint)
         # A caller who has to log in says nothing about the server.
         if error and not self._needs_login:
-            self._server.on_session_failed(error)
+            self._server.last_error = error
 
 
 class DedicatedConnections:

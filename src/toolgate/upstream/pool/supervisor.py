@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -30,7 +30,7 @@ from toolgate.upstream.pool.managed_connection import ManagedConnection, PoolCon
 from toolgate.upstream.pool.revisions import RevisionChoice
 from toolgate.upstream.pool.sessions import DedicatedConnections, SessionBasedConnection
 
-ListTask = asyncio.Task[ListResult | ListFailed]
+ListOutcome = tuple[ListKind, ListResult | ListFailed]
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -54,10 +54,7 @@ class ServerSupervisor(ManagedConnection):
         kept: ServerTools | None = None,
         verified_ms: int = 0,
     ) -> None:
-        """`before` is the offer of an earlier version of the server.
-
-        `kept` is its own offer from an earlier run: its first call connects it.
-        """
+        """`before` is an earlier version's offer; `kept` is its own of an earlier run: a call connects it."""
         super().__init__(record, context, shared=SharedServerState(known_revision=kept.era if kept else None))
         jitter = context.services.jitter
         self.discovery = ServerDiscovery(record, context.limits, jitter, before=before, kept=kept)
@@ -113,7 +110,7 @@ class ServerSupervisor(ManagedConnection):
 
     def replace_record(self, record: ServerRecord) -> None:
         """Another record with the same launch: its budgets apply to new calls, its rules from now on."""
-        is_retry = self.condition.state == "down" and record != self.record
+        is_retry = self.state == "down" and record != self.record
         super().replace_record(record)
         self.discovery.replace_record(record)
         for one in self._others:
@@ -132,7 +129,7 @@ class ServerSupervisor(ManagedConnection):
         if self._session_based is None:
             self._session_based = SessionBasedConnection(self, self._context)
             self._session_based.start()
-        if self.connection is None and self.condition.state == "degraded":
+        if self.connection is None and self.state == "degraded":
             self._is_demanded = True  # it was lost, and lists for both
             self._wake.set()
         return self._session_based
@@ -173,14 +170,10 @@ class ServerSupervisor(ManagedConnection):
 
     async def verify(self, until_s: float) -> None:
         """Return once the tools were listed on a connection of this run. Raises as `connect`, `check_pin`."""
-        await self._wait_listed(await self.connect(until_s), until_s)
+        await self.check_pin(await self.connect(until_s), until_s)
 
-    async def check_pin(self, connection: ServerConnection, pin: Pin, until_s: float) -> bool:
+    async def check_pin(self, connection: ServerConnection, until_s: float) -> bool:
         """Wait for the list of `connection`; the callbacks of the pool compare it with the pin."""
-        del pin
-        return await self._wait_listed(connection, until_s)
-
-    async def _wait_listed(self, connection: ServerConnection, until_s: float) -> bool:
         if self._listed_by is connection:
             return False
         with suppress(TimeoutError):
@@ -242,16 +235,16 @@ class ServerSupervisor(ManagedConnection):
         return {one.gate for one in self.connections}  # the session-based connection has the server's
 
     def health(self) -> ServerHealth:
-        connection, condition = self.connection, self.condition
+        connection = self.connection
         info = connection.server_info if connection else None
         slots_hint = ""
         if self._slots.is_awaited_by(self):
             slots_hint = f"all {self._slots.capacity()} child processes are in use (`max_children`)"
         return ServerHealth(
-            state=condition.state,
-            last_error=condition.last_error,
-            hint=condition.hint or slots_hint,
-            since_ms=condition.since_ms,
+            state=self.state,
+            last_error=self.last_error,
+            hint=self._hint or slots_hint,
+            since_ms=self.since_ms,
             restarts=self._restarts.count,
             pid=connection.pid if connection else None,
             era=info.revision if info else self.shared.known_revision,
@@ -289,9 +282,6 @@ class ServerSupervisor(ManagedConnection):
         self.revisions = None
         self._end_session_based()
 
-    def on_session_failed(self, reason: str) -> None:
-        self.condition.last_error = reason
-
     # The task
 
     def _next(self) -> tuple[float, Step]:
@@ -305,7 +295,7 @@ class ServerSupervisor(ManagedConnection):
         idle_s = math.inf if timeout_s <= 0 or self._is_kept_open else self._idle_at_s(timeout_s)
         if self.discovery.due_s <= idle_s:
             return self.discovery.due_s, self._list
-        return idle_s, self._close_idle
+        return idle_s, self.evict
 
     async def _restore_declared(self) -> None:
         """Take over the approved tools that the package of a server declares that never ran here."""
@@ -361,16 +351,14 @@ class ServerSupervisor(ManagedConnection):
         refresh, self._refresh = self._refresh, None
         session = self._session
         self._is_listing = True
-        tasks: dict[ListTask, ListKind] = {
-            self._context.tasks.create_task(self._read(kind, connection)): kind
-            for kind in self.discovery.begin(self._clock())
-        }
+        kinds = self.discovery.begin(self._clock())
+        tasks = [self._context.tasks.create_task(self._read(kind, connection)) for kind in kinds]
         try:
             done, pending = await asyncio.wait(tasks, timeout=self._context.limits.list_together_s)
-            self._on_lists_read(done, tasks, connection, session)
+            self._on_lists_read(done, connection, session)
             while pending:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                self._on_lists_read(done, tasks, connection, session)
+                self._on_lists_read(done, connection, session)
         finally:
             for task in tasks:
                 task.cancel()
@@ -379,28 +367,23 @@ class ServerSupervisor(ManagedConnection):
                 refresh.set()
             self._slots.evict()
 
-    async def _read(self, kind: ListKind, connection: ServerConnection) -> ListResult | ListFailed:
-        server_id = self.record.server_id
+    async def _read(self, kind: ListKind, connection: ServerConnection) -> ListOutcome:
+        server_id, timeout_s = self.record.server_id, self._context.limits.list_timeout_s
         try:
-            return await read_list(kind, server_id, connection, timeout_s=self._context.limits.list_timeout_s)
+            return kind, await read_list(kind, server_id, connection, timeout_s=timeout_s)
         except ListFailed as exc:
-            return exc
+            return kind, exc
         except Exception as exc:
             # A bug in a transport costs its server this list, and the pool nothing.
             _logger.exception("server `%s`: unexpected failure", server_id)
-            return ListFailed(f"internal error: {exc!r}")
+            return kind, ListFailed(f"internal error: {exc!r}")
 
     def _on_lists_read(
-        self,
-        done: Iterable[ListTask],
-        tasks: Mapping[ListTask, ListKind],
-        connection: ServerConnection,
-        session: int,
+        self, done: Iterable[asyncio.Task[ListOutcome]], connection: ServerConnection, session: int
     ) -> None:
         now_s, was_unverified = self._clock(), self.is_unverified
-        is_current = session == self._session
-        for task in done:
-            kind, outcome = tasks[task], task.result()
+        is_current, outcomes = session == self._session, dict(task.result() for task in done)
+        for kind, outcome in outcomes.items():
             if isinstance(outcome, ListFailed):
                 self.discovery.on_failed(kind, outcome, now_s)
                 self._on_list_failed(kind, outcome)
@@ -414,7 +397,7 @@ class ServerSupervisor(ManagedConnection):
             self.verified_ms = wall_ms() if kept is None else kept.save(self.discovery.tools)
         if was_unverified and not self.is_unverified:
             self._context.services.on_verified(self.record.server_id)
-        if is_current and any(tasks[task] == "tools" for task in done):
+        if is_current and "tools" in outcomes:
             self._announce_list_ended()
 
     def _on_tools_listed(self, connection: ServerConnection | None) -> None:
@@ -428,7 +411,7 @@ class ServerSupervisor(ManagedConnection):
     def _on_list_failed(self, kind: ListKind, failure: ListFailed) -> None:
         # Only the list of tools decides a server's state.
         if kind != "tools":
-            self.condition.last_error = str(failure)
+            self.last_error = str(failure)
             return
         if self.connection is not None:
             self._enter("degraded", error=str(failure))
@@ -449,7 +432,7 @@ class ServerSupervisor(ManagedConnection):
 
     def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
         """Change the state and log it, without the reason: that may quote the server's output."""
-        before, server_id = self.condition.state, self.record.server_id
+        before, server_id = self.state, self.record.server_id
         super()._enter(state, error=error, hint=hint)
         if state in {before, "starting"}:
             return

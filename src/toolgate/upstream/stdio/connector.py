@@ -6,14 +6,18 @@ that a child writes is bounded, and its own credentials never get into an error 
 
 import asyncio
 import itertools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
-from toolgate.model.servers import ServerRecord, choose_start_timeout
+from toolgate.model.servers import ServerRecord, StdioLaunch, choose_start_timeout, find_runner
 from toolgate.model.tools import Revision
 from toolgate.redaction.credentials import collect_child_credentials
+from toolgate.redaction.random_words import random_spans
+from toolgate.redaction.shapes import looks_secret
 from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import (
     MAX_MESSAGE_BYTES,
@@ -31,7 +35,6 @@ from toolgate.upstream.connection.secrets import NETWORK_ENVIRONMENT, Secrets
 from toolgate.upstream.connection.stream import StreamConnection
 from toolgate.upstream.stdio.children import Child, Warden
 from toolgate.upstream.stdio.pipes import LineSplitter, LineTooLong
-from toolgate.upstream.stdio.start_failures import find_cause, suggest_fix
 
 MAX_NOISE_LINES: Final = 10_000
 """A child that writes more between two messages is not an MCP server, and costs our time."""
@@ -167,24 +170,18 @@ class StdioConnection(StreamConnection):
         return ServerUnavailable(f"{self._name} {self._end or 'takes no input'}; {outcome}")
 
 
+@dataclass(eq=False)
 class StdioConnector:
     """Starts the child of a record and finds out what it speaks."""
 
-    def __init__(
-        self,
-        warden: Warden,
-        secrets: Secrets,
-        *,
-        on_spawn: Callable[[ServerRecord, Purpose], None] = lambda _record, _purpose: None,
-        start_timeout_s: float = START_TIMEOUT_S,
-    ) -> None:
-        """`on_spawn` is called before each process starts, with its server and its purpose."""
-        self._warden = warden
-        self._secrets = secrets
-        self._on_spawn = on_spawn
-        self._start_timeout_s = start_timeout_s
-        self._unprobed: set[str] = set()
-        """Servers whose child died of a probe. Some end at any first message but `initialize`."""
+    warden: Warden
+    secrets: Secrets
+    _: KW_ONLY
+    on_spawn: Callable[[ServerRecord, Purpose], None] = lambda _record, _purpose: None
+    """Called before each process starts, with its server and its purpose."""
+    start_timeout_s: float = START_TIMEOUT_S
+    _unprobed: set[str] = field(default_factory=set, init=False)
+    """Servers whose child died of a probe. Some end at any first message but `initialize`."""
 
     async def __call__(
         self,
@@ -194,10 +191,10 @@ class StdioConnector:
         known_revision: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> StdioConnection:
-        launch, server_id, expand = record.stdio, record.server_id, self._secrets.expand
+        launch, server_id, expand = record.stdio, record.server_id, self.secrets.expand
         if launch is None:
             raise StartFailed("its record does not say what to start", fatal=True)
-        env = self._secrets.child_environment(launch)
+        env = self.secrets.child_environment(launch)
         connection = StdioConnection(
             server_id,
             listener,
@@ -205,7 +202,7 @@ class StdioConnector:
         )
         if known_revision is None and server_id in self._unprobed:
             known_revision = "legacy"
-        timeout_s = choose_start_timeout(record, self._start_timeout_s)
+        timeout_s = choose_start_timeout(record, self.start_timeout_s)
 
         async def send(method: str, params: Params, _timeout_s: float) -> RpcResponse:
             return await connection.exchange(method, params, timeout_s)
@@ -217,10 +214,10 @@ class StdioConnector:
             async with asyncio.timeout(timeout_s):
                 argv = [expand(launch.command), *map(expand, launch.args)]
                 cwd = None if launch.cwd is None else expand(launch.cwd)
-                self._warden.admit()
+                self.warden.admit()
                 # Once nothing else can prevent the process, and before it exists.
-                self._on_spawn(record, listener.purpose)
-                connection.attach(await self._warden.spawn(argv, env=env, cwd=cwd, owner=connection))
+                self.on_spawn(record, listener.purpose)
+                connection.attach(await self.warden.spawn(argv, env=env, cwd=cwd, owner=connection))
                 info = await negotiate(
                     send,
                     connection.notify,
@@ -242,3 +239,126 @@ class StdioConnector:
                 await connection.discard()
         self._unprobed.discard(server_id)
         return connection
+
+
+# The cause of a failed start: the last line is rarely it. Node ends with its version, npm with the path of
+# a log, uv with a frame. Pure; never quotes the arguments that may be a secret.
+
+MAX_CAUSE_CHARS: Final = 300
+
+_ANSI: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_TRAILER: Final = re.compile(
+    r"Node\.js v.+|at .+|[\W_]+|npm (?:notice|warn) .*|Run 'docker .*|For more information, try .*|See '.*"
+)
+"""Lines that end an error message and say nothing about it."""
+_NPM: Final = re.compile(r"npm (?:error|ERR!) (?P<message>.+)")
+_NPM_FACT: Final = re.compile(
+    r"(?:code|syscall|errno|path|dest|signal|command|cwd|A complete log|network (?:This|In most|'proxy'))\b.*"
+    r"|\d+"
+)
+"""What npm writes around the message itself."""
+_CROSS: Final = "\N{MULTIPLICATION SIGN} "
+_FRAME: Final = _CROSS + "├╰─▶│"
+_UV_LINES: Final = 5
+_ERROR: Final = re.compile(
+    r"(?:Uncaught |\[cause\]: )?(?:[\w.]+\.)?(?:[A-Z]\w*)?(?:Error|Exception)\b(?: \[\w+\])?: .+"
+)
+_EXCEPTION_FRAME: Final = re.compile(r"^[|+\s-]+")
+
+_CERTIFICATE: Final = re.compile(
+    r"certificate.verify.failed|self.signed.certificate|unable_to_(?:get_issuer|verify_leaf)|"
+    r"unable to get (?:local )?issuer|invalid peer certificate|unknownissuer|signed by unknown authority",
+    re.IGNORECASE,
+)
+_NETWORK: Final = re.compile(
+    r"enotfound|eai_again|econnrefused|econnreset|etimedout|enetunreach|getaddrinfo|dns error|timed out|"
+    r"could not resolve|name resolution|name or service not known|connection refused|tcp connect error|"
+    r"network is unreachable",
+    re.IGNORECASE,
+)
+_PROXIES: Final = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
+_NODE: Final = frozenset(
+    {"npx", "pnpx", "bunx", "npm exec", "npm x", "pnpm dlx", "yarn dlx", "bun x", "bun run"}
+)
+
+
+def suggest_fix(record: ServerRecord, stderr: str, environment: Mapping[str, str], *, has_read: bool) -> str:
+    """What an operator can do about it. `has_read`: the child has read its input, so it is downloaded."""
+    where = "where the gateway runs, or in the `env` of the record"
+    if _CERTIFICATE.search(stderr):
+        name = choose_ca_variable(find_runner(record) or "", stderr)
+        if environment.get(name):
+            return f"the certificate is not signed by a CA in the file that `{name}` names: check it"
+        return f"set `{name}` to the file with your company's CA, {where}"
+    # Once it runs, an address that does not answer is the server's own business: its database, its API.
+    if not has_read and find_runner(record) is not None and _NETWORK.search(stderr):
+        name = next((name for name in _PROXIES if environment.get(name)), "")
+        if name:
+            return f"packages cannot be downloaded through `{name}`: check it, and `NO_PROXY`"
+        return f"packages cannot be downloaded: set `HTTPS_PROXY` if there is a proxy, {where}"
+    if record.stdio is None:
+        return ""
+    return (
+        f"run the command yourself: {_shorten_command(record.stdio)}; the last 40 lines of its output are in "
+        f'"toolgate servers get {record.server_id}"'
+    )
+
+
+def choose_ca_variable(runner: str, stderr: str = "") -> str:
+    """The environment variable with the company's CA for programs that a runner starts."""
+    if runner in _NODE or "UNABLE_TO_" in stderr:
+        return "NODE_EXTRA_CA_CERTS"
+    if runner == "pipx":
+        return "PIP_CERT"
+    return "REQUESTS_CA_BUNDLE" if "requests.exceptions" in stderr else "SSL_CERT_FILE"
+
+
+def _shorten_command(launch: StdioLaunch) -> str:
+    """The command up to what it starts, or up to a possible secret: `npx -y some-server …`."""
+    words = [launch.command]
+    for argument in launch.args:
+        if looks_secret(words[-1]) or looks_secret(argument.partition("=")[0]) or any(random_spans(argument)):
+            break
+        words.append(argument)
+        if not argument.startswith("-"):
+            break
+    return " ".join(words) + (" …" if len(words) <= len(launch.args) else "")
+
+
+def find_cause(stderr: str) -> str:
+    """The one or two lines with the error; empty if nothing was written."""
+    lines = [line for raw in _ANSI.sub("", stderr).splitlines() if (line := raw.strip())]
+    cause = (
+        _find_npm_error(lines) or _find_uv_error(lines) or _find_exception(lines) or _find_last_line(lines)
+    )
+    return cause if len(cause) <= MAX_CAUSE_CHARS else cause[: MAX_CAUSE_CHARS - 1] + "…"
+
+
+def _find_npm_error(lines: Iterable[str]) -> str:
+    found = (_NPM.fullmatch(line) for line in lines)
+    return next((one[0] for one in found if one and not _NPM_FACT.fullmatch(one["message"])), "")
+
+
+def _find_uv_error(lines: Sequence[str]) -> str:
+    """`x message:` with the frames below it, or `error: message` with what caused it."""
+    start = next((at for at, line in enumerate(lines) if line.startswith((_CROSS, "error: "))), None)
+    if start is None:
+        return ""
+    block = [line.lstrip(_FRAME) for line in lines[start : start + _UV_LINES]]
+    # uv ends with a line of advice, after the reason.
+    return " ".join(line for line in block if not line.startswith(("help: ", "hint: ")))
+
+
+def _find_exception(lines: Sequence[str]) -> str:
+    """What Node threw (the first error: others are what it led to), or Python raised (the last one)."""
+    errors = [bare for line in lines if _ERROR.fullmatch(bare := _EXCEPTION_FRAME.sub("", line))]
+    if not errors:
+        return ""
+    is_python = any(line.endswith("(most recent call last):") for line in lines)
+    return errors[-1 if is_python else 0]
+
+
+def _find_last_line(lines: Sequence[str]) -> str:
+    return next(
+        (line for line in reversed(lines) if not _TRAILER.fullmatch(line)), lines[-1] if lines else ""
+    )
