@@ -34,12 +34,12 @@ from toolgate.govern.changes import history
 from toolgate.model import approvals, chat, names, principals, reports, servers
 from toolgate.policy import admission as policy_allowances
 from toolgate.policy import layers, learn, patterns
-from toolgate.registry.approvals import contract as desk
+from toolgate.registry import approvals as desk
+from toolgate.registry import store
 from toolgate.registry.files import directory
 from toolgate.registry.interchange import yaml as yaml_documents
 from toolgate.registry.records import policy_bodies, server_bodies
 from toolgate.registry.replication import sync
-from toolgate.registry.store import contract as store
 from toolgate.settings import Settings
 from toolgate.surfaces import console
 from toolgate.surfaces.grpc import coordination as grpc_audit

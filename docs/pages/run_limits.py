@@ -8,7 +8,7 @@ from toolgate.catalog import (
 from toolgate.model import invocations, tasks
 from toolgate.model.packages import MAX_PART_BYTES
 from toolgate.packages import artifacts, connector, entries, manifest, uploads
-from toolgate.registry.invocations import contract as queue
+from toolgate.registry import invocations as queue
 from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.wasm import chat_session, context, mcp_calls
 from toolgate.surfaces.wasm import chat_session as guest_tools

@@ -55,10 +55,10 @@ async def test_a_log_that_lost_its_end_gives_no_number_a_second_time(tmp_path: P
             assert journal.log.record(replace(event, record_id="b")) == 3
             journal.log.flush()
             async with asyncio.timeout(60):
-                news = index.news()
+                news = index.news
                 while await index.newest() < 3:
                     await news.wait()
-                    news = index.news()
+                    news = index.news
             found = await index.page(EventFilter(), before=None, limit=10)
 
     assert [one.seq for one in found] == [3, 2, 1]

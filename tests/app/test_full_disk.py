@@ -18,9 +18,9 @@ SCRIPTS = {
 MAKE = """
 import sys
 from pathlib import Path
-from toolgate.registry.database.sqlite import RegistryFile
+from toolgate.registry.database.sqlite import SqliteDatabase
 
-RegistryFile(Path(sys.argv[1]) / "registry.db").close()
+SqliteDatabase(Path(sys.argv[1]) / "registry.db").close()
 """
 
 

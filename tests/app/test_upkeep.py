@@ -14,8 +14,8 @@ from toolgate.audit.events import ApprovalRecorded
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import StorageFailed
 from toolgate.model.reports import NodeReport
-from toolgate.registry.approvals.contract import EXPIRES_MS
-from toolgate.registry.invocations.contract import LEASE_MS
+from toolgate.registry.approvals import EXPIRES_MS
+from toolgate.registry.invocations import LEASE_MS
 from toolgate.telemetry import Metrics
 
 pytestmark = pytest.mark.anyio

@@ -12,10 +12,9 @@ import pytest
 
 from tests.scenarios.collector import Collector
 from toolgate.audit.events import AdminRecorded, CallRecorded, CallStarted
-from toolgate.audit.log import follower
+from toolgate.audit.log import journal as journal_module
 from toolgate.audit.log.files import LogTail
-from toolgate.audit.log.follower import follow_log
-from toolgate.audit.log.journal import Journal
+from toolgate.audit.log.journal import Journal, follow_log
 from toolgate.audit.otlp import AuditExport, ExportPosition
 from toolgate.telemetry.spans import ExportRejected
 
@@ -31,8 +30,8 @@ ADMIN = AdminRecorded(at_ms=9, principal="key:root", operation="put", kind="serv
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "MAX_DELAY_S", 0.02)
-    monkeypatch.setattr(follower, "FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(journal_module, "MAX_DELAY_S", 0.02)
+    monkeypatch.setattr(journal_module, "FIRST_DELAY_S", 0.01)
 
 
 class Taker:

@@ -13,9 +13,9 @@ from tests.contract.links import RELAYING, Ears, Subject
 from tests.contract.object_stores import KINDS, open_bucket, open_objects
 from tests.contract.stores import STORES, Clock, open_postgres
 from toolgate.packages.objects import ObjectStore
-from toolgate.registry.invocations.contract import QueueLimits
+from toolgate.registry.invocations import QueueLimits
 from toolgate.registry.invocations.sql import Invocations
-from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, StoreLimits
+from toolgate.registry.store import DEFAULT_STORE_LIMITS, StoreLimits
 from toolgate.registry.store.sql_store import Store
 from toolgate.upstream.connection.contract import ServerConnection
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tests.postgres import shared_server
 from tests.registry.memory_store import MemoryStore
 from toolgate.model.revisions import ChangeBatch, Kind, RecordWrite
-from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, StoreLimits
+from toolgate.registry.store import DEFAULT_STORE_LIMITS, StoreLimits
 from toolgate.registry.store.engines import open_sqlite_store
 from toolgate.registry.store.postgresql import open_postgres_store
 from toolgate.registry.store.sql_store import Store

@@ -11,7 +11,7 @@ from tests.contract.approval_samples import ASKED, question
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock
 from toolgate.errors import Conflict, NotFound
 from toolgate.model.approvals import CallApproval
-from toolgate.registry.approvals.contract import (
+from toolgate.registry.approvals import (
     AGREED,
     DECLINED,
     EXPIRES_MS,
@@ -24,7 +24,7 @@ from toolgate.registry.approvals.contract import (
     ElicitedDecision,
 )
 from toolgate.registry.approvals.sql import Approvals
-from toolgate.registry.store.contract import StoreLimits
+from toolgate.registry.store import StoreLimits
 from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio

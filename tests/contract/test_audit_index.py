@@ -25,8 +25,8 @@ from toolgate.audit.events import (
 from toolgate.audit.index import tables
 from toolgate.audit.index.activity import CallBucket, CallerCalls, Denials
 from toolgate.audit.index.index import AuditIndex, name_log
-from toolgate.audit.index.statements import DAY_MS, TokenReport, TokenSums
-from toolgate.audit.index.tables import EventFilter, IndexedEvent
+from toolgate.audit.index.statements import DAY_MS, TokenReport
+from toolgate.audit.index.tables import EventFilter, IndexedEvent, TokenSums
 from toolgate.audit.log.lines import AuditLine, LineBatch
 from toolgate.errors import StartRefused
 
@@ -257,7 +257,7 @@ async def test_a_story_is_bounded_by_the_nearest(index: AuditIndex) -> None:
 async def test_what_comes_in_is_followed_in_that_order(index: AuditIndex) -> None:
     await add(index, call(5), call(9, outcome="error"))
     before = await index.newest()
-    news = index.news()
+    news = index.news
     await add(index, call(7), call(1, outcome="error"), call(8), after=2)
 
     assert news.is_set()

@@ -22,7 +22,7 @@ from tests.contract.stores import (
 from toolgate.catalog.definitions import MAX_SCHEMA_BYTES
 from toolgate.errors import InvalidRecord, StorageFailed
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
-from toolgate.registry.store.contract import StoreLimits
+from toolgate.registry.store import StoreLimits
 from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio

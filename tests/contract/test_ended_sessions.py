@@ -13,7 +13,7 @@ from toolgate.gateway.scope.caller import Caller
 from toolgate.model.principals import Principal
 from toolgate.model.reports import EndedSession
 from toolgate.policy.layers import SessionRequest
-from toolgate.registry.store.contract import StoreLimits
+from toolgate.registry.store import StoreLimits
 from toolgate.registry.store.sql_store import Store
 from toolgate.surfaces.mcp.session import ClientSessions
 

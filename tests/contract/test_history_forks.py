@@ -42,7 +42,7 @@ from toolgate.registry.replication.connection import (
 )
 from toolgate.registry.replication.state import RegistryState, parse_listing, watch_registry
 from toolgate.registry.replication.sync import HistoryPosition, NodeSync, SyncLimits
-from toolgate.registry.store.contract import StoreLimits
+from toolgate.registry.store import StoreLimits
 from toolgate.registry.store.engines import open_sqlite_store
 from toolgate.registry.store.postgresql import open_postgres_store
 from toolgate.registry.store.sql_store import Store

@@ -9,9 +9,9 @@ import pytest
 from tests.contract.invocation_samples import ADA, SUCCESS, begin, claim_ids, found, light, line, make
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, OpenStore
 from toolgate.model.principals import Principal
-from toolgate.registry.invocations.contract import KEEP_ENDED_MS, InvocationProgress, QueueLimits
+from toolgate.registry.invocations import KEEP_ENDED_MS, InvocationProgress, QueueLimits
 from toolgate.registry.invocations.sql import Invocations
-from toolgate.registry.store.contract import StoreLimits
+from toolgate.registry.store import StoreLimits
 from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from tests.contract.stores import Clock, open_memory, open_sqlite
 from tests.scenarios.soak import rounds
 from toolgate.errors import ToolgateError
 from toolgate.model.invocations import ENDED, Invocation, InvocationResult
-from toolgate.registry.invocations.contract import LEASE_MS
+from toolgate.registry.invocations import LEASE_MS
 from toolgate.registry.invocations.sql import Invocations
 
 IDS = st.sampled_from([f"i{n}" for n in range(4)])

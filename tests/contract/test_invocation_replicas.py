@@ -9,7 +9,7 @@ from tests.contract.invocation_samples import SUCCESS, begin, claim_ids, found, 
 from tests.contract.stores import DEADLINE_S, Clock
 from tests.scenarios.soak import rounds
 from toolgate.errors import Conflict
-from toolgate.registry.invocations.contract import LEASE_MS
+from toolgate.registry.invocations import LEASE_MS
 from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio

@@ -21,9 +21,9 @@ from tests.registry.memory_store import MemoryInvocations
 from toolgate.errors import Conflict, NotFound, QueueFull, StorageFailed, StorageUnavailable
 from toolgate.model.invocations import MAX_LINE_BYTES, MAX_LOG_BYTES, MAX_LOG_LINES, InvocationResult
 from toolgate.model.principals import Principal
-from toolgate.registry.invocations.contract import LEASE_MS, InvocationCreation, QueueLimits
+from toolgate.registry.invocations import LEASE_MS, InvocationCreation, QueueLimits
 from toolgate.registry.invocations.sql import Invocations
-from toolgate.registry.store.contract import StoreLimits
+from toolgate.registry.store import StoreLimits
 from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio

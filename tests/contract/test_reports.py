@@ -19,7 +19,7 @@ from tests.contract.stores import (
 )
 from toolgate.errors import StorageFailed
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
-from toolgate.registry.store.contract import StoreLimits
+from toolgate.registry.store import StoreLimits
 from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio

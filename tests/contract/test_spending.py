@@ -7,8 +7,8 @@ import pytest
 
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, open_postgres
 from toolgate.model.principals import HolderUsage, LeaseGrant, LeaseRequest, QuotaHolder
-from toolgate.registry.quotas.sql import KEEP_MS, QuotaLedger
-from toolgate.registry.store.contract import QuotaSource
+from toolgate.registry.quotas import KEEP_MS, QuotaLedger
+from toolgate.registry.store import QuotaSource
 from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio

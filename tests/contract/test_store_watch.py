@@ -12,9 +12,8 @@ from tests.contract.watch_guarantees import Committed, broken_guarantees, events
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, WatchLagged
 from toolgate.model.revisions import ChangeBatch, RecordWrite
-from toolgate.registry.store.contract import WATCH_BUFFER, StoreLimits
-from toolgate.registry.store.sql_store import Store
-from toolgate.registry.store.watch import PAGE
+from toolgate.registry.store import WATCH_BUFFER, StoreLimits
+from toolgate.registry.store.sql_store import PAGE, Store
 
 pytestmark = pytest.mark.anyio
 

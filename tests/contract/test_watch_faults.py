@@ -19,7 +19,7 @@ from tests.postgres import PostgresServer, own_server
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, StorageFailed, StorageUnavailable, WatchLagged
 from toolgate.model.revisions import ChangeBatch, RecordList, RecordWrite
-from toolgate.registry.store.contract import WATCH_BUFFER
+from toolgate.registry.store import WATCH_BUFFER
 from toolgate.registry.store.postgresql import open_postgres_store
 from toolgate.registry.store.sql_store import Store
 
@@ -51,8 +51,7 @@ class ReopenedStage(Stage):
         self._stack = stack
 
     async def disturb(self, _rng: random.Random) -> None:
-        for store in self.stores:
-            await store.aclose()
+        await self._stack.aclose()
         store = await self._stack.enter_async_context(STORES["sqlite"](self._directory, Clock()))
         self.stores[:] = [store]
 

@@ -16,7 +16,7 @@ from tests.memory_audit import MemorySink
 from tests.registry.memory_store import MemoryApprovals
 from toolgate.audit.log.writer import AuditLog
 from toolgate.govern.approvals import ApprovalWebhook, BodySigner
-from toolgate.registry.approvals.contract import NOTICE_MS
+from toolgate.registry.approvals import NOTICE_MS
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
 

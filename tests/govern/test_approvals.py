@@ -20,7 +20,7 @@ from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import Conflict, NotFound, StorageUnavailable
 from toolgate.govern.approvals import ApprovalWebhook, BodySigner, DecisionBody
 from toolgate.model.approvals import CallApproval
-from toolgate.registry.approvals.contract import EXPIRES_MS, NOTICE_MS
+from toolgate.registry.approvals import EXPIRES_MS, NOTICE_MS
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import MAX_DOCUMENT_BYTES, Fetcher
 

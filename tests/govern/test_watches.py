@@ -9,7 +9,7 @@ from tests.contract.invocation_samples import SUCCESS, begin, line, make
 from tests.registry.memory_store import MemoryInvocations
 from toolgate.errors import StorageUnavailable
 from toolgate.govern.watches import InvocationPoller
-from toolgate.registry.invocations.contract import InvocationProgress
+from toolgate.registry.invocations import InvocationProgress
 
 pytestmark = pytest.mark.anyio
 

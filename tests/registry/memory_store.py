@@ -9,15 +9,15 @@ from uuid import uuid4
 from sqlalchemy import Connection, Engine, StaticPool, create_engine, event, update
 
 from toolgate.errors import StorageFailed
-from toolgate.registry.approvals.contract import DEFAULT_APPROVAL_LIMITS, ApprovalLimits
+from toolgate.registry.approvals import DEFAULT_APPROVAL_LIMITS, ApprovalLimits
 from toolgate.registry.approvals.sql import Approvals
-from toolgate.registry.database.rows import StoreHead, create_tables, read_head
+from toolgate.registry.database.statements import StoreHead, create_tables, read_head
 from toolgate.registry.database.tables import INVOCATIONS
-from toolgate.registry.database.transactions import T, Topic, Transactions, ignore_result
+from toolgate.registry.database.transactions import T, Topic, Transactions
 from toolgate.registry.invocations.sql import Invocations
-from toolgate.registry.quotas.sql import QuotaLedger
-from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, StoreLimits
-from toolgate.registry.store.side_tables import SqlEndedSessions
+from toolgate.registry.quotas import QuotaLedger
+from toolgate.registry.store import DEFAULT_STORE_LIMITS, StoreLimits
+from toolgate.registry.store.side_tables import EndedSessions
 from toolgate.registry.store.sql_store import Store
 
 
@@ -37,11 +37,12 @@ class InlineTransactions(Transactions):
         self,
         work: Callable[[Connection], T],
         *,
-        then: Callable[[T], None] = ignore_result,
+        then: Callable[[T], None] | None = None,
         topic: Topic = "registry",
     ) -> T:
         result = self._run(work)
-        then(result)
+        if then is not None:
+            then(result)
         return result
 
     def _run(self, work: Callable[[Connection], T]) -> T:
@@ -94,7 +95,7 @@ class MemoryInvocations(Invocations):
         statement = (
             update(INVOCATIONS).where(INVOCATIONS.c.id == invocation_id).values(attempt=2, node_id=node_id)
         )
-        await self._transactions.change(lambda connection: connection.execute(statement))
+        await self.transactions.change(lambda connection: connection.execute(statement))
 
 
 class MemoryQuotaLedger(QuotaLedger):
@@ -104,7 +105,7 @@ class MemoryQuotaLedger(QuotaLedger):
         super().__init__(_open_memory()[0], lambda _: clock_ms())
 
 
-class MemoryEndedSessions(SqlEndedSessions):
+class MemoryEndedSessions(EndedSessions):
     """Ended sessions alone."""
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:

@@ -6,7 +6,7 @@ from importlib import import_module
 LEASE_S = 1.5
 
 if __name__ == "__main__":
-    queue = import_module("toolgate.registry.invocations.contract")
+    queue = import_module("toolgate.registry.invocations")
     vars(queue)["LEASE_MS"] = int(LEASE_S * 1000)
     vars(queue)["HEARTBEAT_S"] = LEASE_S / 5
     # Their other users are imported from here on.

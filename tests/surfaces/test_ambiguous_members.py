@@ -24,7 +24,7 @@ from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.servers import ApprovalPolicy
-from toolgate.registry.approvals.contract import ApprovalVerdict, ElicitedDecision
+from toolgate.registry.approvals import ApprovalVerdict, ElicitedDecision
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak]

@@ -2,20 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from threading import Timer
-from typing import Any, Final, TypeVar
-
-from sqlalchemy import Connection
+from typing import Final
 
 from toolgate.app.components import run_in_background, wall_clock_ms
 from toolgate.audit.index.index import AuditIndex, open_sqlite_index
 from toolgate.audit.index.statements import DAY_MS
 from toolgate.audit.index.tables import prepare_tables
 from toolgate.audit.log.files import LogChunk
-from toolgate.audit.log.follower import EMPTY_CHUNK, follow_log
-from toolgate.audit.log.journal import Journal
+from toolgate.audit.log.journal import EMPTY_CHUNK, Journal, follow_log
 from toolgate.audit.log.lines import LineBatch, parse_line
 from toolgate.errors import ToolgateError
 from toolgate.lazy_modules import load_lazily
@@ -27,7 +24,6 @@ PRUNE_PAUSE_S: Final = 0.05
 """Between steps, so that writers get their turn."""
 CLOSE_S: Final = 3.0
 
-T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 
 
@@ -60,11 +56,11 @@ async def open_index(settings: Settings, journal: Journal) -> AsyncIterator[Audi
 @asynccontextmanager
 async def open_postgres_index(url: str) -> AsyncIterator[AuditIndex]:
     """Tables in the database of the registry, over separate connections."""
-    database = load_lazily("toolgate.registry.database.postgresql").PostgresDatabase(url, what="audit index")
+    database = load_lazily("toolgate.registry.database.postgresql").PostgresDatabase(url, topic="audit")
     impatience = Timer(CLOSE_S, database.sever)
     try:
-        await asyncio.to_thread(database.change, prepare_tables, "audit")
-        async with AuditIndex(_AuditDatabase(database)) as index:
+        await asyncio.to_thread(database.change, prepare_tables)
+        async with AuditIndex(database) as index:
             try:
                 yield index
             finally:
@@ -72,21 +68,6 @@ async def open_postgres_index(url: str) -> AsyncIterator[AuditIndex]:
     finally:
         impatience.cancel()
         database.close()
-
-
-class _AuditDatabase:
-    """Transactions in the registry's database that are no changes of the registry."""
-
-    def __init__(self, database: Any) -> None:
-        self._database = database
-
-    def read(self, work: Callable[[Connection], T]) -> T:
-        found: T = self._database.read(work)
-        return found
-
-    def change(self, work: Callable[[Connection], T]) -> T:
-        found: T = self._database.change(work, "audit")
-        return found
 
 
 async def _keep_pruning(index: AuditIndex, age_ms: int, keep: int) -> None:

@@ -22,7 +22,6 @@ from toolgate.model.servers import RedactionRules
 from toolgate.model.tools import Snapshot
 from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.replication.state import SESSION_SECRET_ID
-from toolgate.registry.store.contract import EndedSessions
 from toolgate.settings import Settings
 from toolgate.surfaces.http.guard import LOOPBACK_NAMES
 from toolgate.surfaces.mcp.session import ClientSessions
@@ -30,7 +29,8 @@ from toolgate.telemetry import Metrics
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a node loads no SQL
+    from toolgate.registry.store.side_tables import EndedSessions
     from toolgate.registry.store.sql_store import Store
 
 SESSION_KEY_BYTES: Final = 32
@@ -243,7 +243,7 @@ async def open_session_upkeep(sessions: ClientSessions, *, every_s: float = SWEE
             sessions.close()
 
 
-def build_store_sync(kept: EndedSessions) -> SyncEndedSessions:
+def build_store_sync(kept: "EndedSessions") -> SyncEndedSessions:
     """For a process that has the store itself."""
 
     async def sync(ended: Sequence[EndedSession], after_ms: int) -> Sequence[EndedSession]:

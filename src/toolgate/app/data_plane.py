@@ -27,7 +27,7 @@ from toolgate.model.servers import ServerRecord, Transport
 from toolgate.model.tools import Snapshot
 from toolgate.packages.connector import FetchArchive, NamedPackages, PackageCache, PackageConnector
 from toolgate.redaction.records import redact_command
-from toolgate.registry.invocations.contract import InvocationQueue
+from toolgate.registry.invocations import InvocationQueue
 from toolgate.settings import Settings
 from toolgate.surfaces.http.guard import OriginGuard
 from toolgate.surfaces.http.messages import HttpHandler, HttpRequest, Responder

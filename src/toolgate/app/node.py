@@ -34,8 +34,7 @@ from toolgate.app.data_plane import (
 from toolgate.app.observability import open_exported_journal
 from toolgate.app.process import ServingApp
 from toolgate.audit.log.files import LogChunk
-from toolgate.audit.log.follower import follow_log
-from toolgate.audit.log.journal import Journal
+from toolgate.audit.log.journal import Journal, follow_log
 from toolgate.errors import ControlUnavailable, NotReady, PolicyStale, StartRefused
 from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.cluster.node import NodeReporter

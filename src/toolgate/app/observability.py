@@ -15,13 +15,12 @@ from urllib.parse import unquote
 
 from toolgate.app.components import run_in_background, wall_clock_ms
 from toolgate.audit.log.files import LogTail
-from toolgate.audit.log.follower import follow_log
-from toolgate.audit.log.journal import Journal
+from toolgate.audit.log.journal import Journal, follow_log
 from toolgate.errors import StartRefused
 from toolgate.gateway.gateway import Gateway
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.http import HEADER_NAME
-from toolgate.registry.database.disk import lock_file
+from toolgate.registry.database import lock_file
 from toolgate.settings import OtlpSettings, Settings
 from toolgate.telemetry import Metrics
 from toolgate.telemetry.logs import FULL_DISK_HINT, append_trace_ids, describe_full_disk

@@ -67,7 +67,11 @@ class ExportPosition:
         self._path = path
         self._log = log
         """The progress of another log does not count for this one."""
-        self.taken = self._read()
+        try:
+            found = json.loads(path.read_text("ascii"))
+            self.taken = int(found["taken"]) if found["log"] == log else 0
+        except (OSError, ValueError, KeyError, TypeError):
+            self.taken = 0
 
     def move(self, taken: int) -> None:
         """Raises OSError."""
@@ -77,13 +81,6 @@ class ExportPosition:
             json.dump({"log": self._log, "taken": taken}, file)
         draft.replace(self._path)
         self.taken = taken
-
-    def _read(self) -> int:
-        try:
-            found = json.loads(self._path.read_text("ascii"))
-            return int(found["taken"]) if found["log"] == self._log else 0
-        except (OSError, ValueError, KeyError, TypeError):
-            return 0
 
 
 class AuditExport:

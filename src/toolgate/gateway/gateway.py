@@ -61,9 +61,9 @@ from toolgate.policy.layers import TaskPolicy
 from toolgate.policy.rules import RegistryTotals, count_registered
 from toolgate.policy.scope import Decision, Scope, ScopeLimits
 from toolgate.redaction.arguments import compile_redaction
-from toolgate.registry.approvals.contract import ApprovalService
+from toolgate.registry.approvals import ApprovalService
 from toolgate.registry.replication.state import RegistryState, find_changed_principals
-from toolgate.registry.store.contract import QuotaSource
+from toolgate.registry.store import QuotaSource
 from toolgate.telemetry import Metrics
 from toolgate.telemetry.spans import Tracer
 from toolgate.upstream.connection.contract import ClientChannel, Params, RpcResponse

@@ -30,7 +30,7 @@ from toolgate.model.approvals import MAX_REASON, ApprovalState, CallApproval
 from toolgate.model.json_text import UNREADABLE
 from toolgate.model.principals import Principal
 from toolgate.policy.resolve import NO_CEILING
-from toolgate.registry.approvals.contract import approval_not_found
+from toolgate.registry.approvals import approval_not_found
 from toolgate.registry.approvals.sql import Approvals
 from toolgate.registry.records.body import StrictBody
 from toolgate.upstream.http.client_connection import HttpResponse

@@ -78,7 +78,7 @@ class EventTail:
     async def __anext__(self) -> Sequence[IndexedEvent]:
         """The next events, at least one."""
         while True:
-            news = self.index.news()
+            news = self.index.news
             found = await self.index.following(self.only, after=self.after, limit=EXPORT_PAGE)
             self.after = found.position
             if found.events:

@@ -18,7 +18,7 @@ from toolgate.govern.control import Control
 from toolgate.model.invocations import ENDED, Invocation
 from toolgate.model.principals import Principal
 from toolgate.policy.resolve import NO_CEILING
-from toolgate.registry.invocations.contract import InvocationCreation
+from toolgate.registry.invocations import InvocationCreation
 
 
 async def enqueue_invocation(

@@ -15,7 +15,7 @@ from toolgate.errors import SessionLimit, ToolgateError
 from toolgate.gateway.auth.identity import reaches
 from toolgate.model.principals import Principal
 from toolgate.model.revisions import ChangeBatch, Kind
-from toolgate.registry.invocations.contract import InvocationProgress
+from toolgate.registry.invocations import InvocationProgress
 from toolgate.registry.invocations.sql import Invocations
 
 MAX_WATCHES: Final = 100

@@ -19,7 +19,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedEr
 from obstore.store import LocalStore, S3Store
 
 from toolgate.errors import NotFound, StartRefused, StorageFailed, StorageUnavailable
-from toolgate.registry.database.disk import sync_directory
+from toolgate.registry.database import sync_directory
 
 S3: Final = "s3://"
 REQUEST_TIMEOUT_S: Final = 15.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolgate.audit.log.follower import FOLLOW_SHARE, MAX_PAUSE_S, Backpressure
+from toolgate.audit.log.journal import FOLLOW_SHARE, MAX_PAUSE_S, Backpressure
 
 
 @pytest.mark.parametrize(

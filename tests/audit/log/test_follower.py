@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.log import files, follower
+from toolgate.audit.log import files
+from toolgate.audit.log import journal as journal_module
 from toolgate.audit.log.files import LogChunk, rotated_path
-from toolgate.audit.log.follower import follow_log
-from toolgate.audit.log.journal import Journal
+from toolgate.audit.log.journal import Journal, follow_log
 from toolgate.audit.log.lines import parse_line
 from toolgate.errors import StorageUnavailable
 
@@ -49,8 +49,8 @@ class Taker:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "MAX_DELAY_S", 0.02)
-    monkeypatch.setattr(follower, "FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(journal_module, "MAX_DELAY_S", 0.02)
+    monkeypatch.setattr(journal_module, "FIRST_DELAY_S", 0.01)
 
 
 @pytest.fixture
@@ -79,13 +79,13 @@ async def test_what_is_written_is_delivered_in_order(path: Path) -> None:
 async def test_where_many_came_at_once_more_are_waited_for_and_the_last_words_are_not(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "GATHER_S", 3_600.0)
+    monkeypatch.setattr(journal_module, "GATHER_S", 3_600.0)
     journal, taker = Journal(path), Taker()
     async with follow_log(journal, taker.deliver, who="taker"):
-        for _ in range(follower.MANY_LINES):
+        for _ in range(journal_module.MANY_LINES):
             journal.log.record(CALL)
         journal.log.flush()
-        await taker.has(follower.MANY_LINES)
+        await taker.has(journal_module.MANY_LINES)
         taker.asked.clear()
         journal.log.record(CALL)
         journal.log.flush()
@@ -94,7 +94,7 @@ async def test_where_many_came_at_once_more_are_waited_for_and_the_last_words_ar
                 await taker.asked.wait()
     journal.close()
 
-    assert taker.numbers == [*range(1, follower.MANY_LINES + 2)]
+    assert taker.numbers == [*range(1, journal_module.MANY_LINES + 2)]
 
 
 async def test_the_last_words_of_a_process_are_delivered(path: Path) -> None:

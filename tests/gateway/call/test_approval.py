@@ -28,7 +28,7 @@ from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
 from toolgate.model.tools import Snapshot
 from toolgate.policy.scope import ApprovalRequirement, Decision, Scope
-from toolgate.registry.approvals.contract import EXPIRES_MS, ApprovalLimits, ApprovalService, ApprovalVerdict
+from toolgate.registry.approvals import EXPIRES_MS, ApprovalLimits, ApprovalService, ApprovalVerdict
 from toolgate.upstream.connection.contract import Params
 
 pytestmark = pytest.mark.anyio

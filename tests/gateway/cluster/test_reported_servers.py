@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +18,7 @@ from toolgate.gateway.cluster.reported_servers import ReportedServers
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, NodeReport, ServerReport
 from toolgate.model.servers import Transport
 from toolgate.model.tools import ServerTools
-from toolgate.registry.store.contract import Reports
+from toolgate.registry.store.side_tables import Reports
 from toolgate.upstream.connection.contract import Connector
 from toolgate.upstream.pool.health import ServerHealth
 from toolgate.upstream.pool.pool import PoolLoad
@@ -35,11 +35,12 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return VIRTUAL
 
 
-class FlakyReports:
+class FlakyReports(Reports):
     """Reports in memory, behind a way that can break; it counts how often definitions are read."""
 
     def __init__(self, reports: Reports) -> None:
-        self._reports = reports
+        super().__init__(reports.transactions, lambda _: now_ms())
+        self.count = reports.count
         self.failure: Exception | None = None
         self.reads = 0
         self.rows = 0
@@ -47,32 +48,17 @@ class FlakyReports:
         self.takes_s = 0.0
         """How long it takes to read reports."""
 
-    async def save_report(self, report: NodeReport) -> None:
-        await self._reports.save_report(report)
-
-    async def save_definitions(self, *definitions: Definitions) -> None:
-        await self._reports.save_definitions(*definitions)
-
     async def list_reports(self) -> Sequence[NodeReport]:
         if self.failure is not None:
             raise self.failure
         await asyncio.sleep(self.takes_s)
-        return await self._reports.list_reports()
+        return await super().list_reports()
 
     async def list_definitions(self, server_ids: Collection[str] | None = None) -> Sequence[Definitions]:
         self.reads += 1
-        found = await self._reports.list_definitions(server_ids)
+        found = await super().list_definitions(server_ids)
         self.rows += len(found)
         return found
-
-    async def definition_times(self) -> Mapping[str, int]:
-        return await self._reports.definition_times()
-
-    async def forget(self, *, before_ms: int) -> None:
-        await self._reports.forget(before_ms=before_ms)
-
-    async def changed(self, seen: int) -> int:
-        return await self._reports.changed(seen)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from tests.contract.stores import DEADLINE_S, Clock, execute, put, read_watch
 from tests.postgres import shared_server
 from toolgate.errors import Compacted, StartRefused
 from toolgate.model.revisions import RecordChange, RecordList, StoredRecord
-from toolgate.registry.database.rows import create_tables
+from toolgate.registry.database.statements import create_tables
 from toolgate.registry.database.tables import SCHEMA_VERSION
 from toolgate.registry.migrations import upgrade
 from toolgate.registry.store.engines import open_store

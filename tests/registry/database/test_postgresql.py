@@ -15,7 +15,7 @@ from tests.contract.stores import DEADLINE_S, Clock, put
 from tests.postgres import PostgresServer, own_server, shared_server
 from toolgate.errors import Compacted, InvalidRecord, StartRefused, StorageFailed, StorageUnavailable
 from toolgate.model.revisions import ChangeBatch, RecordChange
-from toolgate.registry.database.rows import change_row, lock_head, store_head
+from toolgate.registry.database.statements import change_row, lock_head, store_head
 from toolgate.registry.database.tables import CHANGES
 from toolgate.registry.store.postgresql import PostgresStore, open_postgres_store
 

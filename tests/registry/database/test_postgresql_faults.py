@@ -15,7 +15,7 @@ from tests.scenarios.soak import rounds
 from tests.scenarios.wires import open_wire
 from toolgate.errors import Compacted, StartRefused, StorageUnavailable
 from toolgate.model.revisions import ChangeBatch
-from toolgate.registry.store.contract import StoreLimits
+from toolgate.registry.store import StoreLimits
 from toolgate.registry.store.postgresql import PostgresStore, open_postgres_store
 
 pytestmark = pytest.mark.anyio

@@ -19,8 +19,10 @@ from tests.contract.stores import Clock, execute, put
 from tests.scenarios.soak import rounds
 from toolgate.errors import StartRefused, StorageFailed
 from toolgate.model.revisions import RecordList
+from toolgate.registry.database.sqlite import SqliteDatabase
 from toolgate.registry.database.statements import CHANGES_AT_ONCE, read_batches
-from toolgate.registry.store.engines import SqliteStore, open_database, open_sqlite_store
+from toolgate.registry.store.engines import open_database, open_sqlite_store
+from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
 
@@ -144,16 +146,18 @@ async def test_a_program_that_reads_for_long_does_not_stop_writes(path: Path) ->
 
 async def test_a_program_that_takes_the_lock_fails_one_write_and_not_those_after_it(path: Path) -> None:
     async with open_sqlite_store(path, Clock()) as store:
+        database = store._transactions._database
         # Another thread, as the moment in which the store has no lock is short.
         with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as foreign:
 
             def overtake() -> None:
-                raw = store._file.connection.connection.driver_connection
+                assert isinstance(database, SqliteDatabase)
+                raw = database._connection.connection.driver_connection
                 assert raw is not None
                 raw.rollback()
                 foreign.execute("BEGIN IMMEDIATE")
 
-            await asyncio.wrap_future(store._worker.submit(overtake))
+            await asyncio.wrap_future(store._transactions._writer.submit(overtake))
             with pytest.raises(StorageFailed, match="locked"):
                 await store.write([put("fs")], actor="ada")
             foreign.execute("ROLLBACK")
@@ -363,7 +367,7 @@ async def test_sto_4_a_damaged_write_ahead_log_recovers_to_a_prefix(path: Path) 
 # A disk that fails
 
 
-async def limit_pages(store: SqliteStore, pages: int) -> None:
+async def limit_pages(store: Store, pages: int) -> None:
     """Make the file as large as it may get: SQLite then answers as for a full disk."""
     pragma = f"PRAGMA max_page_count = {pages}"
     await store._transactions.read(lambda connection: connection.exec_driver_sql(pragma).all())

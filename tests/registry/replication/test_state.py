@@ -15,7 +15,7 @@ from toolgate.model.revisions import RecordWrite
 from toolgate.model.tasks import Profile, Task
 from toolgate.registry.records.codec import parse_server
 from toolgate.registry.replication.state import PARSED_AT_ONCE, RegistryState, watch_registry
-from toolgate.registry.store.contract import WATCH_BUFFER
+from toolgate.registry.store import WATCH_BUFFER
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import pytest
 
 from toolgate.errors import Compacted
 from toolgate.model.revisions import ChangeBatch
-from toolgate.registry.database.rows import StoreHead
-from toolgate.registry.store.watch import REPLAYS, WatchHub
+from toolgate.registry.database.statements import StoreHead
+from toolgate.registry.store.sql_store import REPLAYS, WatchHub
 
 
 def head(revision: int) -> StoreHead:

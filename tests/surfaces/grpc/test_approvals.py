@@ -12,7 +12,7 @@ from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world, refusal_o
 from tests.surfaces.rest_world import secret_of
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
 from toolgate.proto import node_pb2
-from toolgate.registry.approvals.contract import DECLINED, ApprovalVerdict, ElicitedDecision
+from toolgate.registry.approvals import DECLINED, ApprovalVerdict, ElicitedDecision
 from toolgate.registry.replication.remote import CALL_TIMEOUT_S, A, RemoteApprovals
 
 pytestmark = pytest.mark.anyio

@@ -33,7 +33,7 @@ from toolgate.model.invocations import (
 from toolgate.model.revisions import RecordWrite
 from toolgate.model.tasks import MAX_OUTPUT_BYTES
 from toolgate.proto import node_pb2
-from toolgate.registry.invocations.contract import keep_newest_lines
+from toolgate.registry.invocations import keep_newest_lines
 from toolgate.registry.replication.connection import ControlAddress, open_control_connection
 from toolgate.registry.replication.remote import RemoteInvocations, encode_ending
 from toolgate.surfaces.grpc.reports import MAX_CLAIMED, MAX_COUNT, MAX_TEXT, parse_ending, parse_line

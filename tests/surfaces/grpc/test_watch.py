@@ -19,7 +19,7 @@ from toolgate.model.revisions import ChangeBatch, Kind, RecordWrite
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import node_pb2
 from toolgate.registry.replication.sync import DEFAULT_LIMITS, HistoryPosition
-from toolgate.registry.store.contract import WATCH_BUFFER
+from toolgate.registry.store import WATCH_BUFFER
 from toolgate.surfaces.grpc.collection import BOOKMARK_S, watch_batches
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from tests.upstream.memory_link import MemoryNet, definition, record
 from toolgate.errors import ControlUnavailable
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.servers import ApprovalPolicy
-from toolgate.registry.approvals.contract import ApprovalVerdict
+from toolgate.registry.approvals import ApprovalVerdict
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ import pytest
 from tests.contract.stores import schema_url
 from tests.postgres import shared_server
 from tests.surfaces.rest_world import NOW_MS, TASKS, open_rest, task
-from toolgate.registry.store.contract import StoreLimits
+from toolgate.registry.store import StoreLimits
 from toolgate.registry.store.postgresql import open_postgres_store
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from toolgate.errors import ControlUnavailable, NotFound
 from toolgate.gateway.auth.identity import principal_of
 from toolgate.model.invocations import ENDED, Invocation, InvocationResult, LogLine
 from toolgate.model.tasks import Task, Workload
-from toolgate.registry.invocations.contract import LeaseVerdict
+from toolgate.registry.invocations import LeaseVerdict
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.surfaces.wasm.invoker import GuestServices, Invoker, LeaseTiming
 from toolgate.upstream.connection.secrets import Secrets

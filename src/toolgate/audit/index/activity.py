@@ -16,6 +16,7 @@ MAX_NAMED: Final = 20
 """Tools, reasons and callers that a result names."""
 MAX_NAMED_SERVERS: Final = 1_000
 _ADMITTED: Final = EVENTS.c.outcome != "denied"
+_REASON: Final = ("code", "layer", "rule")
 _FAILED: Final = func.sum(case((EVENTS.c.outcome.in_(["error", "tool_error"]), 1), else_=0))
 _COUNT: Final = func.count()
 _decode_numbers = msgspec.json.Decoder(list[int]).decode
@@ -125,8 +126,8 @@ def read_activity(
         buckets=_read_buckets(connection, calls, range(since_ms, until_ms, bucket_ms)),
         servers=_sum_servers(tools),
         tools=[ToolCalls(*name, tally.calls, tally.errors, *tally.percentiles) for name, tally in slowest],
-        denials=_read_denials(connection, calls),
-        callers=_read_callers(connection, calls),
+        denials=[Denials(*row) for row in _read_frequent(connection, _REASON, *calls, ~_ADMITTED)],
+        callers=[CallerCalls(*row) for row in _read_frequent(connection, ["principal"], *calls, _ADMITTED)],
     )
 
 
@@ -196,18 +197,6 @@ def _sum_servers(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ServerCall
     ]
 
 
-def _read_denials(connection: Connection, calls: Sequence[ColumnElement[bool]]) -> Sequence[Denials]:
-    reason = tuple(func.coalesce(EVENTS.c[name], "").label(name) for name in ("code", "layer", "rule"))
-    query = select(*reason, _COUNT.label("many")).where(*calls, EVENTS.c.outcome == "denied")
-    return [Denials(*row) for row in _most_frequent(connection, query, reason)]
-
-
-def _read_callers(connection: Connection, calls: Sequence[ColumnElement[bool]]) -> Sequence[CallerCalls]:
-    caller = func.coalesce(EVENTS.c.principal, "").label("principal")
-    query = select(caller, _COUNT.label("many")).where(*calls, _ADMITTED)
-    return [CallerCalls(*row) for row in _most_frequent(connection, query, [caller])]
-
-
 def read_versions(
     connection: Connection, profile_id: str, since_ms: int, until_ms: int
 ) -> Sequence[VersionCalls]:
@@ -249,7 +238,11 @@ def _parse_version(profiles: str, profile_id: str) -> int | None:
     return next((int(text) for name, _, text in named if name == profile_id and text.isdecimal()), None)
 
 
-def _most_frequent(connection: Connection, query: Any, key: Sequence[ColumnElement[str]]) -> Sequence[Any]:
-    """The most frequent rows; of the same number, by name."""
-    rows = connection.execute(query.group_by(*key).order_by(_COUNT.desc()).limit(10 * MAX_NAMED)).all()
+def _read_frequent(
+    connection: Connection, names: Sequence[str], *where: ColumnElement[bool]
+) -> Sequence[Any]:
+    """The most frequent texts in these columns, with their number; of the same number, by name."""
+    key = [func.coalesce(EVENTS.c[name], "").label(name) for name in names]
+    query = select(*key, _COUNT.label("many")).where(*where).group_by(*key)
+    rows = connection.execute(query.order_by(_COUNT.desc()).limit(10 * MAX_NAMED)).all()
     return sorted(rows, key=lambda row: (-row.many, tuple(row)))[:MAX_NAMED]

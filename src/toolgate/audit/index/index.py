@@ -19,20 +19,8 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
+from toolgate.audit.index import statements
 from toolgate.audit.index.activity import read_activity, read_versions
-from toolgate.audit.index.statements import (
-    insert_batch,
-    prune,
-    read_after,
-    read_around,
-    read_extent,
-    read_newest,
-    read_one,
-    read_page,
-    read_taken,
-    read_tokens,
-    read_uses,
-)
 from toolgate.audit.index.tables import LOG_CHARS, prepare_tables
 from toolgate.audit.log.lines import LineBatch
 from toolgate.errors import StartRefused, StorageFailed, StorageUnavailable
@@ -178,7 +166,8 @@ class AuditIndex:
         self._database = database
         self._reader = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="audit-read")
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit-write")
-        self._news = asyncio.Event()
+        self.news = asyncio.Event()
+        """Set when this process inserts the next events, and then replaced by another."""
         self.counting = asyncio.Lock()
         """Held while calls are counted, which occupies a reader for long."""
 
@@ -200,31 +189,28 @@ class AuditIndex:
         """
         name = name_log(node, log)
         if not batch.upto:
-            return await self.read(partial(read_taken, log=name))
-        work = partial(insert_batch, node=node, log=name, batch=batch, now_ms=int(time.time() * 1e3))
+            return await self.read(partial(statements.read_taken, log=name))
+        now_ms = int(time.time() * 1e3)
+        work = partial(statements.insert_batch, node=node, log=name, batch=batch, now_ms=now_ms)
         taken = await self._change(work)
-        self._news.set()
-        self._news = asyncio.Event()
+        self.news.set()
+        self.news = asyncio.Event()
         return taken
 
-    def news(self) -> asyncio.Event:
-        """Set when this process inserts the next events."""
-        return self._news
-
-    newest = _query(read_newest)
-    page = _query(read_page)
-    following = _query(read_after)
-    find = _query(read_one)
-    around = _query(read_around)
+    newest = _query(statements.read_newest)
+    page = _query(statements.read_page)
+    following = _query(statements.read_after)
+    find = _query(statements.read_one)
+    around = _query(statements.read_around)
     activity = _query(read_activity)
     versions = _query(read_versions)
-    tokens = _query(read_tokens)
-    uses = _query(read_uses)
-    extent = _query(read_extent)
+    tokens = _query(statements.read_tokens)
+    uses = _query(statements.read_uses)
+    extent = _query(statements.read_extent)
 
     async def prune(self, *, before_ms: int, keep: int) -> bool:
         """Delete some events that are too old or too many. Returns whether there may be more."""
-        work = partial(prune, before_ms=before_ms, keep=keep, step=PRUNE_STEP)
+        work = partial(statements.prune, before_ms=before_ms, keep=keep, step=PRUNE_STEP)
         return await self._change(work) == PRUNE_STEP
 
     async def read(self, work: Callable[[Connection], T]) -> T:

@@ -7,29 +7,11 @@ from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    Table,
-    case,
-    delete,
-    distinct,
-    func,
-    insert,
-    select,
-    tuple_,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select
 
-from toolgate.audit.events import (
-    ApprovalRecorded,
-    CallRecorded,
-    CallStarted,
-    InvocationEnded,
-    SessionEnded,
-    TokensCounted,
-)
+from toolgate.audit import events
+from toolgate.audit.events import CallRecorded, TokensCounted
 from toolgate.audit.index.tables import (
     BODIES,
     EVENTS,
@@ -37,27 +19,19 @@ from toolgate.audit.index.tables import (
     KEYS,
     LOGS,
     MAX_KEY_CHARS,
+    SUMS,
     TOKENS,
     WENT_WRONG,
     EventFilter,
     EventPosition,
     IndexedEvent,
+    TokenSums,
 )
 from toolgate.audit.log.lines import AuditLine, LineBatch, decode_event
 
 DAY_MS: Final = 24 * 3_600_000
 MAX_TASKS: Final = 1_000
 """That a report names."""
-
-
-class TokenSums(NamedTuple):
-    """The cost of lists and results over a span of time."""
-
-    lists: int
-    definition_tokens: int
-    full_tokens: int
-    calls: int
-    result_tokens: int
 
 
 class TokenReport(NamedTuple):
@@ -69,21 +43,17 @@ class TokenReport(NamedTuple):
     """The most tokens first. The empty name: callers without a task."""
 
 
-SUMS: Final = TokenSums._fields
-"""Columns, and the fields of events of the same name."""
-
-
-def add_tokens(connection: Connection, events: Iterable[TokensCounted]) -> None:
+def add_tokens(connection: Connection, counts: Iterable[TokensCounted]) -> None:
     """Add them to their days, in the transaction that inserts their lines: so none counts twice."""
     days: dict[tuple[int, str], Counter[str]] = {}
-    for event in events:
+    for event in counts:
         task_id = event.task_id[:MAX_KEY_CHARS].replace("\0", "\ufffd")
         sums = days.setdefault((event.at_ms // DAY_MS, task_id), Counter())
         sums.update({name: getattr(event, name) for name in SUMS})
     for (day, task_id), sums in days.items():
         one = (TOKENS.c.day == day, TOKENS.c.task_id == task_id)
         more = {name: TOKENS.c[name] + sums[name] for name in SUMS}
-        if connection.execute(update(TOKENS).where(*one).values(more)).rowcount == 0:
+        if connection.execute(sa.update(TOKENS).where(*one).values(more)).rowcount == 0:
             named = {"day": day, "task_id": task_id}
             connection.execute(insert(TOKENS), named | {name: sums[name] for name in SUMS})
 
@@ -106,11 +76,6 @@ def read_tokens(connection: Connection, *, since_ms: int, task_id: str | None) -
 
 def _sums(found: Sequence[Any]) -> TokenSums:
     return TokenSums(*map(int, found))  # PostgreSQL has decimals here
-
-
-def prune_tokens(connection: Connection, *, before_ms: int) -> None:
-    """Delete the days that ended before then."""
-    connection.execute(delete(TOKENS).where(TOKENS.c.day < before_ms // DAY_MS))
 
 
 MAX_USES: Final = 100_000
@@ -151,7 +116,7 @@ def read_uses(
     calls = [EVENTS.c.type == "call", EVENTS.c.outcome != "denied", EVENTS.c.server_id.is_not(None)]
     if holder is not None:
         calls.append(who == holder if holder else who.is_(None))
-    recent = func.sum(case((EVENTS.c.at_ms >= since_ms, 1), else_=0))
+    recent = func.sum(sa.case((EVENTS.c.at_ms >= since_ms, 1), else_=0))
     key = (who, EVENTS.c.server_id, EVENTS.c.tool)
     query = select(*key, recent, func.max(EVENTS.c.at_ms)).where(*calls).group_by(*key)
     return [
@@ -167,7 +132,7 @@ def read_extent(connection: Connection, *, since_ms: int, until_ms: int) -> Inde
         return IndexExtent(None, 0, 0)
     first, last = max(since_ms, begins_ms) // DAY_MS, until_ms // DAY_MS
     day = EVENTS.c.at_ms // DAY_MS
-    spoken = select(func.count(distinct(day))).where(
+    spoken = select(func.count(sa.distinct(day))).where(
         EVENTS.c.at_ms >= first * DAY_MS, EVENTS.c.at_ms < (last + 1) * DAY_MS
     )
     days = max(0, last - first + 1)
@@ -198,7 +163,7 @@ MAX_AROUND: Final = 100
 NEAR_MS: Final = 10 * 60_000
 """Clients number requests from 1 on in every session: the same number much later is another request."""
 
-_NOT_LISTED: Final = (CallStarted, TokensCounted)
+_NOT_LISTED: Final = (events.CallStarted, TokensCounted)
 """Starts of calls are for the log alone, for their end has all they have. Token counts are added up."""
 _KEYS_OF_CALL: Final = attrgetter(*KEYS, "session", "layer", "rule", "profile")
 _BY_TIME: Final = (EVENTS.c.at_ms, EVENTS.c.position)
@@ -220,15 +185,11 @@ def read_taken(connection: Connection, log: str) -> int:
 
 def has_taken(connection: Connection, log: str, first_seq: int, last_seq: int) -> bool:
     """Whether the index has an event of a log with one of these numbers."""
-    numbers = EVENTS.c.seq.between(first_seq, last_seq)
-    return (
-        connection.execute(select(EVENTS.c.seq).where(EVENTS.c.log == log, numbers).limit(1)).first()
-        is not None
-    )
+    query = select(EVENTS.c.seq).where(EVENTS.c.log == log, EVENTS.c.seq.between(first_seq, last_seq))
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def read_newest(connection: Connection) -> int:
-    """The newest position."""
     position: int = connection.execute(select(HEAD.c.position)).scalar_one()
     return position
 
@@ -250,14 +211,14 @@ def insert_batch(connection: Connection, *, node: str, log: str, batch: LineBatc
     if rows:
         _insert(connection, EVENTS, rows)
         _insert(connection, BODIES, bodies)
-        connection.execute(update(HEAD).values(position=position))
+        connection.execute(sa.update(HEAD).values(position=position))
     known = {"taken": batch.upto, "seen_ms": now_ms}
-    if connection.execute(update(LOGS).where(LOGS.c.log == log).values(known)).rowcount == 0:
+    if connection.execute(sa.update(LOGS).where(LOGS.c.log == log).values(known)).rowcount == 0:
         connection.execute(insert(LOGS), {"log": log, "node": node} | known)
     return batch.upto
 
 
-def _insert(connection: Connection, table: Table, rows: list[tuple[Any, ...]]) -> None:
+def _insert(connection: Connection, table: sa.Table, rows: list[tuple[Any, ...]]) -> None:
     """Insert whole rows by the driver: every tool call comes through here."""
     mark = "?" if connection.dialect.paramstyle == "qmark" else "%s"
     names, marks = ", ".join(table.columns.keys()), ", ".join([mark] * len(table.columns))
@@ -270,11 +231,11 @@ def _row(line: AuditLine) -> tuple[Any, ...]:
         keys = _KEYS_OF_CALL(event)
         speed = None if event.outcome == "denied" else classify_speed(event.duration_us)
     else:
-        if isinstance(event, InvocationEnded):
+        if isinstance(event, events.InvocationEnded):
             session = event.invocation_id
-        elif isinstance(event, ApprovalRecorded):
+        elif isinstance(event, events.ApprovalRecorded):
             session = event.approval_id
-        elif isinstance(event, SessionEnded):
+        elif isinstance(event, events.SessionEnded):
             session = event.session
         keys = (*(getattr(event, name, "") for name in KEYS), session, "", "", getattr(event, "profile", ""))
     *shown, profile = _make_columns(keys)
@@ -284,19 +245,13 @@ def _row(line: AuditLine) -> tuple[Any, ...]:
 def _make_columns(keys: tuple[str, ...]) -> Iterable[str | None]:
     """The values of columns. Most are short and plain, which one check over all of them shows."""
     text = "".join(keys)
-    is_plain = len(text) <= MAX_KEY_CHARS and "\0" not in text
-    return [key or None for key in keys] if is_plain else map(_make_column, keys)
-
-
-def _make_column(value: str) -> str | None:
-    if len(value) > MAX_KEY_CHARS:
-        value = value[:MAX_KEY_CHARS]
+    if len(text) <= MAX_KEY_CHARS and "\0" not in text:
+        return [key or None for key in keys]
     # PostgreSQL rejects NUL, and a caller may send one.
-    return (value.replace("\0", "\ufffd") if "\0" in value else value) or None
+    return [key[:MAX_KEY_CHARS].replace("\0", "\ufffd") or None for key in keys]
 
 
 def build_conditions(asked: EventFilter) -> list[ColumnElement[bool]]:
-    """The conditions of a filter on rows."""
     found = [
         EVENTS.c[name] == value if value or name == "node" else EVENTS.c[name].is_(None)
         for name, value in asked.equals.items()
@@ -316,7 +271,7 @@ def read_page(
     """The newest events by time, or those before a position."""
     query = select(EVENTS).where(*build_conditions(asked))
     if before is not None:
-        query = query.where(tuple_(*_BY_TIME) < before)
+        query = query.where(sa.tuple_(*_BY_TIME) < before)
     return _read_events(connection, query.order_by(*_NEWEST_FIRST).limit(limit))
 
 
@@ -333,7 +288,6 @@ def read_after(connection: Connection, asked: EventFilter, after: int, limit: in
 
 
 def read_one(connection: Connection, log: str, seq: int) -> IndexedEvent | None:
-    """The event of that log and number."""
     found = _read_events(connection, select(EVENTS).where(EVENTS.c.log == log, EVENTS.c.seq == seq))
     return found[0] if found else None
 
@@ -348,13 +302,13 @@ def read_around(connection: Connection, kept: IndexedEvent) -> Sequence[IndexedE
     else:
         same_story = [EVENTS.c.request_id == row.request_id, EVENTS.c.principal == row.principal]
         same_story.append(EVENTS.c.at_ms.between(row.at_ms - NEAR_MS, row.at_ms + NEAR_MS))
-    before = select(EVENTS).where(*same_story, tuple_(*_BY_TIME) < kept.place)
-    after = select(EVENTS).where(*same_story, tuple_(*_BY_TIME) > kept.place)
+    before = select(EVENTS).where(*same_story, sa.tuple_(*_BY_TIME) < kept.place)
+    after = select(EVENTS).where(*same_story, sa.tuple_(*_BY_TIME) > kept.place)
     earlier = _read_events(connection, before.order_by(*_NEWEST_FIRST).limit(MAX_AROUND))
     return (*reversed(earlier), *_read_events(connection, after.order_by(*_BY_TIME).limit(MAX_AROUND)))
 
 
-def _read_events(connection: Connection, query: Select[Any]) -> Sequence[IndexedEvent]:
+def _read_events(connection: Connection, query: sa.Select[Any]) -> Sequence[IndexedEvent]:
     """The events of these rows, in their order. Bodies are read for these rows alone."""
     rows = connection.execute(query).all()
     query = select(BODIES).where(BODIES.c.position.in_([row.position for row in rows]))
@@ -380,6 +334,6 @@ def prune(connection: Connection, *, before_ms: int, keep: int, step: int) -> in
     dropped = sorted(set(positions))[:step]
     for table in (EVENTS, BODIES):
         connection.execute(delete(table).where(table.c.position.in_(dropped)))
-    prune_tokens(connection, before_ms=before_ms)
+    connection.execute(delete(TOKENS).where(TOKENS.c.day < before_ms // DAY_MS))
     connection.execute(delete(LOGS).where(LOGS.c.seen_ms < before_ms))
     return len(dropped)

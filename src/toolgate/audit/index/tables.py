@@ -9,26 +9,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, cast
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    Index,
-    Integer,
-    MetaData,
-    SmallInteger,
-    String,
-    Table,
-    Text,
-    func,
-    insert,
-    inspect,
-    literal_column,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Index, String, Table, Text, select, text
 
 from toolgate.audit.events import AuditEvent
 from toolgate.errors import StartRefused
@@ -93,15 +75,30 @@ LOG_CHARS: Final = 24
 """Of the name of a log."""
 
 
+class TokenSums(NamedTuple):
+    """The cost of lists and results over a span of time."""
+
+    lists: int
+    definition_tokens: int
+    full_tokens: int
+    calls: int
+    result_tokens: int
+
+
 SCHEMA_VERSION: Final = 3
-METADATA: Final = MetaData()
+METADATA: Final = sa.MetaData()
+_POSITION: Final = BigInteger().with_variant(sa.Integer, "sqlite")
+KEYS: Final = ("outcome", "door", "principal", "task_id", "server_id", "tool", "code", "request_id")
+"""Columns that hold the field of the same name of events."""
+SUMS: Final = TokenSums._fields
+"""Columns, and the fields of events of the same name."""
 
 # One row. Every transaction that writes first reads it for update, which serialises writers on any engine:
 # positions rise in the order of commits, so a reader that continues from one misses nothing.
 HEAD: Final = Table(
     "audit_head",
     METADATA,
-    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("id", sa.SmallInteger, primary_key=True, autoincrement=False),
     Column("schema_version", BigInteger, nullable=False),
     Column("position", BigInteger, nullable=False),
 )
@@ -117,24 +114,14 @@ LOGS: Final = Table(
 EVENTS: Final = Table(
     "audit_events",
     METADATA,
-    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("position", _POSITION, primary_key=True, autoincrement=False),
     Column("node", Text, nullable=False),
     Column("log", String(LOG_CHARS), nullable=False),
     Column("seq", BigInteger, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
     Column("type", Text, nullable=False),
-    Column("outcome", Text),
-    Column("door", Text),
-    Column("principal", Text),
-    Column("task_id", Text),
-    Column("server_id", Text),
-    Column("tool", Text),
-    Column("code", Text),
-    Column("request_id", Text),
-    Column("session", Text),
-    Column("layer", Text),
-    Column("rule", Text),
-    Column("speed", SmallInteger),
+    *(Column(name, Text) for name in (*KEYS, "session", "layer", "rule")),
+    Column("speed", sa.SmallInteger),
     Column("profile", Text),
     Index("audit_events_named", "log", "seq", unique=True),
     Index("audit_events_by_time", "at_ms", "position"),
@@ -142,22 +129,16 @@ EVENTS: Final = Table(
 BODIES: Final = Table(
     "audit_bodies",
     METADATA,
-    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("position", _POSITION, primary_key=True, autoincrement=False),
     Column("body", Text, nullable=False),
 )
 TOKENS: Final = Table(
     "audit_tokens",
     METADATA,
-    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("day", sa.Integer, primary_key=True, autoincrement=False),
     Column("task_id", Text, primary_key=True),
-    Column("lists", BigInteger, nullable=False),
-    Column("definition_tokens", BigInteger, nullable=False),
-    Column("full_tokens", BigInteger, nullable=False),
-    Column("calls", BigInteger, nullable=False),
-    Column("result_tokens", BigInteger, nullable=False),
+    *(Column(name, BigInteger, nullable=False) for name in SUMS),
 )
-KEYS: Final = ("outcome", "door", "principal", "task_id", "server_id", "tool", "code", "request_id")
-"""Columns that hold the field of the same name of events."""
 _WHERE: Final = "where"
 
 
@@ -176,7 +157,7 @@ for _name in ("principal", "server_id", "code", "session", "request_id"):
     _index(_name)
 _BY_TASK: Final = _index("task_id")
 _BY_TOOL: Final = _index("tool")
-WENT_WRONG: Final = EVENTS.c.outcome != literal_column("'ok'")
+WENT_WRONG: Final = EVENTS.c.outcome != sa.literal_column("'ok'")
 """True of few rows, so a search for one is quick. A query must contain these very words to use the index."""
 _BY_OUTCOME: Final = _partial_index("outcome", WENT_WRONG)
 
@@ -192,9 +173,8 @@ def _add_token_counts(connection: Connection) -> None:
     """Version 2: token counts, logs that can be forgotten, and events by task, tool and outcome."""
     TOKENS.create(connection)
     connection.execute(text("ALTER TABLE audit_logs ADD COLUMN seen_ms BIGINT NOT NULL DEFAULT 0"))
-    connection.execute(
-        update(LOGS).values(seen_ms=select(func.coalesce(func.max(EVENTS.c.at_ms), 0)).scalar_subquery())
-    )
+    newest_ms = select(sa.func.coalesce(sa.func.max(EVENTS.c.at_ms), 0)).scalar_subquery()
+    connection.execute(sa.update(LOGS).values(seen_ms=newest_ms))
     for index in (_BY_TASK, _BY_TOOL, _BY_OUTCOME):
         index.create(connection)
 
@@ -217,9 +197,9 @@ def prepare_tables(connection: Connection) -> None:
         connection.execute(text("SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min'"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
     _narrow_indexes(connection.dialect.name)
-    if not inspect(connection).has_table(HEAD.name):
+    if not sa.inspect(connection).has_table(HEAD.name):
         METADATA.create_all(connection, checkfirst=False)
-        connection.execute(insert(HEAD), {"id": 1, "schema_version": SCHEMA_VERSION, "position": 0})
+        connection.execute(sa.insert(HEAD), {"id": 1, "schema_version": SCHEMA_VERSION, "position": 0})
         return
     version = connection.execute(select(HEAD.c.schema_version)).scalar_one()
     if version > SCHEMA_VERSION:
@@ -229,4 +209,4 @@ def prepare_tables(connection: Connection) -> None:
         )
     for step in range(version + 1, SCHEMA_VERSION + 1):
         STEPS[step](connection)
-    connection.execute(update(HEAD).values(schema_version=SCHEMA_VERSION))
+    connection.execute(sa.update(HEAD).values(schema_version=SCHEMA_VERSION))

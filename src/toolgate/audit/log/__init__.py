@@ -4,8 +4,7 @@
 - `write_ahead`  lines are safe from the end of the process before a call is sent
 - `lines`        events and seals as lines
 - `files`        rotation, and reading by number
-- `journal`      `Journal` is the log of one process, with the recovery after a crash
-- `follower`     delivers the log to the index, the control plane or a collector
+- `journal`      the log of one process, its recovery after a crash, and its delivery to followers
 - `verify`       finds what was changed, removed or reordered
 
 `AuditLog` runs on the event loop and never waits; all reading blocks, and runs in threads.

@@ -141,7 +141,6 @@ class LogTail:
             return chunk
 
     def close(self) -> None:
-        """Idempotent."""
         with self._lock:
             self._close()
 

@@ -85,7 +85,6 @@ class SealState(NamedTuple):
 
 
 def encode_line(seq: int, event: AuditEvent) -> bytes:
-    """The event as a line of the log."""
     return b'{"seq":%d,%b\n' % (seq, _encode(event)[1:])
 
 
@@ -106,7 +105,6 @@ def is_followed(raw: bytes) -> bool:
 
 
 def parse_number(line: bytes) -> int:
-    """The number of a line; 0 if it has none."""
     found = _NUMBER.match(line)
     return 0 if found is None else int(found[1])
 
@@ -125,7 +123,6 @@ def make_seal(prev: str, lines: EncodedLines) -> Seal:
 
 
 def compute_digest(prev: str, lines: bytes | memoryview) -> str:
-    """The digest that a seal after `prev` has for `lines`."""
     digest = hashlib.sha256(prev.encode())
     digest.update(lines)
     return digest.hexdigest()

@@ -127,7 +127,6 @@ class LogVerifier:
             self._break("cut_off", report, (1, report.lines), (1, self.last_seq), what)
 
     def _check(self, report: FileReport, lines: Sequence[bytes], seal: Seal) -> None:
-        """Check a seal, and the lines since the one before."""
         numbers = [*map(parse_number, lines)]
         if self._expected is None and not self.seals and not self.breaks:
             self._begin(report, numbers, seal)
@@ -194,10 +193,8 @@ class LogVerifier:
             if after > before + 1:
                 lost = f"numbers {before + 1} to {after - 1} are not here"
                 report.notes.append(f"{lost}: the machine lost them, or the end was cut off")
-                self.gaps = [
-                    *self.gaps[1 - MAX_BREAKS :],
-                    LogGap(report, report.lines, before + 1, after - 1),
-                ]
+                self.gaps.append(LogGap(report, report.lines, before + 1, after - 1))
+                del self.gaps[:-MAX_BREAKS]
         if 0 in numbers:
             report.notes.append("has a torn line, sealed as it was found after a crash")
 
@@ -225,10 +222,8 @@ class LogVerifier:
     def _read_torn(self, report: FileReport, raw: bytes) -> None:
         report.is_torn = True
         if parse_seal(raw[:-1]) is not None:
-            place, number = (report.lines + 1,) * 2, self.last_seq
-            self._break(
-                "changed", report, place, (number, number), "the end of a seal is not as it was written"
-            )
+            what = "the end of a seal is not as it was written"
+            self._break("changed", report, (report.lines + 1,) * 2, (self.last_seq,) * 2, what)
 
     def _count(self, report: FileReport, numbers: Sequence[int], *, upto: int) -> None:
         report.first_seq = report.first_seq or next(filter(None, numbers), 0)
@@ -241,7 +236,6 @@ class LogVerifier:
         lines: tuple[int, int],
         numbers: tuple[int, int],
         what: str,
-        /,
     ) -> None:
         if len(self.breaks) < MAX_BREAKS:
             self.breaks.append(LogBreak(kind, report.file, *lines, *numbers, what))

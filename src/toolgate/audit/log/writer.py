@@ -76,7 +76,9 @@ class JsonLinesSink:
         sealed_by = encode_seal(seal)
         size = os.lseek(fd, 0, os.SEEK_END)
         if size and size + len(lines.text) + len(sealed_by) > self._rotate_bytes:
-            fd = self._rotate()
+            self.close()
+            rotate_files(self._path, keep=self._keep)
+            fd = self._open()
         self._append(fd, lines.text, sealed_by)
         self._prev = seal.sha256
 
@@ -117,11 +119,6 @@ class JsonLinesSink:
             os.ftruncate(fd, os.fstat(fd).st_size - written)
             raise OSError(f"short write to {self._path.name}")
 
-    def _rotate(self) -> int:
-        self.close()
-        rotate_files(self._path, keep=self._keep)
-        return self._open()
-
 
 class AuditLog:
     """Numbers events and writes them in batches. On the event loop."""
@@ -145,7 +142,8 @@ class AuditLog:
         self._begun: dict[int, bytes] = {}
         """Calls that have not ended, in order, with the members that their ends repeat."""
         self._timer: asyncio.TimerHandle | None = None
-        self._is_failing = False
+        self.is_failing = False
+        """Whether the sink takes nothing for now, and events are held."""
         self._is_closed = False
         self._lost = 0
         self._unsent = 0
@@ -156,11 +154,6 @@ class AuditLog:
     def last_sequence(self) -> int:
         """The number of the newest event."""
         return self._next - 1
-
-    @property
-    def is_failing(self) -> bool:
-        """Whether the sink takes nothing for now, and events are held."""
-        return self._is_failing
 
     @property
     def is_full(self) -> bool:
@@ -201,7 +194,10 @@ class AuditLog:
         """Keep the line of the next number. Returns that number, or 0 if the line is lost."""
         size = self._size + len(line)
         if size > MAX_HELD_BYTES:
-            return self._count_lost()
+            if not self._lost:
+                _log.error("audit events are lost from now on: too many are held")
+            self._lost += 1
+            return 0
         self._keep(line)
         self._upto = number
         self._next = number + 1
@@ -209,12 +205,11 @@ class AuditLog:
         self._size = size
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._on_timer)
-        elif size >= FLUSH_BYTES and not self._is_failing:
+        elif size >= FLUSH_BYTES and not self.is_failing:
             self.flush()
         return number
 
     def flush(self) -> None:
-        """Write what is held."""
         if not self._of:
             return
         try:
@@ -225,8 +220,8 @@ class AuditLog:
             return
         self._of = self._size = 0
         self._ahead.clear(next(iter(self._begun), self._next))
-        if self._is_failing:
-            self._is_failing = False
+        if self.is_failing:
+            self.is_failing = False
             _log.error("the audit log is written again; events lost meanwhile: %d", self._lost)
             self._record_gap()
         self._on_written()
@@ -246,9 +241,9 @@ class AuditLog:
         self._ahead.close(is_done=not self._of and not self._begun)
 
     def _on_failure(self, exc: OSError) -> None:
-        if not self._is_failing:
+        if not self.is_failing:
             _log.error("the audit log cannot be written, events are held: %s", exc)
-        self._is_failing = True
+        self.is_failing = True
         self._stop_timer()
         if not self._is_closed:
             self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._on_timer)
@@ -293,9 +288,3 @@ class AuditLog:
             )
         )
         self.flush()  # `close` does not flush again
-
-    def _count_lost(self) -> int:
-        if not self._lost:
-            _log.error("audit events are lost from now on: too many are held")
-        self._lost += 1
-        return 0

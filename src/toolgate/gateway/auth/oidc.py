@@ -299,10 +299,11 @@ def _parse_ceiling(claims: Mapping[str, Any], config: OidcSettings) -> Ceiling:
     parts = {part: _parse_texts(claims, name) for part, name in names.items() if name is not None}
     try:
         present = {part: texts for part, texts in parts.items() if texts is not None}
-        return CeilingBody.model_validate(present).value()
+        ceiling: Ceiling = CeilingBody.model_validate(present).value()
     except ValidationError as exc:
         name = names[str(exc.errors()[0]["loc"][0])]
         raise Unauthenticated(f"the token's `{name}` is not a list of names or patterns") from exc
+    return ceiling
 
 
 def _parse_task(claims: Mapping[str, Any], name: str | None) -> str | None:

@@ -38,7 +38,7 @@ from toolgate.gateway.scope.routes import Route
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.json_text import describe_ambiguity, find_clash
 from toolgate.redaction.arguments import DEFAULT_REDACTION, Members, Redaction, parse_members
-from toolgate.registry.approvals.contract import (
+from toolgate.registry.approvals import (
     AGREED,
     DECLINED,
     ApprovalService,

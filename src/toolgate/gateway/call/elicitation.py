@@ -27,7 +27,7 @@ from toolgate.errors import (
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.json_text import UNREADABLE, escape_invisible, format_json
 from toolgate.model.protocol import CAPABILITY_OF
-from toolgate.registry.approvals.contract import ApprovalVerdict
+from toolgate.registry.approvals import ApprovalVerdict
 from toolgate.upstream.connection.contract import CALL_CEILING_S, ClientChannel, Params, RpcResponse
 from toolgate.upstream.connection.messages import parse_error
 from toolgate.upstream.pool.pool import ServerResponse

@@ -26,7 +26,7 @@ from toolgate.model.principals import (
     QuotaName,
 )
 from toolgate.policy.admission import list_limits
-from toolgate.registry.store.contract import QuotaSource
+from toolgate.registry.store import QuotaSource
 from toolgate.telemetry import Metrics
 
 CACHED_S: Final = 1.0

@@ -11,14 +11,13 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from toolgate.catalog.listings import ServerLists, check_lists
 from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, ToolgateError
 from toolgate.model.reports import Definitions, HealthState, NodeReport, ServerReport
 from toolgate.model.servers import ServerRecord, Transport
 from toolgate.model.tools import Pin, ServerTools, ToolDefinition
-from toolgate.registry.store.contract import Reports
 from toolgate.upstream.connection.contract import (
     DEFAULT_LIMITS,
     Acknowledgement,
@@ -29,6 +28,9 @@ from toolgate.upstream.connection.contract import (
 from toolgate.upstream.pool.connectors import Connectors, TrialReport, try_server
 from toolgate.upstream.pool.health import ServerHealth
 from toolgate.upstream.pool.pool import NO_ORIGIN, CallOrigin, PoolLoad, ServerResponse
+
+if TYPE_CHECKING:  # a node loads no SQL
+    from toolgate.registry.store.side_tables import Reports
 
 POLL_INTERVAL_S: Final = 5.0
 """A node that goes silent does not announce it, so reports are read at least this often."""
@@ -77,7 +79,7 @@ class ReportedServers:
 
     def __init__(
         self,
-        reports: Reports,
+        reports: "Reports",
         connectors: Mapping[Transport, Connector],
         *,
         on_change: Callable[[str], None],

@@ -1,9 +1,164 @@
 """Approvals of tool calls: requested by nodes, decided by approvers, used once.
 
-- `contract.py`  `ApprovalService`, which nodes use, and the pure rules of an approval's state
-- `sql.py`       `Approvals`, all of them in a table
-
-The gateway requests through `ApprovalService`, locally or from the control plane; `govern` lists and decides.
-Never sends a
-call, and never grants one approval twice.
+This is `ApprovalService`, which nodes use locally or at the control plane, and the pure rules of an
+approval's state: an approval in, the one after it out. `sql.py` has `Approvals`, all of them in a table next
+to the records, without revisions; `govern` lists and decides. Any number of nodes request through any number
+of replicas on one database, and exactly one call uses each. Never sends a call, and never grants one approval
+twice.
 """
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple, Protocol
+
+from toolgate.errors import NotFound
+from toolgate.model.approvals import ApprovalRequest, CallApproval
+
+EXPIRES_MS: Final = 15 * 60 * 1000
+"""How long a request waits for a decision, and an approval for its call: about as long as an agent's session
+idles."""
+ROUND_MS: Final = 10 * 60 * 1000
+"""How long after its first round an approved call may send the next one."""
+KEEP_CLOSED_MS: Final = 30 * 24 * 3600 * 1000
+
+NOTICE_MS: Final = 15_000
+"""An unacknowledged notice is sent again after this, then after twice as long, up to `NOTICE_MS_MOST`."""
+NOTICE_MS_MOST: Final = 240_000
+
+AGREED: Final = "agreed to in place"
+DECLINED: Final = "declined in place"
+"""The reasons of elicited decisions."""
+
+ApprovalOutcome = Literal["granted", "asked", "waiting", "denied", "full"]
+"""`granted`: the call may be sent, now and once. `asked`: a new request waits. `waiting`: a known request
+waits. `full`: no request was made, since too many wait already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalLimits:
+    """How many approvals are kept."""
+
+    max_pending_each: int = 50
+    """For each principal: more than its approvers read in one sitting."""
+    max_pending: int = 1_000
+    """Replicas that add one at the same moment may exceed either limit by one each."""
+    keep_closed: int = 10_000
+
+
+DEFAULT_APPROVAL_LIMITS: Final = ApprovalLimits()
+
+
+class ApprovalVerdict(NamedTuple):
+    """The result of a request for approval."""
+
+    outcome: ApprovalOutcome
+    approval_id: str = ""
+    expires_ms: int = 0
+    reason: str = ""
+    """Why it was denied."""
+    in_place: bool = False
+    """The caller's own user made this decision, by elicitation."""
+    console_url: str = ""
+    """The console where approvers decide. Empty: not known here."""
+
+
+class ElicitedDecision(NamedTuple):
+    """What the user at the calling client decided."""
+
+    approval_id: str
+    is_approved: bool
+
+
+class ApprovalService(Protocol):
+    """Approvals as a node uses them."""
+
+    async def ask(self, request: ApprovalRequest, /, *, new_id: str) -> ApprovalVerdict:
+        """Use the approval of this call if there is one, or request it.
+
+        `granted` uses the approval up before anything is sent. A repeated request joins the one that waits. A
+        denial is returned once; the next request is a new one. The rounds of an approved call are granted
+        once each, in order.
+        """
+
+    async def settle(
+        self, request: ApprovalRequest, decision: ElicitedDecision, /, *, new_id: str
+    ) -> ApprovalVerdict:
+        """As `ask`, after the client elicited a decision from its user.
+
+        The decision counts for the approval it names, if that waits for this very request: it is decided and
+        used in one step. A user who declined gets no `granted`, whatever an approver decided meanwhile.
+        """
+
+
+def as_of(approval: CallApproval, now_ms: int) -> CallApproval:
+    """Return the approval in its state at `now_ms`: expired, if its time is over."""
+    is_expired = approval.state in {"pending", "approved"} and approval.expires_ms <= now_ms
+    return replace(approval, state="expired") if is_expired else approval
+
+
+def answer_again(approval: CallApproval, now_ms: int) -> tuple[CallApproval, ApprovalVerdict | None]:
+    """Apply a repeated request to an open approval, which closes unless it is pending. No verdict: make a new
+    request."""
+    known = as_of(approval, now_ms)
+    if known.state == "pending":
+        return approval, make_verdict(known, "waiting")
+    if known.state == "approved":
+        used = replace(known, state="used", used_ms=now_ms)
+        return used, make_verdict(used, "granted")
+    is_denied = known.state == "denied" and now_ms < known.expires_ms
+    return known, make_verdict(known, "denied") if is_denied else None
+
+
+def apply_elicited(
+    approval: CallApproval, decision: ElicitedDecision, now_ms: int
+) -> tuple[CallApproval, ApprovalVerdict | None]:
+    """As `answer_again`, with the decision of the caller's own user."""
+    state = as_of(approval, now_ms).state
+    is_withdrawn = state == "approved" and not decision.is_approved
+    if state != "pending" and not is_withdrawn:
+        after, verdict = answer_again(approval, now_ms)
+        is_decided = verdict is not None or decision.is_approved
+        return after, verdict if is_decided else decline(decision)
+    decided = record_decision(
+        approval,
+        is_approved=decision.is_approved,
+        by=approval.question.principal,
+        reason=AGREED if decision.is_approved else DECLINED,
+        now_ms=now_ms,
+    )
+    after, verdict = answer_again(decided, now_ms)
+    assert verdict is not None  # it has not expired
+    return after, verdict._replace(in_place=True)
+
+
+def decline(decision: ElicitedDecision) -> ApprovalVerdict:
+    """Return the verdict for a user who declined an approval that is no longer open."""
+    return ApprovalVerdict("denied", decision.approval_id, reason=DECLINED)
+
+
+def continues_call(used: CallApproval, request: ApprovalRequest, now_ms: int) -> bool:
+    """Whether `request` is the next round of the call that used the approval."""
+    is_recent = used.used_ms is not None and now_ms - used.used_ms < ROUND_MS
+    return is_recent and used.rounds + 1 == request.round
+
+
+def make_verdict(approval: CallApproval, outcome: ApprovalOutcome) -> ApprovalVerdict:
+    reason = approval.reason if outcome == "denied" else ""
+    return ApprovalVerdict(outcome, approval.approval_id, approval.expires_ms, reason)
+
+
+def record_decision(
+    approval: CallApproval, *, is_approved: bool, by: str, reason: str, now_ms: int
+) -> CallApproval:
+    """Return the approval as decided by an approver or the caller's own user."""
+    return replace(
+        approval,
+        state="approved" if is_approved else "denied",
+        decided_by=by,
+        decided_ms=now_ms,
+        reason=reason.replace("\0", "\ufffd"),  # PostgreSQL stores no NUL in a text
+        expires_ms=now_ms + EXPIRES_MS if is_approved else approval.expires_ms,
+    )
+
+
+def approval_not_found(approval_id: str) -> NotFound:
+    return NotFound(f"no approval `{approval_id[:40]}`", hint="list them: `toolgate approvals list`")

@@ -15,20 +15,20 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError, NoResultFound
 
 from toolgate.errors import InvalidRecord, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
-from toolgate.registry.database.rows import (
+from toolgate.registry.database.statements import (
     DamagedRow,
     StoreHead,
     check_not_newer,
     create_tables,
-    is_older,
     migrate,
     read_head,
+    read_listing,
 )
-from toolgate.registry.database.statements import read_listing
+from toolgate.registry.database.tables import SCHEMA_VERSION
 from toolgate.registry.database.transactions import Topic
 
 CHANNEL: Final = "toolgate"
@@ -80,9 +80,10 @@ T = TypeVar("T")
 class PostgresDatabase:
     """A database at `url`, connected when first used, from `READERS + 1` threads at most."""
 
-    def __init__(self, url: str, *, what: str = "registry") -> None:
-        """`what`: what it stores, for messages. Raises StartRefused if the URL is invalid."""
-        self._what = what
+    def __init__(self, url: str, *, topic: Topic = "registry") -> None:
+        """`topic`: what is changed unless a change says so. Raises StartRefused if the URL is invalid."""
+        self._topic = topic
+        self._what = "audit index" if topic == "audit" else topic
         self.parameters = _parse_url(url)
         self._guard = Lock()
         self._connections: WeakSet[psycopg.Connection[Any]] = WeakSet()
@@ -108,7 +109,7 @@ class PostgresDatabase:
                 _check_server(connection, self.where)
                 version = _read_schema_version(connection)
             check_not_newer(version, what=self.where)
-            if is_older(version):
+            if version < SCHEMA_VERSION:
                 with self._engine.begin() as connection:
                     _ensure_tables(connection)
             with self._snapshots.connect() as connection:
@@ -116,18 +117,17 @@ class PostgresDatabase:
                 return read_head(connection)
 
     def read(self, work: Callable[[Connection], T], *, is_single: bool = False) -> T:
-        engine = self._statements if is_single else self._snapshots
-        try:
-            return _retry_once(lambda: _read_once(engine, work))
-        except (DBAPIError, DamagedRow, NoResultFound) as exc:
-            raise _translate_failure(exc, f"cannot read the {self._what}") from exc
+        def read_once() -> T:
+            with (self._statements if is_single else self._snapshots).connect() as connection:
+                return work(connection)
 
-    def change(self, work: Callable[[Connection], T], topic: Topic) -> T:
+        with _translate_failures(f"cannot read the {self._what}"):
+            return _retry_once(read_once)
+
+    def change(self, work: Callable[[Connection], T], topic: Topic | None = None) -> T:
         """Run a transaction that writes. It runs once more if its connection broke before the commit."""
-        try:
-            return _retry_once(lambda: self._change(work, topic))
-        except (DBAPIError, DamagedRow, NoResultFound) as exc:
-            raise _translate_failure(exc, f"cannot write to the {self._what}") from exc
+        with _translate_failures(f"cannot write to the {self._what}"):
+            return _retry_once(lambda: self._change(work, topic or self._topic))
 
     def close(self) -> None:
         """Close every idle connection. Idempotent."""
@@ -148,9 +148,8 @@ class PostgresDatabase:
                 result = work(connection)
             with _require_known_outcome(connection), _translate_driver_errors(connection) as raw:
                 if (notice := _NOTICES.get(topic)) is not None:
-                    raw.execute(
-                        f"{notice}; COMMIT", prepare=False
-                    )  # in one round trip; the commit below finds no transaction
+                    # In one round trip; the commit below finds no transaction.
+                    raw.execute(f"{notice}; COMMIT", prepare=False)
                 transaction.commit()
             return result
 
@@ -206,7 +205,6 @@ def _check_server(connection: Connection, where: str) -> None:
 
 
 def _read_schema_version(connection: Connection) -> int:
-    """Return the schema version, 0 if there are no tables yet."""
     # Not `to_regclass`: it may use what this connection cached before it waited for another replica.
     head = "SELECT 1 FROM pg_catalog.pg_class WHERE relname = 'head' AND pg_table_is_visible(oid)"
     if connection.execute(text(head)).one_or_none() is None:
@@ -224,7 +222,7 @@ def _ensure_tables(connection: Connection) -> None:
     version = _read_schema_version(connection)
     if version == 0:
         create_tables(connection, epoch=uuid4().hex)
-    elif is_older(version):
+    elif version < SCHEMA_VERSION:
         migrate(connection, version)
 
 
@@ -252,11 +250,6 @@ def is_unreachable(refused: StartRefused) -> bool:
     return isinstance(cause, psycopg.OperationalError) and not is_refused_by_server
 
 
-def _read_once(engine: Engine, work: Callable[[Connection], T]) -> T:
-    with engine.connect() as connection:
-        return work(connection)
-
-
 @contextmanager
 def _translate_driver_errors(connection: Connection) -> Iterator[psycopg.Connection[Any]]:
     """Yield the driver's connection. Its errors are translated as SQLAlchemy would."""
@@ -275,33 +268,31 @@ def _translate_driver_errors(connection: Connection) -> Iterator[psycopg.Connect
 @contextmanager
 def _require_known_outcome(connection: Connection) -> Iterator[None]:
     """Raise StorageUnavailable unless the commit of the block is known to be durable or undone."""
-    warnings: list[str] = []
+    causes: list[str] = []
 
     def on_notice(notice: psycopg.errors.Diagnostic) -> None:
         # PostgreSQL only warns when it stops waiting for a standby, and then reports the commit.
         if notice.severity_nonlocalized == "WARNING":
-            warnings.append(notice.message_primary or "a warning")
+            causes.append(notice.message_primary or "a warning")
 
     raw = connection.connection.driver_connection
     assert isinstance(raw, psycopg.Connection)
     raw.add_notice_handler(on_notice)
+    failure: DBAPIError | None = None
     try:
         yield
     except DBAPIError as exc:
-        if isinstance(exc.orig, psycopg.OperationalError) or exc.connection_invalidated:
-            raise _unknown_outcome(_cause(exc)) from exc
-        raise
+        if not isinstance(exc.orig, psycopg.OperationalError) and not exc.connection_invalidated:
+            raise
+        failure, causes = exc, [_cause(exc)]
     finally:
         raw.remove_notice_handler(on_notice)
-    if warnings:
-        raise _unknown_outcome("; ".join(warnings))
-
-
-def _unknown_outcome(cause: str) -> StorageUnavailable:
-    return StorageUnavailable(
-        f"the database did not confirm the commit ({cause}): the change may have been stored or not",
-        hint="read the record again before you repeat the change",
-    )
+    if causes:
+        raise StorageUnavailable(
+            f"the database did not confirm the commit ({'; '.join(causes)}): "
+            "the change may have been stored or not",
+            hint="read the record again before you repeat the change",
+        ) from failure
 
 
 def _retry_once(work: Callable[[], T]) -> T:
@@ -314,13 +305,17 @@ def _retry_once(work: Callable[[], T]) -> T:
     return work()
 
 
-def _translate_failure(exc: DBAPIError | DamagedRow | NoResultFound, what: str) -> ToolgateError:
-    message = f"{what}: {_cause(exc)}"
-    if not isinstance(exc, DBAPIError) or getattr(exc.orig, "sqlstate", None) in _FULL:
-        return StorageFailed(message)
-    if isinstance(exc.orig, psycopg.DataError):
-        return InvalidRecord(message)
-    return StorageUnavailable(message)
+@contextmanager
+def _translate_failures(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (DBAPIError, DamagedRow, NoResultFound) as exc:
+        kind: type[ToolgateError] = StorageUnavailable
+        if not isinstance(exc, DBAPIError) or getattr(exc.orig, "sqlstate", None) in _FULL:
+            kind = StorageFailed
+        elif isinstance(exc.orig, psycopg.DataError):
+            kind = InvalidRecord
+        raise kind(f"{what}: {_cause(exc)}") from exc
 
 
 def _cause(exc: DBAPIError | DamagedRow | NoResultFound) -> str:

@@ -9,24 +9,23 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from uuid import uuid4
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from toolgate.errors import StartRefused, StorageFailed
-from toolgate.registry.database.disk import lock_file, sync_directory
-from toolgate.registry.database.rows import (
+from toolgate.registry.database import lock_file, sync_directory
+from toolgate.registry.database.statements import (
     DamagedRow,
     StoreHead,
     check_not_newer,
     create_tables,
-    is_older,
     migrate,
     read_head,
+    read_listing,
 )
-from toolgate.registry.database.statements import read_listing
 from toolgate.registry.database.tables import SCHEMA_VERSION
 from toolgate.registry.database.transactions import Topic
 from toolgate.telemetry.logs import FULL_DISK_HINT, describe_full_disk
@@ -35,15 +34,28 @@ _BEGIN: Final = "BEGIN IMMEDIATE"
 _BUSY_S: Final = 0.5
 """How long to wait for another program that locks the file, before refusing to start."""
 _RESTORE: Final = "restore the file from a backup, or move it away to begin with an empty registry"
+_PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
+"""A later transaction may succeed: the disk is full, or another program has the write lock."""
+_PRAGMAS: Final = (
+    # Other programs can read while Toolgate writes. The lock file keeps out another Toolgate.
+    "journal_mode = WAL",
+    # A commit returns after its fsync.
+    "synchronous = FULL",
+    "cell_size_check = ON",
+    "trusted_schema = OFF",
+)
+
+T = TypeVar("T")
 
 
-class RegistryFile:
-    """The open file. Used from the thread that opened it, and from no other."""
+class SqliteDatabase:
+    """Runs transactions on its open file, on the thread that opened it and on no other."""
 
     def __init__(self, path: Path) -> None:
         """Raises StartRefused if the file is in use, damaged, or cannot be opened."""
         self._lock = lock_file(path)
         self._is_closed = False
+        self._broken_by: str | None = None
         try:
             with _refuse_start(path):
                 _check_leftovers(path)
@@ -52,22 +64,34 @@ class RegistryFile:
                 version = _read_schema_version(path)
                 check_not_newer(version, what=f"`{path}`")
                 path.chmod(0o600)
-                if is_older(version):
+                if version < SCHEMA_VERSION:
                     _back_up(path)
                 self._engine = _create_engine(path)
-                self.connection, self.head = _connect(self._engine, version)
+                self._connection, self.head = _connect(self._engine, version)
         except BaseException:
             os.close(self._lock)
             raise
 
-    @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """Run a transaction. Afterwards it takes the write lock again; see `_hold_write_lock`."""
+    def read(self, work: Callable[[Connection], T], *, is_single: bool = False) -> T:  # noqa: ARG002 (a file)
         try:
-            with self.connection.begin():
-                yield self.connection
-        finally:
-            _hold_write_lock(self.connection)
+            return self._run(work)
+        except (DBAPIError, DamagedRow) as exc:
+            raise StorageFailed(f"cannot read the registry: {_cause(exc)}") from exc
+
+    def change(self, work: Callable[[Connection], T], topic: Topic) -> T:  # noqa: ARG002 (no other process listens)
+        """Run a transaction that writes. After an I/O error it refuses all others until a restart.
+
+        A failed fsync may have dropped the very pages that a second one would then report as written.
+        """
+        if self._broken_by is not None:
+            raise StorageFailed(f"the registry is read-only since an error: {self._broken_by}")
+        try:
+            return self._run(work)
+        except (DBAPIError, DamagedRow) as exc:
+            cause = exc.orig if isinstance(exc, DBAPIError) else None
+            if not isinstance(cause, sqlite3.Error) or cause.sqlite_errorcode not in _PASSING:
+                self._broken_by = _cause(exc)
+            raise StorageFailed(f"cannot write to the registry: {_cause(exc)}") from exc
 
     def close(self) -> None:
         """Release the file. Idempotent. SQLite moves its log into the file as it closes."""
@@ -75,10 +99,22 @@ class RegistryFile:
             return
         self._is_closed = True
         try:
-            self.connection.close()
+            self._connection.close()
             self._engine.dispose()
         finally:
             os.close(self._lock)
+
+    def _run(self, work: Callable[[Connection], T]) -> T:
+        """Run a transaction. Afterwards it takes the write lock again; see `_hold_write_lock`."""
+        try:
+            with self._connection.begin():
+                return work(self._connection)
+        finally:
+            _hold_write_lock(self._connection)
+
+
+def _cause(exc: DBAPIError | DamagedRow) -> str:
+    return str(exc.orig if isinstance(exc, DBAPIError) else exc)
 
 
 def _check_leftovers(path: Path) -> None:
@@ -94,27 +130,24 @@ def _wal(path: Path) -> Path:
 
 
 def _create(path: Path) -> None:
-    """Create an empty store under another name and move it into place, so that a crash leaves none or all."""
-    draft = _new_file(path)
-    engine = _create_engine(draft, pragmas=("synchronous = FULL",))
-    with engine.begin() as connection:
-        create_tables(connection, epoch=uuid4().hex)
-    engine.dispose()
-    _move_into_place(draft, path)
+    with _write_draft(path, path) as draft:
+        engine = _create_engine(draft, pragmas=("synchronous = FULL",))
+        with engine.begin() as connection:
+            create_tables(connection, epoch=uuid4().hex)
+        engine.dispose()
 
 
-def _new_file(path: Path) -> Path:
-    """Create an empty file next to `path`, for its owner only, replacing what a crash may have left."""
+@contextmanager
+def _write_draft(path: Path, target: Path) -> Iterator[Path]:
+    """Yield an empty file next to `path`, for its owner only, and move it to `target`: a crash leaves none or
+    all."""
     draft = path.with_name(path.name + ".new")
     for leftover in (draft, draft.with_name(draft.name + "-journal"), _wal(draft)):
         leftover.unlink(missing_ok=True)
     os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    return draft
-
-
-def _move_into_place(draft: Path, path: Path) -> None:
-    draft.replace(path)
-    sync_directory(path.parent)
+    yield draft
+    draft.replace(target)
+    sync_directory(target.parent)
 
 
 def _read_schema_version(path: Path) -> int:
@@ -131,12 +164,11 @@ def _read_schema_version(path: Path) -> int:
 
 def _back_up(path: Path) -> None:
     """Copy the file as the older program left it, for a downgrade."""
-    draft = _new_file(path)
-    with closing(sqlite3.connect(path, timeout=_BUSY_S)) as old, closing(sqlite3.connect(draft)) as copy:
-        old.backup(copy)
-    with draft.open("rb") as written:
-        os.fsync(written.fileno())
-    _move_into_place(draft, path.with_name(f"{path.name}.before-{SCHEMA_VERSION}"))
+    with _write_draft(path, path.with_name(f"{path.name}.before-{SCHEMA_VERSION}")) as draft:
+        with closing(sqlite3.connect(path, timeout=_BUSY_S)) as old, closing(sqlite3.connect(draft)) as copy:
+            old.backup(copy)
+        with draft.open("rb") as written:
+            os.fsync(written.fileno())
 
 
 def _connect(engine: Engine, version: int) -> tuple[Connection, StoreHead]:
@@ -144,7 +176,7 @@ def _connect(engine: Engine, version: int) -> tuple[Connection, StoreHead]:
     connection = engine.connect()
     try:
         with connection.begin():
-            if is_older(version):
+            if version < SCHEMA_VERSION:
                 migrate(connection, version)
             head = _verify(connection)
         _hold_write_lock(connection)
@@ -182,25 +214,19 @@ def _refuse_start(path: Path) -> Iterator[None]:
         yield
     except DamagedRow as exc:
         raise StartRefused(f"`{path}` is damaged: {exc}", hint=_RESTORE) from exc
-    except OSError as exc:
-        _refuse_full_disk(path, exc)
-        raise StartRefused(f"cannot open `{path}`: {exc.strerror}") from exc
     # SQLite quotes damaged text in its complaint, and its driver then cannot read the complaint.
-    except (DBAPIError, sqlite3.Error, UnicodeDecodeError) as exc:
+    except (OSError, DBAPIError, sqlite3.Error, UnicodeDecodeError) as exc:
         cause = exc.orig if isinstance(exc, DBAPIError) else exc
-        _refuse_full_disk(path, cause)
+        if full := describe_full_disk(path, cause):  # then the file is not damaged and must stay
+            raise StartRefused(full, hint=FULL_DISK_HINT) from cause
+        if isinstance(exc, OSError):
+            raise StartRefused(f"cannot open `{path}`: {exc.strerror}") from exc
         raise StartRefused(
             f"`{path}` is not a registry, or damaged, or held by another program: {cause}", hint=_RESTORE
         ) from exc
 
 
-def _refuse_full_disk(path: Path, cause: BaseException | None) -> None:
-    """Raises StartRefused if the disk is full: then the file is not damaged and must stay."""
-    if full := describe_full_disk(path, cause):
-        raise StartRefused(full, hint=FULL_DISK_HINT) from cause
-
-
-def _create_engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
+def _create_engine(path: Path, pragmas: tuple[str, ...] = _PRAGMAS) -> Engine:
     # The driver begins no transactions by itself: `on_begin` does, so that DDL is part of them.
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
@@ -209,8 +235,8 @@ def _create_engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
         connect_args={"timeout": _BUSY_S, "isolation_level": None},
     )
 
-    def on_connect(dbapi: sqlite3.Connection, _record: Any) -> None:
-        for pragma in pragmas or _PRAGMAS:
+    def on_connect(dbapi: sqlite3.Connection, _record: object) -> None:
+        for pragma in pragmas:
             dbapi.execute(f"PRAGMA {pragma}").fetchall()
 
     def on_begin(connection: Connection) -> None:
@@ -221,59 +247,3 @@ def _create_engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
     event.listen(engine, "connect", on_connect)
     event.listen(engine, "begin", on_begin)
     return engine
-
-
-_PRAGMAS: Final = (
-    # Other programs can read while Toolgate writes. The lock file keeps out another Toolgate.
-    "journal_mode = WAL",
-    # A commit returns after its fsync.
-    "synchronous = FULL",
-    "cell_size_check = ON",
-    "trusted_schema = OFF",
-)
-
-
-T = TypeVar("T")
-
-
-_PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
-
-
-class SqliteDatabase:
-    """Runs transactions on an open file, on the thread that opened it."""
-
-    def __init__(self, file: RegistryFile) -> None:
-        self._file = file
-        self._broken_by: str | None = None
-
-    def read(self, work: Callable[[Connection], T], *, is_single: bool = False) -> T:  # noqa: ARG002 (a file)
-        try:
-            with self._file.transaction() as connection:
-                return work(connection)
-        except (DBAPIError, DamagedRow) as exc:
-            raise StorageFailed(f"cannot read the registry: {_cause(exc)}") from exc
-
-    def change(self, work: Callable[[Connection], T], topic: Topic) -> T:  # noqa: ARG002 (no other process listens)
-        """Run a transaction that writes. After an I/O error it refuses all others until a restart.
-
-        A failed fsync may have dropped the very pages that a second one would then report as written.
-        """
-        if self._broken_by is not None:
-            raise StorageFailed(f"the registry is read-only since an error: {self._broken_by}")
-        try:
-            with self._file.transaction() as connection:
-                return work(connection)
-        except (DBAPIError, DamagedRow) as exc:
-            if not _is_passing(exc):
-                self._broken_by = _cause(exc)
-            raise StorageFailed(f"cannot write to the registry: {_cause(exc)}") from exc
-
-
-def _cause(exc: DBAPIError | DamagedRow) -> str:
-    return str(exc.orig if isinstance(exc, DBAPIError) else exc)
-
-
-def _is_passing(exc: DBAPIError | DamagedRow) -> bool:
-    """Whether a later transaction may succeed: the disk is full, or another program has the write lock."""
-    cause = exc.orig if isinstance(exc, DBAPIError) else None
-    return isinstance(cause, sqlite3.Error) and cause.sqlite_errorcode in _PASSING

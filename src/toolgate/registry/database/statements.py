@@ -1,37 +1,42 @@
-"""The statements of the revisioned store: each function is the work of one transaction, on every engine."""
+"""The statements of the revisioned store, on every engine: rows, and the work of each transaction.
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+Every row of the registry carries a checksum, so that damage is found and named, and never read as some other
+policy. A database of a newer program is refused and never touched. An older one is migrated in the given
+transaction, by Alembic. Never opens, locks or commits: the engines do.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Final
+from typing import Any, Final, cast
 from uuid import uuid4
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, tuple_, union_all
+import sqlalchemy as sa
+from sqlalchemy import Connection, Row, Table, bindparam, delete, func, insert, select
 from sqlalchemy.exc import NoResultFound
 
+from toolgate.errors import Conflict, StartRefused
+from toolgate.lazy_modules import load_lazily
 from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
-from toolgate.registry.database.rows import (
-    HEAD_AS_RECORD,
-    HEAD_KIND,
-    HEAD_QUERY,
-    StoreHead,
-    change_from_row,
-    change_row,
-    digest_at,
-    head_from_listing,
-    head_from_row,
-    lock_head,
-    record_from_row,
-    record_row,
-    store_digest,
-    store_head,
+from toolgate.registry.database.tables import (
+    _MIGRATED,
+    _POSTGRESQL_INDEXES,
+    CHANGES,
+    DIGESTS,
+    HEAD,
+    METADATA,
+    RECORDS,
+    SCHEMA_VERSION,
+    upsert,
 )
-from toolgate.registry.database.tables import CHANGES, DIGESTS, RECORDS
 from toolgate.registry.records.transaction import (
     RecordKey,
     chain_digest,
-    check_store_revision,
+    decode_body,
+    encode_body,
     plan_transaction,
     record_after,
     start_digest,
@@ -43,10 +48,164 @@ ROWS_AT_ONCE: Final = 500
 CHANGES_AT_ONCE: Final = 1_000
 """Changes read at once, with their bodies. A transaction may have more and is never read in part."""
 
+_DIGESTS_IN_ROWS: Final = ("digest", "digest_before")
+"""Columns that queries add to rows of other tables. Checksums do not include them."""
+
+
+class DamagedRow(Exception):
+    """A row differs from what was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreHead:
+    """The position and identity of a store."""
+
+    schema_version: int
+    epoch: str
+    revision: int
+    compacted: int
+    digest: str = ""
+    """Of the log up to `revision`. Empty if it was not read, or a replica of an earlier release wrote it."""
+
+
+def create_tables(connection: Connection, *, epoch: str) -> None:
+    METADATA.create_all(connection, checkfirst=False)
+    if connection.dialect.name == "postgresql":
+        for index in _POSTGRESQL_INDEXES:
+            connection.execute(index)
+    connection.execute(insert(_MIGRATED), {"version_num": f"{SCHEMA_VERSION:04}"})
+    head = StoreHead(schema_version=SCHEMA_VERSION, epoch=epoch, revision=0, compacted=0)
+    connection.execute(insert(HEAD), _encode_row(HEAD, head, id=1))
+    store_digest(connection, 0, start_digest(epoch))
+
+
+def read_head(connection: Connection) -> StoreHead:
+    """Return the head. Waits for no writer."""
+    return head_from_row(connection.execute(HEAD_QUERY).one())
+
+
+def lock_head(connection: Connection) -> StoreHead:
+    """Return the head, locked until the end of this transaction. Waits for other writers.
+
+    It has no digest: a row that was read while this waited is outdated.
+    """
+    return head_from_row(connection.execute(select(HEAD).with_for_update()).one())
+
+
+def store_head(connection: Connection, head: StoreHead) -> None:
+    connection.execute(sa.update(HEAD), _encode_row(HEAD, head, id=1))
+
+
+def digest_at(revision: sa.ColumnElement[int] | int) -> sa.ScalarSelect[str]:
+    """Return the digest of the log up to `revision`, as part of a query."""
+    return select(DIGESTS.c.digest).where(DIGESTS.c.revision == revision).scalar_subquery()
+
+
+HEAD_QUERY: Final = select(HEAD, digest_at(HEAD.c.revision).label("digest"))
+HEAD_KIND: Final = "head"
+"""The kind of the row that represents the head among records. No record has it."""
+HEAD_AS_RECORD: Final = select(
+    sa.literal(HEAD_KIND),
+    HEAD.c.epoch,
+    HEAD.c.revision,
+    HEAD.c.compacted,
+    func.coalesce(digest_at(HEAD.c.revision), ""),
+    sa.cast(HEAD.c.schema_version, sa.Text),
+    HEAD.c.checksum,
+)
+"""The head in the columns of a record."""
+
+
+def head_from_listing(row: Row[Any]) -> StoreHead:
+    """Decode a row of `HEAD_AS_RECORD`. Raises DamagedRow."""
+    _, epoch, revision, compacted, digest, schema_version, checksum = tuple(row)
+    head = StoreHead(
+        schema_version=int(schema_version), epoch=epoch, revision=revision, compacted=compacted, digest=digest
+    )
+    if _encode_row(HEAD, head, id=1)["checksum"] != checksum:
+        raise DamagedRow("the head does not match its checksum")
+    return head
+
+
+def read_digest(connection: Connection, revision: int) -> str:
+    """Return the digest of the log up to `revision`; empty if it is not known."""
+    return connection.execute(select(digest_at(revision))).scalar_one() or ""
+
+
+def store_digest(connection: Connection, revision: int, digest: str) -> None:
+    # An upsert: a digest may remain from a history that an older program took back, which did not know this
+    # table.
+    upsert(connection, DIGESTS, [{"revision": revision, "digest": digest}])
+
+
+def record_row(stored: StoredRecord) -> dict[str, Any]:
+    return _encode_row(RECORDS, stored, body=encode_body(stored.body))
+
+
+def record_from_row(row: Row[Any]) -> StoredRecord:
+    values = _verify_checksum(row, "record {kind} `{id}`")
+    return StoredRecord(**values | {"body": decode_body(values["body"])})
+
+
+def change_row(change: RecordChange, position: int) -> dict[str, Any]:
+    """Encode a change, the `position`-th of its transaction."""
+    before, after = (None if body is None else encode_body(body) for body in (change.before, change.after))
+    return _encode_row(CHANGES, change, position=position, before=before, after=after)
+
+
+def change_from_row(row: Row[Any]) -> RecordChange:
+    values = _verify_checksum(row, "change {revision} of {kind} `{id}`")
+    del values["position"]
+    for name in ("before", "after"):
+        values[name] = None if values[name] is None else decode_body(values[name])
+    return RecordChange(**values)
+
+
+def head_from_row(row: Row[Any]) -> StoreHead:
+    values = _verify_checksum(row, "the head")
+    del values["id"]
+    return StoreHead(**values, digest=getattr(row, "digest", None) or "")
+
+
+def _encode_row(table: Table, source: object, **others: object) -> dict[str, Any]:
+    """Encode `source` in the order of the table's columns, which its checksum depends on."""
+    names = [column.name for column in table.columns if column.name != "checksum"]
+    values = {name: others[name] if name in others else getattr(source, name) for name in names}
+    return {**values, "checksum": _checksum(values)}
+
+
+def _verify_checksum(row: Row[Any], what: str) -> dict[str, Any]:
+    values = dict(cast("Mapping[str, Any]", row._mapping))
+    for name in _DIGESTS_IN_ROWS:
+        values.pop(name, None)
+    if values.pop("checksum") != _checksum(values):
+        raise DamagedRow(f"{what.format(**values)} does not match its checksum")
+    return values
+
+
+def _checksum(values: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(values, separators=(",", ":")).encode())
+
+
+def check_not_newer(version: int, *, what: str) -> None:
+    """Raises StartRefused if a newer program wrote the tables."""
+    if version > SCHEMA_VERSION:
+        raise StartRefused(
+            f"{what} was written by a newer Toolgate (schema {version}, this one knows {SCHEMA_VERSION})",
+            hint="start the newer version again; nothing was touched",
+        )
+
+
+def migrate(connection: Connection, version: int) -> None:
+    """Migrate the tables from `version` to this program's, in the open transaction."""
+    # Not imported above: Alembic takes longer to load than all of the registry, and is needed once a release.
+    load_lazily("toolgate.registry.migrations").upgrade(connection, version)
+    store_head(connection, replace(read_head(connection), schema_version=SCHEMA_VERSION))
+
 
 # One statement, so that it needs no transaction: the records, and the head as a row among them.
-_LISTING: Final = union_all(select(RECORDS), HEAD_AS_RECORD)
-_LISTING_OF_KIND: Final = union_all(
+_LISTING: Final = sa.union_all(select(RECORDS), HEAD_AS_RECORD)
+_LISTING_OF_KIND: Final = sa.union_all(
     select(RECORDS).where(RECORDS.c.kind == bindparam("of_kind")), HEAD_AS_RECORD
 )
 
@@ -71,7 +230,11 @@ def commit_writes(
 ) -> ChangeBatch:
     """Commit `writes`. An empty batch means that nothing changed and there is no new revision."""
     head = lock_head(connection)
-    check_store_revision(head.revision, if_store_revision)
+    if if_store_revision not in {None, head.revision}:
+        raise Conflict(
+            f"the registry is at revision {head.revision}, not {if_store_revision}",
+            data={"store_revision": head.revision},
+        )
     revision = head.revision + 1
     current, previous = _read_touched(connection, writes, head.revision)
     changes = plan_transaction(writes, current, revision=revision, actor=actor, at_ms=at_ms)
@@ -79,29 +242,19 @@ def commit_writes(
         return ChangeBatch(revision=head.revision, digest=previous)
     # A replica of an earlier release wrote the previous revision without a digest: begin a new chain.
     digest = chain_digest(previous or start_digest(uuid4().hex), revision, changes)
-    with pipeline_statements(connection):
-        connection.execute(
-            insert(CHANGES), [change_row(change, position) for position, change in enumerate(changes)]
-        )
+    # Sent without waiting for each, if the driver can: none may return rows, and errors come at the end.
+    pipeline = getattr(connection.connection.driver_connection, "pipeline", nullcontext)
+    with pipeline():
+        rows = [change_row(change, position) for position, change in enumerate(changes)]
+        connection.execute(insert(CHANGES), rows)
         _store_records(connection, changes)
         store_digest(connection, revision, digest)
         store_head(connection, replace(head, revision=revision))
     return ChangeBatch(revision=revision, changes=changes, digest=digest)
 
 
-def pipeline_statements(connection: Connection) -> AbstractContextManager[object]:
-    """Send the statements of the block without waiting for each, if the driver can.
-
-    None may return rows. Errors are raised at the end, as the driver's.
-    """
-    pipeline = getattr(connection.connection.driver_connection, "pipeline", nullcontext)
-    together: AbstractContextManager[object] = pipeline()
-    return together
-
-
-def read_record(connection: Connection, key: RecordKey) -> StoredRecord | None:
-    """Return one record, or None."""
-    query = select(RECORDS).where(RECORDS.c.kind == key.kind, RECORDS.c.id == key.id)
+def read_record(connection: Connection, kind: Kind, record_id: str) -> StoredRecord | None:
+    query = select(RECORDS).where(RECORDS.c.kind == kind, RECORDS.c.id == record_id)
     row = connection.execute(query).one_or_none()
     return None if row is None else record_from_row(row)
 
@@ -121,15 +274,10 @@ def read_listing(connection: Connection, kind: Kind | None = None) -> RecordList
     return RecordList(epoch=head.epoch, revision=head.revision, digest=head.digest, records=tuple(records))
 
 
-def read_history(connection: Connection, key: RecordKey, *, limit: int) -> list[RecordChange]:
-    """Return the changes of a record, newest first."""
-    query = (
-        select(CHANGES)
-        .where(CHANGES.c.kind == key.kind, CHANGES.c.id == key.id)
-        .order_by(CHANGES.c.revision.desc())
-        .limit(limit)
-    )
-    return [change_from_row(row) for row in connection.execute(query)]
+def read_history(connection: Connection, kind: Kind, record_id: str, limit: int) -> list[RecordChange]:
+    query = select(CHANGES).where(CHANGES.c.kind == kind, CHANGES.c.id == record_id)
+    rows = connection.execute(query.order_by(CHANGES.c.revision.desc()).limit(limit))
+    return [change_from_row(row) for row in rows]
 
 
 def read_batches(connection: Connection, after: int, upto: int) -> list[ChangeBatch]:
@@ -156,14 +304,9 @@ def _find_page_end(connection: Connection, after: int, upto: int) -> int:
     """Return `upto`, or the last revision up to which the changes fit into one read."""
     if upto <= after + 1:
         return upto
-    first_beyond = (
-        select(CHANGES.c.revision)
-        .where(CHANGES.c.revision > after, CHANGES.c.revision <= upto)
-        .order_by(CHANGES.c.revision, CHANGES.c.position)
-        .offset(CHANGES_AT_ONCE)
-        .limit(1)
-    )
-    beyond = connection.execute(first_beyond).scalar_one_or_none()
+    changes = select(CHANGES.c.revision).where(CHANGES.c.revision > after, CHANGES.c.revision <= upto)
+    ordered = changes.order_by(CHANGES.c.revision, CHANGES.c.position)
+    beyond = connection.execute(ordered.offset(CHANGES_AT_ONCE).limit(1)).scalar_one_or_none()
     return upto if beyond is None else max(after + 1, beyond - 1)
 
 
@@ -207,7 +350,7 @@ def _read_touched(
     at_revision = select(digest_at(revision).label("digest")).subquery()
     for start in range(0, len(writes), _IDS_PER_QUERY):
         keys = [(write.kind, write.id) for write in writes[start : start + _IDS_PER_QUERY]]
-        touched = tuple_(RECORDS.c.kind, RECORDS.c.id).in_(keys)
+        touched = sa.tuple_(RECORDS.c.kind, RECORDS.c.id).in_(keys)
         query = select(at_revision.c.digest, RECORDS).select_from(at_revision.outerjoin(RECORDS, touched))
         for row in connection.execute(query):
             digest = row.digest or ""

@@ -1,39 +1,16 @@
 """The tables of a store, the same for every engine. Migrations must end up with exactly these."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import (
-    ARRAY,
-    JSON,
-    BigInteger,
-    Boolean,
-    CheckConstraint,
-    Column,
-    Connection,
-    DateTime,
-    Dialect,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    PrimaryKeyConstraint,
-    SmallInteger,
-    String,
-    Table,
-    Text,
-    TextClause,
-    UniqueConstraint,
-    Uuid,
-    text,
-)
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Column, Connection, Index, LargeBinary, String, Table, Text, text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 SCHEMA_VERSION: Final = 10
 """The number of the newest migration. A change to the tables is a migration too; a test compares the two."""
-
-METADATA: Final = MetaData()
+METADATA: Final = sa.MetaData()
 
 
 class _BinaryJson(TypeDecorator[Any]):
@@ -42,41 +19,41 @@ class _BinaryJson(TypeDecorator[Any]):
     It is looked up in the engine: naming PostgreSQL's type would load all its drivers, for everyone.
     """
 
-    impl = JSON
+    impl = sa.JSON
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        known: Mapping[str, type[JSON]] = getattr(dialect, "ischema_names", {})
-        return dialect.type_descriptor(known.get("jsonb", JSON)(none_as_null=True))
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
+        known: Mapping[str, type[sa.JSON]] = getattr(dialect, "ischema_names", {})
+        return dialect.type_descriptor(known.get("jsonb", sa.JSON)(none_as_null=True))
 
 
 def _required(kind: TypeEngine[Any] | type[TypeEngine[Any]], *names: str) -> list[Column[Any]]:
-    """Return columns of one type that are never null."""
     return [Column(name, kind, nullable=False) for name in names]
+
+
+def _table(name: str, *items: sa.schema.SchemaItem) -> Table:
+    return Table(name, METADATA, *items)
 
 
 # One row. Every transaction that writes locks it first, so writers queue on any engine.
 # `schema_version` keeps its name and place for ever: an older program must be able to read it.
-HEAD: Final = Table(
+HEAD: Final = _table(
     "head",
-    METADATA,
-    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("id", sa.SmallInteger, primary_key=True, autoincrement=False),
     Column("schema_version", BigInteger, nullable=False),
     Column("epoch", String(32), nullable=False),
     *_required(BigInteger, "revision", "compacted", "checksum"),
 )
-RECORDS: Final = Table(
+RECORDS: Final = _table(
     "records",
-    METADATA,
     Column("kind", String(16), primary_key=True),
     Column("id", String(64), primary_key=True),
     *_required(BigInteger, "revision", "updated_at_ms"),
     *_required(Text, "actor", "body"),
     Column("checksum", BigInteger, nullable=False),
 )
-CHANGES: Final = Table(
+CHANGES: Final = _table(
     "changes",
-    METADATA,
     Column("revision", BigInteger, primary_key=True, autoincrement=False),
     Column("position", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", String(16), nullable=False),
@@ -92,59 +69,54 @@ CHANGES: Final = Table(
 # The digest of the log up to each of its revisions, and up to the one before it. A separate table, since
 # replicas of earlier releases write revisions without a digest and check the columns of a row by their
 # checksum.
-DIGESTS: Final = Table(
+DIGESTS: Final = _table(
     "digests",
-    METADATA,
     Column("revision", BigInteger, primary_key=True, autoincrement=False),
     Column("digest", String(64), nullable=False),
 )
 # Sessions that their clients ended, until their ids expire.
-ENDED_SESSIONS: Final = Table(
+ENDED_SESSIONS: Final = _table(
     "ended_sessions",
-    METADATA,
     Column("nonce", String(64), primary_key=True),
     *_required(BigInteger, "until_ms", "at_ms"),
     Index("ended_sessions_by_time", "at_ms"),
 )
 # The newest report of each node. It is no policy, and nodes repeat it.
-REPORTS: Final = Table(
+REPORTS: Final = _table(
     "reports",
-    METADATA,
     Column("id", Text, primary_key=True),
     Column("at_ms", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
-DEFINITIONS: Final = Table(
+DEFINITIONS: Final = _table(
     "definitions",
-    METADATA,
     Column("id", Text, primary_key=True),
     Column("at_ms", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
 # The tools of packages, a projection of records, manifests and definitions.
-TOOL_CATALOG: Final = Table(
+TOOL_CATALOG: Final = _table(
     "tool_catalog",
-    METADATA,
-    Column("id", Uuid, primary_key=True),
+    Column("id", sa.Uuid, primary_key=True),
     Column("package_id", String(255), nullable=False),
     *_required(Text, "package_name", "package_description", "category"),
-    Column("tags", JSON().with_variant(ARRAY(Text), "postgresql"), nullable=False),
+    Column("tags", sa.JSON().with_variant(sa.ARRAY(Text), "postgresql"), nullable=False),
     *_required(String(255), "tool_name", "full_name"),
     *_required(Text, "title", "description"),
     Column("input_schema", _BinaryJson),
     Column("output_schema", _BinaryJson),
     Column("annotations", _BinaryJson),
-    Column("is_read_only", Boolean, nullable=False),
+    Column("is_read_only", sa.Boolean, nullable=False),
     Column("digest", String(64), nullable=False),
     Column("tokens", BigInteger, nullable=False),
     Column("schema_version", String(10), nullable=False),
     Column("source", String(20), nullable=False),
     Column("schema_bytes", BigInteger, nullable=False),
-    Column("updated_at", DateTime(timezone=True), nullable=False),
+    Column("updated_at", sa.DateTime(timezone=True), nullable=False),
     Column("body", LargeBinary, nullable=False),
-    UniqueConstraint("package_id", "tool_name", name="tool_catalog_tool"),
-    UniqueConstraint("full_name", name="tool_catalog_full_name"),
-    CheckConstraint("schema_bytes <= 262144", name="tool_catalog_schema_size"),
+    sa.UniqueConstraint("package_id", "tool_name", name="tool_catalog_tool"),
+    sa.UniqueConstraint("full_name", name="tool_catalog_full_name"),
+    sa.CheckConstraint("schema_bytes <= 262144", name="tool_catalog_schema_size"),
     Index("tool_catalog_category", "category"),
 )
 # As text: an index with options of an engine would load that engine, for everyone.
@@ -152,25 +124,22 @@ _POSTGRESQL_INDEXES: Final = (
     text("CREATE INDEX tool_catalog_tags ON tool_catalog USING gin (tags)"),
     text("CREATE INDEX tool_catalog_input_schema ON tool_catalog USING gin (input_schema jsonb_path_ops)"),
 )
-CATALOG_SOURCES: Final = Table(
+CATALOG_SOURCES: Final = _table(
     "catalog_sources",
-    METADATA,
     Column("package_id", String(255), primary_key=True),
     Column("made_from", Text, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
 )
 # Approved definitions and what replaced them, by digest: a digest only ever means one definition.
-PINNED_DEFINITIONS: Final = Table(
+PINNED_DEFINITIONS: Final = _table(
     "pinned_definitions",
-    METADATA,
     Column("digest", String(64), primary_key=True),
     Column("definition", LargeBinary, nullable=False),
 )
 # The queue of invocations and its history. `position` is their order.
-INVOCATIONS: Final = Table(
+INVOCATIONS: Final = _table(
     "invocations",
-    METADATA,
-    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("position", BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
     *_required(Text, "id", "task_id", "principal_id"),
     Column("principal", LargeBinary, nullable=False),
     *_required(BigInteger, "revision", "created_ms", "retries"),
@@ -182,30 +151,28 @@ INVOCATIONS: Final = Table(
     Column("node_id", Text, nullable=False),
     Column("started_ms", BigInteger),
     Column("lease_until_ms", BigInteger),
-    Column("is_cancel_asked", Boolean, nullable=False),
+    Column("is_cancel_asked", sa.Boolean, nullable=False),
     *_required(BigInteger, "heard", "lines"),
     Column("ended_ms", BigInteger),
     Column("ending", LargeBinary),
     Column("stdout", LargeBinary),
     Column("stderr", LargeBinary),
-    UniqueConstraint("id", name="invocations_id"),
-    UniqueConstraint("principal_id", "task_id", "idempotency_key", name="invocations_key"),
+    sa.UniqueConstraint("id", name="invocations_id"),
+    sa.UniqueConstraint("principal_id", "task_id", "idempotency_key", name="invocations_key"),
     Index("invocations_by_state", "state", "task_id", "position"),
     Index("invocations_by_task", "task_id", "position"),
     Index("invocations_by_principal", "principal_id", "position"),
 )
-INVOCATION_LINES: Final = Table(
+INVOCATION_LINES: Final = _table(
     "invocation_lines",
-    METADATA,
     Column("invocation", BigInteger, primary_key=True, autoincrement=False),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("body", LargeBinary, nullable=False),
 )
 # Approvals of calls. A repeated request joins the one with its `open_binding`.
-APPROVALS: Final = Table(
+APPROVALS: Final = _table(
     "approvals",
-    METADATA,
-    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("position", BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
     Column("id", Text, nullable=False),
     Column("binding", String(64), nullable=False),
     Column("open_binding", String(64)),
@@ -223,27 +190,30 @@ APPROVALS: Final = Table(
     Column("notices", BigInteger, nullable=False, server_default="0"),
     Column("notice_ms", BigInteger, nullable=False, server_default="0"),
     Column("notified_ms", BigInteger),
-    UniqueConstraint("id", name="approvals_id"),
-    UniqueConstraint("open_binding", name="approvals_open"),
+    sa.UniqueConstraint("id", name="approvals_id"),
+    sa.UniqueConstraint("open_binding", name="approvals_open"),
     Index("approvals_by_state", "state", "position"),
     Index("approvals_by_binding", "binding"),
 )
 # What is used of each quota of each holder, in its newest window.
-SPENDING: Final = Table(
+SPENDING: Final = _table(
     "spending",
-    METADATA,
     Column("kind", String(16), primary_key=True),
     Column("id", String(64), primary_key=True),
     Column("budget", String(32), primary_key=True),
     *_required(BigInteger, "window_ms", "used"),
 )
 # Alembic's own, as Alembic makes it.
-_MIGRATED: Final = Table(
+_MIGRATED: Final = _table(
     "alembic_version",
-    METADATA,
     Column("version_num", String(32), nullable=False),
-    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+    sa.PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
+
+
+def pick_fields(source: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return fields of a value or a row by name, to be columns or fields of the same name."""
+    return {name: getattr(source, name) for name in names}
 
 
 def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:
@@ -261,7 +231,7 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any
 
 
 @cache
-def _insert_statement(table: Table, names: tuple[str, ...], on_conflict: str) -> TextClause:
+def _insert_statement(table: Table, names: tuple[str, ...], on_conflict: str) -> sa.TextClause:
     # As text: both engines know this statement, and SQLAlchemy has one for each, which would load that
     # engine.
     values = ", ".join(f":{name}" for name in names)

@@ -6,17 +6,19 @@ others. Never runs a statement on the event loop.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
 from toolgate.errors import StorageFailed, StorageUnavailable
 
 T = TypeVar("T")
+S = TypeVar("S", bound="SharedTable")
+P = ParamSpec("P")
 Topic = Literal[
     "registry", "reports", "catalog", "queue", "runs", "leases", "approvals", "spending", "audit", "sessions"
 ]
@@ -37,10 +39,6 @@ class TransactionRunner(Protocol):
         """Run `work` and commit durably, or change nothing."""
 
 
-def ignore_result(_: object) -> None:
-    """For a change that needs no callback."""
-
-
 class Transactions:
     """Runs the transactions of a database on its threads, for the event loop."""
 
@@ -59,78 +57,87 @@ class Transactions:
         self._within_s = within_s
         self._loop = asyncio.get_running_loop()
         self.is_closed = False
+        """If True, it takes no more work. What was submitted before still runs."""
 
     async def read(
         self, work: Callable[[Connection], T], *, is_long: bool = False, is_single: bool = False
     ) -> T:
         """See `TransactionRunner.read`. Only work declared as long has no deadline."""
-        self._check_open()
         read = partial(self._database.read, work, is_single=is_single)
-        async with _limit_wait(None if is_long else self._within_s, "the database does not answer"):
+        async with self._limit_wait("the database does not answer", None if is_long else self._within_s):
             return await self._loop.run_in_executor(self._reader, read)
 
     async def change(
         self,
         work: Callable[[Connection], T],
         *,
-        then: Callable[[T], None] = ignore_result,
+        then: Callable[[T], None] | None = None,
         topic: Topic = "registry",
     ) -> T:
         """See `TransactionRunner.change`. `then` runs in the loop after it, even without the caller."""
-        self._check_open()
-        async with _limit_wait(
-            self._within_s, "the database does not answer: the change may have been stored or not"
-        ):
-            return await self._loop.run_in_executor(self._writer, self._commit, work, then, topic)
 
-    def close(self) -> None:
-        """Take no more work. What was submitted before still runs."""
-        self.is_closed = True
+        def commit() -> T:
+            result = self._database.change(work, topic)
+            if then is not None:
+                self._loop.call_soon_threadsafe(then, result)
+            return result
 
-    def _check_open(self) -> None:
+        message = "the database does not answer: the change may have been stored or not"
+        async with self._limit_wait(message, self._within_s):
+            return await self._loop.run_in_executor(self._writer, commit)
+
+    @asynccontextmanager
+    async def _limit_wait(self, message: str, within_s: float | None) -> AsyncIterator[None]:
+        """Raises StorageUnavailable if the block takes too long. Its thread cannot be stopped."""
         if self.is_closed:
             raise StorageFailed("the store is closed")
-
-    def _commit(self, work: Callable[[Connection], T], then: Callable[[T], None], topic: Topic) -> T:
-        result = self._database.change(work, topic)
-        self._loop.call_soon_threadsafe(then, result)
-        return result
-
-
-@asynccontextmanager
-async def _limit_wait(within_s: float | None, message: str) -> AsyncIterator[None]:
-    """Raises StorageUnavailable when the block takes too long. Its thread cannot be stopped and continues."""
-    try:
-        async with asyncio.timeout(within_s):
-            yield
-    except TimeoutError as exc:
-        raise StorageUnavailable(message) from exc
+        try:
+            async with asyncio.timeout(within_s):
+                yield
+        except TimeoutError as exc:
+            raise StorageUnavailable(message) from exc
 
 
 class SharedTable:
-    """Rows that all replicas on one database share. They all go by the clock that `read_clock_ms` reads."""
+    """Rows that all replicas on one database share. Its methods are transactions; see `transaction`.
+
+    All replicas go by the clock that `read_clock_ms` reads.
+    """
 
     def __init__(self, transactions: Transactions, read_clock_ms: Callable[[Connection], int]) -> None:
-        self._transactions = transactions
+        self.transactions = transactions
         self._read_clock_ms = read_clock_ms
 
-    async def _read(self, work: Callable[..., T], **arguments: Any) -> T:
-        """Run `work` with a connection, the time as `now_ms`, and `arguments`."""
-        return await self._transactions.read(partial(self._run, work, arguments))
+    def on_change(self, topic: Topic, result: Any) -> None:
+        """Called in the loop after each change, with what it returned, even if its caller is gone."""
 
-    async def _change(
-        self,
-        work: Callable[..., T],
-        topic: Topic,
-        *,
-        then: Callable[[T], None] = ignore_result,
-        **arguments: Any,
-    ) -> T:
-        """As `_read`, in a transaction that writes."""
-        return await self._transactions.change(partial(self._run, work, arguments), then=then, topic=topic)
 
-    def _run(self, work: Callable[..., T], arguments: Mapping[str, Any], connection: Connection) -> T:
-        return work(connection, now_ms=self._read_clock_ms(connection), **arguments)
+def transaction(
+    topic: Topic | None = None, *, is_single: bool = False
+) -> Callable[
+    [Callable[Concatenate[S, Connection, P], T]], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+]:
+    """Make a function with a connection a method to await, which runs it in one transaction.
+
+    `topic`: what it changes. None: it only reads, and `is_single` is passed on.
+    """
+
+    def decorate(
+        work: Callable[Concatenate[S, Connection, P], T],
+    ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+        @wraps(work)
+        async def run(table: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            def work_on(connection: Connection) -> T:
+                return work(table, connection, *args, **kwargs)
+
+            if topic is None:
+                return await table.transactions.read(work_on, is_single=is_single)
+            then = partial(table.on_change, topic)
+            return await table.transactions.change(work_on, then=then, topic=topic)
+
+        return run
+
+    return decorate
 
 
 class ChangeCounter:
@@ -145,14 +152,8 @@ class ChangeCounter:
         self._is_closed = False
 
     def increment(self) -> None:
-        """Report a change, made here or by another replica."""
         self._count += 1
         self._wake()
-
-    def increment_if(self, is_changed: bool) -> None:  # noqa: FBT001 (called with what a transaction returns)
-        """Report a change, if there was one."""
-        if is_changed:
-            self.increment()
 
     def close(self) -> None:
         """End every wait with StorageFailed."""

@@ -31,7 +31,7 @@ Fingerprint = frozenset[tuple[str, int, int, int]]
 """Name, inode, size and time of every server file. It is equal as long as no file is saved."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ServerFile:
     """A valid file and its server."""
 
@@ -40,7 +40,7 @@ class ServerFile:
     record: ServerRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FileProblem:
     """What is wrong with a file, and in which line if that is known."""
 
@@ -55,7 +55,7 @@ class FileProblem:
         return f"{where}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DirectoryScan:
     """The content of a directory. Invariant: `servers` are sorted by file, and no two have the same id."""
 
@@ -72,15 +72,12 @@ class _Findings:
         self.problems: list[FileProblem] = []
         self.warnings: list[str] = []
 
-    def warn(self, file: str, message: str) -> None:
-        self.warnings.append(f"{file}: {message}")
-
     def warn_or_fail(self, file: str, message: str) -> None:
         """Report a warning, or a problem if `strict`."""
         if self.strict:
             self.problems.append(FileProblem(file=file, message=message))
         else:
-            self.warn(file, message)
+            self.warnings.append(f"{file}: {message}")
 
 
 def scan_directory(directory: Path, *, recursive: bool = False, strict: bool = False) -> DirectoryScan:
@@ -92,9 +89,8 @@ def scan_directory(directory: Path, *, recursive: bool = False, strict: bool = F
     servers: dict[str, ServerFile] = {}
     with _translate_errors(directory):
         if directory.stat().st_mode & stat.S_IWOTH:
-            findings.warn_or_fail(
-                str(directory), "anyone may write here, and so choose what the gateway runs"
-            )
+            message = "anyone may write here, and so choose what the gateway runs"
+            findings.warn_or_fail(str(directory), message)
         files = list(_walk(directory, "", recursive=recursive, findings=findings))
     for file in files:
         text = ""
@@ -103,21 +99,15 @@ def scan_directory(directory: Path, *, recursive: bool = False, strict: bool = F
             record = _parse_server(file, text, findings)
         except DocumentError as exc:
             claim = _CLAIMED_ID.search(text)
-            claimed_id = claim[1] if claim else None
-            problem = FileProblem(file=file, message=str(exc), line=exc.line, claimed_id=claimed_id)
-            findings.problems.append(problem)
+            findings.problems.append(FileProblem(file, str(exc), exc.line, claim[1] if claim else None))
             continue
         if earlier := servers.pop(record.server_id, None):
             wins = "" if strict else "; this file wins"
             findings.warn_or_fail(
                 file, f"duplicate server `{record.server_id}`, also in {earlier.file}{wins}"
             )
-        servers[record.server_id] = ServerFile(file=file, record=record)
-    return DirectoryScan(
-        servers=tuple(servers.values()),
-        problems=tuple(findings.problems),
-        warnings=tuple(findings.warnings),
-    )
+        servers[record.server_id] = ServerFile(file, record)
+    return DirectoryScan(tuple(servers.values()), tuple(findings.problems), tuple(findings.warnings))
 
 
 def fingerprint(directory: Path, *, recursive: bool = False) -> Fingerprint:
@@ -154,7 +144,9 @@ def _walk(directory: Path, prefix: str, *, recursive: bool, findings: _Findings)
             if recursive and not entry.name.startswith(".") and file.count("/") < MAX_DEPTH:
                 yield from _walk(directory / entry.name, f"{file}/", recursive=True, findings=findings)
         elif reason := _why_ignored(entry, is_server_file=is_server_file):
-            findings.warn(_printable_name(file), f"ignored, it is {reason}")
+            text = printable(file)  # an untrusted name, for a log line
+            shown = text if len(text) <= MAX_FILE_NAME else f"{text[: MAX_FILE_NAME // 2]}…"
+            findings.warnings.append(f"{shown}: ignored, it is {reason}")
         elif is_server_file:
             yield file
 
@@ -176,19 +168,13 @@ def _why_ignored(entry: os.DirEntry[str], *, is_server_file: bool) -> str | None
     return None
 
 
-def _printable_name(file: str) -> str:
-    """Make an untrusted name fit for a log line."""
-    text = printable(file)
-    return text if len(text) <= MAX_FILE_NAME else f"{text[: MAX_FILE_NAME // 2]}…"
-
-
 def _parse_server(file: str, text: str, findings: _Findings) -> ServerRecord:
     body = parse_document(text, is_toml=file.lower().endswith(".toml"))
     if "server_id" not in body and isinstance(body.get("mcpServers"), dict):
         raise DocumentError("is another program's; register its servers with `toolgate servers import`")
     if not findings.strict:
         for field in unknown_fields("server", body):
-            findings.warn(file, f"`{field}` is not a known field, it is ignored")
+            findings.warnings.append(f"{file}: `{field}` is not a known field, it is ignored")
     try:
         return parse_server(body, strict=findings.strict)
     except InvalidRecord as exc:
@@ -222,9 +208,7 @@ def find_line(text: str, problems: Iterable[Mapping[str, str]]) -> int | None:
     """Return the line of the first wrong field whose name occurs in the file only once."""
     for problem in problems:
         name = problem["field"].split("[")[0].rpartition(".")[2]
-        places = (
-            [*re.finditer(rf"""(?<![\w-])["']?{re.escape(name)}["']?[ \t]*[=:\]]""", text)] if name else []
-        )
-        if len(places) == 1:
+        named = rf"""(?<![\w-])["']?{re.escape(name)}["']?[ \t]*[=:\]]"""
+        if name and len(places := [*re.finditer(named, text)]) == 1:
             return text.count("\n", 0, places[0].start()) + 1
     return None

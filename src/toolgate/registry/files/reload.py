@@ -79,7 +79,8 @@ def plan_reload(scan: DirectoryScan, listing: RecordList, *, sources: Mapping[st
         warnings=scan.warnings,
         problems=tuple(planner.problems),
     )
-    return ReloadPlan(writes=writes, report=report, sources=planner.sources)
+    sources = {name: server.file for name, server in planner.defined.items()} | planner.kept
+    return ReloadPlan(writes=writes, report=report, sources=sources)
 
 
 class _Planner:
@@ -100,25 +101,20 @@ class _Planner:
     def removed(self) -> list[str]:
         return [name for name in self.owned if name not in self.defined and name not in self.kept]
 
-    @property
-    def sources(self) -> dict[str, str]:
-        return {name: server.file for name, server in self.defined.items()} | self.kept
-
     def keep_last_good(self) -> None:
         """Keep servers whose file is invalid. It still overrides an earlier file, as it did when it was
         valid."""
         for problem in self.problems:
-            for name in self._servers_of(problem):
+            # The servers of the invalid file: those it defined, and the one it seems to define now.
+            claimed = problem.claimed_id or PurePath(problem.file).stem
+            names = [name for name, file in self.owned.items() if file == problem.file]
+            if claimed in self.owned and claimed not in self.defined:
+                names.append(claimed)
+            for name in names:
                 good = self.defined.get(name)
                 if good is None or good.file < problem.file:
                     self.defined.pop(name, None)
                     self.kept[name] = problem.file
-
-    def _servers_of(self, problem: FileProblem) -> list[str]:
-        """Return the servers of an invalid file: those it defined, and the one it seems to define now."""
-        claimed = problem.claimed_id or PurePath(problem.file).stem
-        defined = [name for name, file in self.owned.items() if file == problem.file]
-        return [*defined, claimed] if claimed in self.owned and claimed not in self.defined else defined
 
     def drop_clashes(self) -> None:
         """Make files invalid whose namespace another server has: a namespace belongs to one server."""
@@ -141,7 +137,6 @@ class _Planner:
         return None
 
     def changes(self) -> tuple[tuple[RecordWrite, ...], tuple[RecordDiff, ...]]:
-        """Return the transaction and its differences."""
         after: dict[str, tuple[str, dict[str, Any] | None]] = {
             name: (server.file, encode_record(server.record)) for name, server in self.defined.items()
         } | {name: (self.owned[name], None) for name in self.removed}
@@ -167,10 +162,6 @@ OnApplied = Callable[[ReloadReport, str], None]
 _log = logging.getLogger(__name__)
 
 
-def _ignore_report(_report: ReloadReport, _by: str) -> None:
-    """For a directory without an audit."""
-
-
 class DirectoryLoader:
     """Keeps the store's servers as the files define them."""
 
@@ -181,7 +172,7 @@ class DirectoryLoader:
         *,
         strict: bool = False,
         recursive: bool = False,
-        on_applied: OnApplied = _ignore_report,
+        on_applied: OnApplied = lambda _report, _by: None,
     ) -> None:
         """`on_applied` is called after every committed reload."""
         self._store = store

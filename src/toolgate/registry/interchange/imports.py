@@ -3,25 +3,34 @@
 It reads the `mcpServers` JSON of Claude, Cursor, Windsurf and others, the `servers` JSON of VS Code, the
 `server.json` of the official registry and its lists, the catalogs of Docker's MCP gateway, and Toolgate's own
 files. Bodies are not checked here: `parse_server` does that. An imported server has no allowed tools.
+
+A Docker catalog decides what to run and what to fill in, never how. What would give a container more than its
+image (volumes, a user, hosts, privileges) is left out with a warning. An image, a name or a value that could
+be read as something else is refused. No value becomes a variable of the program that starts the container.
+Nothing is pulled or started.
 """
 
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any, Final, Literal
 
 from toolgate.errors import InvalidRecord
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.names import MAX_SERVER_ID, slugify_server_id
 from toolgate.registry.files.documents import parse_toml
-from toolgate.registry.interchange.docker_catalog import (
-    find_docker_servers,
-    is_docker_catalog,
-    parse_docker_server,
+from toolgate.registry.interchange.server_json import (
+    Json,
+    is_server_json,
+    json_object,
+    json_objects,
+    make_reference,
+    parse_server_json,
+    server_json_name,
 )
-from toolgate.registry.interchange.server_json import is_server_json, parse_server_json, server_json_name
 from toolgate.registry.records.codec import parse_server
 
 ImportFormat = Literal["auto", "registry", "mcpServers", "server.json", "docker"]
@@ -37,6 +46,20 @@ _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*+(?:"|\\?\Z))|,(?=\s*[}\]])', re
 _VARIABLE = re.compile(r"\$\{(?:(env|input):)?([A-Za-z_][\w-]*)(:-(?:[^}$]|\$(?!\{))*+)?\}")
 # The only YAML format. No line of TOML begins like this.
 _DOCKER_CATALOG = re.compile(r"^registry[ \t]*:", re.MULTILINE)
+
+_IMAGE = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*(?::[0-9]+)?(?:/[A-Za-z0-9._-]+)*(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?"
+)
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TEMPLATE = re.compile(r"\{\{\s*([A-Za-z_][\w.-]*)\s*(\|[^{}]*)?\}\}")
+_SHELL_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)")
+_LABEL = re.compile(r"[\w.+-][\w .+-]{0,62}[\w.+-]|[\w.+-]")
+
+_LEFT_OUT: Final = (
+    *("volumes", "user", "extraHosts", "allowHosts", "privileged", "capAdd", "devices", "network"),
+    *("securityOpt", "entrypoint", "workdir", "ports", "pid", "ipc"),
+)
+"""Members that decide how a container runs. To use one, add it to the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +92,9 @@ def _parse(content: object, form: ImportFormat) -> ImportResult:
         case "docker":
             return _parse_docker_catalog(document)
         case _:
-            return ImportResult(_parse_mcp_servers(document), {})
+            taken: set[str] = set()
+            found = _find_servers(document).items()
+            return ImportResult([_make_body(_unique_id(name, taken), name, one) for name, one in found], {})
 
 
 def _parse_text(text: str, form: ImportFormat) -> object:
@@ -137,22 +162,18 @@ def _parse_server_json_list(document: object) -> ImportResult:
 def _parse_docker_catalog(document: object) -> ImportResult:
     """Parse a Docker catalog. A server that cannot be used is skipped: catalogs have hundreds."""
     imports, taken = ImportResult([], {}), set[str]()
-    for name, server in find_docker_servers(document if isinstance(document, dict) else {}).items():
+    if not isinstance(document, dict) or not is_docker_catalog(document):
+        raise InvalidRecord("this is not a Docker catalog: it has no `registry` of servers")
+    for name, server in document["registry"].items():
         try:
-            found = parse_docker_server(name, server)
-            parse_server({"server_id": "any", **found.body})
+            body, warnings = parse_docker_server(name, server)
+            parse_server({"server_id": "any", **body})
         except InvalidRecord as exc:
             imports.skipped[name] = str(exc)
         else:
-            imports.bodies.append({"server_id": _unique_id(name, taken), **found.body})
-            imports.warnings.extend(found.warnings)
+            imports.bodies.append({"server_id": _unique_id(name, taken), **body})
+            imports.warnings.extend(warnings)
     return imports
-
-
-def _parse_mcp_servers(document: object) -> list[dict[str, Any]]:
-    servers = _find_servers(document)
-    taken: set[str] = set()
-    return [_make_body(_unique_id(name, taken), name, server) for name, server in servers.items()]
 
 
 def _keep_strings(pattern: re.Pattern[str], text: str) -> str:
@@ -172,10 +193,8 @@ def _find_servers(document: object) -> Mapping[str, Any]:
 def _unique_id(name: str, taken: set[str]) -> str:
     """Make a unique id: `GitHub (work)` becomes `github-work`, a second one `github-work-2`."""
     stem = slugify_server_id(name, max_chars=MAX_SERVER_ID - 3) or "server"
-    server_id, number = stem, 1
-    while server_id in taken:
-        number += 1
-        server_id = f"{stem}-{number}"
+    ids = chain([stem], (f"{stem}-{number}" for number in count(2)))
+    server_id = next(one for one in ids if one not in taken)
     taken.add(server_id)
     return server_id
 
@@ -216,3 +235,135 @@ def _reference(match: re.Match[str]) -> str:
     # An editor prompts for an input. A node takes it from its environment.
     variable = name.replace("-", "_")
     return f"${{ENV:{variable.upper() if kind == 'input' else variable}{default or ''}}}"
+
+
+def is_docker_catalog(document: Json) -> bool:
+    servers = document.get("registry")
+    return isinstance(servers, Mapping) and all(isinstance(one, Mapping) for one in servers.values())
+
+
+def parse_docker_server(name: str, server: Json) -> tuple[dict[str, Any], list[str]]:
+    """Return the body of one server without its id, and warnings. Raises InvalidRecord if it is of no use."""
+    _refuse_references(server)
+    warnings: list[str] = []
+    if json_object(server, "remote").get("url") or server.get("sseEndpoint"):
+        body = _remote(server)
+    elif server.get("type") == "poci":
+        raise InvalidRecord("each of its tools is a separate container, not an MCP server")
+    else:
+        body = _container(name, server, warnings)
+    if server.get("oauth") and "http" in body:
+        warnings.append(f"`{name}` needs a login: add `http.oauth` to its record")
+    return body | _parse_labels(server), warnings
+
+
+def _container(name: str, server: Json, warnings: list[str]) -> dict[str, Any]:
+    image = server.get("image")
+    if not isinstance(image, str) or not _IMAGE.fullmatch(image):
+        raise InvalidRecord("it has neither a valid image nor a URL")
+    warnings += (
+        f"`{name}`: `{member}` is left out: a catalog must not decide how a container runs"
+        for member in _LEFT_OUT
+        if server.get(member)
+    )
+    secrets = {env: f"${{ENV:{env}}}" for env in _secrets(server)}
+    args = ["run", "--rm", "-i", *(part for env in secrets for part in ("-e", env))]
+    if server.get("disableNetwork") is True:
+        args.append("--network=none")
+    for one in json_objects(server, "env"):
+        variable, value = _variable(one.get("name")), one.get("value")
+        text = _fill_templates("" if value is None else _text(value))
+        if text is None:
+            warnings.append(f"`{name}`: the variable `{variable}` is left out: it is a list, to be filled in")
+        else:
+            args += ["-e", f"{variable}={text}"]
+    args.append(image)
+    for word in _texts(server, "command"):
+        text = _fill_templates(word)
+        if text is None:
+            warnings.append(f"`{name}`: an argument is left out: it is a list, to be filled in")
+        else:
+            args.append(text)
+    launch = {"command": "docker", "args": args} | ({"env": secrets} if secrets else {})
+    return {"transport": "stdio", "stdio": launch}
+
+
+def _remote(server: Json) -> dict[str, Any]:
+    remote = json_object(server, "remote")
+    url = remote.get("url") or server.get("sseEndpoint")
+    headers = remote.get("headers")
+    if not isinstance(url, str) or not isinstance(headers, Mapping | None):
+        raise InvalidRecord("its remote has no URL, or invalid headers")
+    is_legacy = remote.get("transport_type") == "sse" or not remote.get("url")
+    secrets = set(_secrets(server))
+    filled = {
+        header: _with_secrets(value, secrets)
+        for header, value in (headers or {}).items()
+        if isinstance(value, str)
+    }
+    endpoint = {"url": url} | ({"headers": filled} if filled else {})
+    return {"transport": "http_sse_legacy" if is_legacy else "streamable_http", "http": endpoint}
+
+
+def _with_secrets(text: str, secrets: set[str]) -> str:
+    """Replace the catalog's own secrets in a header, which are written as in a shell. Nothing else is
+    allowed."""
+
+    def fill(match: re.Match[str]) -> str:
+        variable = match[1] or match[2]
+        if variable not in secrets:
+            raise InvalidRecord(f"a header names `{variable}`, which is not one of its secrets")
+        return f"${{ENV:{variable}}}"
+
+    return _SHELL_VARIABLE.sub(fill, text)
+
+
+def _secrets(server: Json) -> Iterator[str]:
+    for one in json_objects(server, "secrets"):
+        yield _variable(one.get("env"))
+
+
+def _variable(name: object) -> str:
+    if isinstance(name, str) and _VARIABLE_NAME.fullmatch(name):
+        return name
+    raise InvalidRecord("it has an invalid variable name")
+
+
+def _fill_templates(text: str) -> str | None:
+    """Replace what a user has to fill in by references. None if that is a list."""
+    if any(match[2] for match in _TEMPLATE.finditer(text)):
+        return None
+    return _TEMPLATE.sub(lambda match: make_reference(match[1]), text)
+
+
+def _parse_labels(server: Json) -> dict[str, Any]:
+    metadata = json_object(server, "metadata")
+    tags = [one for one in _texts(metadata, "tags") if _LABEL.fullmatch(one)]
+    category, title = metadata.get("category"), server.get("title")
+    labels: dict[str, Any] = {"tags": list(dict.fromkeys(tags))[:64]} if tags else {}
+    if isinstance(category, str) and _LABEL.fullmatch(category):
+        labels["category"] = category
+    if isinstance(title, str) and title and title.isprintable():
+        labels["display_name"] = title[:200]
+    return labels
+
+
+def _refuse_references(value: object) -> None:
+    """Raises InvalidRecord for references: a catalog is untrusted and must not name variables of the node."""
+    if isinstance(value, str) and "${ENV:" in value:
+        raise InvalidRecord("it contains a reference of this gateway, `${ENV:…}`: a catalog has none")
+    if isinstance(value, Mapping):
+        for one in (*value.keys(), *value.values()):
+            _refuse_references(one)
+    elif isinstance(value, list):
+        for one in value:
+            _refuse_references(one)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _texts(owner: Json, member: str) -> list[str]:
+    found = owner.get(member)
+    return [_text(one) for one in found if one is not None] if isinstance(found, list) else []

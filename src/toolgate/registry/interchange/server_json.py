@@ -38,22 +38,18 @@ _NOT_IN_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
 
 
 def is_server_json(document: Json) -> bool:
-    """Whether a JSON object looks like a `server.json`."""
     return isinstance(document.get("name"), str) and ("packages" in document or "remotes" in document)
 
 
 def parse_server_json(document: Json) -> dict[str, Any]:
     """Return the body of the server, without an id. Raises InvalidRecord if nothing can be run or reached."""
-    packages, remotes = _objects(document, "packages"), _objects(document, "remotes")
     reasons = []
-    for make, part in [
-        *((_parse_package, one) for one in packages),
-        *((_parse_remote, one) for one in remotes),
-    ]:
-        try:
-            return make(part)
-        except InvalidRecord as exc:
-            reasons.append(str(exc))
+    for member, parse in (("packages", _parse_package), ("remotes", _parse_remote)):
+        for part in json_objects(document, member):
+            try:
+                return parse(part)
+            except InvalidRecord as exc:
+                reasons.append(str(exc))
     raise InvalidRecord("; ".join(reasons) or "it names no package and no remote")
 
 
@@ -65,7 +61,7 @@ def server_json_name(document: Json) -> tuple[str, str]:
 
 def _parse_package(package: Json) -> dict[str, Any]:
     kind = str(package.get("registryType"))
-    transport = _object(package, "transport").get("type", "stdio")
+    transport = json_object(package, "transport").get("type", "stdio")
     if kind not in RUNNERS:
         raise InvalidRecord(f"packages of type `{kind[:40]}` cannot be run")
     if transport != "stdio":
@@ -75,7 +71,7 @@ def _parse_package(package: Json) -> dict[str, Any]:
     runners = RUNNERS[kind]
     hint = package.get("runtimeHint")
     command = hint if hint in runners else runners[0]
-    env = dict(_variables(package))
+    env = dict(_named_texts(package, "environmentVariables"))
     if kind == "oci":
         _check_container(list(_arguments(package, "runtimeArguments")), env)
     args = [
@@ -120,14 +116,10 @@ def _identifier(kind: str, package: Json) -> str:
         raise InvalidRecord(f"its {kind} package has no `identifier`")
     if not isinstance(version, str):
         return identifier
-    match kind:
-        case "oci":
-            has_tag = "@" in identifier or ":" in identifier.rpartition("/")[2]
-            return identifier if has_tag else f"{identifier}:{version}"
-        case "pypi":
-            return f"{identifier}=={version}"
-        case _:
-            return f"{identifier}@{version}"
+    if kind == "oci":
+        has_tag = "@" in identifier or ":" in identifier.rpartition("/")[2]
+        return identifier if has_tag else f"{identifier}:{version}"
+    return f"{identifier}{_VERSION_SIGNS[kind]}{version}"
 
 
 def _parse_remote(remote: Json) -> dict[str, Any]:
@@ -135,25 +127,20 @@ def _parse_remote(remote: Json) -> dict[str, Any]:
     url = remote.get("url")
     if transport is None or not isinstance(url, str):
         raise InvalidRecord("its remote has no URL, or an unknown type")
-    headers = {
-        str(one.get("name")): text
-        for one in _objects(remote, "headers")
-        if (text := _text(one, str(one.get("name")))) is not None
-    }
+    headers = dict(_named_texts(remote, "headers"))
     endpoint = {"url": _fill_placeholders(url, remote)} | ({"headers": headers} if headers else {})
     return {"transport": transport, "http": endpoint}
 
 
-def _variables(package: Json) -> Iterator[tuple[str, str]]:
-    for one in _objects(package, "environmentVariables"):
+def _named_texts(owner: Json, member: str) -> Iterator[tuple[str, str]]:
+    for one in json_objects(owner, member):
         name = str(one.get("name"))
-        text = _text(one, name)
-        if text is not None:
+        if (text := _text(one, name)) is not None:
             yield name, text
 
 
 def _arguments(package: Json, member: str) -> Iterator[str]:
-    for one in _objects(package, member):
+    for one in json_objects(package, member):
         name = str(one.get("name") or one.get("valueHint") or "")
         text = _text(one, name.lstrip("-"))
         if one.get("type") != "named":
@@ -180,12 +167,12 @@ def _text(source: Json, name: str) -> str | None:
 
 def _fill_placeholders(text: str, owner: Json) -> str:
     """Replace each `{name}` that the owner's `variables` define. Others are part of the text."""
-    variables = _object(owner, "variables")
+    variables = json_object(owner, "variables")
 
     def fill(match: re.Match[str]) -> str:
         if match[1] not in variables:
             return match[0]
-        source = _object(variables, match[1])
+        source = json_object(variables, match[1])
         found = _text({"isRequired": True, **source}, match[1])
         return make_reference(match[1]) if found is None else found
 
@@ -193,19 +180,19 @@ def _fill_placeholders(text: str, owner: Json) -> str:
 
 
 def make_reference(name: str, default: str | None = None) -> str:
-    """Return a reference to the node's variable for `name`."""
     variable = _NOT_IN_VARIABLE.sub("_", name).strip("_").upper() or "VALUE"
     variable = f"_{variable}" if variable[0].isdigit() else variable
     usable = default is not None and "}" not in default
     return f"${{ENV:{variable}:-{default}}}" if usable else f"${{ENV:{variable}}}"
 
 
-def _object(owner: Json, member: str) -> Json:
+def json_object(owner: Json, member: str) -> Json:
+    """Return a member if it is an object, else an empty one."""
     found = owner.get(member)
     return found if isinstance(found, dict) else {}
 
 
-def _objects(owner: Json, member: str) -> list[Json]:
+def json_objects(owner: Json, member: str) -> list[Json]:
     found = owner.get(member)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
@@ -251,14 +238,9 @@ class PublishedIdentity:
 
     def encode(self) -> JsonObject:
         title = {"title": self.title[:MAX_TITLE]} if self.title else {}
-        description = self.description or self.title or self.name
-        return {
-            "$schema": SCHEMA,
-            "name": self.name,
-            **title,
-            "description": description[:MAX_TITLE],
-            "version": self.version,
-        }
+        description = (self.description or self.title or self.name)[:MAX_TITLE]
+        named = {"$schema": SCHEMA, "name": self.name, **title}
+        return {**named, "description": description, "version": self.version}
 
 
 def encode_server_json(identity: PublishedIdentity, shown: Mapping[str, Any]) -> JsonObject:
@@ -278,13 +260,13 @@ def _encode_package(stdio: Mapping[str, Any]) -> JsonObject:
     env |= {name: make_reference(name) for name in stdio.get("env_from") or () if name not in env}
     kind = next((kind for kind, programs in RUNNERS.items() if command in programs), None)
     if kind is None:
+        known = sorted(f"`{program}`" for programs in RUNNERS.values() for program in programs)
         raise InvalidRecord(
             f"`{command[:80]}` is a program of the node, not a package that others can run",
-            hint=f"a published server is started by one of {', '.join(sorted(_programs()))}",
+            hint=f"a published server is started by one of {', '.join(known)}",
         )
-    before, identifier, after = _split_command(
-        kind, command, [str(arg) for arg in stdio.get("args") or ()], env
-    )
+    args = [str(arg) for arg in stdio.get("args") or ()]
+    before, identifier, after = _split_command(kind, command, args, env)
     is_usual = command == RUNNERS[kind][0] and not before
     return {
         "registryType": kind,
@@ -297,20 +279,15 @@ def _encode_package(stdio: Mapping[str, Any]) -> JsonObject:
     }
 
 
-def _programs() -> Iterator[str]:
-    for programs in RUNNERS.values():
-        yield from (f"`{one}`" for one in programs)
-
-
 def _split_command(
     kind: str, command: str, args: Sequence[str], env: Mapping[str, str]
 ) -> tuple[list[str], str, list[str]]:
     """Split into the runner's options, the package, and its arguments. Raises InvalidRecord."""
-    words = list(args)
-    if _needs_verb(kind, command) and words[:1] != ["run"]:
-        raise _unreadable(command)
-    del words[: _needs_verb(kind, command)]
-    before: list[str] = []
+    words, before = list(args), list[str]()
+    if kind == "oci" or command == "pipx":
+        if words[:1] != ["run"]:
+            raise _unreadable(command)
+        del words[0]
     while words and words[0].startswith("-"):
         word = words.pop(0)
         if word in _IMPLIED[kind]:
@@ -325,10 +302,6 @@ def _split_command(
     if not words:
         raise _unreadable(command)
     return before, words[0], words[1:]
-
-
-def _needs_verb(kind: str, command: str) -> bool:
-    return kind == "oci" or command == "pipx"
 
 
 def _unreadable(command: str) -> InvalidRecord:
@@ -355,13 +328,8 @@ def _encode_remote(transport: str, http: Mapping[str, Any]) -> JsonObject:
     headers = [_encode_named(name, str(value)) for name, value in (http.get("headers") or {}).items()]
     if (name := http.get("auth_ref")) and "authorization" not in {one["name"].lower() for one in headers}:
         variable = re.sub(r"\W+", "_", str(name))
-        headers.append(
-            {
-                "name": "Authorization",
-                "value": f"Bearer {{{variable}}}",
-                "variables": {variable: {"isRequired": True, "isSecret": True}},
-            }
-        )
+        filled = {variable: {"isRequired": True, "isSecret": True}}
+        headers.append({"name": "Authorization", "value": f"Bearer {{{variable}}}", "variables": filled})
     return {
         "type": kind,
         "url": url,

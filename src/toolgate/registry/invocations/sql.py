@@ -22,7 +22,6 @@ from sqlalchemy import (
     exists,
     func,
     insert,
-    or_,
     select,
     update,
 )
@@ -37,25 +36,20 @@ from toolgate.model.invocations import (
     LogLine,
 )
 from toolgate.model.principals import Principal
-from toolgate.registry.database.tables import INVOCATION_LINES, INVOCATIONS, insert_new
-from toolgate.registry.database.transactions import ChangeCounter, SharedTable, Topic, Transactions
-from toolgate.registry.invocations.contract import (
-    DEFAULT_QUEUE_LIMITS,
-    KEEP_ENDED_MS,
-    LEASE_MS,
+from toolgate.registry import invocations as rules
+from toolgate.registry.database.tables import INVOCATION_LINES, INVOCATIONS, insert_new, pick_fields
+from toolgate.registry.database.transactions import (
+    ChangeCounter,
+    SharedTable,
+    Topic,
+    Transactions,
+    transaction,
+)
+from toolgate.registry.invocations import (
     InvocationCreation,
     InvocationEntry,
     InvocationProgress,
     LeaseVerdict,
-    QueueLimits,
-    apply_report,
-    cancel_entry,
-    encode_line,
-    expire_lease,
-    invocation_not_found,
-    keep_newest_lines,
-    lease_entry,
-    order_fairly,
 )
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -64,10 +58,15 @@ _decode_ending: Final = msgspec.msgpack.Decoder(InvocationResult).decode
 _decode_line: Final = msgspec.msgpack.Decoder(LogLine).decode
 
 _ROW: Final = INVOCATIONS.c
-_LARGE: Final = frozenset({"input", "stdout", "stderr"})
-_LIGHT: Final = [column for column in _ROW if column.name not in _LARGE]
+_LIGHT: Final = [column for column in _ROW if column.name not in {"input", "stdout", "stderr"}]
 _WITH_INPUT: Final[Sequence[ColumnElement[Any]]] = [*_LIGHT, _ROW.input]
 _EXPIRED: Final = (_ROW.state == "running") & (_ROW.lease_until_ms < bindparam("now_ms"))
+# Columns that hold the field of the same name.
+_CREATED: Final = ("task_id", "revision", "created_ms", "retries", "idempotency_key")
+_STATE: Final = (
+    *("state", "attempt", "node_id", "started_ms", "lease_until_ms", "is_cancel_asked", "ended_ms"),
+)
+_COUNTS: Final = ("losses", "heard", "lines")
 
 
 class Invocations(SharedTable):
@@ -78,7 +77,7 @@ class Invocations(SharedTable):
         self,
         transactions: Transactions,
         read_clock_ms: Callable[[Connection], int],
-        limits: QueueLimits = DEFAULT_QUEUE_LIMITS,
+        limits: rules.QueueLimits = rules.DEFAULT_QUEUE_LIMITS,
     ) -> None:
         super().__init__(transactions, read_clock_ms)
         self._limits = limits
@@ -87,14 +86,23 @@ class Invocations(SharedTable):
         self._up_since_ms: int | None = None
         """Since when the database has answered every claim. Before, reports of nodes may have failed, too."""
 
-    async def create(self, invocation: Invocation) -> InvocationCreation:
+    @transaction("queue")
+    def create(self, connection: Connection, invocation: Invocation) -> InvocationCreation:
         """Queue a new invocation. Raises QueueFull, and Conflict for a known id.
 
         An idempotency key holds for one principal and one task while the invocation is kept: the same input
         returns the earlier invocation, another input is a Conflict.
         """
-        work = partial(_create, invocation=invocation, max_queued=self._limits.max_queued)
-        return await self._transactions.change(work, then=partial(self._notify, "queue"), topic="queue")
+        if (earlier := _read_earlier(connection, invocation)) is not None:
+            return earlier
+        if (queued := _count_queued(connection)) >= self._limits.max_queued:
+            raise QueueFull(f"{queued} invocations wait already")
+        # Two replicas may get the same idempotency key at once: then one of them inserts nothing.
+        if insert_new(connection, INVOCATIONS, [_new_row(invocation)]):
+            return InvocationCreation(invocation, is_new=True)
+        if (earlier := _read_earlier(connection, invocation)) is not None:
+            return earlier
+        raise Conflict(f"duplicate invocation `{invocation.invocation_id}`")
 
     async def claim(self, node_id: str, *, limit: int, wait_s: float = 0.0) -> Sequence[Invocation]:
         now_s = asyncio.get_running_loop().time
@@ -117,26 +125,50 @@ class Invocations(SharedTable):
         lines: Sequence[LogLine] = (),
         ending: InvocationResult | None = None,
     ) -> LeaseVerdict:
+        def record(connection: Connection) -> tuple[LeaseVerdict, bool]:
+            """Return the verdict, and whether the invocation is queued again."""
+            now_ms = self._read_clock_ms(connection)
+            position, entry = _lock(connection, invocation_id)
+            if entry is None:
+                return "lost", False
+            effect = rules.apply_report(entry, attempt, lines=lines, ending=ending, now_ms=now_ms)
+            if effect.entry is None:
+                return effect.verdict, False
+            _store(connection, [(position, effect.entry)])
+            if effect.lines:
+                _append(connection, position, effect.lines)
+            return effect.verdict, effect.entry.invocation.state == "queued"
+
         topic: Topic = "runs" if lines or ending else "leases"
-        then = partial(self._notify, topic)
-        work = partial(_record_report, attempt=attempt, lines=lines, ending=ending)
+        then = partial(self.on_change, topic)
         verdict: LeaseVerdict
-        verdict, is_queued = await self._change(work, topic, then=then, invocation_id=invocation_id)
+        verdict, is_queued = await self.transactions.change(record, then=then, topic=topic)
         if is_queued:
             self._queued.increment()
         return verdict
 
-    async def cancel(self, invocation_id: str) -> Invocation:
+    @transaction("runs")
+    def cancel(self, connection: Connection, invocation_id: str) -> Invocation:
         """End a queued invocation, request the end of a running one. Raises NotFound."""
-        then = partial(self._notify, "runs")
-        return await self._change(_cancel, "runs", then=then, invocation_id=invocation_id)
+        now_ms = self._read_clock_ms(connection)
+        position, entry = _lock(connection, invocation_id)
+        if entry is None:
+            raise rules.invocation_not_found(invocation_id)
+        after = rules.cancel_entry(entry, now_ms)
+        if after is not entry:
+            _store(connection, [(position, after)])
+        found = _read_invocation(connection, invocation_id)
+        assert found is not None  # its row is locked
+        return found
 
-    async def get(self, invocation_id: str) -> Invocation | None:
-        """Return one invocation, or None."""
-        return await self._transactions.read(partial(_read_invocation, invocation_id=invocation_id))
+    @transaction()
+    def get(self, connection: Connection, invocation_id: str) -> Invocation | None:
+        return _read_invocation(connection, invocation_id)
 
-    async def list(
+    @transaction()
+    def list(
         self,
+        connection: Connection,
         *,
         task_id: str | None = None,
         principal_id: str | None = None,
@@ -144,136 +176,108 @@ class Invocations(SharedTable):
         limit: int = 50,
     ) -> Sequence[Invocation]:
         """Return invocations, newest first, without inputs and outputs. `before`: the last id seen."""
-        work = partial(
-            _list_invocations, task_id=task_id, principal_id=principal_id, before=before, limit=limit
-        )
-        return await self._transactions.read(work)
+        query = select(*_LIGHT).order_by(_ROW.position.desc()).limit(limit)
+        if task_id is not None:
+            query = query.where(_ROW.task_id == task_id)
+        if principal_id is not None:
+            query = query.where(_ROW.principal_id == principal_id)
+        if before is not None:
+            last = INVOCATIONS.alias("last")
+            position = select(last.c.position).where(last.c.id == before).scalar_subquery()
+            query = query.where(_ROW.position < position)
+        return [_entry(row).invocation for row in connection.execute(query)]
 
-    async def marks(self, ids: Collection[str]) -> Mapping[str, InvocationProgress]:
+    @transaction()
+    def marks(self, connection: Connection, ids: Collection[str]) -> Mapping[str, InvocationProgress]:
         """Return the progress of those that exist, in one query."""
-        return await self._transactions.read(partial(_read_progress, ids=ids))
+        query = select(_ROW.id, _ROW.state, _ROW.attempt, _ROW.lines).where(_ROW.id.in_(ids))
+        return {known: InvocationProgress(*found) for known, *found in connection.execute(query)}
 
-    async def waiting(self) -> int:
-        """Count the queued invocations."""
-        return await self._transactions.read(_count_queued)
+    @transaction()
+    def waiting(self, connection: Connection) -> int:
+        return _count_queued(connection)
 
-    async def lines(
-        self, invocation_id: str, *, after: int = 0, limit: int = MAX_LOG_LINES
+    @transaction()
+    def lines(
+        self, connection: Connection, invocation_id: str, *, after: int = 0, limit: int = MAX_LOG_LINES
     ) -> Sequence[LogLine]:
         """Return the log after the line `after`, oldest first. Only its newest lines are kept."""
-        work = partial(_read_lines, invocation_id=invocation_id, after=after, limit=limit)
-        return await self._transactions.read(work)
+        lines = INVOCATION_LINES.c
+        position = select(_ROW.position).where(_ROW.id == invocation_id).scalar_subquery()
+        query = select(lines.seq, lines.body).where(lines.invocation == position, lines.seq > after)
+        rows = connection.execute(query.order_by(lines.seq).limit(limit))
+        return [replace(_decode_line(row.body), seq=row.seq) for row in rows]
 
-    async def forget(self, *, now_ms: int) -> None:
+    @transaction("leases")
+    def forget(self, connection: Connection, *, now_ms: int) -> None:
         """Delete invocations that ended long ago, and the oldest of too many of a task."""
-        work = partial(_forget, now_ms=now_ms, keep=self._limits.keep_ended)
-        await self._transactions.change(work, topic="leases")
+        newest_first = func.row_number().over(partition_by=_ROW.task_id, order_by=_ROW.position.desc())
+        placed = select(_ROW.position, _ROW.ended_ms, newest_first.label("place"))
+        ended = placed.where(_ROW.state.in_(ENDED)).subquery("ended").c
+        is_old = (ended.ended_ms < now_ms - rules.KEEP_ENDED_MS) | (ended.place > self._limits.keep_ended)
+        old = select(ended.position).where(is_old)
+        connection.execute(delete(INVOCATION_LINES).where(INVOCATION_LINES.c.invocation.in_(old)))
+        connection.execute(delete(INVOCATIONS).where(_ROW.position.in_(old)))
 
     async def changed(self, seen: int) -> int:
         """Wait for a change by any replica; see `ChangeCounter`. Renewing a lease is no change."""
         return await self._count.changed(seen)
 
-    def on_change(self, *, is_queued: bool) -> None:
+    def wake(self, *, is_queued: bool) -> None:
         """Wake those who wait, after a change here or by another replica."""
         self._count.increment()
-        self._queued.increment_if(is_queued)
+        if is_queued:
+            self._queued.increment()
 
     def close(self) -> None:
         """End every wait."""
         self._count.close()
         self._queued.close()
 
-    def _notify(self, topic: Topic, _result: object) -> None:
+    def on_change(self, topic: Topic, result: object) -> None:  # noqa: ARG002 (the topic says enough)
         if topic != "leases":
-            self.on_change(is_queued=topic == "queue")
+            self.wake(is_queued=topic == "queue")
 
     async def _claim(self, node_id: str, limit: int) -> Sequence[Invocation]:
         # Read first: a claimer that waits writes nothing and wakes no other.
         try:
-            now_ms, has_queued, has_expired = await self._read(_read_queue_state)
+            now_ms, has_queued, has_expired = await self._read_queue_state()
         except ToolgateError:
             self._up_since_ms = None
             raise
         if self._up_since_ms is None:
             self._up_since_ms = now_ms
-        ends_leases = has_expired and now_ms - self._up_since_ms >= LEASE_MS
+        ends_leases = has_expired and now_ms - self._up_since_ms >= rules.LEASE_MS
         if not (ends_leases or (has_queued and limit)):
             return ()
-        work = partial(_claim_invocations, node_id=node_id, limit=limit, ends_leases=ends_leases)
-        return await self._change(work, "runs", then=partial(self._notify, "runs"))
+        return await self._lease(node_id, limit, ends_leases=ends_leases)
 
+    @transaction()
+    def _read_queue_state(self, connection: Connection) -> tuple[int, bool, bool]:
+        """Return the time, whether invocations are queued, and whether leases have expired."""
+        now_ms = self._read_clock_ms(connection)
+        query = select(exists().where(_ROW.state == "queued"), exists().where(_EXPIRED))
+        has_queued, has_expired = connection.execute(query, {"now_ms": now_ms}).one()
+        return now_ms, has_queued, has_expired
 
-def _create(connection: Connection, invocation: Invocation, max_queued: int) -> InvocationCreation:
-    if (earlier := _read_earlier(connection, invocation)) is not None:
-        return earlier
-    if (queued := _count_queued(connection)) >= max_queued:
-        raise QueueFull(f"{queued} invocations wait already")
-    # Two replicas may get the same idempotency key at once: then one of them inserts nothing.
-    if insert_new(connection, INVOCATIONS, [_new_row(invocation)]):
-        return InvocationCreation(invocation, is_new=True)
-    if (earlier := _read_earlier(connection, invocation)) is not None:
-        return earlier
-    raise Conflict(f"duplicate invocation `{invocation.invocation_id}`")
+    @transaction("runs")
+    def _lease(
+        self, connection: Connection, node_id: str, limit: int, *, ends_leases: bool
+    ) -> Sequence[Invocation]:
+        now_ms = self._read_clock_ms(connection)
+        if ends_leases:
+            lost = select(*_LIGHT).where(_EXPIRED).with_for_update(skip_locked=True)
+            rows = connection.execute(lost, {"now_ms": now_ms}).all()
+            _store(connection, ((row.position, rules.expire_lease(_entry(row), now_ms)) for row in rows))
+        rows = _lock_next(connection, limit)
+        leased = [rules.lease_entry(_entry(row), node_id=node_id, now_ms=now_ms) for row in rows]
+        _store(connection, ((row.position, entry) for row, entry in zip(rows, leased, strict=True)))
+        return [replace(one.invocation, input=row.input) for row, one in zip(rows, leased, strict=True)]
 
 
 def _count_queued(connection: Connection) -> int:
     queued = select(func.count()).select_from(INVOCATIONS).where(_ROW.state == "queued")
     return int(connection.execute(queued).scalar_one())
-
-
-def _read_queue_state(connection: Connection, now_ms: int) -> tuple[int, bool, bool]:
-    """Return the time, whether invocations are queued, and whether leases have expired."""
-    query = select(exists().where(_ROW.state == "queued"), exists().where(_EXPIRED))
-    has_queued, has_expired = connection.execute(query, {"now_ms": now_ms}).one()
-    return now_ms, has_queued, has_expired
-
-
-def _claim_invocations(
-    connection: Connection, *, node_id: str, limit: int, ends_leases: bool, now_ms: int
-) -> Sequence[Invocation]:
-    if ends_leases:
-        lost = select(*_LIGHT).where(_EXPIRED).with_for_update(skip_locked=True)
-        rows = connection.execute(lost, {"now_ms": now_ms}).all()
-        _store(connection, ((row.position, expire_lease(_entry(row), now_ms)) for row in rows))
-    rows = _lock_next(connection, limit)
-    leased = [(row.position, lease_entry(_entry(row), node_id=node_id, now_ms=now_ms)) for row in rows]
-    _store(connection, leased)
-    inputs = {row.position: row.input for row in rows}
-    return [replace(entry.invocation, input=inputs[position]) for position, entry in leased]
-
-
-def _record_report(
-    connection: Connection,
-    *,
-    invocation_id: str,
-    attempt: int,
-    lines: Sequence[LogLine],
-    ending: InvocationResult | None,
-    now_ms: int,
-) -> tuple[LeaseVerdict, bool]:
-    """Return the verdict, and whether the invocation is queued again."""
-    position, entry = _lock(connection, invocation_id)
-    if entry is None:
-        return "lost", False
-    effect = apply_report(entry, attempt, lines=lines, ending=ending, now_ms=now_ms)
-    if effect.entry is None:
-        return effect.verdict, False
-    _store(connection, [(position, effect.entry)])
-    if effect.lines:
-        _append(connection, position, effect.lines)
-    return effect.verdict, effect.entry.invocation.state == "queued"
-
-
-def _cancel(connection: Connection, invocation_id: str, now_ms: int) -> Invocation:
-    position, entry = _lock(connection, invocation_id)
-    if entry is None:
-        raise invocation_not_found(invocation_id)
-    after = cancel_entry(entry, now_ms)
-    if after is not entry:
-        _store(connection, [(position, after)])
-    found = _read_invocation(connection, invocation_id)
-    assert found is not None  # its row is locked
-    return found
 
 
 def _read_invocation(connection: Connection, invocation_id: str) -> Invocation | None:
@@ -287,63 +291,13 @@ def _read_invocation(connection: Connection, invocation_id: str) -> Invocation |
     return replace(known, input=row.input, ending=ending)
 
 
-def _list_invocations(
-    connection: Connection, *, task_id: str | None, principal_id: str | None, before: str | None, limit: int
-) -> Sequence[Invocation]:
-    query = select(*_LIGHT).order_by(_ROW.position.desc()).limit(limit)
-    if task_id is not None:
-        query = query.where(_ROW.task_id == task_id)
-    if principal_id is not None:
-        query = query.where(_ROW.principal_id == principal_id)
-    if before is not None:
-        last = INVOCATIONS.alias("last")
-        position = select(last.c.position).where(last.c.id == before).scalar_subquery()
-        query = query.where(_ROW.position < position)
-    return [_entry(row).invocation for row in connection.execute(query)]
-
-
-def _read_progress(connection: Connection, ids: Collection[str]) -> Mapping[str, InvocationProgress]:
-    query = select(_ROW.id, _ROW.state, _ROW.attempt, _ROW.lines).where(_ROW.id.in_(ids))
-    rows = connection.execute(query)
-    return {row.id: InvocationProgress(row.state, row.attempt, row.lines) for row in rows}
-
-
-def _read_lines(connection: Connection, invocation_id: str, *, after: int, limit: int) -> Sequence[LogLine]:
-    lines = INVOCATION_LINES.c
-    position = select(_ROW.position).where(_ROW.id == invocation_id).scalar_subquery()
-    query = (
-        select(lines.seq, lines.body)
-        .where(lines.invocation == position, lines.seq > after)
-        .order_by(lines.seq)
-        .limit(limit)
-    )
-    return [replace(_decode_line(row.body), seq=row.seq) for row in connection.execute(query)]
-
-
-def _forget(connection: Connection, *, now_ms: int, keep: int) -> None:
-    newest_first = func.row_number().over(partition_by=_ROW.task_id, order_by=_ROW.position.desc())
-    ended = (
-        select(_ROW.position, _ROW.ended_ms, newest_first.label("place"))
-        .where(_ROW.state.in_(ENDED))
-        .subquery("ended")
-    )
-    is_old = or_(ended.c.ended_ms < now_ms - KEEP_ENDED_MS, ended.c.place > keep)
-    old = select(ended.c.position).where(is_old)
-    connection.execute(delete(INVOCATION_LINES).where(INVOCATION_LINES.c.invocation.in_(old)))
-    connection.execute(delete(INVOCATIONS).where(_ROW.position.in_(old)))
-
-
 def _lock_next(connection: Connection, limit: int) -> list[Row[Any]]:
     """Lock the next in the queue. Rows that another claimer has locked are skipped, not waited for."""
     # Sorted here: a planner that misjudges how many rows there are takes a hundred times as long.
     queued = select(_ROW.position, _ROW.task_id).where(_ROW.state == "queued").order_by(_ROW.position)
-    running = (
-        select(_ROW.task_id, func.count().label("running"))
-        .where(_ROW.state == "running")
-        .group_by(_ROW.task_id)
-    )
-    counts = {row.task_id: row.running for row in connection.execute(running)}
-    waiting = order_fairly(((task_id, position) for position, task_id in connection.execute(queued)), counts)
+    running = select(_ROW.task_id, func.count().label("many")).where(_ROW.state == "running")
+    counts = {row.task_id: row.many for row in connection.execute(running.group_by(_ROW.task_id))}
+    waiting = rules.order_fairly([(row.task_id, row.position) for row in connection.execute(queued)], counts)
     locked: list[Row[Any]] = []
     while waiting and len(locked) < limit:
         batch, waiting = waiting[: limit - len(locked)], waiting[limit - len(locked) :]
@@ -382,8 +336,8 @@ def _read_earlier(connection: Connection, new: Invocation) -> InvocationCreation
 
 
 def _append(connection: Connection, position: int, lines: Sequence[LogLine]) -> None:
-    kept, table = keep_newest_lines(lines), INVOCATION_LINES.c
-    rows = [{"invocation": position, "seq": line.seq, "body": encode_line(line)} for line in kept]
+    kept, table = rules.keep_newest_lines(lines), INVOCATION_LINES.c
+    rows = [{"invocation": position, "seq": line.seq, "body": rules.encode_line(line)} for line in kept]
     connection.execute(insert(INVOCATION_LINES), rows)
     since = func.sum(func.length(table.body)).over(order_by=table.seq.desc())
     log = select(table.seq, since.label("size")).where(table.invocation == position).subquery("log")
@@ -401,14 +355,10 @@ def _store(connection: Connection, entries: Iterable[tuple[int, InvocationEntry]
 
 def _new_row(invocation: Invocation) -> dict[str, Any]:
     return {
+        **pick_fields(invocation, _CREATED),
         "id": invocation.invocation_id,
-        "task_id": invocation.task_id,
         "principal_id": invocation.principal.id,
         "principal": _encode(invocation.principal),
-        "revision": invocation.revision,
-        "created_ms": invocation.created_ms,
-        "retries": invocation.retries,
-        "idempotency_key": invocation.idempotency_key,
         "input_digest": _input_digest(invocation.input),
         "input": invocation.input,
         **_state_columns(InvocationEntry(invocation=invocation)),
@@ -416,19 +366,8 @@ def _new_row(invocation: Invocation) -> dict[str, Any]:
 
 
 def _state_columns(entry: InvocationEntry) -> dict[str, Any]:
-    known, ending = entry.invocation, entry.invocation.ending
-    columns = {
-        "state": known.state,
-        "attempt": known.attempt,
-        "losses": entry.losses,
-        "node_id": known.node_id,
-        "started_ms": known.started_ms,
-        "lease_until_ms": known.lease_until_ms,
-        "is_cancel_asked": known.is_cancel_asked,
-        "heard": entry.heard,
-        "lines": entry.lines,
-        "ended_ms": known.ended_ms,
-    }
+    columns = pick_fields(entry.invocation, _STATE) | pick_fields(entry, _COUNTS)
+    ending = entry.invocation.ending
     if ending is None:
         return columns
     # The output has its own columns, so that a list does not read it.
@@ -438,29 +377,15 @@ def _state_columns(entry: InvocationEntry) -> dict[str, Any]:
 
 def _entry(row: Row[Any]) -> InvocationEntry:
     """Decode a row without its large columns."""
-    return InvocationEntry(
-        invocation=Invocation(
-            invocation_id=row.id,
-            task_id=row.task_id,
-            principal=_decode_principal(row.principal),
-            revision=row.revision,
-            input=b"",
-            created_ms=row.created_ms,
-            retries=row.retries,
-            idempotency_key=row.idempotency_key,
-            state=row.state,
-            attempt=row.attempt,
-            node_id=row.node_id,
-            started_ms=row.started_ms,
-            lease_until_ms=row.lease_until_ms,
-            is_cancel_asked=row.is_cancel_asked,
-            ended_ms=row.ended_ms,
-            ending=None if row.ending is None else _decode_ending(row.ending),
-        ),
-        losses=row.losses,
-        heard=row.heard,
-        lines=row.lines,
+    invocation = Invocation(
+        invocation_id=row.id,
+        principal=_decode_principal(row.principal),
+        input=b"",
+        ending=None if row.ending is None else _decode_ending(row.ending),
+        **pick_fields(row, _CREATED),
+        **pick_fields(row, _STATE),
     )
+    return InvocationEntry(invocation=invocation, **pick_fields(row, _COUNTS))
 
 
 def _input_digest(content: bytes) -> str:

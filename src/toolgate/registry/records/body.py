@@ -14,14 +14,9 @@ from dataclasses import fields
 from functools import cache
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Final, TypedDict, TypeVar, cast
+from typing import Any, ClassVar, Final, TypedDict, TypeVar, cast
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    GetJsonSchemaHandler,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -41,16 +36,22 @@ class FieldProblem(TypedDict):
 
 
 def find_problems(exc: ValidationError) -> list[FieldProblem]:
-    """Return what a validation found."""
+    known = {"missing": "is missing", "extra_forbidden": UNKNOWN_FIELD}
     return [
-        FieldProblem(field=field_path(error["loc"]), problem=_describe_error(error["type"], error["msg"]))
+        FieldProblem(
+            field=field_path(error["loc"]),
+            problem=known.get(error["type"], printable(error["msg"][:1].lower() + error["msg"][1:])),
+        )
         for error in exc.errors(include_url=False, include_input=False)[:MAX_PROBLEMS]
     ]
 
 
 def invalid_record(problems: Sequence[FieldProblem]) -> InvalidRecord:
     """Return the error that names them: the first few in its message, more in its data."""
-    shown = [_render_problem(one) for one in problems[:MAX_SHOWN_PROBLEMS]]
+    shown = [
+        f"`{one['field']}`: {one['problem']}" if one["field"] else one["problem"]
+        for one in problems[:MAX_SHOWN_PROBLEMS]
+    ]
     if len(problems) > MAX_SHOWN_PROBLEMS:
         shown.append(f"and {len(problems) - MAX_SHOWN_PROBLEMS} more")
     return InvalidRecord("; ".join(shown), data={"problems": list(problems[:MAX_PROBLEMS])})
@@ -69,20 +70,6 @@ def field_path(loc: tuple[int | str, ...]) -> str:
 def printable(text: str) -> str:
     """Make untrusted text fit for one line."""
     return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def _render_problem(problem: FieldProblem) -> str:
-    return f"`{problem['field']}`: {problem['problem']}" if problem["field"] else problem["problem"]
-
-
-def _describe_error(error_type: str, message: str) -> str:
-    match error_type:
-        case "missing":
-            return "is missing"
-        case "extra_forbidden":
-            return UNKNOWN_FIELD
-        case _:
-            return printable(message[:1].lower() + message[1:])
 
 
 class FieldDescriptions:
@@ -134,12 +121,19 @@ class StrictBody(FieldDescriptions, BaseModel):
 
     # Built when first used: a start does not wait for the validators of all bodies.
     model_config = ConfigDict(
-        defer_build=True,
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        hide_input_in_errors=True,
+        defer_build=True, frozen=True, extra="forbid", strict=True, hide_input_in_errors=True
     )
+    value_type: ClassVar[type]
+
+    def __init_subclass__(cls, *, makes: type | None = None, **options: Any) -> None:
+        """`makes`: the type of `value()`."""
+        super().__init_subclass__(**options)
+        if makes is not None:
+            cls.value_type = makes
+
+    def value(self) -> Any:
+        """Return it as a value of the model."""
+        return make_value(self, self.value_type)
 
 
 V = TypeVar("V")
@@ -161,4 +155,4 @@ def _freeze(value: Any) -> Any:
         return tuple(map(_freeze, value))
     if isinstance(value, dict):
         return MappingProxyType({key: _freeze(one) for key, one in value.items()})
-    return cast("Any", value).value() if isinstance(value, StrictBody) else value
+    return value.value() if isinstance(value, StrictBody) else value

@@ -6,7 +6,7 @@ was parsed is never checked again. A difference never shows a secret.
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from pydantic import ValidationError
 
@@ -41,20 +41,8 @@ from toolgate.registry.records.server_bodies import (
 Record: TypeAlias = (
     ServerRecord | Task | Profile | Key | Pin | Package | ChatUpstream | InternalSecret | IntegrationChoice
 )
-RecordBody: TypeAlias = (
-    ServerBody
-    | TaskBody
-    | ProfileBody
-    | KeyBody
-    | PinBody
-    | PackageBody
-    | ChatUpstreamBody
-    | SecretBody
-    | ChoiceBody
-)
-AnyBody = TypeVar("AnyBody", bound=StrictBody)
 
-BODIES: Final[Mapping[Kind, type[RecordBody]]] = {
+BODIES: Final[Mapping[Kind, type[StrictBody]]] = {
     "server": ServerBody,
     "task": TaskBody,
     "profile": ProfileBody,
@@ -85,7 +73,8 @@ def parse_server(body: Mapping[str, Any], *, strict: bool = True) -> ServerRecor
 
     If `strict`, an unknown field is wrong. Otherwise it is ignored, and `unknown_fields` returns it.
     """
-    return _validate(ServerBody, body, strict=strict).value()
+    server: ServerRecord = _validate(ServerBody, body, strict=strict)
+    return server
 
 
 def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict: bool = True) -> Record:
@@ -96,7 +85,7 @@ def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict:
     id_field = ID_FIELDS[kind]
     if body.get(id_field, record_id) != record_id:
         raise InvalidRecord(f"`{id_field}`: differs from `{record_id[:80]}`, the id it is written under")
-    record = _validate(BODIES[kind], {id_field: record_id, **body}, strict=strict).value()
+    record: Record = _validate(BODIES[kind], {id_field: record_id, **body}, strict=strict)
     if isinstance(record, Task):
         parse_task_policy(record)
         parse_task_chat(record)
@@ -104,7 +93,6 @@ def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict:
 
 
 def parse_id(kind: Kind, text: str) -> str:
-    """Parse the id of a record of this kind. Raises InvalidRecord."""
     return ID_PARSERS[ID_FIELDS[kind]](text)
 
 
@@ -136,9 +124,9 @@ def encode_record(record: Record) -> dict[str, Any]:
     return body
 
 
-def _validate(model: type[AnyBody], body: Mapping[str, Any], *, strict: bool) -> AnyBody:
+def _validate(model: type[StrictBody], body: Mapping[str, Any], *, strict: bool) -> Any:
     try:
-        return model.model_validate(dict(body), extra="forbid" if strict else "ignore")
+        return model.model_validate(dict(body), extra="forbid" if strict else "ignore").value()
     except ValidationError as exc:
         raise invalid_record(find_problems(exc)) from None
 
@@ -151,9 +139,7 @@ def _encode(value: object) -> dict[str, Any]:
 
 
 def _default_of(field: Field[Any]) -> object:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return field.default
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _encode_value(value: object) -> object:
@@ -195,7 +181,6 @@ class RecordDiff:
 
     @property
     def details(self) -> str:
-        """The server, its file and, if it changed, its changed fields."""
         fields = f": {'; '.join(map(str, self.fields))}" if self.operation == "changed" else ""
         return f"{self.server_id} ({self.file}){fields}"
 
@@ -226,7 +211,6 @@ def _flatten(body: Body, prefix: str = "") -> dict[str, Any]:
     """Flatten `{"a": {"b": 1}}` to `{"a.b": 1}`."""
     flat: dict[str, Any] = {}
     for name, value in body.items():
-        flat |= (
-            _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-        )
+        field = f"{prefix}{name}"
+        flat |= _flatten(value, f"{field}.") if isinstance(value, Mapping) else {field: value}
     return flat

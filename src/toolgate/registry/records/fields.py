@@ -49,8 +49,6 @@ def field_error(problem: str) -> PydanticCustomError:
 
 
 def _parsed_by(parse: Callable[[str], str]) -> AfterValidator:
-    """Return a validator that uses a parser of the model or policy."""
-
     def check(text: str) -> str:
         try:
             return parse(text)
@@ -61,8 +59,6 @@ def _parsed_by(parse: Callable[[str], str]) -> AfterValidator:
 
 
 def _matching(rule: re.Pattern[str], problem: str) -> AfterValidator:
-    """Return a validator for text that must match `rule` entirely."""
-
     def check(text: str) -> str:
         if not rule.fullmatch(text):
             raise field_error(problem)
@@ -145,10 +141,6 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _none_if_empty(value: object) -> object:
-    return None if value == "" else value
-
-
 def _check_patterns(patterns: list[str]) -> list[str]:
     try:
         check_patterns(patterns)
@@ -157,25 +149,20 @@ def _check_patterns(patterns: list[str]) -> list[str]:
     return patterns
 
 
-ABSENT_IF_EMPTY: Final = BeforeValidator(_none_if_empty)
+ABSENT_IF_EMPTY: Final = BeforeValidator(lambda value: None if value == "" else value)
 """For optional texts: `""` means that the field is absent, as in SPEAR's registry files."""
 
+_LINES: Final = _without_controls("\t\r\n")
 # Field limits come before the rules: after them, Pydantic words its message for lists.
 Title = Annotated[str, Field(max_length=200), _without_controls("")]
-LongText = Annotated[str, Field(max_length=4_096), _without_controls("\t\r\n")]
+LongText = Annotated[str, Field(max_length=4_096), _LINES]
 Path = Annotated[str, Field(min_length=1, max_length=4_096), _without_controls("")]
 ConfigKey = Annotated[str, Field(min_length=1, max_length=128), _without_controls("")]
 # Newlines are legal in both: keys in PEM form, scripts given to `sh -c`.
-Argument = Annotated[
-    str, Field(max_length=32_768), _without_controls("\t\r\n"), AfterValidator(_check_references)
-]
+Argument = Annotated[str, Field(max_length=32_768), _LINES, AfterValidator(_check_references)]
 # Of programs in a sandbox.
-GuestArgument = Annotated[
-    str, Field(max_length=4_096), _without_controls("\t\r\n"), AfterValidator(_check_guest_text)
-]
-GuestValue = Annotated[
-    str, Field(max_length=32_768), _without_controls("\t\r\n"), AfterValidator(_check_guest_text)
-]
+GuestArgument = Annotated[str, Field(max_length=4_096), _LINES, AfterValidator(_check_guest_text)]
+GuestValue = Annotated[str, Field(max_length=32_768), _LINES, AfterValidator(_check_guest_text)]
 Label = Annotated[str, Field(max_length=64), AfterValidator(_check_label)]
 ModelPattern = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_label)]
 MemberPatterns = Annotated[
@@ -183,7 +170,7 @@ MemberPatterns = Annotated[
     Field(max_length=128),
 ]
 Tag = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_label)]
-JsonText = Annotated[str, Field(max_length=262_144), _without_controls("\t\r\n")]
+JsonText = Annotated[str, Field(max_length=262_144), _LINES]
 VariableName = Annotated[
     str, Field(max_length=128), _matching(_VARIABLE, "not the name of an environment variable")
 ]

@@ -36,33 +36,13 @@ from toolgate.model.tasks import (
     Workload,
     WorkloadLimits,
 )
+from toolgate.registry.records import fields
 from toolgate.registry.records.body import StrictBody, make_value
-from toolgate.registry.records.fields import (
-    ConfigKey,
-    GuestArgument,
-    GuestValue,
-    HeaderName,
-    HeaderValue,
-    JsonText,
-    ModelPattern,
-    Name,
-    Patterns,
-    SecretName,
-    ServerId,
-    Sha256,
-    Tag,
-    Title,
-    UnixTime,
-    UpstreamId,
-    Url,
-    VariableName,
-    field_error,
-)
 
 _LIMITS: Final = WorkloadLimits()
 
 
-class WorkloadLimitsBody(StrictBody):
+class WorkloadLimitsBody(StrictBody, makes=WorkloadLimits):
     """How far one run may go. A field left out has its own default."""
 
     fuel: int = Field(default=_LIMITS.fuel, ge=1_000_000, le=10_000_000_000_000)
@@ -81,27 +61,21 @@ class WorkloadLimitsBody(StrictBody):
     max_calls: int = Field(default=_LIMITS.max_calls, ge=0, le=100_000)
     """Calls of tools, by itself and by the models it asks."""
 
-    def value(self) -> WorkloadLimits:
-        return make_value(self, WorkloadLimits)
 
-
-class WorkloadBody(StrictBody):
+class WorkloadBody(StrictBody, makes=Workload):
     """A WebAssembly module, and what it is run with."""
 
-    module: Sha256
+    module: fields.Sha256
     """The SHA-256 of the module, which was uploaded before. In files for `toolgate apply`: the module's path,
     from the file's directory."""
-    args: list[GuestArgument] = Field(default=[], max_length=64)
+    args: list[fields.GuestArgument] = Field(default=[], max_length=64)
     """Its arguments, after its name, which is the task's."""
-    env: dict[VariableName, GuestValue] = Field(default={}, max_length=64)
+    env: dict[fields.VariableName, fields.GuestValue] = Field(default={}, max_length=64)
     """Its variables. They hold no references: a guest gets no secret of the node."""
     limits: WorkloadLimitsBody = WorkloadLimitsBody()
     """How far one run may go."""
     retries: int = Field(default=0, ge=0, le=10)
     """How often a run whose node was lost is begun again. 0: what it did before may not be done twice."""
-
-    def value(self) -> Workload:
-        return make_value(self, Workload)
 
 
 _NAMING_KEYS: Final = ("mcp.profile", "mcp.approval_policy")
@@ -109,14 +83,14 @@ _BARE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _JSON_WORD: Final = re.compile(r"true|false|null|[0-9.eE-]+")
 
 
-class TaskBody(StrictBody):
+class TaskBody(StrictBody, makes=Task):
     """A named policy holder."""
 
-    task_id: Name
+    task_id: fields.Name
     """Its name."""
-    display_name: Title = ""
+    display_name: fields.Title = ""
     """For people."""
-    config: dict[ConfigKey, JsonText] = Field(default={}, max_length=256)
+    config: dict[fields.ConfigKey, fields.JsonText] = Field(default={}, max_length=256)
     """Keys to JSON text: `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`,
     `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`, `mcp.profile_overrides`, `mcp.tags`,
     `mcp.approval_policy`, `mcp.approval_in_place`, `mcp.enforce`, `mcp.budgets`,
@@ -132,9 +106,6 @@ class TaskBody(StrictBody):
         bare = {key: config[key] for key in _NAMING_KEYS if _is_bare_name(config, key)}
         return {**config, **{key: json.dumps(name) for key, name in bare.items()}}
 
-    def value(self) -> Task:
-        return make_value(self, Task)
-
 
 def _is_bare_name(config: Mapping[str, str], key: str) -> bool:
     """Whether the value can only be a name: what JSON reads in another way is refused elsewhere."""
@@ -149,13 +120,13 @@ MAX_VERSION: Final = 2**31 - 1
 class SelectionBody(StrictBody):
     """Servers and tools. A list left out does not restrict; an empty one lets nothing pass."""
 
-    servers: Annotated[list[ServerId], Field(max_length=2_000)] | None = None
+    servers: Annotated[list[fields.ServerId], Field(max_length=2_000)] | None = None
     """Server ids."""
-    tags: Annotated[list[Tag], Field(max_length=2_000)] | None = None
+    tags: Annotated[list[fields.Tag], Field(max_length=2_000)] | None = None
     """Servers that carry any of these tags."""
-    allow: Patterns | None = None
+    allow: fields.Patterns | None = None
     """Patterns of which a tool must match one."""
-    deny: Patterns = Field(default=[])
+    deny: fields.Patterns = Field(default=[])
     """Patterns of which a tool may match none."""
 
     def selection(self) -> Selection:
@@ -188,7 +159,7 @@ class RolloutBody(_ProfileVersionBody):
 class ProfileBody(_ProfileVersionBody):
     """A reusable selection of servers and tools."""
 
-    profile_id: Name
+    profile_id: fields.Name
     """Its name."""
     version: Annotated[int, Field(ge=1, le=MAX_VERSION)] = 1
     """The number of this selection, for audit and comparison."""
@@ -199,29 +170,21 @@ class ProfileBody(_ProfileVersionBody):
     def _versions_rise(self) -> "ProfileBody":
         candidate = None if self.rollout is None else self.rollout.version
         if candidate is not None and candidate <= self.version:
-            raise field_error(f"`rollout.version` must be higher than the profile's own, {self.version}")
+            raise fields.field_error(
+                f"`rollout.version` must be higher than the profile's own, {self.version}"
+            )
         return self
 
     def value(self) -> Profile:
-        return make_value(
-            self,
-            Profile,
-            selection=self.selection(),
-            environments=self.by_environment(),
-            rollout=self._candidate(),
+        candidate = self.rollout and make_value(
+            self.rollout,
+            Rollout,
+            version=self.rollout.version or self.version + 1,
+            selection=self.rollout.selection(),
+            environments=self.rollout.by_environment(),
         )
-
-    def _candidate(self) -> Rollout | None:
-        candidate = self.rollout
-        if candidate is None:
-            return None
-        return Rollout(
-            version=candidate.version or self.version + 1,
-            share=candidate.share,
-            by=candidate.by,
-            selection=candidate.selection(),
-            environments=candidate.by_environment(),
-        )
+        selected = {"selection": self.selection(), "environments": self.by_environment()}
+        return make_value(self, Profile, **selected, rollout=candidate)
 
 
 MAX_CHOICES: Final = 256
@@ -230,20 +193,17 @@ MAX_PRINCIPAL_CHARS: Final = 300
 """`oidc:` and a subject of 255 characters, with room."""
 
 
-class CeilingBody(StrictBody):
+class CeilingBody(StrictBody, makes=Ceiling):
     """The most a key may ever reach. A list left out does not restrict; an empty one lets nothing pass."""
 
-    tasks: Annotated[list[Name], Field(max_length=2_000)] | None = None
+    tasks: Annotated[list[fields.Name], Field(max_length=2_000)] | None = None
     """Tasks the key may act for."""
-    servers: Annotated[list[ServerId], Field(max_length=2_000)] | None = None
+    servers: Annotated[list[fields.ServerId], Field(max_length=2_000)] | None = None
     """Servers it may reach."""
-    allow: Patterns | None = None
+    allow: fields.Patterns | None = None
     """Patterns of which a tool must match one."""
-    deny: Patterns = Field(default=[])
+    deny: fields.Patterns = Field(default=[])
     """Patterns of which a tool may match none."""
-
-    def value(self) -> Ceiling:
-        return make_value(self, Ceiling)
 
 
 class QuotasBody(StrictBody):
@@ -262,21 +222,21 @@ class QuotasBody(StrictBody):
         return None if budgets == Quotas() else budgets
 
 
-class KeyBody(StrictBody):
+class KeyBody(StrictBody, makes=Key):
     """A credential, as its hash."""
 
-    key_id: Name
+    key_id: fields.Name
     """The principal's name in audit and logs."""
-    sha256: Sha256
+    sha256: fields.Sha256
     """The SHA-256 of the key. The key itself is never stored."""
     role: Role
     """`admin` governs, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools, `node` is
     for a node of this gateway."""
     ceiling: CeilingBody = CeilingBody()
     """The most it may ever reach."""
-    default_task: Name | None = None
+    default_task: fields.Name | None = None
     """The task of a request that names none."""
-    expires_at_s: UnixTime | None = None
+    expires_at_s: fields.UnixTime | None = None
     """Unix time after which it proves nothing."""
     budgets: QuotasBody | None = None
     """What all who use it may use over time, together."""
@@ -284,24 +244,23 @@ class KeyBody(StrictBody):
     """What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
     those marked as read-only, `off` nothing. Callers switch servers on and off within the ceiling."""
 
-    def value(self) -> Key:
-        return make_value(self, Key)
-
 
 class ChoiceBody(StrictBody):
     """Which servers one caller switched on and off for itself."""
 
-    choice_id: Sha256
+    choice_id: fields.Sha256
     """The SHA-256 of `principal`."""
     principal: Annotated[str, Field(min_length=1, max_length=MAX_PRINCIPAL_CHARS)]
     """Whose choice it is, as the audit names it."""
-    servers: Annotated[dict[ServerId, IntegrationState], Field(max_length=MAX_CHOICES)] = Field(default={})
+    servers: Annotated[dict[fields.ServerId, IntegrationState], Field(max_length=MAX_CHOICES)] = Field(
+        default={}
+    )
     """Server id to what the caller has of it."""
 
     @model_validator(mode="after")
     def _id_of_its_principal(self) -> "ChoiceBody":
         if self.choice_id != make_choice_id(self.principal):
-            raise field_error("`choice_id` is not the SHA-256 of `principal`")
+            raise fields.field_error("`choice_id` is not the SHA-256 of `principal`")
         return self
 
     def value(self) -> IntegrationChoice:
@@ -315,7 +274,7 @@ class ChoiceBody(StrictBody):
 _BUDGETS = ChatBudgets()
 
 
-class ChatBudgetsBody(StrictBody):
+class ChatBudgetsBody(StrictBody, makes=ChatBudgets):
     """How far one request may go. A field left out has its own default; tasks and requests only narrow."""
 
     max_iterations: int = Field(default=_BUDGETS.max_iterations, ge=0, le=100)
@@ -329,25 +288,22 @@ class ChatBudgetsBody(StrictBody):
     wall_clock_ms: int = Field(default=_BUDGETS.wall_clock_ms, ge=1_000, le=3_600_000)
     """How long the whole may take, models and tools together."""
 
-    def value(self) -> ChatBudgets:
-        return make_value(self, ChatBudgets)
 
-
-class ChatUpstreamBody(StrictBody):
+class ChatUpstreamBody(StrictBody, makes=ChatUpstream):
     """An OpenAI-compatible endpoint that serves models."""
 
-    upstream_id: UpstreamId
+    upstream_id: fields.UpstreamId
     """Its name. `<upstream_id>/<model>` asks for a model of this very upstream."""
-    base_url: Url
+    base_url: fields.Url
     """What `/chat/completions`, `/responses` and `/models` are appended to, like `https://api.openai.com/v1`.
     A query stays at the end."""
-    models: list[ModelPattern] = Field(min_length=1, max_length=256)
+    models: list[fields.ModelPattern] = Field(min_length=1, max_length=256)
     """The models it serves, by name, with wildcards `*` and `?`."""
-    display_name: Title = ""
+    display_name: fields.Title = ""
     """For people."""
-    auth_ref: SecretName | None = None
+    auth_ref: fields.SecretName | None = None
     """The name of a secret the node resolves and sends as a bearer token; never the secret itself."""
-    headers: dict[HeaderName, HeaderValue] = Field(default={}, max_length=64)
+    headers: dict[fields.HeaderName, fields.HeaderValue] = Field(default={}, max_length=64)
     """Headers sent with every request. Values may hold references."""
     mode: ChatMode = "inject"
     """`inject`: tools are offered and run here. `passthrough`: nothing is run, whatever a request contains.
@@ -372,10 +328,7 @@ class ChatUpstreamBody(StrictBody):
     def _one_credential(self) -> "ChatUpstreamBody":
         names = [name.lower() for name in self.headers]
         if len(set(names)) < len(names):
-            raise field_error("`headers` names a header twice, in different case")
+            raise fields.field_error("`headers` names a header twice, in different case")
         if self.auth_ref is not None and "authorization" in names:
-            raise field_error("`auth_ref` and a header `Authorization` are one too many")
+            raise fields.field_error("`auth_ref` and a header `Authorization` are one too many")
         return self
-
-    def value(self) -> ChatUpstream:
-        return make_value(self, ChatUpstream)

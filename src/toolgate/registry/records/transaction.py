@@ -76,7 +76,6 @@ def plan_transaction(
 
 
 def record_after(change: RecordChange) -> StoredRecord | None:
-    """Return the record after a change. None: it was deleted."""
     if change.after is None:
         return None
     return StoredRecord(
@@ -100,15 +99,6 @@ def chain_digest(previous: str, revision: int, changes: Sequence[RecordChange]) 
     return hashlib.sha256(_encode_sorted((previous, revision, lines))).hexdigest()
 
 
-def check_store_revision(revision: int, if_store_revision: int | None) -> None:
-    """Raises Conflict if the store is past the revision at which a decision was made."""
-    if if_store_revision is not None and if_store_revision != revision:
-        raise Conflict(
-            f"the registry is at revision {revision}, not {if_store_revision}",
-            data={"store_revision": revision},
-        )
-
-
 def _check_precondition(key: RecordKey, write: RecordWrite, stored: StoredRecord | None) -> None:
     if write.body is None and stored is None:
         raise NotFound(f"there is no {key}")
@@ -123,9 +113,7 @@ def _check_precondition(key: RecordKey, write: RecordWrite, stored: StoredRecord
 
 def _is_same_body(before: Body | None, after: Body | None) -> bool:
     """Compare as JSON: the order of members does not matter, but `1`, `1.0` and `true` differ."""
-    if before is None or after is None:
-        return before is after
-    return msgspec.json.encode(before, order="sorted") == msgspec.json.encode(after, order="sorted")
+    return _encode_sorted(before) == _encode_sorted(after)
 
 
 def _as_dict(value: object) -> dict[Any, Any]:

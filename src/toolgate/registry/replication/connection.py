@@ -17,10 +17,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -84,12 +84,6 @@ _UNREADABLE: Final[Body] = MappingProxyType(dict.fromkeys(ID_FIELDS.values()))
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 A = TypeVar("A", bound=Message)
-C = TypeVar("C", bound="_Cancellable")
-
-
-class _Cancellable(Protocol):
-    def cancel(self) -> bool:
-        """End the call, unless it has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,30 +118,58 @@ class _ReplicaChannel:
 
     def __init__(self, target: str, address: ControlAddress) -> None:
         self.target = target
-        self.channel = _open_channel(target, address)
         self._metadata = () if address.key is None else (("authorization", f"Bearer {address.key}"),)
+        if is_plaintext(target, address):
+            self.channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
+        else:
+            authorities = load_system_authorities() if address.ca is None else address.ca
+            credentials = grpc.ssl_channel_credentials(authorities)
+            self.channel = grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
 
-    def call(
-        self, method: str, request: Message, response: type[A], timeout_s: float
-    ) -> "grpc.aio.UnaryUnaryCall[Message, A]":
-        """Begin a unary call."""
-        begin = self.channel.unary_unary(
-            _SERVICE + method,
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=response.FromString,
-        )
-        return begin(request, metadata=self._metadata, timeout=timeout_s)
+    async def call(self, method: str, request: Message, response: type[A], timeout_s: float) -> A:
+        """Make a unary call."""
+        with self._begin(self.channel.unary_unary, method, request, response, timeout_s) as call:
+            found: A = await call
+            return found
 
     def stream(
         self, method: str, request: Message, response: type[A], timeout_s: float | None
-    ) -> "grpc.aio.UnaryStreamCall[Message, A]":
-        """Begin a call that returns a stream."""
-        begin = self.channel.unary_stream(
+    ) -> AbstractContextManager[AsyncIterable[A]]:
+        """Begin a call that returns a stream, and end it with the block."""
+        return self._begin(self.channel.unary_stream, method, request, response, timeout_s)
+
+    @contextmanager
+    def _begin(
+        self, kind: Any, method: str, request: Message, response: type[A], timeout_s: float | None
+    ) -> Iterator[Any]:
+        """Yield a call, cancel it with the block, and translate the library's errors."""
+        begin = kind(
             _SERVICE + method,
             request_serializer=type(request).SerializeToString,
             response_deserializer=response.FromString,
         )
-        return begin(request, metadata=self._metadata, timeout=timeout_s)
+        call = begin(request, metadata=self._metadata, timeout=timeout_s)
+        try:
+            yield call
+        except grpc.aio.AioRpcError as exc:
+            raise self._translate_status(exc) from exc
+        except grpc.aio.BaseError as exc:
+            raise ControlUnavailable(f"the connection to `{self.target}` failed") from exc
+        except asyncio.CancelledError as exc:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not this task was cancelled but the call: its channel was closed meanwhile.
+            raise ControlUnavailable(f"the connection to `{self.target}` was closed") from exc
+        finally:
+            call.cancel()
+
+    def _translate_status(self, exc: grpc.aio.AioRpcError) -> ToolgateError:
+        code = exc.code()
+        # The other end is untrusted until it has authenticated.
+        details = printable(redact_text((exc.details() or "")[:MAX_DETAILS]))
+        kind = _FAILURES.get(code, ControlUnavailable)
+        return kind(f"control at `{self.target}`: {details or code.name.lower()}", hint=_HINTS.get(code))
 
 
 class GrpcControlConnection:
@@ -159,7 +181,6 @@ class GrpcControlConnection:
         self._open: _ReplicaChannel | None = None
 
     async def aclose(self) -> None:
-        """End all calls."""
         replica, self._open = self._open, None
         if replica is not None:
             await replica.channel.close()
@@ -168,18 +189,16 @@ class GrpcControlConnection:
         self, method: str, request: Message, response: type[A], *, timeout_s: float = CALL_TIMEOUT_S
     ) -> A:
         """See `ControlCalls`."""
-        replica = self._replica()
-        with _translate_call_errors(replica, replica.call(method, request, response, timeout_s)) as call:
-            return await call
+        return await self._replica().call(method, request, response, timeout_s)
 
     async def list_records(self) -> RecordList:
         async with self._rotate_on_failure() as replica:
-            with _translate_call_errors(replica, _list(replica, LIST_TIMEOUT_S)) as parts:
+            with _list(replica, LIST_TIMEOUT_S) as parts:
                 return await _collect_listing(replica, parts)
 
     async def newest(self) -> HistoryPosition:
         replica = self._replica()
-        with _translate_call_errors(replica, _list(replica, CALL_TIMEOUT_S)) as parts:
+        with _list(replica, CALL_TIMEOUT_S) as parts:
             async for part in parts:
                 return _position(part)  # leaving the block cancels the rest
         raise ControlUnavailable(f"control at `{replica.target}` lists nothing")
@@ -190,14 +209,22 @@ class GrpcControlConnection:
             epoch=since.epoch, since_revision=since.revision, digest=since.digest
         )
         async with self._rotate_on_failure() as replica:
-            call = replica.stream("WatchRecords", request, node_pb2.WatchRecordsResponse, None)
-            with _translate_call_errors(replica, call) as responses:
+            with replica.stream("WatchRecords", request, node_pb2.WatchRecordsResponse, None) as responses:
                 async with aclosing(_parse_batches(replica, responses)) as batches:
                     yield batches
 
     async def report(self, report: NodeReport, definitions: Sequence[Definitions]) -> Sequence[str]:
-        response = await self.call("Report", encode_report(report, definitions), node_pb2.ReportResponse)
-        return tuple(response.wanted)
+        # Without the time: the control plane adds it by its own clock.
+        of_node = ("node_id", "url", "version", "epoch", "revision", "is_degraded")
+        of_lists = ("server_id", "digest", "tools", "prompts", "resources", "templates", "quarantined")
+        request = node_pb2.ReportRequest(
+            **{name: getattr(report, name) for name in of_node},
+            servers=[node_pb2.ServerReport(**asdict(server)) for server in report.servers],
+            definitions=[
+                node_pb2.Definitions(**{name: getattr(one, name) for name in of_lists}) for one in definitions
+            ],
+        )
+        return tuple((await self.call("Report", request, node_pb2.ReportResponse)).wanted)
 
     def read_artifact(self, package_id: str, ref: PackageRef) -> AsyncGenerator[bytes, None]:
         """Yield the archive of a package in pieces. Raises NotFound.
@@ -213,9 +240,7 @@ class GrpcControlConnection:
         return self._read("ReadModule", request, node_pb2.ReadModuleResponse)
 
     async def _read(self, method: str, request: Message, response: Any) -> AsyncGenerator[bytes, None]:
-        replica = self._replica()
-        call = replica.stream(method, request, response, ARTIFACT_TIMEOUT_S)
-        with _translate_call_errors(replica, call) as parts:
+        with self._replica().stream(method, request, response, ARTIFACT_TIMEOUT_S) as parts:
             async for part in parts:
                 yield part.content
 
@@ -256,36 +281,9 @@ class GrpcControlConnection:
 
 def _list(
     replica: _ReplicaChannel, timeout_s: float
-) -> "grpc.aio.UnaryStreamCall[Message, node_pb2.ListRecordsResponse]":
+) -> AbstractContextManager[AsyncIterable[node_pb2.ListRecordsResponse]]:
     request = node_pb2.ListRecordsRequest()
     return replica.stream("ListRecords", request, node_pb2.ListRecordsResponse, timeout_s)
-
-
-@contextmanager
-def _translate_call_errors(replica: _ReplicaChannel, call: C) -> Iterator[C]:
-    """Yield the call, cancel it with the block, and translate the library's errors."""
-    try:
-        yield call
-    except grpc.aio.AioRpcError as exc:
-        raise _translate_status(replica, exc) from exc
-    except grpc.aio.BaseError as exc:
-        raise ControlUnavailable(f"the connection to `{replica.target}` failed") from exc
-    except asyncio.CancelledError as exc:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        # Not this task was cancelled but the call: its channel was closed meanwhile.
-        raise ControlUnavailable(f"the connection to `{replica.target}` was closed") from exc
-    finally:
-        call.cancel()
-
-
-def _translate_status(replica: _ReplicaChannel, exc: grpc.aio.AioRpcError) -> ToolgateError:
-    code = exc.code()
-    # The other end is untrusted until it has authenticated.
-    details = printable(redact_text((exc.details() or "")[:MAX_DETAILS]))
-    kind = _FAILURES.get(code, ControlUnavailable)
-    return kind(f"control at `{replica.target}`: {details or code.name.lower()}", hint=_HINTS.get(code))
 
 
 async def _collect_listing(
@@ -337,16 +335,16 @@ def _parse_record(record: node_pb2.Record, revision: int) -> StoredRecord:
 
 
 def _parse_change(record: node_pb2.Record, revision: int) -> RecordChange:
-    is_put = record.HasField("body")
+    after = _parse_body(record.body) if record.HasField("body") else None
     return RecordChange(
         revision=revision,
         kind=cast("Kind", record.kind),
         id=record.id,
-        operation="put" if is_put else "delete",
+        operation="delete" if after is None else "put",
         actor="",
         at_ms=0,
         before=None,
-        after=_parse_body(record.body) if is_put else None,
+        after=after,
     )
 
 
@@ -357,40 +355,7 @@ def _parse_body(raw: bytes) -> Body:
         return _UNREADABLE
 
 
-def encode_report(report: NodeReport, definitions: Sequence[Definitions]) -> node_pb2.ReportRequest:
-    """Encode a report. The control plane adds the time by its own clock."""
-    return node_pb2.ReportRequest(
-        node_id=report.node_id,
-        url=report.url,
-        version=report.version,
-        epoch=report.epoch,
-        revision=report.revision,
-        is_degraded=report.is_degraded,
-        servers=[node_pb2.ServerReport(**asdict(server)) for server in report.servers],
-        definitions=[
-            node_pb2.Definitions(
-                server_id=one.server_id,
-                digest=one.digest,
-                tools=one.tools,
-                prompts=one.prompts,
-                resources=one.resources,
-                templates=one.templates,
-                quarantined=one.quarantined,
-            )
-            for one in definitions
-        ],
-    )
-
-
-def _open_channel(target: str, address: ControlAddress) -> grpc.aio.Channel:
-    if is_plaintext(target, address):
-        return grpc.aio.insecure_channel(target, options=_OPTIONS)
-    authorities = load_system_authorities() if address.ca is None else address.ca
-    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(authorities), options=_OPTIONS)
-
-
 def is_plaintext(target: str, address: ControlAddress) -> bool:
-    """Whether the connection to `target` is not encrypted."""
     return address.ca is None and (address.allows_plaintext or is_loopback(parse_address(target)[0]))
 
 

@@ -10,7 +10,7 @@ A lost response never causes a second call:
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Final, Protocol, TypeVar, cast, get_args
+from typing import Any, Final, Protocol, TypeVar, cast, get_args
 
 import msgspec
 from google.protobuf.message import Message
@@ -20,8 +20,8 @@ from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.invocations import Invocation, InvocationResult, LogLine
 from toolgate.model.principals import LeaseGrant, LeaseRequest, Principal
 from toolgate.proto import node_pb2
-from toolgate.registry.approvals.contract import ApprovalOutcome, ApprovalVerdict, ElicitedDecision
-from toolgate.registry.invocations.contract import LeaseVerdict
+from toolgate.registry.approvals import ApprovalOutcome, ApprovalVerdict, ElicitedDecision
+from toolgate.registry.invocations import LeaseVerdict
 
 CALL_TIMEOUT_S: Final = 10.0
 MAX_WAIT_S: Final = 30.0
@@ -83,28 +83,25 @@ class RemoteInvocations:
 
 
 def parse_claimed(sent: node_pb2.ClaimedInvocation, node_id: str) -> Invocation:
-    """Parse a claimed invocation. Raises ControlUnavailable."""
     try:
         principal = _decode_principal(sent.principal)
     except msgspec.MsgspecError as exc:
         raise ControlUnavailable("the control plane names a principal that this node cannot read") from exc
-    return Invocation(
-        invocation_id=sent.invocation_id,
-        task_id=sent.task_id,
-        principal=principal,
-        revision=sent.revision,
-        input=sent.input,
-        created_ms=sent.created_ms,
-        retries=sent.retries,
-        state="running",
-        attempt=sent.attempt,
-        node_id=node_id,
-        lease_until_ms=sent.lease_until_ms,
+    same = (
+        "invocation_id",
+        "task_id",
+        "revision",
+        "input",
+        "created_ms",
+        "retries",
+        "attempt",
+        "lease_until_ms",
     )
+    others: dict[str, Any] = {name: getattr(sent, name) for name in same}
+    return Invocation(principal=principal, state="running", node_id=node_id, **others)
 
 
 def encode_ending(ending: InvocationResult) -> node_pb2.Ending:
-    """Encode the end of an invocation. The message has the same fields."""
     return node_pb2.Ending(**asdict(ending))
 
 
@@ -160,19 +157,10 @@ class RemoteQuotas:
         self._control = control
 
     async def draw(self, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
-        draws = [
-            node_pb2.Draw(
-                kind=one.holder.kind,
-                id=one.holder.id,
-                budget=one.budget,
-                limit=one.limit,
-                spent=one.spent,
-                returned=one.returned,
-                window_ms=one.window_ms,
-            )
-            for one in requests
-        ]
-        request = node_pb2.SpendRequest(draws=draws)
+        request = node_pb2.SpendRequest()
+        for one in requests:
+            sent = one._asdict()
+            request.draws.add(**sent.pop("holder")._asdict(), **sent)
         response = await self._control.call("Spend", request, node_pb2.SpendResponse)
         if len(response.drawn) != len(requests):
             raise ControlUnavailable("the control plane returned too few grants")

@@ -26,14 +26,11 @@ if TYPE_CHECKING:  # a node loads no SQL
 
 SESSION_SECRET_ID: Final = "session"  # noqa: S105 - the name of the record, not a secret
 """The id of the secret that signs session ids."""
-
 LIST_AGAIN_S: Final = 1.0
-
 PARSED_AT_ONCE: Final = 100
 """A thread parses transactions with more changes: they would delay every caller noticeably."""
 
 _log = logging.getLogger(__name__)
-
 _KINDS: Final = frozenset(get_args(Kind))
 
 
@@ -96,7 +93,6 @@ async def _list_again(store: "Store") -> RecordList:
 
 
 def parse_listing(listing: RecordList) -> RegistryState:
-    """Parse a listing."""
     empty = RegistryState(revision=listing.revision, epoch=listing.epoch, digest=listing.digest)
     return _apply_bodies(empty, ((stored.kind, stored.id, stored.body) for stored in listing.records))
 
@@ -155,15 +151,9 @@ def _parse_or_report(kind: Kind, record_id: str, body: Body) -> Record | None:
         return parse_record(kind, record_id, body, strict=False)
     except InvalidRecord as exc:
         _log.warning("%s `%s` is left out, it is not valid: %s", kind, record_id, exc)
-        return _deny_all(kind, record_id)
-
-
-def _deny_all(kind: Kind, record_id: str) -> Record | None:
-    """Return a substitute for an invalid record, if callers would reach more without it."""
+    # A substitute, if callers would reach more without the record.
     if kind == "pin":
         return Pin(server_id=record_id)  # the server offers nothing
-    if kind == "choice":
-        return IntegrationChoice(
-            choice_id=record_id, principal="", is_readable=False
-        )  # its caller reaches nothing
+    if kind == "choice":  # its caller reaches nothing
+        return IntegrationChoice(choice_id=record_id, principal="", is_readable=False)
     return None

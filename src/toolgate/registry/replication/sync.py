@@ -11,8 +11,8 @@ import math
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, Protocol
 
 from toolgate.errors import Compacted, ControlUnavailable, ToolgateError, WatchLagged
 from toolgate.model.reports import Definitions, NodeReport
@@ -94,17 +94,17 @@ DEFAULT_LIMITS: Final = SyncLimits()
 class SyncStatus:
     """The status of a node's sync."""
 
-    is_degraded: bool
+    is_degraded: bool = False
     """The served state may be outdated."""
-    last_error: str
+    last_error: str = ""
     """Why it is, or last was, degraded."""
-    code: str
+    code: str = ""
     """The code of that error."""
-    revision: int
-    epoch: str
-    last_contact_s: float | None
+    revision: int = 0
+    epoch: str = ""
+    last_contact_s: float | None = None
     """When the state was last known to be current, by the loop's clock. None: never."""
-    relists: int
+    relists: int = 0
     """How often a watch could not resume where it ended."""
 
 
@@ -155,25 +155,9 @@ class NodeSync:
         self._is_replay = False
         """Whether the watch still replays, which is until its first bookmark."""
         self._behind_since_s: float | None = None
-        self._last_contact_s: float | None = None
-        self._is_degraded = False
-        self._last_error = self._last_code = ""
-        self._relists = 0
-
-    @property
-    def status(self) -> SyncStatus:
-        return SyncStatus(
-            is_degraded=self._is_degraded,
-            last_error=self._last_error,
-            code=self._last_code,
-            revision=self._position.revision,
-            epoch=self._position.epoch,
-            last_contact_s=self._last_contact_s,
-            relists=self._relists,
-        )
+        self.status = SyncStatus()
 
     async def run(self) -> None:
-        """Follow the control plane until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._poll())
             while True:
@@ -189,7 +173,7 @@ class NodeSync:
             await self._watch()
         except (Compacted, WatchLagged) as exc:
             _log.warning("the watch of the control plane cannot resume, listing: %s", exc)
-            self._relists += 1
+            self._note(relists=self.status.relists + 1)
             self._is_relist_due = True
             return self._backoff.wait_s(at_least_up_to_s=self._limits.relist_spread_s)
         except ToolgateError as exc:
@@ -197,7 +181,7 @@ class NodeSync:
             if self._has_received:
                 return self._backoff.wait_s(at_most_s=self._limits.resume_max_s)
             # After an outage it may have been restored to an earlier state and be past our revision again.
-            self._is_relist_due |= self._is_degraded
+            self._is_relist_due |= self.status.is_degraded
             self._on_failure(exc)
         return self._backoff.wait_s()
 
@@ -275,7 +259,11 @@ class NodeSync:
 
     def _replace_state(self, state: RegistryState) -> None:
         self._state = state
+        self._note(revision=state.revision, epoch=state.epoch)
         self._apply(state)
+
+    def _note(self, **changed: Any) -> None:
+        self.status = replace(self.status, **changed)
 
     async def _poll(self) -> None:
         limits = self._limits
@@ -312,25 +300,21 @@ class NodeSync:
 
     @property
     def _position(self) -> HistoryPosition:
-        state = self._state
-        return (
-            HistoryPosition("", 0)
-            if state is None
-            else HistoryPosition(state.epoch, state.revision, state.digest)
-        )
+        if (state := self._state) is None:
+            return HistoryPosition("", 0)
+        return HistoryPosition(state.epoch, state.revision, state.digest)
 
     def _on_current(self) -> None:
         """Note that the control plane is available and the state current."""
-        if self._is_degraded:
-            _log.warning("the control plane is available again; serving revision %d", self._position.revision)
-            self._is_degraded = False
+        if self.status.is_degraded:
+            _log.warning("the control plane is available again; serving revision %d", self.status.revision)
         self._has_received = True
-        self._last_contact_s = _now_s()
+        self._note(is_degraded=False, last_contact_s=_now_s())
         self._on_contact()
 
     def _on_failure(self, exc: ToolgateError) -> None:
-        is_news = not self._is_degraded or exc.code != self._last_code
-        self._is_degraded, self._last_error, self._last_code = True, str(exc), exc.code
+        is_news = not self.status.is_degraded or exc.code != self.status.code
+        self._note(is_degraded=True, last_error=str(exc), code=exc.code)
         if is_news:
             served = "nothing is served yet" if self._state is None else "the last state is served"
             _log.warning("degraded, %s: %s; %s", served, exc, exc.hint)

@@ -1,12 +1,56 @@
-"""The revisioned store of everything governed, on SQLite or PostgreSQL.
+"""The revisioned store of everything governed, on SQLite or PostgreSQL. Its limits are here.
 
 - `sql_store.py`    `Store`: commit, list, watch, history, compaction
-- `watch.py`        the hub that hands committed batches to watchers
 - `side_tables.py`  reports, pinned definitions, ended sessions and the catalog, next to the records
 - `engines.py`, `postgresql.py`  open a store; export and import a registry
 - `export.py`       the file format of an export
-- `contract.py`     limits, and what code without SQL needs
 
 Only `govern` writes records. Never shows a transaction in part, and never acknowledges a write that is not
 durable.
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from toolgate.model.principals import LeaseGrant, LeaseRequest
+from toolgate.model.reports import MAX_ENDED
+from toolgate.registry.approvals import DEFAULT_APPROVAL_LIMITS, ApprovalLimits
+from toolgate.registry.invocations import DEFAULT_QUEUE_LIMITS, QueueLimits
+
+KEEP_LOG_REVISIONS: Final = 10_000
+KEEP_LOG_MS: Final = 10 * 60 * 1000
+"""Compaction keeps at least this many revisions and at least this much history: enough for a node that
+restarts."""
+WATCH_BUFFER: Final = 1_024
+"""Batches a watcher may fall behind. One more ends it with WatchLagged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """How much a store keeps. Tests pass smaller limits."""
+
+    approvals: ApprovalLimits = DEFAULT_APPROVAL_LIMITS
+    queue: QueueLimits = DEFAULT_QUEUE_LIMITS
+    max_ended_sessions: int = MAX_ENDED
+    watch_buffer: int = WATCH_BUFFER
+    timeout_s: float = 20.0
+    """How long a caller waits for PostgreSQL. It ends a statement after 10 s; a transaction has few of them.
+    """
+    close_s: float = 3.0
+    """How long a store that is closed waits for the transactions under way."""
+    poll_s: float = 3.0
+    """How late a replica sees a change whose notification was lost: some connection poolers drop them."""
+
+
+DEFAULT_STORE_LIMITS: Final = StoreLimits()
+
+
+class QuotaSource(Protocol):
+    """Quotas as a node uses them."""
+
+    async def draw(self, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
+        """Return a grant for each request, in their order. It is counted before it is returned.
+
+        A request also reports what the node spent of earlier grants, and returns what it will not spend.
+        """

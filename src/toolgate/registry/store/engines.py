@@ -7,27 +7,36 @@ loaded for its users only, since its driver takes as long to load as Toolgate.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Connection, delete, insert
+from sqlalchemy import Connection, Table, delete, insert
 
 from toolgate.errors import ImportRefused, StartRefused
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.revisions import RecordChange, StoredRecord
-from toolgate.registry.database.rows import StoreHead, change_row, lock_head, record_row, store_head
-from toolgate.registry.database.sqlite import RegistryFile, SqliteDatabase
-from toolgate.registry.database.statements import ROWS_AT_ONCE, read_listing
+from toolgate.registry.database.sqlite import SqliteDatabase
+from toolgate.registry.database.statements import (
+    ROWS_AT_ONCE,
+    change_row,
+    lock_head,
+    read_listing,
+    record_row,
+    store_head,
+)
 from toolgate.registry.database.tables import CHANGES, DIGESTS, RECORDS
 from toolgate.registry.database.transactions import TransactionRunner, Transactions
 from toolgate.registry.records.transaction import chain_digest, start_digest
-from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, StoreLimits
+from toolgate.registry.store import DEFAULT_STORE_LIMITS, StoreLimits
 from toolgate.registry.store.export import (
     ExportHeader,
     ExportProgress,
@@ -41,7 +50,7 @@ from toolgate.registry.store.sql_store import Store, export_tables
 @asynccontextmanager
 async def open_sqlite_store(
     path: Path, clock_ms: Callable[[], int], limits: StoreLimits = DEFAULT_STORE_LIMITS
-) -> AsyncIterator["SqliteStore"]:
+) -> AsyncIterator[Store]:
     """Open the store in the file `path`, and create it if needed. Raises StartRefused."""
     worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry")
     opening = worker.submit(_try_open, path)
@@ -50,48 +59,30 @@ async def open_sqlite_store(
         opened = await asyncio.shield(asyncio.wrap_future(opening))
         if isinstance(opened, StartRefused):
             raise opened
-        store = SqliteStore(opened, worker, clock_ms, limits)
+        transactions = Transactions(opened, reader=worker, writer=worker)
+        store = Store(transactions, opened.head, clock_ms=clock_ms, limits=limits)
         try:
             yield store
         finally:
             await store.aclose()
     finally:
+        # Queued after all transactions, and shielded, so that it runs even if this task is cancelled.
         closing = worker.submit(_close_opened, opening)
         worker.shutdown(wait=False)
         await asyncio.shield(asyncio.wrap_future(closing))
 
 
-def _try_open(path: Path) -> RegistryFile | StartRefused:
+def _try_open(path: Path) -> SqliteDatabase | StartRefused:
     """Return a refusal, not raise it: the caller may be gone, and its future never read."""
     try:
-        return RegistryFile(path)
+        return SqliteDatabase(path)
     except StartRefused as exc:
         return exc
 
 
-def _close_opened(opening: Future[RegistryFile | StartRefused]) -> None:
-    if opening.exception() is None and isinstance(file := opening.result(), RegistryFile):
-        file.close()
-
-
-class SqliteStore(Store):
-    """The store over an open file. `open_sqlite_store` makes it."""
-
-    def __init__(
-        self, file: RegistryFile, worker: ThreadPoolExecutor, clock_ms: Callable[[], int], limits: StoreLimits
-    ) -> None:
-        transactions = Transactions(SqliteDatabase(file), reader=worker, writer=worker)
-        super().__init__(transactions, file.head, clock_ms=clock_ms, limits=limits)
-        self._file = file
-        self._worker = worker
-
-    async def aclose(self) -> None:
-        if self._transactions.is_closed:
-            return
-        await super().aclose()
-        # Queued after all transactions, and shielded, so that it runs even if this task is cancelled.
-        closing = self._worker.submit(self._file.close)
-        await asyncio.shield(asyncio.wrap_future(closing))
+def _close_opened(opening: Future[SqliteDatabase | StartRefused]) -> None:
+    if opening.exception() is None and isinstance(database := opening.result(), SqliteDatabase):
+        database.close()
 
 
 def is_postgres_url(target: str | Path) -> bool:
@@ -119,16 +110,10 @@ def open_database(target: str | Path) -> Iterator[TransactionRunner]:
     if is_postgres_url(target):
         database = load_lazily("toolgate.registry.database.postgresql").PostgresDatabase(target)
         database.prepare()
-        try:
-            yield database
-        finally:
-            database.close()
     else:
-        file = RegistryFile(Path(target))
-        try:
-            yield SqliteDatabase(file)
-        finally:
-            file.close()
+        database = SqliteDatabase(Path(target))
+    with closing(database):
+        yield database
 
 
 T = TypeVar("T")
@@ -145,10 +130,9 @@ def export_store(target: str | Path, out: Path, progress: ExportProgress | None 
 def import_store(file: Path, target: str | Path, progress: ExportProgress | None = None) -> ExportSummary:
     """Fill the empty registry at `target`, created if needed, from `file`. Raises ImportRefused."""
     header = check_export(file)
+    work = partial(_fill_registry, file=file, header=header, progress=progress)
     with open_database(target) as database:
-        return database.change(
-            partial(_fill_registry, file=file, header=header, progress=progress), "registry"
-        )
+        return database.change(work, "registry")
 
 
 def _fill_registry(
@@ -160,70 +144,39 @@ def _fill_registry(
             f"the registry is not empty: it is at revision {head.revision}",
             hint="import into a new data directory or database",
         )
-    counts = {StoredRecord: 0, RecordChange: 0}
-    epoch = uuid4().hex
-    chain = _DigestChain(connection, header.compacted, start_digest(epoch))
-    for kind, entries in groupby(map(chain.follow, read_export(file)), type):
-        table = RECORDS if kind is StoredRecord else CHANGES
-        for rows in _split_rows(_encode_rows(entries)):
+    epoch, counts = uuid4().hex, Counter[str]()
+    digests: list[dict[str, Any]] = [{"revision": header.compacted, "digest": start_digest(epoch)}]
+    entries = _encode_rows(read_export(file), digests)
+    for table, found in groupby(entries, itemgetter(0)):
+        for rows in _split_rows(row for _, row in found):
             connection.execute(insert(table), rows)
-            counts[kind] += len(rows)
+            counts[table.name] += len(rows)
             if progress is not None:
-                progress(sum(counts.values()))
-    chain.end()
-    head = StoreHead(
-        schema_version=head.schema_version,
-        epoch=epoch,
-        revision=header.revision,
-        compacted=header.compacted,
-    )
-    store_head(connection, head)
+                progress(counts.total())
+    connection.execute(delete(DIGESTS))  # that of the empty registry
+    for rows in _split_rows(iter(digests)):
+        connection.execute(insert(DIGESTS), rows)
+    store_head(connection, replace(head, epoch=epoch, revision=header.revision, compacted=header.compacted))
     return ExportSummary(
-        epoch=head.epoch, revision=head.revision, records=counts[StoredRecord], changes=counts[RecordChange]
+        epoch=epoch, revision=header.revision, records=counts[RECORDS.name], changes=counts[CHANGES.name]
     )
 
 
-class _DigestChain:
-    """Computes the digests of a log while it is read, and stores them in a few statements."""
-
-    def __init__(self, connection: Connection, revision: int, digest: str) -> None:
-        self._connection = connection
-        self._changes: list[RecordChange] = []
-        self._digest = digest
-        self._rows = [{"revision": revision, "digest": digest}]
-
-    def follow(self, entry: StoredRecord | RecordChange) -> StoredRecord | RecordChange:
-        """Note a change and return it."""
-        if isinstance(entry, RecordChange):
-            if self._changes and self._changes[0].revision != entry.revision:
-                self._close_revision()
-            self._changes.append(entry)
-        return entry
-
-    def end(self) -> None:
-        """Store the digests, in place of those of an empty registry."""
-        if self._changes:
-            self._close_revision()
-        self._connection.execute(delete(DIGESTS))
-        for rows in _split_rows(iter(self._rows)):
-            self._connection.execute(insert(DIGESTS), rows)
-
-    def _close_revision(self) -> None:
-        revision = self._changes[0].revision
-        self._digest = chain_digest(self._digest, revision, self._changes)
-        self._rows.append({"revision": revision, "digest": self._digest})
-        self._changes = []
-
-
-def _encode_rows(entries: Iterable[StoredRecord | RecordChange]) -> Iterator[dict[str, Any]]:
-    revision = position = 0
-    for entry in entries:
-        if isinstance(entry, StoredRecord):
-            yield record_row(entry)
-        else:
-            position = position + 1 if entry.revision == revision else 0
-            revision = entry.revision
-            yield change_row(entry, position)
+def _encode_rows(
+    entries: Iterator[StoredRecord | RecordChange], digests: list[dict[str, Any]]
+) -> Iterator[tuple[Table, dict[str, Any]]]:
+    """Yield a row for each entry, and add the digest of the log up to each revision to `digests`."""
+    for revision, group in groupby(entries, lambda one: one.revision if isinstance(one, RecordChange) else 0):
+        changes = []
+        for position, entry in enumerate(group):
+            if isinstance(entry, StoredRecord):
+                yield RECORDS, record_row(entry)
+            else:
+                changes.append(entry)
+                yield CHANGES, change_row(entry, position)
+        if changes:
+            digest = chain_digest(digests[-1]["digest"], revision, changes)
+            digests.append({"revision": revision, "digest": digest})
 
 
 def _split_rows(rows: Iterator[T]) -> Iterator[list[T]]:

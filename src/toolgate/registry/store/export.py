@@ -18,7 +18,7 @@ import msgspec
 
 from toolgate.errors import ImportRefused, StorageFailed
 from toolgate.model.revisions import Body, RecordChange, RecordList, StoredRecord
-from toolgate.registry.database.disk import sync_directory
+from toolgate.registry.database import sync_directory
 from toolgate.registry.records.transaction import RecordKey
 
 FORMAT: Final = "toolgate-registry"
@@ -88,7 +88,7 @@ def write_export(
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         draft = Path(name)
         with os.fdopen(descriptor, "wb") as file:
-            exported = _write_lines(file, listing, compacted, changes, progress or _no_progress)
+            exported = _write_lines(file, listing, compacted, changes, progress or (lambda _: None))
             file.flush()
             os.fsync(descriptor)
         draft.replace(path)
@@ -104,27 +104,21 @@ def write_export(
     return exported
 
 
-def check_export(path: Path, progress: ExportProgress | None = None) -> ExportHeader:
+def check_export(path: Path) -> ExportHeader:
     """Read the whole file. Raises ImportRefused with the line that is wrong."""
-    with _open_export(path) as file:
-        check = _ExportReader(path)
-        for done, _ in enumerate(check.lines(file)):
-            _report_progress(progress or _no_progress, done)
-        return check.header
+    reader = _ExportReader(path)
+    for _ in reader.lines():
+        pass
+    return reader.header
 
 
 def read_export(path: Path) -> Iterator[StoredRecord | RecordChange]:
     """Yield the records, then the changes. Raises ImportRefused, at the latest after the last one."""
-    with _open_export(path) as file:
-        yield from _ExportReader(path).lines(file)
+    return _ExportReader(path).lines()
 
 
 def _write_lines(
-    file: BinaryIO,
-    listing: RecordList,
-    compacted: int,
-    log: Iterable[RecordChange],
-    progress: ExportProgress,
+    file: BinaryIO, listing: RecordList, compacted: int, log: Iterable[RecordChange], progress: ExportProgress
 ) -> ExportSummary:
     digest, changes = hashlib.sha256(), 0
 
@@ -133,24 +127,15 @@ def _write_lines(
         digest.update(text)
         file.write(text)
 
-    put(
-        ExportLine(
-            header=ExportHeader(
-                format=FORMAT,
-                version=VERSION,
-                epoch=listing.epoch,
-                revision=listing.revision,
-                compacted=compacted,
-            )
-        )
-    )
+    put(ExportLine(header=ExportHeader(FORMAT, VERSION, listing.epoch, listing.revision, compacted)))
     for stored in listing.records:
         put(ExportLine(record=stored))
     for changes, change in enumerate(log, 1):
         put(ExportLine(change=change))
-        _report_progress(progress, len(listing.records) + changes)
+        if (done := len(listing.records) + changes) % _PROGRESS_EVERY == 0:
+            progress(done)
     records = len(listing.records)
-    put(ExportLine(end=ExportEnd(records=records, changes=changes, sha256=digest.hexdigest())))
+    put(ExportLine(end=ExportEnd(records, changes, digest.hexdigest())))
     progress(records + changes)
     return ExportSummary(epoch=listing.epoch, revision=listing.revision, records=records, changes=changes)
 
@@ -169,8 +154,16 @@ class _ExportReader:
         self._revision = 0
         self.header: ExportHeader
 
-    def lines(self, file: BinaryIO) -> Iterator[StoredRecord | RecordChange]:
+    def lines(self) -> Iterator[StoredRecord | RecordChange]:
         """Yield each record and change after its own checks. The whole is known to be sound at the end."""
+        try:
+            file = self._path.open("rb")
+        except OSError as exc:
+            raise ImportRefused(f"cannot read `{self._path}`: {exc.strerror}") from exc
+        with file:
+            yield from self._read_lines(file)
+
+    def _read_lines(self, file: BinaryIO) -> Iterator[StoredRecord | RecordChange]:
         self.header = self._read_header(file)
         self._revision = self.header.compacted
         while True:
@@ -267,25 +260,9 @@ class _ExportReader:
         return ImportRefused(f"`{self._path}` line {self._number}: {reason}")
 
 
-def _open_export(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except OSError as exc:
-        raise ImportRefused(f"cannot read `{path}`: {exc.strerror}") from exc
-
-
 def _is_id(text: str) -> bool:
     return 0 < len(text) <= MAX_ID_CHARS and "\0" not in text
 
 
 def _fingerprint(body: Body) -> bytes:
     return hashlib.sha256(msgspec.json.encode(body, order="sorted")).digest()
-
-
-def _report_progress(progress: ExportProgress, done: int) -> None:
-    if done % _PROGRESS_EVERY == 0:
-        progress(done)
-
-
-def _no_progress(_done: int) -> None:
-    pass

@@ -22,14 +22,18 @@ from sqlalchemy import Connection, text
 from toolgate.errors import Compacted, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
 from toolgate.model.revisions import ChangeBatch, RecordWrite
 from toolgate.registry.database.postgresql import CHANNEL, READERS, PostgresDatabase, is_unreachable
-from toolgate.registry.database.rows import StoreHead, read_digest, read_head
-from toolgate.registry.database.statements import LogUpdate, read_batches, read_log_update
+from toolgate.registry.database.statements import (
+    LogUpdate,
+    StoreHead,
+    read_batches,
+    read_digest,
+    read_head,
+    read_log_update,
+)
 from toolgate.registry.database.transactions import Transactions
 from toolgate.registry.records.transaction import chain_digest
-from toolgate.registry.store.contract import DEFAULT_STORE_LIMITS, StoreLimits
-from toolgate.registry.store.side_tables import read_catalog_mark, read_reports_mark
-from toolgate.registry.store.sql_store import Store
-from toolgate.registry.store.watch import PAGE
+from toolgate.registry.store import DEFAULT_STORE_LIMITS, StoreLimits
+from toolgate.registry.store.sql_store import PAGE, Store
 
 _CURRENT_POLLS: Final = 3
 """What was read more polls ago may be old: another process may have committed since, unnoticed."""
@@ -45,11 +49,7 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_postgres_store(
-    url: str,
-    clock_ms: Callable[[], int],
-    *,
-    waits: bool = False,
-    limits: StoreLimits = DEFAULT_STORE_LIMITS,
+    url: str, clock_ms: Callable[[], int], *, waits: bool = False, limits: StoreLimits = DEFAULT_STORE_LIMITS
 ) -> AsyncIterator["PostgresStore"]:
     """Open the store in the database at `url`, and create its tables if needed. Raises StartRefused.
 
@@ -113,14 +113,13 @@ class PostgresStore(Store):
         head: StoreHead,
         *,
         clock_ms: Callable[[], int],
-        limits: StoreLimits = DEFAULT_STORE_LIMITS,
+        limits: StoreLimits,
     ) -> None:
         super().__init__(transactions, head, clock_ms=clock_ms, limits=limits)
         self._poll_s = limits.poll_s
         self._turn = asyncio.Lock()
         self._current_s = _now_s()
-        self._reports_mark: Sequence[object] = ()
-        self._catalog_mark: Sequence[object] = ()
+        self._marks: dict[str, Sequence[object]] = {}
 
     @property
     def is_current(self) -> bool:
@@ -154,7 +153,7 @@ class PostgresStore(Store):
                     await self._catch_up()
                     self.reports.count.increment()
                     self.catalog.count.increment()
-                    self.invocations.on_change(is_queued=True)
+                    self.invocations.wake(is_queued=True)
                     delay_s = _FIRST_DELAY_S
                     await self._listen(listener)
             except (psycopg.Error, ToolgateError) as exc:
@@ -171,12 +170,11 @@ class PostgresStore(Store):
                 notice.payload async for notice in listener.notifies(timeout=self._poll_s, stop_after=1)
             }
             await self._catch_up()
-            if "reports" in topics:
-                self.reports.count.increment()
-            if "catalog" in topics:
-                self.catalog.count.increment()
+            for table in (self.reports, self.catalog):
+                if table.topic in topics:
+                    table.count.increment()
             if topics & {"queue", "runs"}:
-                self.invocations.on_change(is_queued="queue" in topics)
+                self.invocations.wake(is_queued="queue" in topics)
             if not topics:
                 await self._poll_marks()
 
@@ -193,7 +191,6 @@ class PostgresStore(Store):
         await self._catch_up()
 
     async def _catch_up(self) -> None:
-        """Publish the log up to the head."""
         async with self._turn:
             while True:
                 known, asked_s = self._hub.revision, _now_s()
@@ -210,7 +207,7 @@ class PostgresStore(Store):
 
     def _apply(self, news: LogUpdate, known: int) -> None:
         head = news.head
-        is_same = head.epoch == self._epoch and news.digest == self._hub.digest
+        is_same = head.epoch == self.epoch and news.digest == self._hub.digest
         if not is_same or head.revision < known or head.compacted > known:
             _log.warning("watchers list again, since the registry was replaced, cut or restored: %s", head)
             self._restart(head)
@@ -220,19 +217,18 @@ class PostgresStore(Store):
             self._hub.publish(batch)
 
     def _restart(self, head: StoreHead) -> None:
-        self._epoch = head.epoch
+        self.epoch = head.epoch
         self._hub.restart(head)
 
     async def _poll_marks(self) -> None:
         """Check the tables next to the log for changes."""
-        before, self._reports_mark = self._reports_mark, await self._transactions.read(read_reports_mark)
-        if before != self._reports_mark:
-            self.reports.count.increment()
-        before, self._catalog_mark = self._catalog_mark, await self._transactions.read(read_catalog_mark)
-        if before != self._catalog_mark:
-            self.catalog.count.increment()
+        for table in (self.reports, self.catalog):
+            mark = await table.read_mark()
+            if self._marks.get(table.topic) != mark:
+                self._marks[table.topic] = mark
+                table.count.increment()
         # Invocations change all the time while something runs, and claimers poll by themselves.
-        self.invocations.on_change(is_queued=False)
+        self.invocations.wake(is_queued=False)
 
     def _read_clock_ms(self, connection: Connection) -> int:
         """Read the database's clock: those of replicas may be minutes apart, and a lease lasts seconds."""
@@ -242,31 +238,21 @@ class PostgresStore(Store):
         """Do nothing: commits are published from the log, in its order."""
 
     async def _read_log(self, after: int, upto: int) -> Sequence[ChangeBatch]:
-        known = StoreHead(
-            schema_version=0,
-            epoch=self._epoch,
-            revision=self._hub.revision,
-            compacted=self._hub.compacted,
-            digest=self._hub.digest,
-        )
-        return await self._transactions.read(partial(_read_own_batches, known=known, after=after, upto=upto))
+        epoch, revision, digest = self.epoch, self._hub.revision, self._hub.digest
+
+        def read(connection: Connection) -> Sequence[ChangeBatch]:
+            """Read batches of the history that is known, and of no other."""
+            if read_head(connection).epoch != epoch or read_digest(connection, revision) != digest:
+                raise Compacted("the registry was replaced or restored")
+            return read_batches(connection, after, upto)
+
+        return await self._transactions.read(read)
 
 
 def read_clock_ms(connection: Connection) -> int:
-    """Read the time of the database."""
     milliseconds: int = connection.execute(_CLOCK_MS).scalar_one()
     return milliseconds
 
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _read_own_batches(
-    connection: Connection, *, known: StoreHead, after: int, upto: int
-) -> Sequence[ChangeBatch]:
-    """Read batches of the history of `known`, and of no other."""
-    is_own = read_head(connection).epoch == known.epoch
-    if not is_own or read_digest(connection, known.revision) != known.digest:
-        raise Compacted("the registry was replaced or restored")
-    return read_batches(connection, after, upto)

@@ -30,7 +30,7 @@ from toolgate.model.principals import (
 )
 from toolgate.model.reports import MAX_ENDED, EndedSession
 from toolgate.proto import node_pb2
-from toolgate.registry.approvals.contract import ApprovalVerdict, ElicitedDecision
+from toolgate.registry.approvals import ApprovalVerdict, ElicitedDecision
 from toolgate.surfaces.grpc.dispatch import Rpc, RpcCall, node_rpc
 from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT, parse_node_id
 

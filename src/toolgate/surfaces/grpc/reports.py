@@ -44,7 +44,7 @@ from toolgate.proto import node_pb2
 from toolgate.redaction.text import redact_text
 from toolgate.registry.records.body import printable
 from toolgate.registry.replication.remote import MAX_WAIT_S
-from toolgate.registry.store.contract import Reports
+from toolgate.registry.store.side_tables import Reports
 from toolgate.surfaces.grpc.dispatch import Rpc, RpcCall, node_rpc
 
 MAX_REPORT_BYTES: Final = 16 * 1024 * 1024

@@ -37,7 +37,7 @@ from toolgate.gateway.call.elicitation import (
 )
 from toolgate.model.json_text import UNREADABLE, Members, decode_members
 from toolgate.model.protocol import CAPABILITY_OF, LOG_MESSAGE
-from toolgate.registry.approvals.contract import ApprovalVerdict
+from toolgate.registry.approvals import ApprovalVerdict
 from toolgate.surfaces.mcp.dispatch import RequestDispatcher, is_severe_enough
 from toolgate.surfaces.mcp.exchange import CallerBinding, McpExchange
 from toolgate.surfaces.mcp.jsonrpc import McpMessage

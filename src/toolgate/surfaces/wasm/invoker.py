@@ -25,7 +25,7 @@ from toolgate.gateway.scope.caller import Caller
 from toolgate.model.invocations import EndedBy, Invocation, InvocationResult, LogLine
 from toolgate.model.principals import Principal
 from toolgate.model.tasks import Workload
-from toolgate.registry.invocations.contract import (
+from toolgate.registry.invocations import (
     HEARTBEAT_S,
     LEASE_MS,
     InvocationQueue,

@@ -12,7 +12,7 @@ from toolgate.audit.events import ApprovalRecorded
 from toolgate.gateway.auth.identity import hash_key
 from toolgate.model.approvals import MAX_REASON
 from toolgate.redaction.shapes import MASK
-from toolgate.registry.approvals.contract import EXPIRES_MS
+from toolgate.registry.approvals import EXPIRES_MS
 
 pytestmark = pytest.mark.anyio
 

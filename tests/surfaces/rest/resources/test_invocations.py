@@ -20,7 +20,7 @@ from toolgate.model.invocations import (
     LogLine,
     RunUsage,
 )
-from toolgate.registry.invocations.contract import DEFAULT_QUEUE_LIMITS
+from toolgate.registry.invocations import DEFAULT_QUEUE_LIMITS
 
 pytestmark = pytest.mark.anyio
 

@@ -23,7 +23,7 @@ from tests.surfaces.rest_world import (
 from toolgate.gateway.auth.identity import credential_lapsed
 from toolgate.govern.watches import RegistryWatch, RegistryWatches
 from toolgate.model.revisions import ChangeBatch, RecordWrite
-from toolgate.registry.store.contract import WATCH_BUFFER
+from toolgate.registry.store import WATCH_BUFFER
 
 pytestmark = pytest.mark.anyio
 

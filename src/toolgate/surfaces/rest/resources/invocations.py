@@ -40,7 +40,7 @@ from toolgate.model.invocations import (
     LogLevel,
     LogStream,
 )
-from toolgate.registry.invocations.contract import InvocationProgress
+from toolgate.registry.invocations import InvocationProgress
 from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework.request import PAGING, NoBody, Parameter, RestCall, parse_page
 from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse, Revision

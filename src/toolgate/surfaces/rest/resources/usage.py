@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from toolgate.audit.index.statements import DAY_MS, SUMS, TokenSums
-from toolgate.audit.index.tables import EventFilter
+from toolgate.audit.index.statements import DAY_MS
+from toolgate.audit.index.tables import SUMS, EventFilter, TokenSums
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
 from toolgate.govern.audit import MAX_BUCKETS, list_quota_usage
 from toolgate.govern.control import Control

@@ -1,11 +1,11 @@
-"""Quotas in SQL, the same for every engine.
+"""Quotas: what keys and tasks use over time, leased to nodes in small grants. The same for every engine.
 
-A lease locks its rows, always in the same order. Concurrent leases queue there, and each sees what the one
-before it wrote.
+Nodes use it as a `QuotaSource` (`store`). The rules of a grant are pure and in `policy.admission`. A lease
+locks its rows, always in the same order: concurrent leases queue there, and each sees what the one before it
+wrote. Never grants more than the limit, however many nodes there are.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
@@ -20,7 +20,11 @@ from toolgate.model.principals import (
 )
 from toolgate.policy.admission import grant_lease, window_at
 from toolgate.registry.database.tables import SPENDING, insert_new
-from toolgate.registry.database.transactions import SharedTable
+from toolgate.registry.database.transactions import SharedTable, transaction
+
+KEEP_MS: Final = 2 * 24 * 3600 * 1000
+"""How long the count of a past window is kept. The longest window is a day, and clocks of nodes may differ by
+hours."""
 
 _ROW: Final = SPENDING.c
 
@@ -28,18 +32,8 @@ _ROW: Final = SPENDING.c
 class QuotaLedger(SharedTable):
     """All counts, as every control plane replica on one database sees them. A `QuotaSource`."""
 
-    async def draw(self, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
-        return await self._transactions.change(partial(self._grant_all, requests=requests), topic="spending")
-
-    async def usage(self) -> Sequence[HolderUsage]:
-        """Return what is used in the current windows, sorted by holder and quota."""
-        return await self._read(_read_usage)
-
-    async def forget(self) -> None:
-        """Delete the counts of windows that ended long ago."""
-        await self._change(_forget, "spending")
-
-    def _grant_all(self, connection: Connection, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
+    @transaction("spending")
+    def draw(self, connection: Connection, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
         before = {key: _lock(connection, *key) for key in sorted({one[:2] for one in requests})}
         # Read after the rows are locked: a request that queued belongs to the window in which it got the
         # lock.
@@ -54,15 +48,19 @@ class QuotaLedger(SharedTable):
                 connection.execute(update(SPENDING).where(_is_of(*key)).values(**count._asdict()))
         return grants
 
+    @transaction()
+    def usage(self, connection: Connection) -> Sequence[HolderUsage]:
+        """Return what is used in the current windows, sorted by holder and quota."""
+        now_ms = self._read_clock_ms(connection)
+        rows = connection.execute(select(SPENDING).order_by(_ROW.kind, _ROW.id, _ROW.budget))
+        found = [HolderUsage(QuotaHolder(kind, holder_id), *used) for kind, holder_id, *used in rows]
+        return [one for one in found if window_at(one.budget, now_ms).begins_ms == one.window_ms]
 
-def _read_usage(connection: Connection, now_ms: int) -> Sequence[HolderUsage]:
-    rows = connection.execute(select(SPENDING).order_by(_ROW.kind, _ROW.id, _ROW.budget))
-    found = [HolderUsage(QuotaHolder(row.kind, row.id), row.budget, row.window_ms, row.used) for row in rows]
-    return [one for one in found if window_at(one.budget, now_ms).begins_ms == one.window_ms]
-
-
-def _forget(connection: Connection, now_ms: int) -> None:
-    connection.execute(delete(SPENDING).where(_ROW.window_ms < now_ms - KEEP_MS))
+    @transaction("spending")
+    def forget(self, connection: Connection) -> None:
+        """Delete the counts of windows that ended long ago."""
+        oldest_ms = self._read_clock_ms(connection) - KEEP_MS
+        connection.execute(delete(SPENDING).where(_ROW.window_ms < oldest_ms))
 
 
 def _lock(connection: Connection, holder: QuotaHolder, quota: QuotaName) -> QuotaCount:
@@ -78,8 +76,3 @@ def _lock(connection: Connection, holder: QuotaHolder, quota: QuotaName) -> Quot
 
 def _is_of(holder: QuotaHolder, quota: QuotaName) -> ColumnElement[bool]:
     return and_(_ROW.kind == holder.kind, _ROW.id == holder.id, _ROW.budget == quota)
-
-
-KEEP_MS: Final = 2 * 24 * 3600 * 1000
-"""How long the count of a past window is kept. The longest window is a day, and clocks of nodes may differ by
-hours."""
