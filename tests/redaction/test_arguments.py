@@ -19,8 +19,7 @@ from toolgate.redaction.arguments import (
     Redaction,
     compile_redaction,
 )
-from toolgate.redaction.shapes import MASK
-from toolgate.redaction.text import redact_text
+from toolgate.redaction.shapes import MASK, redact_text
 
 CANARY: Final = "canary-4711"
 PLATFORM: Final = RedactionRules(hide=("ssn", "*_note"))

@@ -11,8 +11,7 @@ from toolgate.redaction.records import (
     redact_record,
     redact_server,
 )
-from toolgate.redaction.shapes import hides_word
-from toolgate.redaction.text import redact_text
+from toolgate.redaction.shapes import hides_word, redact_text
 
 CANARY = "c4n4ry-0f-a-secret"
 

@@ -8,9 +8,8 @@ import pytest
 
 from tests.scenarios.soak import rounds
 from tests.wasm.wat import SPIN, compiled, job, spear
-from toolgate.wasm.bridge import REST_S, GatePass, HostcallGate
 from toolgate.wasm.guest import Guest
-from toolgate.wasm.run import GuestRun
+from toolgate.wasm.run import REST_S, GatePass, GuestRun, HostcallGate
 from toolgate.wasm.slots import Slots
 
 pytestmark = pytest.mark.soak

@@ -39,8 +39,6 @@ from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalDecision:
-    """Whether a call may be made, and why."""
-
     is_approved: bool
     reason: str
 
@@ -55,7 +53,6 @@ async def record_decision(
 
 
 def build_approval_event(approval: CallApproval, step: ApprovalStep, *, at_ms: int) -> ApprovalRecorded:
-    """The audit event of one step."""
     question = approval.question
     return ApprovalRecorded(
         at_ms=at_ms,

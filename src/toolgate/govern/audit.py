@@ -76,7 +76,6 @@ class EventTail:
         return self
 
     async def __anext__(self) -> Sequence[IndexedEvent]:
-        """The next events, at least one."""
         while True:
             news = self.index.news
             found = await self.index.following(self.only, after=self.after, limit=EXPORT_PAGE)

@@ -56,7 +56,6 @@ class CatalogPackage(NamedTuple):
 
     @property
     def source(self) -> Source:
-        """Where its rows come from."""
         return self.rows[0].source if self.installed is None else self.installed.source
 
 
@@ -70,7 +69,6 @@ class CatalogQuery(NamedTuple):
     is_read_only: bool = False
 
     def admits(self, row: CatalogRow) -> bool:
-        """Whether the row passes the filters."""
         return (
             (not self.category or category_of(row) == self.category)
             and (not self.tag or self.tag in row.tags)
@@ -80,12 +78,10 @@ class CatalogQuery(NamedTuple):
 
 
 async def find_visible(control: Control, principal: Principal) -> VisibleCatalog:
-    """What a caller sees of the catalog."""
     return await control.visibility.of(control.gateway, control.catalog, principal)
 
 
 def category_of(row: CatalogRow) -> str:
-    """The category that a row is listed under."""
     return row.category or UNCATEGORIZED
 
 
@@ -239,8 +235,6 @@ BATCH_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillProgress:
-    """How far a backfill is."""
-
     done: int
     """Packages processed, with those of earlier batches."""
     total: int

@@ -42,8 +42,6 @@ _log = logging.getLogger(__name__)
 
 
 class RowDigests(NamedTuple):
-    """Digests of what rows were made of."""
-
     origin: str
     """As long as it stays the same, tools that were listed earlier are of use."""
     words: str
@@ -62,8 +60,6 @@ class RowDigests(NamedTuple):
 
 
 class RowInputs(NamedTuple):
-    """All that rows are made of."""
-
     offer: ServerTools
     package: Package | None
     """None: the server runs from no package."""
@@ -129,7 +125,6 @@ class CatalogProjection:
         artifacts: ArtifactStore,
         quality: CatalogQuality | None = None,
     ) -> None:
-        """`artifacts`: where the manifests of packages are."""
         self.searching = searching
         self.quality = quality or CatalogQuality()
         """Of the rows as they are now, and whether those of the fallback are shown."""
@@ -220,7 +215,6 @@ class CatalogProjection:
         return is_changed
 
     async def _read_declared(self, package: Package | None) -> Sequence[DeclaredTool]:
-        """The tools that the manifest of a package declares."""
         if package is None:
             return ()
         try:

@@ -66,7 +66,6 @@ async def reset_integration(control: Control, principal: Principal, server_id: s
 
 
 async def list_choices(control: Control, actor: Principal) -> Sequence[StoredRecord]:
-    """The choices of all callers."""
     check_unbounded(actor, _FOR_ALL)
     return (await control.store.list("choice")).records
 

@@ -86,8 +86,6 @@ def _format_day(at_ms: int) -> str:
 
 
 class RemovedGrant(NamedTuple):
-    """A tool, prompt or resource that the task would lose."""
-
     ref: ToolRef
     last_ms: int | None
     """When the task used it last. None: no known use."""
@@ -205,8 +203,6 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 class HolderGrant(NamedTuple):
-    """What a task or key is granted and does not use."""
-
     holder: QuotaHolder
     grant: GrantUse
     calls: int
@@ -215,15 +211,11 @@ class HolderGrant(NamedTuple):
 
 
 class IdleServer(NamedTuple):
-    """A server that no one used."""
-
     server_id: str
     last_ms: int | None
 
 
 class UsageByHolder(NamedTuple):
-    """The usage of all tasks and principals."""
-
     since_ms: int
     begins_ms: int | None
     warnings: Sequence[str]
@@ -268,8 +260,6 @@ def find_holders(snapshot: Snapshot, *, task_id: str | None, key_id: str | None)
 async def weigh_holders(
     snapshot: Snapshot, holders: Sequence[QuotaHolder], uses: UsageByHolder
 ) -> Sequence[HolderGrant]:
-    """What each is granted and does not use."""
-
     def weigh(holder: QuotaHolder) -> HolderGrant:
         used = uses.of(holder)
         recent = {ref for ref, one in used.items() if one.calls}

@@ -48,8 +48,6 @@ PackageRecords = Mapping[Kind, StoredRecord | None]
 
 
 class PackageSource(NamedTuple):
-    """What a package is installed from."""
-
     manifest: bytes
     sha256: str
     """Of its archive."""
@@ -57,8 +55,6 @@ class PackageSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallRequest:
-    """What to install, and how."""
-
     package_id: str
     version: str | None = None
     """None: what was uploaded last."""
@@ -74,8 +70,6 @@ class InstallRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What installing would do."""
-
     package: Package
     before: Package | None
     """What is installed now."""
@@ -129,7 +123,6 @@ def prepare_installation(
 
 
 def read_package(manifest: Manifest, sha256: str) -> Package:
-    """The package that a manifest describes."""
     return Package(
         package_id=manifest.id,
         version=manifest.version,
@@ -152,7 +145,6 @@ def check_describable(manifest: Manifest, server: StoredRecord | None) -> None:
 
 
 def parse_installed(stored: StoredRecord | None) -> Package | None:
-    """The package that a record says is installed."""
     if stored is None:
         return None
     record = parse_record("package", stored.id, stored.body, strict=False)
@@ -174,8 +166,6 @@ def _list_visible(package: Package, change: PendingChange, stored: StoredRecord 
 
 @dataclass(frozen=True, slots=True)
 class _InstallationBuilder:
-    """Builds the changes of one installation."""
-
     manifest: Manifest
     earlier: Manifest | None
     """Of what is installed, if its archive still exists."""

@@ -68,7 +68,6 @@ async def install(
 
 
 async def plan_uninstall(control: Control, actor: Principal, package_id: str) -> PlannedChange:
-    """What uninstalling would do. Changes nothing."""
     return await plan_changes(control, actor, await _build_removals(control, actor, package_id, None))
 
 
@@ -233,8 +232,6 @@ ModuleUsers = Mapping[str, list[str]]
 
 
 class UploadedModule(NamedTuple):
-    """A module that passed every check and is stored."""
-
     sha256: str
     facts: ModuleFacts
     is_new: bool

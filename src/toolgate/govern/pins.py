@@ -195,8 +195,6 @@ def find_unapproved_tools(pin: Pin, offer: ServerTools | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PinnedServer:
-    """All that is known of a pinned server."""
-
     pin: Pin
     listed: Mapping[str, ToolDefinition]
     is_listed: bool

@@ -3,9 +3,8 @@
 A secret is known by its shape (`ghp_…`), by its name (`api_key`), by its place (a URL's password, a command's
 `-p`), by its letters (random ones), or because a server was started with it.
 
-- `shapes`        the shapes as data, the one mask, and the prefilter generated from them
+- `shapes`        the shapes as data, the one mask, the prefilter generated from them, and `redact_text`
 - `random_words`  words that chance made, as keys and tokens are
-- `text`          `redact_text`: a text without the secrets in it
 - `records`       registry records as they may be shown, and masks that come back in a change
 - `arguments`     `Redaction`: the arguments of calls, for the audit and for approvers
 - `credentials`   `CredentialMask`: what one server was started with, kept out of what it sends

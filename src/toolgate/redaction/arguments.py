@@ -18,8 +18,7 @@ from toolgate.model.approvals import MAX_ARGUMENT_BYTES
 from toolgate.model.json_text import NO_ARGUMENTS, fold_name, is_unfoldable
 from toolgate.model.names import compile_globs
 from toolgate.model.servers import RedactionRules
-from toolgate.redaction.shapes import MASK, compile_prefilter, hides_word, looks_secret
-from toolgate.redaction.text import redact_text
+from toolgate.redaction.shapes import MASK, compile_prefilter, hides_word, looks_secret, redact_text
 
 MAX_AUDITED_BYTES: Final = 2 * 1024
 """Of arguments in the audit."""
@@ -156,7 +155,9 @@ class _Attempt:
         self._searches_left = room * _MAX_SEARCHED
 
     def members(self, members: Members) -> Members:
-        hides, program = self._redaction.hides, _program_in(members)
+        hides = self._redaction.hides
+        # The program that a call is to start, if its arguments name one next to the program's own arguments.
+        program = next((one for name in _PROGRAMS if isinstance(one := members.get(name), str)), "")
         if any(self._redaction.labels(members.get(name), is_pair=True) for name in _LABELS):
             hides = lambda name: name in _LABELLED or self._redaction.hides(name)  # noqa: E731
         shown = {
@@ -207,11 +208,6 @@ class _Attempt:
             raise _TooLongError
 
 
-def _program_in(members: Members) -> str:
-    """The program that a call is to start, if its arguments name one next to the program's own arguments."""
-    return next((one for name in _PROGRAMS if isinstance(one := members.get(name), str)), "")
-
-
 def _hidden(value: Any) -> Any:
     """The mask of a value and all that is nested in it. Only emptiness shows."""
     return value if value is None or value == "" else MASK
@@ -222,8 +218,9 @@ def parse_members(data: bytes, make_object: Callable[[list[tuple[str, Any]]], Me
     members = json.loads(
         data.decode(),
         object_pairs_hook=make_object,
-        parse_int=_number,
-        parse_float=_number,
+        # Numbers as they are spelled: rounded, two different ones would look the same.
+        parse_int=lambda text: msgspec.Raw(text.encode()),
+        parse_float=lambda text: msgspec.Raw(text.encode()),
         parse_constant=_refuse_constant,
     )
     if not isinstance(members, dict):
@@ -236,11 +233,6 @@ def _all_members(pairs: list[tuple[str, Any]]) -> Members:
     members = dict(pairs)
     again = len(pairs) - len(members)
     return members | {f"{_MORE} again": again} if again else members
-
-
-def _number(text: str) -> msgspec.Raw:
-    """The number as it is spelled: rounded, two different numbers would look the same."""
-    return msgspec.Raw(text.encode())
 
 
 def _refuse_constant(_text: str) -> NoReturn:

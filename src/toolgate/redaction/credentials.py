@@ -12,8 +12,7 @@ import msgspec
 
 from toolgate.model.servers import HttpEndpoint, StdioLaunch
 from toolgate.redaction.random_words import random_spans
-from toolgate.redaction.shapes import looks_secret
-from toolgate.redaction.text import percent_decode
+from toolgate.redaction.shapes import looks_secret, percent_decode
 
 _CREDENTIAL_MASK: Final = b"[redacted]"
 """Not `***`: it is put into sentences and JSON of servers, where that could be a part of their own text."""
@@ -24,8 +23,6 @@ _URL: Final = re.compile(r"(?:[^:/?#]+:)?(?://[^/?#]*)?(?P<path>[^?#]*)(?:\?(?P<
 
 
 class CredentialMask:
-    """Masks the credentials of one server."""
-
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = tuple(secrets)
         self._spellings = _spell_all(self._secrets)
@@ -39,11 +36,9 @@ class CredentialMask:
         self._spellings = _spell_all((*self._secrets, *secrets))
 
     def text(self, text: str) -> str:
-        """`text` without credentials."""
         return self.raw(text.encode()).decode()
 
     def raw(self, raw: bytes) -> bytes:
-        """`raw` without credentials."""
         for spelling in self._spellings:
             raw = raw.replace(spelling, _CREDENTIAL_MASK)
         return raw

@@ -16,8 +16,7 @@ from toolgate.errors import InvalidRecord
 from toolgate.model.names import REFERENCE
 from toolgate.model.revisions import Body, Kind
 from toolgate.redaction.random_words import random_spans
-from toolgate.redaction.shapes import MASK, hides_word, looks_secret, mask_spans
-from toolgate.redaction.text import mask_value, redact_text
+from toolgate.redaction.shapes import MASK, hides_word, looks_secret, mask_spans, mask_value, redact_text
 
 MAX_COMMAND: Final = 1_024
 """Characters of a command line that is shown as one text: a few lines of a log."""
@@ -177,11 +176,9 @@ def _restore(sent: Any, shown: Any, stored: Any, where: str) -> Any:
         }
     if isinstance(sent, list):
         return _restore_list(sent, _sequence(shown), _sequence(stored), where)
-    if sent == shown:
-        return stored
-    if isinstance(sent, str) and MASK in sent:
+    if isinstance(sent, str) and MASK in sent and sent != shown:
         raise _refused(where)
-    return sent
+    return stored if sent == shown else sent
 
 
 def _restore_list(
@@ -210,13 +207,11 @@ def _restore_list(
 
 
 def _refused(where: str) -> InvalidRecord:
-    shown = ascii(where[:80])[1:-1]
-    is_of_guest = where.startswith("workload")  # which gets no secret of the node
+    # A guest gets no secret of the node.
+    better = "" if where.startswith("workload") else ", or better a reference to it: `${ENV:NAME}`"
     return InvalidRecord(
-        f"`{shown}`: `{MASK}` is the mask of a secret, and none is stored for it",
-        hint="send the value itself"
-        if is_of_guest
-        else "send the value itself, or better a reference to it: `${ENV:NAME}`",
+        f"`{ascii(where[:80])[1:-1]}`: `{MASK}` is the mask of a secret, and none is stored for it",
+        hint=f"send the value itself{better}",
     )
 
 

@@ -1,4 +1,4 @@
-r"""What secrets look like in a text, as data, and the search for the slightest sign of one.
+r"""What secrets look like in a text, as data; the search for the slightest sign of one; texts without them.
 
 Each shape has a *sign*: an expression that matches in every text that the shape matches, in lower case.
 `compile_prefilter` joins the signs into one search, and most arguments are audited for the price of that
@@ -10,8 +10,11 @@ its end.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
+
+from toolgate.model.names import REFERENCE
 
 MASK: Final = "***"
 """Replaces a secret."""
@@ -167,6 +170,33 @@ _MAX_WORD: Final = 128
 _SPACE: Final = re.compile(r"\s")
 _FLAG: Final = re.compile(r"\s-")
 
+Hides = Callable[[str], bool]
+"""Whether what goes by a name is hidden."""
+
+_SCHEME_AND_REFERENCE: Final = re.compile(rf"(?:(?i:Bearer|Basic|Token) )?{REFERENCE.pattern}")
+_BEARER: Final = re.compile(BEARER.pattern)
+_URL_USERINFO: Final = re.compile(URL_USERINFO.pattern)
+# A name, and what separates it from its value: `name=value` in a URL, `name = 'value'` in a connection
+# string, `"name": "value"` in JSON. The value is not part of the match: it may be `url=https://host/?token=…`.
+_SEPARATOR: Final = r"""\]?\s{0,2}=\s{0,2}["']?|\\{0,3}["']\s{0,8}:\s{0,8}\\{0,3}["']?"""
+_PAIR: Final = re.compile(rf"(?<![\w.-])(--?)?([A-Za-z_][\w.-]*)(?:{_SEPARATOR})")
+# Also `Name: value` of a header, `--name value` of a command, `NAME 'value'` of a statement.
+_PROSE_PAIR: Final = re.compile(
+    rf"""(?<![\w.-])(--?)?([A-Za-z_][\w.-]*)(?:{_SEPARATOR}|:[ \t]{{0,8}}["']?|\s{{1,4}}(?(1)["']?|["']))"""
+)
+_QUOTED: Final = {
+    '"': re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL),
+    "'": re.compile(r"(?:[^'\\]|\\.)*", re.DOTALL),
+}
+_LINE: Final = re.compile(r"""[^\r\n"']*""")
+_WORD: Final = re.compile(r"""\{[^}]*\}?|\[[^\]]*\]?|[^\s&;,"'#]*""")
+_ELEMENT: Final = re.compile(r"<(?:[\w.-]{1,64}:)?([\w.-]{1,64})(?:\s[^<>]{0,256})?>(?=[^<])")
+_ELEMENT_TEXT: Final = re.compile(r"[^<]*")
+_ENCODED_WORD: Final = re.compile(r"[^\s\"'<>]+")
+_ENCODED_BYTES: Final = re.compile("(?:%[0-9A-Fa-f]{2})+")
+_MAX_ENCODED: Final = 3
+"""Times that one text may have been percent-encoded: a URL in a query of a URL in a query."""
+
 
 def compile_prefilter(words: Iterable[str] = ()) -> Callable[[bytes], object]:
     """A search for any sign of a secret, or any of `words`, in a text in lower case."""
@@ -197,13 +227,6 @@ def mask_spans(
     return "".join([*shown, text[end:]]) if shown else text
 
 
-def redact_shapes(text: str) -> str:
-    """`text` without tokens and keys that have a shape."""
-    text = _PRIVATE_KEY_BLOCK.sub(MASK, text)
-    text = _WEBHOOK.sub(rf"\1{MASK}", text)
-    return _TOKEN.sub(MASK, text)
-
-
 def redact_commands(text: str) -> str:
     """`text` without the secrets on the command lines of well-known programs, like `mysql -pSECRET`."""
     if _FLAG.search(text) is None:  # most texts have no command in them
@@ -213,13 +236,8 @@ def redact_commands(text: str) -> str:
     return text
 
 
-def redact_statements(text: str) -> str:
-    """`text` without values that it calls a secret, as in `password is …`, and that look like no word."""
-    text = _SQL.sub(rf"\1{MASK}", text)
-    return mask_spans(text, _find_stated(text))
-
-
 def _find_stated(text: str) -> Iterable[tuple[int, int]]:
+    """What a text calls a secret, as in `password is …`, and that looks like no word."""
     end = 0
     for found in _STATEMENT.finditer(text):
         value = _STATEMENT_VALUE.match(text, found.end())
@@ -252,3 +270,68 @@ def hides_word(program: str, words: Sequence[str], at: int) -> bool:
     word = _SPACE.sub("_", words[at][:_MAX_WORD])
     line = f"{name} {before[:_MAX_WORD]} {word}"
     return not redact_commands(line).endswith(line[-len(word) - 1 :])
+
+
+def redact_text(text: str, *, hides: Hides = looks_secret, is_prose: bool = False) -> str:
+    """`text` without its secrets.
+
+    `is_prose`: people or programs may state them in words, like `Token: …`, which messages of errors mostly
+    do not.
+    """
+    return _redact(text, hides, is_prose=is_prose, encoded=_MAX_ENCODED)
+
+
+def _redact(text: str, hides: Hides, *, is_prose: bool, encoded: int) -> str:
+    text = _URL_USERINFO.sub(rf"\1{MASK}@", text)
+    text = _BEARER.sub(rf"\1 {MASK}", text)
+    text = mask_spans(text, _find_values(text, _PROSE_PAIR if is_prose else _PAIR, hides), mask_value)
+    if is_prose:
+        text = _SQL.sub(rf"\1{MASK}", mask_spans(text, _find_elements(text, hides)))
+        text = mask_spans(text, _find_stated(text))
+    text = _PRIVATE_KEY_BLOCK.sub(MASK, redact_commands(text))
+    text = _TOKEN.sub(MASK, _WEBHOOK.sub(rf"\1{MASK}", text))
+    if encoded and "%" in text:
+        decode = partial(_redact_encoded, hides=hides, is_prose=is_prose, encoded=encoded - 1)
+        text = _ENCODED_WORD.sub(decode, text)
+    return text
+
+
+def _redact_encoded(word: re.Match[str], *, hides: Hides, is_prose: bool, encoded: int) -> str:
+    """A word as it came, unless something in it shows when it is decoded: then decoded, and without that."""
+    if "%" not in word[0]:
+        return word[0]
+    plain = _SPACE.sub("+", percent_decode(word[0]))
+    shown = _redact(plain, hides, is_prose=is_prose, encoded=encoded) if plain != word[0] else plain
+    return word[0] if shown == plain else shown
+
+
+def percent_decode(text: str) -> str:
+    """`text` as `urllib.parse.unquote` has it; what is not UTF-8 becomes U+FFFD."""
+    return _ENCODED_BYTES.sub(
+        lambda found: bytes.fromhex(found[0].replace("%", "")).decode(errors="replace"), text
+    )
+
+
+def _find_values(text: str, pair: re.Pattern[str], hides: Hides) -> Iterator[tuple[int, int]]:
+    end = 0
+    for found in pair.finditer(text):
+        if found.start() >= end and hides(found[2]):
+            sign = text[found.end(2) : found.end()]
+            value = _QUOTED.get(sign[-1], _LINE if sign[0] == ":" else _WORD).match(text, found.end())
+            end = found.end() if value is None else value.end()
+            yield found.end(), end
+
+
+def _find_elements(text: str, hides: Hides) -> Iterable[tuple[int, int]]:
+    """The texts of XML elements by the name of a secret."""
+    for found in _ELEMENT.finditer(text):
+        if hides(found[1]):
+            value = _ELEMENT_TEXT.match(text, found.end())
+            yield found.end(), found.end() if value is None else value.end()
+
+
+def mask_value(value: str) -> str:
+    """The mask of a secret. A reference is shown, but not the default in it, which may be the secret."""
+    if not value or not _SCHEME_AND_REFERENCE.fullmatch(value):
+        return value and MASK
+    return REFERENCE.sub(lambda match: f"${{ENV:{match[1]}:-{MASK}}}" if match[2] else match[0], value)

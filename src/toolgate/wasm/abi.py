@@ -136,7 +136,6 @@ class FdTable:
             entry.close()
 
     def entries(self) -> Mapping[int, FdEntry]:
-        """The entries by number."""
         return self._entries
 
 
@@ -151,7 +150,6 @@ OnThread = Callable[[Callable[[], R]], Awaitable[R]]
 
 
 def negate_errno(errno: Errno) -> int:
-    """The result of a failed call, unless it is one of WASI."""
     return -errno
 
 

@@ -67,7 +67,6 @@ class ModuleRefused(Exception):
 
 
 def new_engine() -> Engine:
-    """Make an engine with these options."""
     config = Config()  # an engine consumes its configuration
     for name, value in _OPTIONS.items():
         setattr(config, name, value)

@@ -41,8 +41,6 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileLimits:
-    """The limits of one compilation."""
-
     cpu_s: int = 60
     memory_bytes: int = 1024 * 1024 * 1024
     """Of address space. A module of a hundred thousand small functions takes two thirds of it."""
@@ -207,7 +205,6 @@ def _render_unknown(module: str, name: str) -> str:
 
 
 def _render(kind: str) -> str:
-    """A type for people."""
     if ">" not in kind:
         return "no function"
     taken, returned = (", ".join(_TYPES.get(one, "another type") for one in side) for side in kind.split(">"))

@@ -20,8 +20,7 @@ from wasmtime import Caller, Func, FuncType, Memory, Store, Table, Trap, TrapCod
 from toolgate.errors import ToolgateError
 from toolgate.model.invocations import EndedBy
 from toolgate.wasm.abi import Errno, FdTable, HostcallFault, HostFunction, OnThread, RunStopped
-from toolgate.wasm.bridge import GatePass, HostcallGate, LoopCall, sleep_interruptibly
-from toolgate.wasm.run import EndCause, GuestRun
+from toolgate.wasm.run import EndCause, GatePass, GuestRun, HostcallGate, LoopCall, sleep_interruptibly
 
 MAX_MESSAGE: Final = 2_000
 """Characters of a trap's message: guests name their functions themselves."""
@@ -68,7 +67,6 @@ class GuestMemory:
         self._is_adopted = False
 
     def adopt_memory(self, exported: object) -> None:
-        """Use what the guest exports as `memory`."""
         self._is_adopted = True
         self._memory = exported if isinstance(exported, Memory) else None
 
@@ -260,7 +258,6 @@ def make_callback(
 
 
 def find_errno(error: ToolgateError) -> Errno:
-    """The error number of a ToolgateError."""
     return Errno.__members__.get(error.wire.errno, Errno.EIO)
 
 

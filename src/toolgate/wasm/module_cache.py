@@ -68,8 +68,6 @@ class VerifiedFile(NamedTuple):
 
 
 class CompiledFile(NamedTuple):
-    """One compiled module on the disk."""
-
     sha256: str
     path: Path
     size: int
@@ -95,12 +93,10 @@ class CompiledFiles:
         return None
 
     def make_work_directory(self) -> Path:
-        """Make a directory to compile in."""
         self._prepare()
         return Path(tempfile.mkdtemp(prefix=self._mark, dir=self._directory))
 
     def keep(self, compiled: Path, sha256: str) -> VerifiedFile:
-        """Name a compiled file."""
         with compiled.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         path = self._directory / f"{sha256}.{digest}"
@@ -112,7 +108,6 @@ class CompiledFiles:
         return found
 
     def list(self) -> list[CompiledFile]:
-        """All files that have a name."""
         paths = [path for path in _list_directory(self._directory) if path.name[0] != "."]
         return [CompiledFile(path.name.partition(".")[0], path, path.lstat().st_size) for path in paths]
 

@@ -24,10 +24,9 @@ from wasmtime import Func, FuncType, InstancePre, Linker, Module, Store, Trap, V
 
 from toolgate.model.invocations import InvocationResult, RunUsage
 from toolgate.wasm.abi import HostFunction, RunStopped
-from toolgate.wasm.bridge import HostcallGate, resolve
 from toolgate.wasm.compiler import MAX_STACK_BYTES, new_engine
 from toolgate.wasm.guest import INTERNAL_MESSAGE, MAX_MESSAGE, Guest, classify_trap, make_callback
-from toolgate.wasm.run import EndCause, GuestJob, GuestRun
+from toolgate.wasm.run import EndCause, GuestJob, GuestRun, HostcallGate, resolve
 
 log = logging.getLogger(__name__)
 

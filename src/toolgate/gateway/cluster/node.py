@@ -20,7 +20,7 @@ from toolgate.gateway.cluster.drift import DriftedTool
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.tools import ServerTools
 from toolgate.policy.rules import is_unlisted
-from toolgate.redaction.text import redact_text
+from toolgate.redaction.shapes import redact_text
 from toolgate.registry.replication.sync import ControlConnection, SyncStatus
 
 REPORT_INTERVAL_S: Final = 10.0

@@ -61,7 +61,6 @@ class CommittedChange:
 
     @property
     def is_new(self) -> bool:
-        """Whether the first record did not exist before."""
         return self.edits[0].before is None
 
     @property
@@ -81,8 +80,6 @@ class CommittedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedChange:
-    """What a change would do."""
-
     revision: int
     """Of the registry that it was checked against."""
     plan: ChangePlan

@@ -67,8 +67,6 @@ _encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePlan:
-    """What a change would do."""
-
     id: str
     edits: tuple[RecordEdit, ...]
     tasks: tuple[TaskChange, ...]

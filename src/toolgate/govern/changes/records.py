@@ -26,7 +26,6 @@ READ_ONLY_MEMBERS: Final = ("revision", "updated_at_ms", "health", "nodes", "log
 
 
 async def find_record(control: Control, kind: Kind, record_id: str) -> StoredRecord:
-    """The record. Raises NotFound."""
     stored = await control.store.get(kind, record_id)
     if stored is None:
         raise record_not_found(kind, record_id)
@@ -88,7 +87,6 @@ class PendingChange:
 
     @property
     def title(self) -> str:
-        """The record, for people."""
         return f"{describe_kind(self.kind)} `{self.id}`"
 
 

@@ -41,7 +41,7 @@ from toolgate.model.reports import Definitions, EndedSession, NodeReport
 from toolgate.model.revisions import Body, ChangeBatch, Kind, RecordChange, RecordList, StoredRecord
 from toolgate.model.servers import PackageRef
 from toolgate.proto import node_pb2
-from toolgate.redaction.text import redact_text
+from toolgate.redaction.shapes import redact_text
 from toolgate.registry.records.body import printable
 from toolgate.registry.records.codec import ID_FIELDS
 from toolgate.registry.replication.remote import CALL_TIMEOUT_S

@@ -41,7 +41,7 @@ from toolgate.model.reports import LOST_AFTER_MS, Definitions, HealthState, Node
 from toolgate.model.tasks import MAX_OUTPUT_BYTES
 from toolgate.model.tools import Listing, ListState, ToolDefinition
 from toolgate.proto import node_pb2
-from toolgate.redaction.text import redact_text
+from toolgate.redaction.shapes import redact_text
 from toolgate.registry.records.body import printable
 from toolgate.registry.replication.remote import MAX_WAIT_S
 from toolgate.registry.store.side_tables import Reports

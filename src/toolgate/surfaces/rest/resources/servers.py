@@ -30,7 +30,7 @@ from toolgate.model.principals import Principal
 from toolgate.model.reports import HealthState, NodeReport
 from toolgate.model.revisions import StoredRecord
 from toolgate.model.servers import ServerRecord
-from toolgate.redaction.text import redact_text
+from toolgate.redaction.shapes import redact_text
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import parse_server
 from toolgate.registry.records.fields import OAuthScope, ServerId

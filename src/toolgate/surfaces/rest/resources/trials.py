@@ -27,7 +27,7 @@ from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.rules import list_tool_names
 from toolgate.policy.scope import Decision, Layer, Reason
-from toolgate.redaction.text import redact_text
+from toolgate.redaction.shapes import redact_text
 from toolgate.registry.records.codec import Record, parse_record
 from toolgate.registry.records.fields import UpstreamId
 from toolgate.registry.records.policy_bodies import ChatUpstreamBody
