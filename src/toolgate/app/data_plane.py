@@ -34,8 +34,8 @@ from toolgate.surfaces.http.messages import HttpHandler, HttpRequest, Responder
 from toolgate.surfaces.mcp.endpoint import McpEndpoint
 from toolgate.surfaces.mcp.exchange import is_mcp_path
 from toolgate.surfaces.mcp.session import ClientSessions
-from toolgate.surfaces.openai.context import ChatServices, is_openai_path
 from toolgate.surfaces.openai.endpoint import ChatEndpoint
+from toolgate.surfaces.openai.exchange import ChatServices, is_openai_path
 from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.invoker import GuestServices, Invoker
 from toolgate.telemetry import Metrics

@@ -19,8 +19,8 @@ from toolgate.model.servers import ServerRecord
 from toolgate.surfaces.http.connection import HttpServer
 from toolgate.surfaces.http.guard import OriginGuard
 from toolgate.surfaces.http.messages import HttpRequest
-from toolgate.surfaces.openai.context import ChatServices
 from toolgate.surfaces.openai.endpoint import ChatEndpoint
+from toolgate.surfaces.openai.exchange import ChatServices
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.client import Models

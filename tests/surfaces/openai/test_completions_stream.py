@@ -23,7 +23,7 @@ from tests.upstream.scripted_model import (
     without_done,
 )
 from toolgate.surfaces.http.responder import KEEPALIVE
-from toolgate.surfaces.openai import wire
+from toolgate.surfaces.openai import exchange
 from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
@@ -202,7 +202,7 @@ async def test_a_server_that_answers_whole_where_a_stream_was_requested_is_under
 
 
 async def test_silence_is_filled_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "KEEPALIVE_S", 0.01)
+    monkeypatch.setattr(exchange, "KEEPALIVE_S", 0.01)
     net, gate = MemoryNet(), asyncio.Event()
 
     async def slow(_params: Any) -> RpcResponse:

@@ -3,7 +3,7 @@
 `ChatEndpoint` authenticates a request, makes its `ChatExchange` and calls the handler of its resource. A
 handler parses the body and resolves the scope, then forwards the request as it is (`passthrough.py`), or
 subclasses a session of `gateway.chat` that prompts the model and runs tools (`completions.py`,
-`responses.py`). `wire.py` converts errors and writes event streams.
+`responses.py`). `exchange.py` also converts errors and writes event streams.
 
 Never decides what a caller may use, and never keeps a conversation: what must survive a request is sealed
 into ids.

@@ -15,7 +15,13 @@ from toolgate.chat.client_tools import check_other_tools
 from toolgate.chat.completions import ClientCompletion, encode_completion
 from toolgate.chat.hidden_turns import restore_turns
 from toolgate.chat.injection import InjectedTools
-from toolgate.chat.requests import ChatRequest, convert_to_tools, parse_chat_request, uses_functions
+from toolgate.chat.requests import (
+    ChatRequest,
+    build_forwarded,
+    convert_to_tools,
+    parse_chat_request,
+    uses_functions,
+)
 from toolgate.chat.streamed_replies import CompletionDelta
 from toolgate.chat.tool_loop import AskModel
 from toolgate.errors import ToolgateError
@@ -26,8 +32,14 @@ from toolgate.gateway.scope.view import View
 from toolgate.model.json_text import Members, encode_raw
 from toolgate.model.servers import EMPTY
 from toolgate.surfaces.openai import passthrough
-from toolgate.surfaces.openai.context import ChatExchange
-from toolgate.surfaces.openai.wire import DONE, ChatEventStream, encode_chunk, encode_stream_failure
+from toolgate.surfaces.openai.exchange import (
+    CHAT,
+    DONE,
+    ChatEventStream,
+    ChatExchange,
+    encode_chunk,
+    encode_stream_failure,
+)
 
 DOOR: Final = "chat"
 """The name of this endpoint in the audit log."""
@@ -56,8 +68,11 @@ async def _serve(exchange: ChatExchange, sent: ChatRequest, scope: ChatScope) ->
     if scope.injects and is_legacy:
         request = await _restore_turns(exchange, convert_to_tools(sent))
     if not scope.injects or request.choice.kind == "none":
+        # As it was sent, with the messages and the model's name as the model's server gets them.
+        members = await exchange.parse(lambda: build_forwarded(exchange.body, sent))
         filters = scope.mode == "passthrough" or scope.upstream.filter_undeclared_calls
-        return await passthrough.forward_completion(exchange, sent, scope, filters=filters)
+        declared = sent.declared if filters else None
+        return await passthrough.forward(exchange, members, scope, api=CHAT, declared=declared)
     check_single_choice(request)
     services = exchange.services
     view, tools = await offer_tools(services.gateway, request, scope, door=DOOR)
@@ -108,17 +123,12 @@ class _HttpSession(CompletionSession):
         return outcome.finish.reason
 
     def _complete(self, outcome: ChatOutcome, extension: dict[str, Any]) -> ClientCompletion:
-        first_id = self._seal_hidden(outcome) if outcome.handed else None
+        first_id = None  # the client sees everything
+        if outcome.handed and not (hidden := self.transcript.hidden(outcome.handed)).is_empty:
+            turns = SealedTurns(self._exchange.services.signer, self._exchange.services.wall_s)
+            first_id = turns.seal(hidden, principal_id=self._exchange.fingerprint)
         completion = self.complete(outcome, self._head, extension=extension, first_id=first_id)
         return replace(completion, is_legacy=self._is_legacy)
-
-    def _seal_hidden(self, outcome: ChatOutcome) -> str | None:
-        """The id that holds what the client does not see of this turn; None if it sees everything."""
-        hidden = self.transcript.hidden(outcome.handed)
-        if hidden.is_empty:
-            return None
-        turns = SealedTurns(self._exchange.services.signer, self._exchange.services.wall_s)
-        return turns.seal(hidden, principal_id=self._exchange.fingerprint)
 
     def _explain(self) -> dict[str, Any]:
         return self._exchange.explain(self.context.scope.caller, self._scope)

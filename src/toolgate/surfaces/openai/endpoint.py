@@ -7,8 +7,8 @@ here prompts a model or calls a tool; the gateway does.
 import asyncio
 import secrets
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Final, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Final
 
 import msgspec
 
@@ -18,7 +18,7 @@ from toolgate.gateway.auth.issuer import KEYS_ONLY, ResourceMetadata
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.json_text import Members, decode_members
 from toolgate.model.principals import Principal
-from toolgate.surfaces.http.messages import Headers, HttpRequest, Responder, error_headers, trace_request
+from toolgate.surfaces.http.messages import HttpRequest, Responder, error_headers, trace_request
 from toolgate.surfaces.http.parsing import (
     check_json_media,
     parse_json,
@@ -28,7 +28,7 @@ from toolgate.surfaces.http.parsing import (
     reject_repeated_headers,
 )
 from toolgate.surfaces.openai.completions import serve_completions
-from toolgate.surfaces.openai.context import (
+from toolgate.surfaces.openai.exchange import (
     TASK_HEADER,
     ChatExchange,
     ChatServices,
@@ -36,20 +36,13 @@ from toolgate.surfaces.openai.context import (
     parse_target,
     read_authorization,
     response_headers,
+    send_failure,
 )
 from toolgate.surfaces.openai.responses import ResponsesHandler
-from toolgate.surfaces.openai.wire import send_failure
 
 LIST_TIMEOUT_S: Final = 10.0
 """For the whole list of models. Each upstream has less, and is left out after that."""
 _SINGLE_HEADERS: Final = frozenset({b"authorization", b"content-encoding", b"content-type", TASK_HEADER})
-
-
-class ChatRoute(NamedTuple):
-    """The method and the handler of a resource."""
-
-    method: str
-    handler: Handler
 
 
 class ChatEndpoint:
@@ -67,10 +60,10 @@ class ChatEndpoint:
         self._services = services
         self._metadata = metadata
         self._upstreams: Mapping[str, ChatUpstream] = {}
-        self._routes: Mapping[str, ChatRoute] = {
-            "chat/completions": ChatRoute("POST", serve_completions),
-            "responses": ChatRoute("POST", ResponsesHandler().serve),
-            "models": ChatRoute("GET", serve_models),
+        self._routes: Mapping[str, tuple[str, Handler]] = {
+            "chat/completions": ("POST", serve_completions),
+            "responses": ("POST", ResponsesHandler().serve),
+            "models": ("GET", serve_models),
         }
 
     async def __call__(self, request: HttpRequest, responder: Responder) -> None:
@@ -79,34 +72,35 @@ class ChatEndpoint:
             reject_repeated_headers(request, _SINGLE_HEADERS)
             principal = await self._authenticate(request)
             target = parse_target(request)
-            route = self._routes[target.resource]
-            if request.method != route.method:
-                raise MethodNotAllowed(
-                    f"`{request.method}` is not served here",
-                    hint=f"use {route.method}",
-                    data={"allowed": [route.method]},
-                )
-            self._apply_upstreams()
+            method, handler = self._routes[target.resource]
+            if request.method != method:
+                hint, data = f"use {method}", {"allowed": [method]}
+                raise MethodNotAllowed(f"`{request.method}` is not served here", hint=hint, data=data)
+            # Close the connections to upstreams that the newest snapshot no longer has.
+            upstreams = self._services.gateway.snapshot.chat_upstreams
+            if upstreams is not self._upstreams:
+                self._upstreams = upstreams
+                self._services.models.apply(upstreams)
             exchange = ChatExchange(
                 services=self._services,
                 request=request,
                 responder=responder,
                 principal=principal,
                 target=target,
-                body=await _parse_body(request) if route.method == "POST" else {},
+                body=await _parse_body(request) if method == "POST" else {},
                 request_id=request_id,
             )
             with self._trace(exchange):
-                await self._serve(exchange, route.handler)
+                await self._serve(exchange, handler)
         except ToolgateError as exc:
-            send_failure(
-                responder, exc, [*self._challenge_headers(request, exc), *response_headers(request_id)]
-            )
+            called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
+            url = self._metadata.metadata_url(called_url, "")
+            headers = error_headers(exc, has_credential=b"authorization" in request.headers, metadata_url=url)
+            challenge = [(name.encode(), value.encode()) for name, value in headers.items()]
+            send_failure(responder, exc, [*challenge, *response_headers(request_id)])
 
     def _trace(self, exchange: ChatExchange) -> AbstractContextManager[None]:
         tracing = self._services.gateway.tracer
-        if tracing is None:
-            return nullcontext()
         resource, task_id = exchange.target.resource, exchange.target.task_id
         notes = {
             "toolgate.door": "responses" if resource == "responses" else "chat",
@@ -131,13 +125,6 @@ class ChatEndpoint:
                 raise credential_lapsed() from None
             raise
 
-    def _apply_upstreams(self) -> None:
-        """Close the connections to upstreams that the newest snapshot no longer has."""
-        upstreams = self._services.gateway.snapshot.chat_upstreams
-        if upstreams is not self._upstreams:
-            self._upstreams = upstreams
-            self._services.models.apply(upstreams)
-
     async def _authenticate(self, request: HttpRequest) -> Principal:
         principal = await self._identities.authenticate(
             read_authorization(request),
@@ -148,12 +135,6 @@ class ChatEndpoint:
         if not reaches(principal.role, "agent"):
             raise Forbidden(f"role `{principal.role}` may not use the chat API")
         return principal
-
-    def _challenge_headers(self, request: HttpRequest, exc: ToolgateError) -> Headers:
-        called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
-        url = self._metadata.metadata_url(called_url, "")
-        headers = error_headers(exc, has_credential=b"authorization" in request.headers, metadata_url=url)
-        return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 async def serve_models(exchange: ChatExchange) -> None:

@@ -15,32 +15,24 @@ import msgspec
 
 from toolgate.chat.call_filter import EmptyCompletion, StreamContinuation, StreamFilter, filter_completion
 from toolgate.chat.client_tools import ClientTools
-from toolgate.chat.requests import ChatRequest, build_forwarded, disable_tools
+from toolgate.chat.requests import disable_tools
 from toolgate.errors import ModelTimedOut, ModelUnavailable, ToolgateError
 from toolgate.gateway.chat.scope import ChatScope
 from toolgate.gateway.chat.session import ChatContext
 from toolgate.model.json_text import Members
 from toolgate.surfaces.http.parsing import parse_off_loop
-from toolgate.surfaces.openai.context import ChatExchange
-from toolgate.surfaces.openai.wire import CHAT, DONE, ChatEventStream, ModelApi, encode_chunk
+from toolgate.surfaces.openai.exchange import (
+    DONE,
+    ChatEventStream,
+    ChatExchange,
+    ModelApi,
+    encode_chunk,
+)
 from toolgate.upstream.models.client import ModelResponse
 from toolgate.upstream.models.endpoint import DONE as DONE_DATA
 from toolgate.upstream.models.endpoint import ModelEvent, ModelEventStream
 
 FORWARDED: Final = "forwarded"
-_TYPE: Final = b"content-type"
-_JSON: Final = b"application/json"
-
-
-async def forward_completion(
-    exchange: ChatExchange, request: ChatRequest, scope: ChatScope, *, filters: bool
-) -> str:
-    """Forward a request for a completion; returns how it ended. Raises only before the first byte is sent.
-
-    `request` is that of `exchange`, with the messages and the model's name as the model's server gets them.
-    """
-    members = await exchange.parse(lambda: build_forwarded(exchange.body, request))
-    return await forward(exchange, members, scope, api=CHAT, declared=request.declared if filters else None)
 
 
 async def forward(
@@ -129,8 +121,8 @@ class _PassthroughCall:
                 if isinstance(second, ModelEventStream):
                     raise _mixed_response_kinds()
             body = await parse_off_loop(body.complete, second.body)
-        kind = response.headers.get(_TYPE, _JSON)
-        self._exchange.responder.send(response.status, body, [(_TYPE, kind), *self._exchange.headers])
+        kind = (b"content-type", response.headers.get(b"content-type", b"application/json"))
+        self._exchange.responder.send(response.status, body, [kind, *self._exchange.headers])
 
     async def _pass_events(self, events: ModelEventStream, kept: StreamFilter | None) -> None:
         async for event in events:

@@ -47,7 +47,7 @@ from toolgate.gateway.chat.scope import ChatScope, count_chat
 from toolgate.gateway.chat.session import ChatContext, ChatOutcome, ChatSession, ModelTurn, ToolEvent
 from toolgate.model.json_text import Members, encode_raw
 from toolgate.surfaces.openai import passthrough
-from toolgate.surfaces.openai.context import ChatExchange
+from toolgate.surfaces.openai.exchange import RESPONSES, ChatEventStream, ChatExchange
 from toolgate.surfaces.openai.responses_tools import (
     RESPONSES_DOOR,
     OfferedScope,
@@ -55,7 +55,6 @@ from toolgate.surfaces.openai.responses_tools import (
     SealedCalls,
     offer_scope,
 )
-from toolgate.surfaces.openai.wire import RESPONSES, ChatEventStream
 from toolgate.upstream.models.client import ModelResponse
 from toolgate.upstream.models.endpoint import DONE
 
@@ -75,7 +74,13 @@ class ResponsesHandler:
     async def serve(self, exchange: ChatExchange) -> None:
         """Respond to one request. Raises a ToolgateError only before the first byte is sent."""
         request = await exchange.parse(lambda: parse_responses_request(exchange.body))
-        request = self._resolve_previous(exchange, request)
+        # The client knows the id of the first round of a stream; the model's server continues from the last.
+        previous = member_text(request.members, "previous_response_id")
+        last = None if previous is None else self._memory.last_ids.get(exchange.principal.id, previous)
+        if last is not None:
+            known = {"previous_response_id": encode_raw(last)}
+            members, sent = {**request.members, **known}, {**request.sent, **known}
+            request = replace(request, members=members, sent=sent)
         with exchange.record_denials(RESPONSES_DOOR):
             scope = exchange.resolve_scope(request)
             check_other_tools(request.tools.other_kinds, scope.upstream.other_tools)
@@ -97,15 +102,6 @@ class ResponsesHandler:
         trace = exchange.trace(RESPONSES_DOOR)
         context = ChatContext.begin(gateway, exchange.services.models, scope, trace)
         return await ResponsesSession(exchange, context, request, offered, memory=self._memory).respond()
-
-    def _resolve_previous(self, exchange: ChatExchange, request: ResponsesRequest) -> ResponsesRequest:
-        """Replace `previous_response_id` by the id that the model's server gave the last round of it."""
-        previous = member_text(request.members, "previous_response_id")
-        last = None if previous is None else self._memory.last_ids.get(exchange.principal.id, previous)
-        if last is None:
-            return request
-        known = {"previous_response_id": encode_raw(last)}
-        return replace(request, members={**request.members, **known}, sent={**request.sent, **known})
 
 
 class ResponsesSession(ChatSession):
@@ -186,7 +182,11 @@ class ResponsesSession(ChatSession):
         except ToolgateError as exc:
             if not self._stream.has_begun:
                 raise
-            self._fail(exc)
+            if self._round is not None:
+                self._round.abandon()
+            is_too_much = exc.data.get("status") == HTTPStatus.TOO_MANY_REQUESTS
+            code = "rate_limit_exceeded" if is_too_much else "server_error"
+            self._output.fail(code, f"{exc}. {exc.hint}")
             await self._stream.put(self._output.drain())
             reason = exc.code
         self._stream.end()
@@ -202,7 +202,12 @@ class ResponsesSession(ChatSession):
             body = self._output.finish({}, extra=extension)
         else:
             body = self._output.finish(self._last.response, ending=self._last.ending, extra=extension)
-        self._remember_ids()
+        # A stream has the id of its first round, but the model's server continues from the last.
+        first, last = self._output.first_id, self._last
+        if self._request.is_stream and first is not None and last is not None:
+            first_id, last_id = msgspec.json.decode(first), member_text(last.response, "id")
+            if last_id is not None and last_id != first_id:
+                self._memory.last_ids.put(self._exchange.principal.id, first_id, last_id)
         return outcome.finish.reason, body
 
     # The rounds
@@ -354,14 +359,6 @@ class ResponsesSession(ChatSession):
     def _seal(self, prefix: str, carried: CarriedCall) -> str:
         return self._seals.seal(prefix, carried, principal_id=self._exchange.fingerprint)
 
-    def _fail(self, exc: ToolgateError) -> None:
-        """The chat fails after the stream has begun."""
-        if self._round is not None:
-            self._round.abandon()
-        is_too_much = exc.data.get("status") == HTTPStatus.TOO_MANY_REQUESTS
-        code = "rate_limit_exceeded" if is_too_much else "server_error"
-        self._output.fail(code, f"{exc}. {exc.hint}")
-
     def _extension(self, outcome: ChatOutcome) -> Mapping[str, Any]:
         """The `toolgate` member; empty if the gateway has nothing to report."""
         options, offered = self._request.options, self._offered
@@ -371,12 +368,3 @@ class ResponsesSession(ChatSession):
         if offered is not None and options.explain:
             extension["explain"] = self._exchange.explain(offered.caller, offered.view.scope)
         return {"toolgate": extension} if extension else {}
-
-    def _remember_ids(self) -> None:
-        """A stream has the id of its first round, but the model's server continues from the last."""
-        first, last = self._output.first_id, self._last
-        if not self._request.is_stream or first is None or last is None:
-            return
-        first_id, last_id = msgspec.json.decode(first), member_text(last.response, "id")
-        if last_id is not None and last_id != first_id:
-            self._memory.last_ids.put(self._exchange.principal.id, first_id, last_id)

@@ -48,7 +48,13 @@ class OfferedScope(NamedTuple):
 async def offer_scope(gateway: Gateway, scope: ChatScope, request: ResponsesRequest) -> OfferedScope:
     """Resolve the tools of a request. Raises as for every scope, and InvalidChat for an unknown label."""
     asked = request.tools.ours or (UNLABELLED,)
-    view = await _resolve_view(gateway, scope.caller, request)
+    try:
+        view = await gateway.wait_for_view(scope.caller)
+    except PolicyDenied as exc:
+        if not request.narrows_by_labels:
+            raise
+        _record_refused(gateway, scope.caller, exc)
+        raise unknown_label() from exc
     if any(one.label not in (GATEWAY_LABEL, *view.scope.servers) for one in asked):
         _record_refused(gateway, scope.caller, PolicyDenied.code)
         raise unknown_label()
@@ -71,16 +77,6 @@ def _offer_search_tools(table: ToolTable, asked: McpTool) -> tuple[OfferedTool, 
         replace(one, label=asked.label, needs_approval=one.needs_approval or one.view_name in waiting)
         for one in found
     )
-
-
-async def _resolve_view(gateway: Gateway, caller: Caller, request: ResponsesRequest) -> View:
-    try:
-        return await gateway.wait_for_view(caller)
-    except PolicyDenied as exc:
-        if not request.narrows_by_labels:
-            raise
-        _record_refused(gateway, caller, exc)
-        raise unknown_label() from exc
 
 
 def _record_refused(gateway: Gateway, caller: Caller, why: ToolgateError | str) -> None:

@@ -1,18 +1,34 @@
-"""One HTTP request to the chat endpoint: its target, its caller, and the services that handlers use.
+"""One HTTP request to the chat endpoint, and how errors and event streams look to OpenAI's clients.
 
-`ChatExchange` is made once, by the endpoint, and never changes. What a chat needs beyond HTTP is in
-`gateway.chat`: handlers make its context from the exchange.
+`ChatExchange` is made once, by the endpoint, and never changes: its target, its caller, and the services that
+handlers use. What a chat needs beyond HTTP is in `gateway.chat`. The one place that converts a ToolgateError
+for clients of this API.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from math import ceil
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from toolgate.chat.requests import ChatOptions
-from toolgate.errors import BudgetExceeded, InvalidRecord, InvalidRequest, NotFound, PolicyDenied
+import msgspec
+
+from toolgate.chat.requests import ChatRequest
+from toolgate.chat.responses.requests import ResponsesRequest
+from toolgate.errors import (
+    BudgetExceeded,
+    InvalidRecord,
+    InvalidRequest,
+    MethodNotAllowed,
+    ModelRefused,
+    NotFound,
+    PolicyDenied,
+    ToolgateError,
+)
 from toolgate.gateway.auth.identity import fingerprint_of
 from toolgate.gateway.auth.signing import Signer
+from toolgate.gateway.chat.completions import COMPLETIONS_PATH
 from toolgate.gateway.chat.scope import ChatScope, resolve_chat_scope
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller, Trace
@@ -23,6 +39,7 @@ from toolgate.model.principals import Principal
 from toolgate.policy.scope import Scope
 from toolgate.surfaces.http.messages import Headers, HttpRequest, Responder
 from toolgate.surfaces.http.parsing import parse_off_loop, parse_query
+from toolgate.surfaces.http.responder import EVENT_HEADERS, KEEPALIVE, KEEPALIVE_S
 from toolgate.telemetry.spans import read_trace_id
 from toolgate.upstream.models.client import Models
 
@@ -84,17 +101,6 @@ def _parse_task(text: str) -> str:
         raise NotFound(f"no task `{ascii(text[:80])[1:-1]}`", hint=exc.hint) from exc
 
 
-class ScopedRequest(Protocol):
-    """The part of a parsed request that decides its scope."""
-
-    @property
-    def model(self) -> str: ...
-    @property
-    def params(self) -> Mapping[str, Any]: ...
-    @property
-    def options(self) -> ChatOptions: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatServices:
     """What all chat requests share. `wall_s` is the time of day."""
@@ -131,10 +137,10 @@ class ChatExchange:
 
     def trace(self, door: str) -> Trace:
         """Where this request came in, for the audit log."""
-        tracing = self.services.gateway.tracer
-        return Trace(door, request_id=self.request_id, trace_id=read_trace_id(tracing))
+        trace_id = read_trace_id(self.services.gateway.tracer)
+        return Trace(door, request_id=self.request_id, trace_id=trace_id)
 
-    def resolve_scope(self, request: ScopedRequest) -> ChatScope:
+    def resolve_scope(self, request: ChatRequest | ResponsesRequest) -> ChatScope:
         """Raises what every endpoint refuses a scope with, and UnknownModel."""
         return resolve_chat_scope(
             self.services.gateway,
@@ -184,3 +190,129 @@ def read_authorization(request: HttpRequest) -> str | None:
 
 Handler: TypeAlias = Callable[[ChatExchange], Awaitable[None]]
 """Responds to one request. Raises a ToolgateError only before the first byte is sent."""
+
+
+DONE: Final = b"data: [DONE]\n\n"
+_TYPES: Final[Mapping[int, str]] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+_UNAUTHENTICATED: Final = 401
+_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
+_encode = msgspec.json.encode
+
+
+def encode_failure(exc: ToolgateError) -> tuple[int, bytes]:
+    """Encode an error for a client of the OpenAI API: the status, and the body.
+
+    An error of the model's server passes with its status, as it came. Its 401 does not: it is about the
+    gateway's credential, and the client would take it for its own.
+    """
+    status = exc.wire.http
+    if isinstance(exc, ModelRefused):
+        if exc.data["status"] == _UNAUTHENTICATED:
+            exc = ModelRefused("the model's server does not accept this gateway's credential")
+        else:
+            status = int(exc.data["status"])
+            if (found := _find_error(exc.data["body"])) is not None:
+                return status, found
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    # The message includes the hint: clients show nothing else.
+    message = f"{str(exc).removesuffix('.')}. {exc.hint}" if exc.hint else str(exc)
+    error = {"message": message, "type": kind, "param": exc.data.get("param"), "code": exc.code}
+    return status, _encode({"error": error})
+
+
+def send_failure(responder: Responder, exc: ToolgateError, headers: Headers = ()) -> None:
+    """Send an error as the whole response."""
+    status, body = encode_failure(exc)
+    more = []
+    if isinstance(exc, MethodNotAllowed):
+        more.append((b"allow", ", ".join(exc.data["allowed"]).encode()))
+    if isinstance(exc, ModelRefused) and "retry_after" in exc.data:
+        more.append((b"retry-after", b"%d" % ceil(exc.data["retry_after"])))
+    responder.send(status, body, [*headers, *more])
+
+
+def encode_chunk(data: bytes) -> bytes:
+    """Encode one JSON value as an event. Clients of this API expect no event name."""
+    return b"data: %b\n\n" % data.translate(_LINE_ENDS)
+
+
+def encode_stream_failure(exc: ToolgateError) -> bytes:
+    """Encode the end of a stream that fails: clients raise this error."""
+    return encode_chunk(encode_failure(exc)[1]) + DONE
+
+
+def encode_response_failure(exc: ToolgateError) -> bytes:
+    """The same for the Responses API, whose events have names. Forwarded events are not counted."""
+    error = {"code": exc.code, "message": f"{exc}. {exc.hint}", "param": None}
+    data = _encode({"type": "error", "sequence_number": 0, **error})
+    return b"event: error\ndata: %b\n\n" % data
+
+
+class ModelApi(NamedTuple):
+    """One API of a model's server: its path, and how a stream of it fails."""
+
+    path: str
+    encode_broken: Callable[[ToolgateError], bytes]
+
+
+CHAT: Final = ModelApi(COMPLETIONS_PATH, encode_stream_failure)
+RESPONSES: Final = ModelApi("/responses", encode_response_failure)
+
+
+def _find_error(body: str) -> bytes | None:
+    """A body of the shape that clients look for; None for any other."""
+    try:
+        parsed = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return body.encode() if isinstance(parsed, dict) and "error" in parsed else None
+
+
+class ChatEventStream:
+    """A response as an event stream.
+
+    It begins with the first bytes: an error before that has its own status.
+    """
+
+    def __init__(self, exchange: ChatExchange) -> None:
+        self._responder = exchange.responder
+        self._headers = [*EVENT_HEADERS, (b"x-request-id", exchange.request_id.encode())]
+        self._is_writing = False
+        self.has_begun = False
+        """The status is sent: an error can only break off the stream."""
+
+    async def put(self, data: bytes) -> None:
+        """Returns when the client has read most of it."""
+        if not data:
+            return
+        if not self.has_begun:
+            self.has_begun = True
+            self._responder.start(200, self._headers)
+        self._is_writing = True
+        try:
+            await self._responder.write(data)
+        finally:
+            self._is_writing = False
+
+    def end(self) -> None:
+        self._responder.end()
+
+    @contextmanager
+    def keep_alive(self) -> Iterator[None]:
+        """While the block runs, send comments during silence, so that no proxy closes the connection."""
+        task = asyncio.get_running_loop().create_task(self._send_keepalives())
+        try:
+            yield
+        finally:
+            task.cancel()  # between two comments, or in one that does not matter
+
+    async def _send_keepalives(self) -> None:
+        while True:
+            await asyncio.sleep(KEEPALIVE_S)
+            if not self._is_writing:  # a client that reads slowly has data on the way
+                await self.put(KEEPALIVE)
