@@ -5,7 +5,7 @@ import pytest
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling
 from toolgate.model.tools import UNSTATED
-from toolgate.policy.reach import is_in_ceiling
+from toolgate.policy.rules import is_in_ceiling
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,14 @@ from toolgate.model.servers import Approval, ApprovalPolicy
 from toolgate.model.tasks import Profile, Selection
 from toolgate.model.tools import HINTS, UNSTATED, Pin, ServerTools, Snapshot, read_effects
 from toolgate.policy.admission import find_requirements
-from toolgate.policy.compose import compose, explain
+from toolgate.policy.compose import compose, compute_key_reach, explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_tools_selection
 from toolgate.policy.learn import learn
 from toolgate.policy.lint import lint
 from toolgate.policy.patterns import Patterns, effect_of, parse_pattern
 from toolgate.policy.plan import Planner
-from toolgate.policy.reach import compute_key_reach, is_in_ceiling
 from toolgate.policy.resolve import ScopeInputs
-from toolgate.policy.rules import can_match, find_matching, read_approved
+from toolgate.policy.rules import can_match, find_matching, is_in_ceiling, read_approved
 from toolgate.policy.scope import Scope
 
 FEW = settings(max_examples=rounds(suite=8, soak=17_000), database=None)

@@ -6,9 +6,9 @@ from tests.policy.worlds import TOKENS, offer, refs, snapshot
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.tasks import Profile, Rollout, Selection, Task
+from toolgate.policy.compose import compose_caller_scopes, compute_key_reach, compute_task_reach
 from toolgate.policy.layers import parse_task_policy
 from toolgate.policy.learn import GrantUse, UnusedTool, weigh_grant
-from toolgate.policy.reach import compose_caller_scopes, compute_key_reach, compute_task_reach
 
 REVIEW = Task(
     task_id="review",

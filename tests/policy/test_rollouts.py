@@ -12,12 +12,11 @@ from tests.policy.worlds import offer, refs, snapshot
 from tests.scenarios.soak import rounds
 from toolgate.model.tasks import Profile, Rollout, RolloutBy, Selection, Task
 from toolgate.model.tools import Snapshot
-from toolgate.policy.compose import compose, explain
+from toolgate.policy.compose import compose, compute_task_reach, explain
 from toolgate.policy.layers import SessionRequest, parse_task_policy
 from toolgate.policy.learn import learn
 from toolgate.policy.lint import lint
 from toolgate.policy.plan import Planner, TaskChange
-from toolgate.policy.reach import compute_task_reach
 from toolgate.policy.resolve import NO_CEILING, ScopeInputs
 from toolgate.policy.rollouts import (
     BUCKETS,

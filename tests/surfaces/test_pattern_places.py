@@ -152,7 +152,6 @@ def test_patterns_are_matched_in_these_places_and_effects_decided_in_one() -> No
         "policy/lint.py can_match",
         "policy/lint.py find_matching",
         "policy/patterns.py match_effect",
-        "policy/reach.py first_match",
         "policy/rules.py first_match",
         "policy/rules.py match_effect",
         "policy/rules.py matches_any",

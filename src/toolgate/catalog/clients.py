@@ -61,11 +61,9 @@ def describe_selection(query: Mapping[str, str]) -> str:
     """How the selection in a URL follows packages that gain tools. Empty: the URL selects nothing."""
     if "tools" not in query:
         servers = [one for one in query.get("servers", "").split(",") if one]
-        return (
-            f"Follows its packages: new tools of {_join_names(servers)} appear by themselves."
-            if servers
-            else ""
-        )
+        if not servers:
+            return ""
+        return f"Follows its packages: new tools of {_join_names(servers)} appear by themselves."
     named = [one for one in query["tools"].split(",") if one]
     followed = sorted({one.partition(".")[0] for one in named if _is_pattern(one)})
     fixed = sum(not _is_pattern(one) for one in named)

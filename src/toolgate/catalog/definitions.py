@@ -30,7 +30,7 @@ from toolgate.catalog.naming import (
 )
 from toolgate.model.json_text import decode_members, encode_json
 from toolgate.model.names import ToolRef, is_tool_name
-from toolgate.model.tools import ToolDefinition, read_effects
+from toolgate.model.tools import HINTS, ToolDefinition, read_effects
 
 # Each match is one piece: up to six letters (short words are one token, long identifiers several), up to
 # three digits, up to four signs (tokenizers join `":{"`), or one character outside ASCII, counted by its
@@ -70,13 +70,7 @@ _TOOL_ADORNMENTS: Final[Mapping[str, Any]] = {
     "outputSchema": _OutputSchema,
     "_meta": dict[str, Any],
 }
-_HINTS: Final[Mapping[str, Any]] = {
-    "title": str,
-    "readOnlyHint": bool,
-    "destructiveHint": bool,
-    "idempotentHint": bool,
-    "openWorldHint": bool,
-}
+_HINTS: Final[Mapping[str, Any]] = {"title": str, **dict.fromkeys(HINTS.values(), bool)}
 
 
 def check_tools(

@@ -67,11 +67,7 @@ def parse_skill(document: object) -> Skill:
             hint="name each tool with its server, as in `excel-tools.create_workbook`",
             data={"problems": problems},
         )
-    return Skill(
-        skill_id=skill_id,
-        tools=tools,
-        name=_clean_text(document.get("name"))[:MAX_TITLE],
-    )
+    return Skill(skill_id=skill_id, tools=tools, name=_clean_text(document.get("name"))[:MAX_TITLE])
 
 
 def _parse_id(value: object, problems: list[dict[str, str]]) -> str:

@@ -116,12 +116,8 @@ def _repair_call(sent: Members, call_id: str) -> tuple[ToolCall, msgspec.Raw]:
     held = as_object(sent.get("function"))
     if held is None and kind != "function":
         held = as_object(sent.get(kind)) or sent
-        call = ToolCall(
-            call_id=call_id,
-            name=as_text(held.get("name")) or "",
-            arguments=as_text(held.get("input")) or "",
-            kind="other",
-        )
+        name, written = as_text(held.get("name")) or "", as_text(held.get("input")) or ""
+        call = ToolCall(call_id=call_id, name=name, arguments=written, kind="other")
         return call, encode_raw({**sent, "id": call_id})
     held = held or {}
     name, arguments = as_text(held.get("name")) or "", read_arguments(held.get("arguments", NULL))

@@ -20,7 +20,7 @@ from toolgate.model.names import MAX_AUDITED_NAME, ToolRef, kind_of
 from toolgate.model.principals import IntegrationState, Principal, make_choice_id
 from toolgate.model.revisions import RecordWrite, StoredRecord
 from toolgate.model.tools import Snapshot
-from toolgate.policy.reach import compose_caller_scopes
+from toolgate.policy.compose import compose_caller_scopes
 from toolgate.policy.resolve import Integrations, read_integrations
 from toolgate.registry.records.policy_bodies import MAX_CHOICES
 

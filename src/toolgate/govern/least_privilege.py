@@ -23,10 +23,10 @@ from toolgate.model.names import MAX_AUDITED_NAME, RESOURCE, ToolRef, kind_of
 from toolgate.model.principals import Principal, QuotaHolder
 from toolgate.model.tasks import Task
 from toolgate.model.tools import Snapshot
+from toolgate.policy.compose import compute_key_reach, compute_task_reach
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.learn import GrantUse, Lesson, encode_lesson, learn, weigh_grant
 from toolgate.policy.plan import TaskChange
-from toolgate.policy.reach import compute_key_reach, compute_task_reach
 from toolgate.policy.resolve import bind_task
 from toolgate.policy.rules import is_unlisted
 from toolgate.registry.records.codec import parse_record

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, Literal
 
 ApprovalState = Literal["pending", "approved", "denied", "expired", "used"]
@@ -9,6 +10,9 @@ MAX_ARGUMENT_BYTES: Final = 8 * 1024
 """Of arguments, as approvers see them."""
 MAX_REASON: Final = 500
 """Characters."""
+
+
+_BOUND: Final = attrgetter("principal", "task_id", "server_id", "tool", "arguments_digest", "definition")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,16 +40,9 @@ class ApprovalRequest:
     @property
     def binding(self) -> str:
         """Equal exactly for the same call of the same definition by the same principal."""
-        bound = (
-            self.principal,
-            self.task_id,
-            self.server_id,
-            self.tool,
-            self.arguments_digest,
-            self.definition,
-        )
         # Lengths first, so that the parts cannot be shifted.
-        return hashlib.sha256("".join(f"{len(part)}:{part}" for part in bound).encode()).hexdigest()
+        bound = "".join(f"{len(part)}:{part}" for part in _BOUND(self))
+        return hashlib.sha256(bound.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,10 @@ and resources a caller sees, and every exclusion has exactly one reason.
 - `patterns`   which names and effects a rule matches
 - `rules`      layers as lists of rules, and what servers offer to them
 - `resolve`    a key, a caller, a task and a request against one snapshot
-- `compose`    the scope, and the scope spelled out
+- `compose`    the scope, the scope spelled out, and all that a task or a key could get
 - `admission`  approvals and quotas that come before a call
 - `rollouts`   which version of a profile a caller has
 - `plan`       the effect of a change on every task
-- `reach`      all that a task or a key could get
 - `lint`       rules without effect
 - `learn`      the least policy by what was used
 

@@ -12,12 +12,23 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
+from toolgate.errors import InvalidRecord
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
-from toolgate.model.tools import UNSTATED, ListState, ServerTools, Snapshot, ToolDefinition
+from toolgate.model.principals import Ceiling, Principal
+from toolgate.model.tools import UNSTATED, ServerTools, Snapshot, ToolDefinition
 from toolgate.policy.admission import find_requirements
-from toolgate.policy.layers import TaskPolicy
-from toolgate.policy.resolve import ResolvedRequest, ScopeInputs, decide_unknown_server, resolve
-from toolgate.policy.rollouts import find_versions
+from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
+from toolgate.policy.resolve import (
+    NO_CEILING,
+    NO_REQUEST,
+    ResolvedRequest,
+    ScopeInputs,
+    bind_task,
+    decide_unknown_server,
+    resolve,
+    restrict_to_task,
+)
+from toolgate.policy.rollouts import draw_versions, find_versions, list_sides
 from toolgate.policy.rules import (
     ToolRule,
     can_match,
@@ -29,6 +40,7 @@ from toolgate.policy.rules import (
 )
 from toolgate.policy.scope import (
     DEFAULT_LIMITS,
+    NO_LIMITS,
     Decision,
     EffectiveFilter,
     Reason,
@@ -41,11 +53,8 @@ from toolgate.policy.scope import (
 
 MAX_NAMED: Final = 10
 """Servers that a refusal names with their reasons: a line of text. `explain` has them all."""
-_LIST_FAULTS: Final[dict[ListState, Reason]] = {
-    "env_missing": Reason.ENV_MISSING,
-    "list_timeout": Reason.LIST_TIMEOUT,
-    "list_failed": Reason.LIST_FAILED,
-}
+_LIST_FAULTS: Final = ("env_missing", "list_timeout", "list_failed")
+"""States of lists that are reasons, too."""
 
 
 def compose(inputs: ScopeInputs, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Scope:
@@ -143,9 +152,8 @@ def _exclude_server(offer: ServerTools, resolved: ResolvedRequest) -> Decision |
         return deny(server_id, None, "platform", Reason.SERVER_DISABLED, "enabled")
     if not record.allowed_tools:
         return deny(server_id, None, "platform", Reason.DENY_ALL, "allowed_tools")
-    fault = _LIST_FAULTS.get(offer.state)
-    if fault is not None and is_unlisted(offer):
-        return deny(server_id, None, "platform", fault, offer.detail or "tools/list")
+    if offer.state in _LIST_FAULTS and is_unlisted(offer):
+        return deny(server_id, None, "platform", Reason(offer.state), offer.detail or "tools/list")
     for rule in resolved.rules.servers:
         if not rule.admits(record):
             return rule.exclude(server_id)
@@ -295,13 +303,7 @@ class _Judge:
         is_earlier = not decision.allowed and decision.layer in {"platform", "key"}
         if is_earlier or (listed is not None and listed.is_read_only):
             return decision
-        return replace(
-            decision,
-            allowed=False,
-            layer="caller",
-            reason=Reason.INTEGRATION_READ_ONLY,
-            rule=self._read_only_rule,
-        )
+        return deny(decision.server_id, name, "caller", Reason.INTEGRATION_READ_ONLY, self._read_only_rule)
 
     def _decide(self, ref: ToolRef, tool: ToolDefinition | None, rules: Sequence[ToolRule]) -> Decision:
         """The first rule that denies decides; else the last allowlist that matched.
@@ -391,3 +393,58 @@ def summarize_exclusions(decisions: Iterable[Decision]) -> Exclusions:
         named=tuple(named),
         fingerprint=hash(tuple((one.server_id, one.tool, one.reason) for one in against)),
     )
+
+
+# The reach of a task or a key: all that any request could get, limits aside
+
+
+def compute_task_reach(
+    platform: Snapshot, task: TaskPolicy, *, ceiling: Ceiling = NO_CEILING
+) -> frozenset[ToolRef]:
+    """What callers of the task get, or could by naming servers, by either version during a rollout."""
+    scopes = (
+        scope for side in list_sides(platform, task) for scope in _compose_task_scopes(side, task, ceiling)
+    )
+    return frozenset().union(*(scope.admitted for scope in scopes))
+
+
+def compute_key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef]:
+    """The most a key gets: under the tasks it is bound to, or without any."""
+    if ceiling.tasks is None:
+        return compose(ScopeInputs(platform, ceiling), limits=NO_LIMITS).admitted
+    reached = (
+        compute_task_reach(platform, task, ceiling=ceiling)
+        for task in _parse_readable(platform, ceiling.tasks)
+    )
+    return frozenset().union(*reached)
+
+
+def compose_caller_scopes(platform: Snapshot, principal: Principal) -> list[Scope]:
+    """The scopes that together are the most a caller gets. They use the caller's versions of profiles, so
+    that it learns nothing of others."""
+    ceiling = principal.ceiling
+    if ceiling.tasks is None:
+        return [compose(ScopeInputs(platform, ceiling), limits=NO_LIMITS)]
+    return [
+        scope
+        for task in _parse_readable(platform, ceiling.tasks)
+        for drawn in [draw_versions(platform, principal.id, task=task, request=NO_REQUEST)]
+        for scope in _compose_task_scopes(drawn, task, ceiling)
+    ]
+
+
+def _compose_task_scopes(platform: Snapshot, task: TaskPolicy, ceiling: Ceiling) -> list[Scope]:
+    return [
+        compose(ScopeInputs(restrict_to_task(platform, task), ceiling, task, request), limits=NO_LIMITS)
+        for request in (NO_REQUEST, SessionRequest(servers=tuple(bind_task(platform, task).allowed)))
+    ]
+
+
+def _parse_readable(platform: Snapshot, task_ids: tuple[str, ...]) -> Iterator[TaskPolicy]:
+    """Tasks that are missing or invalid admit nothing."""
+    for task_id in task_ids:
+        if task_id in platform.tasks:
+            try:
+                yield parse_task_policy(platform.tasks[task_id])
+            except InvalidRecord:
+                continue

@@ -30,19 +30,9 @@ MAX_WILDCARDS: Final = 32
 """Patterns with wildcards among them: each is matched with every tool, while a plain name is looked up."""
 
 _TASK_KEYS: Final = (
-    "mcp.enabled",
-    "mcp.enforce",
-    "mcp.default_server_ids",
-    "mcp.allowed_server_ids",
-    "mcp.tool_allowlist",
-    "mcp.tool_denylist",
-    "mcp.profile",
-    "mcp.profile_overrides",
-    "mcp.tags",
-    "mcp.approval_policy",
-    "mcp.approval_in_place",
-    "mcp.budgets",
-    "mcp.require_servers",
+    *("mcp.enabled", "mcp.enforce", "mcp.default_server_ids", "mcp.allowed_server_ids"),
+    *("mcp.tool_allowlist", "mcp.tool_denylist", "mcp.profile", "mcp.profile_overrides", "mcp.tags"),
+    *("mcp.approval_policy", "mcp.approval_in_place", "mcp.budgets", "mcp.require_servers"),
 )
 _SESSION_KEYS: Final = ("mcp.enabled", "mcp.server_ids", "mcp.tool_allowlist", "mcp.tool_denylist")
 _SERVER_PATTERN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_*?")

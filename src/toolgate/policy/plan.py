@@ -16,8 +16,7 @@ from toolgate.model.tasks import Profile, Side, Task
 from toolgate.model.tools import Pin, ServerTools, Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
-from toolgate.policy.reach import restrict_to_task
-from toolgate.policy.resolve import ScopeInputs, bind_task
+from toolgate.policy.resolve import ScopeInputs, bind_task, restrict_to_task
 from toolgate.policy.rollouts import split_cohorts
 from toolgate.policy.scope import DEFAULT_LIMITS, NO_LIMITS, Refusal, Scope, ScopeLimits, refuse_oversize
 
@@ -47,14 +46,9 @@ class TaskChange:
 
     @property
     def has_effect(self) -> bool:
-        return self != TaskChange(
-            task_id=self.task_id,
-            refusal_before=self.refusal_before,
-            refusal_after=self.refusal_before,
-            problem_before=self.problem_before,
-            problem_after=self.problem_before,
-            share=self.share,
-        )
+        before, after = (self.refusal_before, self.problem_before), (self.refusal_after, self.problem_after)
+        lists = self.added or self.removed or self.reach_added or self.reach_removed
+        return bool(lists) or before != after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

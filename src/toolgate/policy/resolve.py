@@ -60,11 +60,8 @@ def _integration_rules(integrations: Integrations) -> Rules:
     if switched_off := frozenset(one for one, state in integrations.chosen.items() if state == "off"):
         rules.append(rule(name="integrations: off, by the caller", excluded=switched_off))
     if integrations.default == "off":
-        rules.append(
-            rule(
-                name="integrations: off unless the caller switches it on", ids=frozenset(integrations.chosen)
-            )
-        )
+        off = "integrations: off unless the caller switches it on"
+        rules.append(rule(name=off, ids=frozenset(integrations.chosen)))
     return Rules(tuple(rules))
 
 
@@ -162,6 +159,13 @@ def bind_task(platform: Snapshot, task: TaskPolicy) -> BoundTask:
     if task.allowed is None:
         return BoundTask(task, default, name, default, name)
     return BoundTask(task, default, name, frozenset(task.allowed), "mcp.allowed_server_ids")
+
+
+def restrict_to_task(platform: Snapshot, task: TaskPolicy) -> Snapshot:
+    """`platform` with only the servers that the task could have, so that the cost follows the task."""
+    bound = bind_task(platform, task)
+    ids = sorted((bound.default | bound.allowed) & platform.servers.keys())
+    return replace(platform, servers=MappingProxyType({one: platform.servers[one] for one in ids}))
 
 
 def _default_servers(platform: Snapshot, task: TaskPolicy) -> tuple[frozenset[str], str]:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
+from toolgate.model.principals import Ceiling
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Selection
 from toolgate.model.tools import UNSTATED, Effects, Pin, ServerTools, Snapshot, ToolDefinition
@@ -178,6 +179,27 @@ def find_matching(
                 native, effects = read_approved(platform, ref)
                 if patterns.first_match(ref, native, effects=effects, is_deny=is_deny) is not None:
                     yield ref
+
+
+def is_in_ceiling(
+    ceiling: Ceiling, ref: ToolRef, *, task_id: str | None, effects: Effects, native_name: str = ""
+) -> bool:
+    """Whether the ceiling of a key admits `ref` under this task.
+
+    `effects`: of its approved definition, or UNSTATED. `native_name`: the server's name of a tool that has an
+    alias; patterns match either.
+    """
+    if ceiling.tasks is not None and task_id not in ceiling.tasks:
+        return False
+    if ceiling.servers is not None and ref.server_id not in ceiling.servers:
+        return False
+    lists = ((ceiling.allow, False), (ceiling.deny, True))
+    return all(
+        texts is None
+        or (compile_stored(texts).first_match(ref, native_name, effects=effects, is_deny=is_deny) is None)
+        is is_deny
+        for texts, is_deny in lists
+    )
 
 
 def find_pin_violation(pin: Pin, name: str, listed: ToolDefinition | None) -> str:

@@ -131,11 +131,7 @@ def member_text(members: Members, key: str) -> str | None:
 
 def echo_members(sent: Members) -> Members:
     """What a response repeats of the request, as the client sent it: the model may get something else."""
-    shown = {
-        "tools": msgspec.Raw(b"[]"),
-        "tool_choice": msgspec.Raw(b'"auto"'),
-        "previous_response_id": NULL,
-    }
+    shown = {"tools": msgspec.Raw(b"[]"), "tool_choice": msgspec.Raw(b'"auto"'), "previous_response_id": NULL}
     shown |= {key: sent[key] for key in shown if sent.get(key, NULL) != NULL}
     if any(b'"%b"' % name.encode() in bytes(shown["tools"]) for name in _SECRETS):
         # The client's credentials for its own servers do not go back to it.

@@ -34,16 +34,9 @@ _ENDINGS: Final[dict[str, Ending]] = {
 _ADDED: Final = "response.output_item.added"
 _DONE: Final = "response.output_item.done"
 _ARGUMENTS: Final = "response.function_call_arguments."
-_CALLS: Final = frozenset(
-    {
-        "apply_patch_call",
-        "computer_call",
-        "custom_tool_call",
-        "function_call",
-        "local_shell_call",
-        "mcp_approval_request",
-        "shell_call",
-    }
+_CALLS: Final = (
+    *("apply_patch_call", "computer_call", "custom_tool_call", "function_call", "local_shell_call"),
+    *("mcp_approval_request", "shell_call"),
 )
 """Items that only the client can answer, unless they call a tool of the gateway."""
 _OWN_OF_EVENTS: Final = frozenset({"type", "sequence_number", "output_index"})

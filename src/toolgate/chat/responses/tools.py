@@ -24,30 +24,13 @@ MAX_NAMES: Final = 1_024
 _EMPTY: Final = msgspec.Raw(b'""')
 _ADDRESSES: Final = ("server_url", "connector_id", "tunnel_id")
 _PARSED: Final = ("server_label", "allowed_tools", "require_approval")
-_Names = Annotated[list[str], msgspec.Meta(max_length=MAX_NAMES)]
+_Names = Annotated[frozenset[str], msgspec.Meta(max_length=MAX_NAMES)]
 
 
-class _FilterWire(msgspec.Struct):
-    tool_names: _Names | None = None
-    read_only: bool | None = None
-
-
-class _ApprovalWire(msgspec.Struct):
-    always: _FilterWire | None = None
-    never: _FilterWire | None = None
-
-
-class _McpToolWire(msgspec.Struct):
-    server_label: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-    allowed_tools: _Names | _FilterWire | None = None
-    require_approval: Literal["always", "never"] | _ApprovalWire | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ToolFilter:
+class ToolFilter(msgspec.Struct, frozen=True):
     """Which tools are meant. None matches all."""
 
-    names: frozenset[str] | None = None
+    names: _Names | None = msgspec.field(default=None, name="tool_names")
     read_only: bool | None = None
 
     def matches(self, names: frozenset[str], *, is_read_only: bool) -> bool:
@@ -55,6 +38,17 @@ class ToolFilter:
         if self.names is not None and not self.names & names:
             return False
         return self.read_only is None or self.read_only == is_read_only
+
+
+class _ApprovalWire(msgspec.Struct):
+    always: ToolFilter | None = None
+    never: ToolFilter | None = None
+
+
+class _McpToolWire(msgspec.Struct):
+    server_label: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    allowed_tools: _Names | ToolFilter | None = None
+    require_approval: Literal["always", "never"] | _ApprovalWire | None = None
 
 
 ALL_TOOLS: Final = ToolFilter()
@@ -204,20 +198,13 @@ def _parse_mcp(tool: Members, param: str) -> McpTool:
         sent = msgspec.convert(decoded, type=_McpToolWire)
     except (msgspec.DecodeError, msgspec.ValidationError) as exc:
         raise InvalidChat(f"an `mcp` tool is not of the right shape: {exc}", param=param) from exc
-    # Without `require_approval`, all calls need approval.
-    approval, allowed = sent.require_approval, _build_filter(sent.allowed_tools) or ALL_TOOLS
+    approval, allowed = sent.require_approval, sent.allowed_tools
+    if not isinstance(allowed, ToolFilter):
+        allowed = ToolFilter(allowed)
     if isinstance(approval, _ApprovalWire) and (approval.always or approval.never):
-        always, never = _build_filter(approval.always), _build_filter(approval.never)
-        return McpTool(sent.server_label, allowed, always, never)
+        return McpTool(sent.server_label, allowed, approval.always, approval.never)
+    # Without `require_approval`, all calls need approval.
     return McpTool(sent.server_label, allowed, None if approval == "never" else ALL_TOOLS)
-
-
-def _build_filter(sent: list[str] | _FilterWire | None) -> ToolFilter | None:
-    if sent is None:
-        return None
-    if isinstance(sent, list):
-        return ToolFilter(frozenset(sent))
-    return ToolFilter(None if sent.tool_names is None else frozenset(sent.tool_names), sent.read_only)
 
 
 # `tool_choice`

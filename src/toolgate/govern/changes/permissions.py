@@ -23,9 +23,8 @@ from toolgate.model.tasks import Profile, Task
 from toolgate.model.tools import Pin
 from toolgate.policy.admission import is_narrower
 from toolgate.policy.layers import parse_task_policy
-from toolgate.policy.reach import is_in_ceiling
 from toolgate.policy.resolve import NO_CEILING
-from toolgate.policy.rules import read_approved
+from toolgate.policy.rules import is_in_ceiling, read_approved
 from toolgate.registry.records.codec import Record, parse_record
 
 WRITER_ROLES: Final[Mapping[Kind, Role]] = {
