@@ -10,10 +10,12 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -42,6 +44,28 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LAUNCHERS: Final = ("npx", "bunx", "uvx", "uv", "pipx", "node", "deno", "bun", "python", "python3", "docker")
 """What servers are commonly started by. With their arguments these can run anything: the list keeps out
 mistakes and programs that were never meant as servers, and the role `admin` keeps out strangers."""
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """(host, port) of `HOST:PORT` or `[IPV6]:PORT`; the host is an address or `localhost`."""
+    host, port = parse_address(text)
+    if host != "localhost":
+        ipaddress.ip_address(host)
+    return host, port
+
+
+def _check_listen(value: str) -> str:
+    parse_listen(value)
+    return value
+
+
+def _split(value: Any) -> Any:
+    """A variable holds a list as text: names separated by commas."""
+    return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
+
+
+ListenAddress = Annotated[str, AfterValidator(_check_listen)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
 class AuditSettings(FieldDescriptions, BaseModel):
@@ -104,7 +128,7 @@ class GrpcSettings(FieldDescriptions, BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    listen: str = "127.0.0.1:8090"
+    listen: ListenAddress = "127.0.0.1:8090"
     """Address and port that `control` binds. Any address other than loopback needs a certificate."""
     cert_file: Path | None = None
     """Certificate chain of the listener, in PEM."""
@@ -112,12 +136,6 @@ class GrpcSettings(FieldDescriptions, BaseModel):
     """Private key of that certificate, in PEM."""
     allow_plaintext: bool = False
     """Whether gRPC may be unencrypted beyond loopback, because a mesh or tunnel encrypts it."""
-
-    @field_validator("listen")
-    @classmethod
-    def _check_listen(cls, value: str) -> str:
-        parse_listen(value)
-        return value
 
 
 class ApprovalWebhookSettings(FieldDescriptions, BaseModel):
@@ -137,7 +155,7 @@ class Settings(FieldDescriptions, BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    listen: str = "127.0.0.1:8080"
+    listen: ListenAddress = "127.0.0.1:8080"
     """Address and port to bind. Anything but loopback needs keys. Port 0 takes a free one."""
     data_dir: Path = Path(".toolgate")
     """Where the registry and the audit log live. Made on first start, for its owner only."""
@@ -149,9 +167,9 @@ class Settings(FieldDescriptions, BaseModel):
     """Refuse unknown fields, duplicate server ids and any invalid server file instead of warning."""
     environment: Environment = "prod"
     """Which selection of a profile applies: `dev`, `staging` or `prod`."""
-    allowed_hosts: tuple[str, ...] = ()
+    allowed_hosts: Texts = ()
     """Host names clients may call this gateway by, besides its own address and loopback."""
-    allowed_origins: tuple[str, ...] = INSPECTOR_ORIGINS
+    allowed_origins: Texts = INSPECTOR_ORIGINS
     """Origins whose pages may call this gateway from a browser. By default the MCP Inspector, on loopback."""
     admin_key_file: Path | None = None
     """File that holds an administrator's key of at least 32 characters, for the first start off loopback."""
@@ -159,7 +177,7 @@ class Settings(FieldDescriptions, BaseModel):
     """Whether a caller without a key is the local administrator. Only ever so when bound to loopback."""
     secrets_dir: Path | None = None
     """Directory whose files are the secrets that `auth_ref` may name. Else they come from the environment."""
-    allowed_commands: tuple[str, ...] = (*LAUNCHERS, "mcp-server-*")
+    allowed_commands: Texts = (*LAUNCHERS, "mcp-server-*")
     """Programs that a server written over an API may be started by; patterns with `*` and `?`. One without a
     `/` means a program on the PATH; `./*` those that packages bring along. `*` alone allows any. Server files
     are not held to it."""
@@ -176,7 +194,7 @@ class Settings(FieldDescriptions, BaseModel):
     password to `PGPASSWORD` or a password file."""
     grpc: GrpcSettings = GrpcSettings()
     """The gRPC listener of `control`. `grpc_listen`, `grpc_cert_file` and the like are accepted, too."""
-    control: tuple[str, ...] = ()
+    control: Texts = ()
     """`HOST:PORT` of the control a `node` follows; several, separated by commas, are replicas of one."""
     control_key_file: Path | None = None
     """File that holds the node's key, of role `node`."""
@@ -188,7 +206,7 @@ class Settings(FieldDescriptions, BaseModel):
     """How long a node serves without hearing from control, which speaks every 5 s. Unset: for ever."""
     allow_private_upstreams: bool = True
     """Whether servers may be registered on loopback and private networks."""
-    allowed_upstream_hosts: tuple[str, ...] = ()
+    allowed_upstream_hosts: Texts = ()
     """The only hosts that servers behind URLs, and their authorization servers, may be at: names and
     addresses; patterns with `*` and `?`. Empty: any host."""
     artifacts: str | None = None
@@ -196,7 +214,7 @@ class Settings(FieldDescriptions, BaseModel):
     Unset: `artifacts` in the data directory. Replicas of control need one that all of them see."""
     audit: AuditSettings = AuditSettings()
     """How much of the audit is kept, in the log and to be looked up."""
-    redact_arguments: tuple[str, ...] = Field(default=(), max_length=256)
+    redact_arguments: Texts = Field(default=(), max_length=256)
     """Names of arguments that are hidden in the audit and from approvers, at any depth, in addition to
     those that look like the names of secrets; patterns with `*` and `?`. No server's record shows them."""
     summary_fallback: float | None = Field(default=None, ge=0, le=100)
@@ -227,20 +245,6 @@ class Settings(FieldDescriptions, BaseModel):
     log_level: LogLevel = "info"
     """How much is logged: `debug`, `info`, `warning` or `error`."""
 
-    @field_validator(
-        "allowed_hosts",
-        "allowed_origins",
-        "allowed_commands",
-        "allowed_upstream_hosts",
-        "control",
-        "redact_arguments",
-        mode="before",
-    )
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        """A variable holds a list as text: names separated by commas."""
-        return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
-
     @field_validator("oidc", "otlp", "approval_webhook", "audit", "grpc", mode="before")
     @classmethod
     def _decode(cls, value: Any) -> Any:
@@ -251,12 +255,6 @@ class Settings(FieldDescriptions, BaseModel):
     @classmethod
     def _check_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(map(parse_origin, value))
-
-    @field_validator("listen")
-    @classmethod
-    def _check_listen(cls, value: str) -> str:
-        parse_listen(value)
-        return value
 
     @field_validator("database")
     @classmethod
@@ -310,21 +308,10 @@ TABLE_FIELDS: Final = {
 NAMES: Final = (*Settings.model_fields, *TABLE_FIELDS)
 
 
-def parse_listen(text: str) -> tuple[str, int]:
-    """(host, port) of `HOST:PORT` or `[IPV6]:PORT`; the host is an address or `localhost`."""
-    host, port = parse_address(text)
-    if host != "localhost":
-        ipaddress.ip_address(host)
-    return host, port
-
-
 def load_settings(
     path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Read the file; variables named TOOLGATE_<FIELD> win over it, and `overrides` win over both.
-
-    Raises StartRefused, naming the setting and what is wrong with it.
-    """
+    """Read the file; variables TOOLGATE_<FIELD> win over it, `overrides` over both. Raises StartRefused."""
     variables = {name: environ[PREFIX + name.upper()] for name in NAMES if PREFIX + name.upper() in environ}
     aliases = {field: environ[variable] for variable, field in ALIASES.items() if variable in environ}
     given = {name: value for name, value in (overrides or {}).items() if value is not None}

@@ -69,12 +69,7 @@ async def open_control(
         def on_change(server_id: str) -> None:
             gateway.on_tools_changed(server_id)
 
-        servers = ReportedServers(
-            store.reports,
-            openers,
-            on_change=on_change,
-            clock_ms=wall_clock_ms,
-        )
+        servers = ReportedServers(store.reports, openers, on_change=on_change, clock_ms=wall_clock_ms)
         services = GatewayServices(console_url=find_console_url(settings, base_url))
         # It explains every scope over what nodes report, and calls nothing.
         gateway = build_gateway(settings, servers, host.audit, host.metrics, services=services)

@@ -245,9 +245,7 @@ async def _load_directory(host: RegistryHost, directory: Path) -> DirectoryLoade
 
 @asynccontextmanager
 async def _follow_registry(
-    store: Store,
-    apply: Callable[[RegistryState], Awaitable[None]],
-    *watchers: Coroutine[Any, Any, None],
+    store: Store, apply: Callable[[RegistryState], Awaitable[None]], *watchers: Coroutine[Any, Any, None]
 ) -> AsyncIterator[None]:
     """The registry is applied once before anything is served, and followed from then on."""
     first = asyncio.Event()

@@ -217,11 +217,7 @@ async def open_gateway(
         tracing = await stack.enter_async_context(open_traces(settings, environ))
         openers, warden, unpacked = await stack.enter_async_context(
             open_connectors(
-                settings,
-                environ,
-                supplies,
-                named=lambda: list_package_hashes(gateway.snapshot),
-                audit=audit,
+                settings, environ, supplies, named=lambda: list_package_hashes(gateway.snapshot), audit=audit
             )
         )
 

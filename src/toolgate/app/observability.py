@@ -153,10 +153,7 @@ WINDOW_S: Final = 30.0
 
 @contextmanager
 def open_loop_lag(metrics: Metrics, clock_s: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """Show the longest delay of a timer while the block runs: of half a minute at least, a minute at most.
-
-    `clock_s` is not the loop's own, which does not advance during one iteration.
-    """
+    """Show the longest delay of a timer. The loop's own clock would not do: it stops during an iteration."""
     loop = asyncio.get_running_loop()
     recent_s = former_s = 0.0
     due_s = clock_s() + SAMPLE_EVERY_S

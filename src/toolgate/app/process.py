@@ -52,7 +52,6 @@ class ServingApp:
     """What else it listens on, for the command that started it."""
 
     def console_url(self, url: str) -> str | None:
-        """The URL of the console, if the process has the base URL `url`."""
         return None if self.console is None else url + self.console
 
 

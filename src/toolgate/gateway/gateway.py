@@ -156,8 +156,6 @@ class Gateway:
         self._swapped = asyncio.Event()
         self._suspension: Callable[[], ToolgateError] | None = None
 
-    # The snapshot
-
     def apply(self, state: RegistryState) -> None:
         """Take over a new registry state: servers reconcile, scopes are compiled again."""
         changed, self._state = find_changed_principals(self._state, state), state
@@ -248,8 +246,6 @@ class Gateway:
         for one in drifted:
             self.audit.record(DefinitionChanged(int(time.time() * 1e3), *one))
         return bool(drifted)
-
-    # Scopes
 
     def scope(self, caller: Caller) -> Scope:
         self._check_suspension()
@@ -351,14 +347,11 @@ class Gateway:
         view.tokens.record_list(view.list_tokens, self._registered().tokens)
 
     def _registered(self) -> RegistryTotals:
-        """The totals of all servers, counted once per snapshot."""
         serial, totals = self._totals
         if serial != self.snapshot.serial:
             totals = count_registered(self.snapshot)
             self._totals = (self.snapshot.serial, totals)
         return totals
-
-    # Calls
 
     # `call` and `fetch` are not coroutines themselves: that saves each call one frame (2 µs).
 
@@ -439,7 +432,6 @@ class Gateway:
             raise ServerUnavailable(message, hint="call it again")
 
     async def _run_find_tool(self, call: CallContext, make_result: MakeResult) -> ServerResponse:
-        """Make the result of a find tool, audited like a server's."""
         began_s, outcome = time.perf_counter(), FAILED
         redaction = compile_redaction(self.snapshot.redaction, RedactionRules())
         try:

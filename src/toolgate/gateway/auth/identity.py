@@ -305,10 +305,7 @@ class Identities:
         return Credential("key" if digest in self._keys else "token", proof.expires_at_s)
 
     async def verify_token(self, token: str) -> Proof:
-        """Verify a token of the issuer. A failure does not count as an attempt to guess.
-
-        Raises Unauthenticated, and what `TokenVerifier.verify` raises.
-        """
+        """Verify an issuer's token; a failure is no attempt to guess. Raises as `TokenVerifier.verify`."""
         # Three parts: our keys have no dot.
         if self._verifier is None or token.count(".") != 2:
             raise _invalid_credential()

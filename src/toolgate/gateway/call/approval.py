@@ -118,10 +118,7 @@ class ApprovalStage:
         return call.route.approval is not None
 
     async def admit(self, call: CallContext) -> Admission | Denial:
-        """Admit an approved call, once; ask the person at the client if policy allows that.
-
-        Raises InvalidArguments, ServerBusy if too many calls wait, and ServerUnavailable.
-        """
+        """Admit an approved call, once. Raises InvalidArguments, ServerUnavailable, ServerBusy."""
         route, trace, caller = call.route, call.trace, call.view.caller
         required = route.approval
         assert required is not None  # see `applies_to`

@@ -14,13 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.audit.events import (
-    CallEnded,
-    CallRecorded,
-    CallStarted,
-    Outcome,
-    SessionEnded,
-)
+from toolgate.audit.events import CallEnded, CallRecorded, CallStarted, Outcome, SessionEnded
 from toolgate.audit.log.lines import encode_call_fields
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import CallTimedOut, PolicyDenied, ServerUnavailable, ToolgateError
@@ -108,10 +102,7 @@ class AuditTrail:
         self._decide = decide
 
     def record_start(self, call: CallContext) -> int:
-        """Write that a call is about to be sent; durable when this returns. The number of the record.
-
-        Raises ServerUnavailable: what cannot be recorded is not sent.
-        """
+        """Write a call durably before it is sent; its number. Raises ServerUnavailable if that fails."""
         route, trace, arguments = call.route, call.trace, call.params.get("arguments")
         if arguments is None and call.method == "completion/complete":
             arguments = call.params.get("argument")
@@ -256,7 +247,6 @@ class AuditTrail:
 
 
 def _view_fields(view: View) -> dict[str, Any]:
-    """The fields of a record that say whose view a name was looked up in."""
     caller = view.caller
     return {
         "principal": caller.principal.id,

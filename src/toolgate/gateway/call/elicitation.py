@@ -8,7 +8,6 @@ does.
 
 import asyncio
 import secrets
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
@@ -68,9 +67,6 @@ _decode_capabilities = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw]]).d
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_elicitation = msgspec.json.Decoder(_Elicitation).decode
 _decode_result = msgspec.json.Decoder(_ElicitResult).decode
-
-
-# What servers ask
 
 
 def can_answer(capabilities: bytes, method: str, params: bytes) -> bool:
@@ -155,9 +151,6 @@ def _parse_requests(needed: InputRequired) -> dict[str, _InputRequest]:
         if request.method not in CAPABILITY_OF:
             raise ServerUnavailable(f"the server asks for `{request.method[:80]}`, which is not carried")
     return requests
-
-
-# Approval by the client's user
 
 
 class ApprovalElicitation(NamedTuple):
@@ -272,8 +265,6 @@ class ParkableCall:
         self._failure: ToolgateError | None = None
         self._task: asyncio.Task[ServerResponse] | None = None
 
-    # As the server's connection sees it
-
     def notify(self, method: str, params: bytes) -> None:
         if self._listener is not None:
             self._listener(method, params)
@@ -294,8 +285,6 @@ class ParkableCall:
             return await answer
         finally:
             self._questions.pop(key, None)
-
-    # As `ParkedCalls` sees it
 
     def start(self, call: Coroutine[Any, Any, ServerResponse]) -> None:
         self._task = asyncio.get_running_loop().create_task(call)
@@ -353,8 +342,6 @@ class ParkedCalls:
 
     def __init__(self) -> None:
         self._parked: dict[str, tuple[ParkableCall, asyncio.TimerHandle]] = {}
-        self._held: Counter[str] = Counter()
-        self._bytes: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -392,20 +379,19 @@ class ParkedCalls:
         if call.rounds > MAX_ROUNDS:
             call.cancel()
             raise too_many_rounds()
-        principal_id = call.principal_id
+        sizes = [one.size for one, _ in self._parked.values()]
+        own_sizes = [one.size for one, _ in self._parked.values() if one.principal_id == call.principal_id]
         if (
-            len(self._parked) >= MAX_PARKED
-            or self._held[principal_id] >= MAX_PARKED_EACH
-            or self._bytes.total() + call.size > MAX_PARKED_BYTES
-            or self._bytes[principal_id] + call.size > MAX_PARKED_BYTES_EACH
+            len(sizes) >= MAX_PARKED
+            or len(own_sizes) >= MAX_PARKED_EACH
+            or sum(sizes) + call.size > MAX_PARKED_BYTES
+            or sum(own_sizes) + call.size > MAX_PARKED_BYTES_EACH
         ):
             call.cancel()
             raise SessionLimit("too many calls wait for input", hint="answer or give up some of them")
         handle = secrets.token_urlsafe(16)
         timer = asyncio.get_running_loop().call_later(CALL_CEILING_S, self._expire, handle)
         self._parked[handle] = (call, timer)
-        self._held[principal_id] += 1
-        self._bytes[principal_id] += call.size
         return handle
 
     def _expire(self, handle: str) -> None:
@@ -414,8 +400,4 @@ class ParkedCalls:
     def _remove(self, handle: str) -> ParkableCall:
         call, timer = self._parked.pop(handle)
         timer.cancel()
-        self._held[call.principal_id] -= 1
-        self._bytes[call.principal_id] -= call.size
-        if not self._held[call.principal_id]:
-            del self._held[call.principal_id], self._bytes[call.principal_id]
         return call

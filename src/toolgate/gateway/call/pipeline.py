@@ -7,7 +7,6 @@ else talks to the servers, and nothing is sent before its audit record is writte
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -22,12 +21,11 @@ from toolgate.gateway.call.audit_trail import (
     outcome_of_error,
     outcome_of_response,
 )
-from toolgate.gateway.cluster import ServerCaller
+from toolgate.gateway.cluster import Servers
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.routes import Route
 from toolgate.gateway.scope.token_counts import estimate_result
 from toolgate.model.json_text import Members
-from toolgate.model.tools import ToolDefinition
 from toolgate.telemetry.spans import (
     TRACEPARENT,
     TRACESTATE,
@@ -37,46 +35,13 @@ from toolgate.telemetry.spans import (
     make_span_name,
     open_span,
 )
-from toolgate.upstream.connection.contract import ClientChannel, Params
 from toolgate.upstream.connection.messages import is_tool_error, parse_error, parse_meta
-from toolgate.upstream.pool.pool import NO_ORIGIN, CallOrigin, ServerResponse
+from toolgate.upstream.pool.pool import CallOrigin, ServerResponse
 
 TOOL_ERROR: Final = "tool_error"
 """The error type of a tool that reports a failure (semantic conventions of MCP)."""
 
 _encode = msgspec.json.encode
-
-
-@dataclass(frozen=True, slots=True)
-class TracedServers:
-    """Servers with a span for each request, which is passed on to the server in `_meta`."""
-
-    servers: ServerCaller
-    tracer: Tracer
-
-    async def call(
-        self,
-        server_id: str,
-        method: str,
-        params: Params,
-        /,
-        *,
-        tool: ToolDefinition | None = None,
-        client: ClientChannel | None = None,
-        origin: CallOrigin = NO_ORIGIN,
-    ) -> ServerResponse:
-        target = None if tool is None else tool.ref.name
-        notes = {"toolgate.server_id": server_id, **span_attributes(method, target)}
-        meta = params.get("_meta")
-        with self.tracer.span(make_span_name(method, target), "client", notes) as span:
-            members: Members = {} if meta is None else parse_meta(meta)
-            for name in (TRACEPARENT, TRACESTATE):
-                members.pop(name, None)
-            members |= {name: msgspec.Raw(_encode(value)) for name, value in self.tracer.carried().items()}
-            sent = {**params, "_meta": msgspec.Raw(_encode(members))}
-            answer = await self.servers.call(server_id, method, sent, tool=tool, client=client, origin=origin)
-            note_response(span, answer, is_tool=tool is not None)
-        return answer
 
 
 def span_attributes(method: str, tool: str | None) -> dict[str, AttributeValue]:
@@ -102,18 +67,15 @@ class CallPipeline:
 
     def __init__(
         self,
-        servers: ServerCaller,
+        servers: Servers,
         audit: AuditTrail,
         stages: Sequence[CallStage],
         *,
         recheck: Callable[[Caller, Route], None],
         tracer: Tracer | None = None,
     ) -> None:
-        """`stages` admit a call in their order.
-
-        `recheck` raises what a request is refused with after it waited for its server.
-        """
-        self._servers = servers if tracer is None else TracedServers(servers, tracer)
+        """`stages` admit in order. `recheck` raises what refuses a request that waited for its server."""
+        self._servers = servers
         self._audit = audit
         self._stages = stages
         self._recheck = recheck
@@ -165,23 +127,41 @@ class CallPipeline:
         # Invariant: the record is durable before the first byte leaves: a crash cannot hide a call (ADR 40).
         record = self._audit.record_start(call)
         began_s, outcome = time.perf_counter(), FAILED
+        recheck = partial(self._recheck, view.caller, route)
+        origin = CallOrigin(trace.session or view.session_key, recheck, view.caller.principal.id)
         try:
-            response = await self._servers.call(
-                route.server_id,
-                call.method,
-                call.params,
-                tool=route.tool,
-                client=call.client,
-                origin=CallOrigin(
-                    trace.session or view.session_key,
-                    partial(self._recheck, view.caller, route),
-                    view.caller.principal.id,
-                ),
-            )
+            if self._tracer is None:
+                response = await self._servers.call(
+                    route.server_id,
+                    call.method,
+                    call.params,
+                    tool=route.tool,
+                    client=call.client,
+                    origin=origin,
+                )
+            else:
+                response = await self._send_traced(call, origin, self._tracer)
             outcome = outcome_of_response(response, route.tool)
         except (ToolgateError, asyncio.CancelledError) as exc:
             outcome = outcome_of_error(exc, trace)
             raise
         finally:
             self._audit.record_end(call, record, time.perf_counter() - began_s, outcome)
+        return response
+
+    async def _send_traced(self, call: CallContext, origin: CallOrigin, tracer: Tracer) -> ServerResponse:
+        """Send within a span, which is passed on to the server in `_meta`."""
+        tool, meta = call.route.tool, call.params.get("_meta")
+        target = None if tool is None else tool.ref.name
+        notes = {"toolgate.server_id": call.route.server_id, **span_attributes(call.method, target)}
+        with tracer.span(make_span_name(call.method, target), "client", notes) as span:
+            members: Members = {} if meta is None else parse_meta(meta)
+            for name in (TRACEPARENT, TRACESTATE):
+                members.pop(name, None)
+            members |= {name: msgspec.Raw(_encode(value)) for name, value in tracer.carried().items()}
+            params = {**call.params, "_meta": msgspec.Raw(_encode(members))}
+            response = await self._servers.call(
+                call.route.server_id, call.method, params, tool=tool, client=call.client, origin=origin
+            )
+            note_response(span, response, is_tool=tool is not None)
         return response

@@ -235,10 +235,7 @@ class QuotaLeases:
         return reserved
 
     async def reserve(self, quotas: Sequence[HolderQuotas]) -> QuotaReservation | ExceededQuota:
-        """Take one call out of all quotas, or out of none if one is used up.
-
-        Raises ServerUnavailable if the source cannot be reached.
-        """
+        """Take one call out of all quotas, or out of none if one is used up. Raises ServerUnavailable."""
         reservation = QuotaReservation(partial(self.record_tokens, quotas))
         try:
             for one in quotas:
@@ -326,7 +323,6 @@ class QuotaLeases:
         return None
 
     async def _lease(self, account: QuotaAccount, limits: Mapping[QuotaName, int]) -> ExceededQuota | None:
-        """Returns once there is a lease of each quota, or the quota that is used up."""
         for _ in range(_MAX_LEASE_ATTEMPTS):
             now_s = self._clock_s()
             empty = account.find_empty(limits, now_s)
@@ -343,7 +339,6 @@ class QuotaLeases:
             await self._request_batch(requests[start : start + MAX_LEASE_REQUESTS])
 
     async def _request_batch(self, requests: Sequence[LeaseRequest]) -> None:
-        """Send requests to the source and add what it grants."""
         requested_s = self._clock_s()
         try:
             grants = await self._draw(requests, requested_s)

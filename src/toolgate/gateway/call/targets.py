@@ -128,10 +128,7 @@ def _required_text(members: Params, key: str) -> str:
 
 
 def find_argument_fault(params: Params, route: Route | None) -> str:
-    """What is wrong with `arguments`: not an object, or ambiguous. Empty: nothing.
-
-    Empty text or `null` becomes `{}` if nothing is required.
-    """
+    """What is wrong with `arguments`, if anything. Empty text becomes `{}` if nothing is required."""
     raw = params.get("arguments")
     if raw is None:
         return ""

@@ -20,13 +20,7 @@ from toolgate.chat.tool_loop import AskModel, ToolLoop
 from toolgate.errors import InvalidChat
 from toolgate.gateway.auth.signing import SealedIds, Signer
 from toolgate.gateway.chat.scope import ChatScope, tool_table
-from toolgate.gateway.chat.session import (
-    CALLER_TOOL_PREFIX,
-    ChatContext,
-    ChatOutcome,
-    ChatSession,
-    ModelTurn,
-)
+from toolgate.gateway.chat.session import CALLER_TOOL_PREFIX, ChatContext, ChatOutcome, ChatSession, ModelTurn
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.view import View
 from toolgate.model.json_text import Members
@@ -122,10 +116,7 @@ class CompletionSession(ChatSession):
     def complete(
         self, outcome: ChatOutcome, head: Members, *, extension: dict[str, Any], first_id: str | None = None
     ) -> ClientCompletion:
-        """Build what the client gets. `head` has the members that the model's server leaves out.
-
-        The first call that the client gets has the id `first_id`, if that is given.
-        """
+        """Build what the client gets, from `head` on. Its first call has the id `first_id`, if given."""
         reply = self._last
         has_calls = bool(outcome.handed) and reply is not None
         return ClientCompletion(

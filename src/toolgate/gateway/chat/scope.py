@@ -55,10 +55,7 @@ def resolve_chat_scope(
     params: Mapping[str, Any],
     options: ChatOptions,
 ) -> ChatScope:
-    """Resolve the scope of a request for `model`; `params` are its session parameters, `mcp.…`.
-
-    Raises what every endpoint refuses a scope with, and UnknownModel.
-    """
+    """Resolve the scope of a request for `model`. Raises as all endpoints for a scope, and UnknownModel."""
     if gateway.suspension is not None:
         raise gateway.suspension
     request = parse_session_params(params)

@@ -10,7 +10,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Self
 
@@ -232,28 +232,27 @@ class ChatSession(ABC):
             return None
 
     async def _take_step(self, step: RunTool | RefuseTool, slots: asyncio.Semaphore) -> str:
+        context, clock = self.context, asyncio.get_running_loop().time
         if isinstance(step, RefuseTool):
-            self._record_unmade(step)
+            with suppress(ToolgateError):  # a caller without a scope has no tool, either
+                view = context.gateway.view_for_call(context.scope.caller)
+                name = guess_tool_name(context.gateway.snapshot, step.call.name)
+                context.gateway.record_unmade(view, name, trace=context.trace, code=step.error.code)
             return render_error(step.error)
         try:
-            async with asyncio.timeout_at(self.context.deadline_s), slots:
-                return await self._run_tool(step)
+            async with asyncio.timeout_at(context.deadline_s), slots:
+                began_s = clock()
+                content, code = await self._call_tool(step)
+                self._totals.count_limit_hit(context.gateway.metrics, context.trace.door, code)
+                took_ms = round((clock() - began_s) * 1e3)
+                await self.on_tool_event(
+                    ToolEvent("tool_finished", step.call.call_id, step.name, not code, took_ms, code)
+                )
+                return content
         except TimeoutError:
             return _render_failure(CallTimedOut("the time for the whole conversation is used up", hint=""))[0]
 
-    async def _run_tool(self, step: RunTool) -> str:
-        context, clock = self.context, asyncio.get_running_loop().time
-        began_s = clock()
-        content, code = await self._call_tool(step)
-        self._totals.count_limit_hit(context.gateway.metrics, context.trace.door, code)
-        took_ms = round((clock() - began_s) * 1e3)
-        await self.on_tool_event(
-            ToolEvent("tool_finished", step.call.call_id, step.name, not code, took_ms, code)
-        )
-        return content
-
     async def _call_tool(self, step: RunTool) -> tuple[str, str]:
-        """The text for the model, and why the call failed, if it did."""
         caller_tool = self.context.caller_tools.get(step.name.removeprefix(CALLER_TOOL_PREFIX))
         max_bytes = self.context.scope.budgets.max_tool_output_bytes
         try:
@@ -283,16 +282,6 @@ class ChatSession(ABC):
                 return await context.gateway.call(view, step.name, params, trace=trace)
         except TimeoutError as exc:
             raise CallTimedOut(f"the tool gave no result within {timeout_ms} ms") from exc
-
-    def _record_unmade(self, step: RefuseTool) -> None:
-        """Audit a call that the loop refuses: a denial like any other."""
-        context = self.context
-        try:
-            view = context.gateway.view_for_call(context.scope.caller)
-        except ToolgateError:  # a caller without a scope has no tool, either
-            return
-        name = guess_tool_name(context.gateway.snapshot, step.call.name)
-        context.gateway.record_unmade(view, name, trace=context.trace, code=step.error.code)
 
 
 def parse_server_error(raw: bytes | None) -> CallError:
@@ -331,10 +320,7 @@ class MeteredModels:
     async def ask(
         self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
     ) -> ModelResponse:
-        """See `Models.ask`.
-
-        Raises BudgetExceeded, and ServerUnavailable if the control plane cannot be asked.
-        """
+        """See `Models.ask`. Raises BudgetExceeded; ServerUnavailable if control cannot be asked."""
         await self.quotas.check_tokens(self.allowances)
         response = await self.models.ask(upstream, path, body, deadline_s=deadline_s, may_retry=may_retry)
         self.quotas.record_tokens(self.allowances, reported_tokens(response.body))

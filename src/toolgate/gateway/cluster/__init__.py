@@ -22,24 +22,7 @@ from toolgate.upstream.pool.health import ServerHealth
 from toolgate.upstream.pool.pool import NO_ORIGIN, CallOrigin, PoolLoad, ServerResponse
 
 
-class ServerCaller(Protocol):
-    """Sends requests to servers."""
-
-    async def call(
-        self,
-        server_id: str,
-        method: str,
-        params: Params,
-        /,
-        *,
-        tool: ToolDefinition | None = None,
-        client: ClientChannel | None = None,
-        origin: CallOrigin = NO_ORIGIN,
-    ) -> ServerResponse:
-        """Send a request, at most once, within the server's limits. `client`: whom the server may ask."""
-
-
-class Servers(ServerCaller, Protocol):
+class Servers(Protocol):
     """The servers of the registry, with what they offer and their health."""
 
     @property
@@ -88,3 +71,16 @@ class Servers(ServerCaller, Protocol):
 
     def watch(self, server_id: str, uris: frozenset[str], /) -> Acknowledgement:
         """Subscribe to exactly these resources of a server. Returns at once."""
+
+    async def call(
+        self,
+        server_id: str,
+        method: str,
+        params: Params,
+        /,
+        *,
+        tool: ToolDefinition | None = None,
+        client: ClientChannel | None = None,
+        origin: CallOrigin = NO_ORIGIN,
+    ) -> ServerResponse:
+        """Send a request, at most once, within the server's limits. `client`: whom the server may ask."""

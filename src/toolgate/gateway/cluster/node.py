@@ -70,13 +70,22 @@ class NodeReporter:
         self._is_failing = False
 
     def on_change(self) -> None:
-        """Something changed that should be reported soon."""
         self._changed.set()
 
     async def run(self) -> None:
         """Report every change, and at REPORT_INTERVAL_S, until cancelled."""
         while True:
-            await self._report()
+            self._changed.clear()
+            report = self.build_report()
+            definitions = self._take_definitions(self._requested)
+            try:
+                self._requested = await self._control.report(report, definitions)
+                self._is_failing = False
+            except ToolgateError as exc:
+                self._requested = ()
+                if not self._is_failing:
+                    _log.warning("the control plane rejects the reports of this node: %s; %s", exc, exc.hint)
+                self._is_failing = True
             # Only definitions that were not sent before are urgent: nodes that disagree about a server would
             # otherwise send theirs without end.
             if any(self._is_unsent(server_id) for server_id in self._requested):
@@ -90,20 +99,6 @@ class NodeReporter:
     def _is_unsent(self, server_id: str) -> bool:
         reported = self._reported.get(server_id)
         return reported is not None and reported.digest != self._sent.get(server_id, "")
-
-    async def _report(self) -> None:
-        self._changed.clear()
-        report = self.build_report()
-        definitions = self._take_definitions(self._requested)
-        try:
-            self._requested = await self._control.report(report, definitions)
-        except ToolgateError as exc:
-            self._requested = ()
-            if not self._is_failing:
-                _log.warning("the control plane rejects the reports of this node: %s; %s", exc, exc.hint)
-            self._is_failing = True
-        else:
-            self._is_failing = False
 
     def build_report(self) -> NodeReport:
         status, healths = self._status(), self._servers.health()
@@ -149,7 +144,6 @@ class NodeReporter:
         return _ReportedLists(offer, lists, "" if is_unlisted(offer) else digest_lists(lists))
 
     def _take_definitions(self, requested: Sequence[str]) -> Sequence[Definitions]:
-        """The requested definitions that fit into one report; the others follow."""
         taken = []
         room = self._max_bytes
         for server_id in requested:

@@ -111,8 +111,6 @@ class ReportedServers:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
 
-    # The contract of `Servers`
-
     def apply(self, records: Mapping[str, ServerRecord]) -> None:
         """See `Servers.apply`. Nodes get the records on their own way, and then report."""
         shown = {server_id: offer.record for server_id, offer in self._tools.items()}
@@ -176,8 +174,6 @@ class ReportedServers:
     def watch(self, _server_id: str, _uris: frozenset[str], /) -> Acknowledgement:
         return None
 
-    # Following the reports
-
     async def _follow(self) -> None:
         clock = asyncio.get_running_loop().time
         seen, is_failing = 0, False
@@ -219,7 +215,6 @@ class ReportedServers:
             self._publish()
 
     async def _find_due(self, missing: AbstractSet[_Version]) -> AbstractSet[str]:
-        """The servers whose definitions to read now, of those that have `missing` ones."""
         is_due = self._backoff.is_due(missing, asyncio.get_running_loop().time())
         known = self._saved_ms
         if not missing and known is not None:
@@ -232,7 +227,6 @@ class ReportedServers:
         return announced if is_due else {one for one in announced if saved[one] != known.get(one)}
 
     def _publish(self) -> None:
-        """Show what is known now, and report the servers whose tools changed by it."""
         before = self._tools
         self._show({server_id: offer.record for server_id, offer in before.items()}, before)
         for server_id, offer in self._tools.items():
@@ -316,7 +310,6 @@ def _parse_definitions(
 def _build_offer(
     record: ServerRecord, summary: _ServerSummary | None, parsed: _ParsedDefinitions | None
 ) -> ServerTools:
-    """The last good list that any node has sent, or why it is missing."""
     if parsed is None:
         if summary is None or summary.worst.list_state == "ready":  # its definitions are on their way
             return ServerTools(record=record)
@@ -328,7 +321,6 @@ def _build_offer(
 
 
 def _build_health(offer: ServerTools, summary: _ServerSummary | None) -> ServerHealth:
-    """The worst that any node sees, and sums over all nodes."""
     if summary is None or not offer.record.enabled:
         return ServerHealth(state="idle" if offer.record.enabled else "disabled")
     worst = summary.worst

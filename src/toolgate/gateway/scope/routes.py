@@ -204,10 +204,7 @@ def alias_of(server_id: str, uri: str) -> str:
 
 
 def decide_unlisted(decide: Decide, server_id: str, uri: str) -> Decision | None:
-    """Whether the caller may read a resource that its server does not list. None: it leads nowhere.
-
-    Policy must admit it as written and in normal form.
-    """
+    """Whether an unlisted URI may be read: as written and in normal form. None: it leads nowhere."""
     plain = normalize_uri(uri)
     if plain is None or len(uri.encode(errors="replace")) > MAX_URI_BYTES:
         return None
@@ -264,7 +261,6 @@ class ResourceRoutes:
         return self._find_unlisted(matching or self._offering, uri)
 
     def _find_unlisted(self, server_ids: Iterable[str], uri: str) -> Route | None:
-        """The route to the only one of these servers whose `uri` the caller may read."""
         decisions = [decide_unlisted(self._decide, one, uri) for one in server_ids if one in self._offering]
         allowed = [decision for decision in decisions if decision is not None and decision.allowed]
         return self._route(allowed[0]) if len(allowed) == 1 else None
@@ -274,7 +270,6 @@ class ResourceRoutes:
 
 
 def _shared_uris(refs: Iterable[ToolRef]) -> frozenset[str]:
-    """The URIs that several servers list."""
     return frozenset(uri for uri, uses in Counter(ref.name for ref in refs).items() if uses > 1)
 
 

@@ -44,7 +44,6 @@ class ScopeAudit:
         return len(self._last)
 
     def record_offer(self, view: View, surface: str) -> None:
-        """A view was shown at `surface`, in a list or to a model."""
         if view.is_audited:
             return
         view.is_audited = True
@@ -58,7 +57,6 @@ class ScopeAudit:
             del self._last[next(iter(self._last))]
 
     def _take_detail(self, view: View) -> bool:
-        """Whether the next event about this caller may have names."""
         minute, principal_id = int(time.time() / 60), view.caller.principal.id
         if minute != self._minute:
             self._minute, self._detailed = minute, {}
@@ -115,7 +113,6 @@ def _take_fitting(names: Iterable[str], room: int) -> Iterator[str]:
 
 
 def _filters(filters: Sequence[EffectiveFilter]) -> Iterator[AppliedFilter]:
-    """The filters that fit, each with the patterns that fit."""
     room = MAX_RULE_BYTES
     for one in filters:
         room -= _MEMBER_BYTES + len(one.rule.encode(errors="replace"))
@@ -127,7 +124,6 @@ def _filters(filters: Sequence[EffectiveFilter]) -> Iterator[AppliedFilter]:
 
 
 def _exclusions(decisions: Iterable[Decision]) -> Iterator[Exclusion]:
-    """The exclusions that fit."""
     room = MAX_NAME_BYTES
     for one in decisions:
         name = one.tool or ""

@@ -48,10 +48,7 @@ from toolgate.telemetry import CallStats, Metrics
 WARNINGS_KEY: Final = "toolgate/warnings"
 PRICE_KEY: Final = "toolgate/price"
 """What the listed tools cost a model, and for viewers, what all registered tools would."""
-FIND_PRICE: Final = {
-    "tools": len(FIND_TOOLS),
-    "tokens": sum(tool.tokens for tool in FIND_TOOLS.values()),
-}
+FIND_PRICE: Final = {"tools": len(FIND_TOOLS), "tokens": sum(tool.tokens for tool in FIND_TOOLS.values())}
 TTL_MS: Final = 30_000
 """How long a client may keep a list. Listeners get `list_changed` sooner."""
 _ROUTE_BYTES: Final = 512

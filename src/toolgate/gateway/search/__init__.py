@@ -33,10 +33,7 @@ SEMANTIC_TIMEOUT_S: Final = 1.0
 
 @asynccontextmanager
 async def open_semantic_search(model: Path | None, data_dir: Path) -> AsyncIterator["SemanticSearch | None"]:
-    """Open what indexes share for semantic search; None without a `model`. Raises StartRefused.
-
-    Vectors are cached in `data_dir` between runs.
-    """
+    """What indexes share; None without a `model`. Vectors are cached in `data_dir`. Raises StartRefused."""
     if model is None:
         yield None
         return
@@ -82,10 +79,7 @@ class HybridIndex:
     async def search(
         self, query: str, *, limit: int, within: Container[str] | None = None
     ) -> list[SearchHit]:
-        """The entries `within` that match `query`, best first.
-
-        `within` is read in another thread, too, so it must not change.
-        """
+        """The best matches `within`, which another thread reads, too, so it must not change."""
         if self._near is None:
             return self._index.search(query, limit=limit, within=within)
         depth = max(limit, DEPTH)

@@ -115,8 +115,6 @@ class ToolSearch:
         while self._is_indexing:
             await self._progress.wait()
 
-    # The index
-
     async def _wait_for_index(self, snapshot: Snapshot, server_ids: Sequence[str]) -> int:
         """Wait a moment until these servers are indexed; how many are not."""
         self.prepare(snapshot)
@@ -190,14 +188,18 @@ class ToolSearch:
             self._index.drop(server_id)
             del self._indexed[server_id]
 
-    # Searches
-
     async def _search(self, view: View, snapshot: Snapshot, arguments: SearchArguments) -> Members:
         has_query = bool(arguments.query.strip())
         missing = await self._wait_for_index(snapshot, view.scope.servers) if has_query else 0
         candidates = view.names_by_key
         if arguments.has_filter:
-            candidates = await asyncio.to_thread(self._filter, view, snapshot, arguments)
+
+            def select() -> dict[str, str]:
+                tools = view.tools
+                named = view.names_by_key.items()
+                return {key: name for key, name in named if self._matches(tools[name], snapshot, arguments)}
+
+            candidates = await asyncio.to_thread(select)
         names: list[str] = []
         note = ""
         if has_query:
@@ -213,13 +215,6 @@ class ToolSearch:
         result = {"tools": tools, "total": len(candidates)} | ({"note": note} if note else {})
         lines = [f"{one['name']}: {' '.join(one['description'].split())}" for one in tools]
         return _make_result("\n".join([*([note] if note else []), *lines]), _encode(result))
-
-    def _filter(self, view: View, snapshot: Snapshot, arguments: SearchArguments) -> Mapping[str, str]:
-        return {
-            key: name
-            for key, name in view.names_by_key.items()
-            if self._matches(view.tools[name], snapshot, arguments)
-        }
 
     def _matches(self, route: Route, snapshot: Snapshot, arguments: SearchArguments) -> bool:
         offer = snapshot.servers.get(route.server_id)
