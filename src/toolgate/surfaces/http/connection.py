@@ -234,7 +234,11 @@ class HttpServerConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         parser = self._parser
         self.is_mid_request = False
-        path, query = self._split_target()
+        target, _, query = self._target.partition(b"?")
+        try:
+            path = unquote(target.decode("ascii"), errors="strict")
+        except UnicodeDecodeError as exc:
+            raise InvalidRequest("the request target cannot be read") from exc
         method = parser.get_method().decode("ascii")
         # The body is whole: there is nothing left that its length could say.
         length, body = self._headers.pop(b"content-length", None), bytes(self._body)
@@ -273,13 +277,6 @@ class HttpServerConnection(asyncio.Protocol):
             known = KnownHead(shape, request.method, request.path, request.query, request.headers)
             self._known.insert(0, known)
             del self._known[MAX_KNOWN_HEADS:]
-
-    def _split_target(self) -> tuple[str, bytes]:
-        raw, _, query = self._target.partition(b"?")
-        try:
-            return unquote(raw.decode("ascii"), errors="strict"), query
-        except UnicodeDecodeError as exc:
-            raise InvalidRequest("the request target cannot be read") from exc
 
     def _count(self, size: int) -> None:
         self._head_bytes += size

@@ -5,37 +5,17 @@ It is the call that the MCP door would make for the same selection. Arguments an
 
 import asyncio
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import msgspec
 from pydantic import Field
 
+from toolgate import errors
 from toolgate.catalog.encoding import InputRequired, adapt_result
 from toolgate.catalog.find_tools import CALL_TOOL, MAX_NAME_CHARS
-from toolgate.errors import (
-    ApprovalDenied,
-    ApprovalRequired,
-    BudgetExceeded,
-    CallTimedOut,
-    InputNotGiven,
-    InvalidArguments,
-    LoginRequired,
-    NodeBusy,
-    NotFound,
-    NotReady,
-    OutputTooLarge,
-    PolicyDenied,
-    PolicyStale,
-    ServerBusy,
-    ServerRefused,
-    ServerUnavailable,
-    UnknownTool,
-)
 from toolgate.gateway.call.pipeline import note_response
 from toolgate.gateway.chat.session import parse_server_error
-from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Trace
-from toolgate.gateway.scope.view import View
 from toolgate.govern.process import GatewayProcess
 from toolgate.model.json_text import decode_members, encode_raw
 from toolgate.registry.records.body import StrictBody
@@ -74,19 +54,12 @@ class CallAnswer(ResponseShape, frozen=True, kw_only=True):
     """By which the audit knows the call."""
 
 
-class ToolCallBody(NamedTuple):
-    """A call as it was sent."""
-
-    name: str
-    arguments: msgspec.Raw
-
-
-def _parse_call_body(body: bytes) -> ToolCallBody:
-    """The body of a call. It is passed on, so nothing in it may be read in two ways."""
+def _parse_call_body(body: bytes) -> tuple[str, msgspec.Raw]:
+    """The name and arguments of a call. They are passed on, so nothing in them may be read in two ways."""
     whole = parse_json(body)
     reject_duplicate_members(body, whole)
     sent = parse_model(CallSent, whole)
-    return ToolCallBody(sent.name, decode_members(body).get("arguments", _NO_ARGUMENTS))
+    return sent.name, decode_members(body).get("arguments", _NO_ARGUMENTS)
 
 
 @post(
@@ -97,65 +70,51 @@ def _parse_call_body(body: bytes) -> ToolCallBody:
     body=BodySpec(CallSent, _parse_call_body, is_raw=True),
     query=SELECTION,
     errors=(
-        NotFound,
-        PolicyDenied,
-        UnknownTool,
-        InvalidArguments,
-        InputNotGiven,
-        ApprovalRequired,
-        ApprovalDenied,
-        LoginRequired,
-        NodeBusy,
-        ServerBusy,
-        BudgetExceeded,
-        ServerRefused,
-        ServerUnavailable,
-        CallTimedOut,
-        OutputTooLarge,
-        NotReady,
-        PolicyStale,
+        errors.NotFound,
+        errors.PolicyDenied,
+        errors.UnknownTool,
+        errors.InvalidArguments,
+        errors.InputNotGiven,
+        errors.ApprovalRequired,
+        errors.ApprovalDenied,
+        errors.LoginRequired,
+        errors.NodeBusy,
+        errors.ServerBusy,
+        errors.BudgetExceeded,
+        errors.ServerRefused,
+        errors.ServerUnavailable,
+        errors.CallTimedOut,
+        errors.OutputTooLarge,
+        errors.NotReady,
+        errors.PolicyStale,
     ),
     is_traced=True,
 )
-async def call_tool(serving: GatewayProcess, call: RestCall[ToolCallBody]) -> Mapping[str, Any]:
+async def call_tool(serving: GatewayProcess, call: RestCall[tuple[str, msgspec.Raw]]) -> Mapping[str, Any]:
     """Call one tool, as the MCP endpoint does for the same selection.
 
     Policy, pins and quotas apply as on every endpoint. A caller that disconnects cancels the call. Servers
     cannot elicit anything meanwhile. A name outside the selection is unknown, whatever the reason.
     """
-    clock = asyncio.get_running_loop().time
-    view = await _resolve_view(serving.gateway, call)
-    began_s = clock()
-    answered = await _call_gateway(serving.gateway, view, call)
-    took_ms = round((clock() - began_s) * 1e3)
-    return {**_show_result(answered), "duration_ms": took_ms, "request_id": call.request_id}
-
-
-async def _resolve_view(gateway: Gateway, call: RestCall[ToolCallBody]) -> View:
+    gateway, clock = serving.gateway, asyncio.get_running_loop().time
     caller = parse_caller(call.caller, call.query)
+    trace = Trace(AUDIT_DOOR, request_id=call.request_id, trace_id=read_trace_id(gateway.tracer))
     try:
-        return await gateway.wait_for_view(caller, for_call=True)
-    except PolicyDenied as exc:
-        task_id = caller.effective_task_id
-        gateway.record_refused(call.caller, exc, trace=_trace(gateway, call), task_id=task_id)
+        view = await gateway.wait_for_view(caller, for_call=True)
+    except errors.PolicyDenied as exc:
+        gateway.record_refused(call.caller, exc, trace=trace, task_id=caller.effective_task_id)
         raise
-
-
-def _trace(gateway: Gateway, call: RestCall[ToolCallBody]) -> Trace:
-    return Trace(AUDIT_DOOR, request_id=call.request_id, trace_id=read_trace_id(gateway.tracer))
-
-
-async def _call_gateway(gateway: Gateway, view: View, call: RestCall[ToolCallBody]) -> Answered:
+    began_s = clock()
     name, arguments = call.body
     if view.found is not None and name in view.found:
         # Listed here, and called through the tool that finds it.
         arguments = encode_raw({"name": name, "arguments": arguments})
         name = CALL_TOOL
-    tracing = gateway.tracer
-    answered = await gateway.call(view, name, {"arguments": arguments}, trace=_trace(gateway, call))
-    if tracing is not None:
-        note_response(tracing.current, answered, is_tool=True)
-    return answered
+    answered = await gateway.call(view, name, {"arguments": arguments}, trace=trace)
+    if gateway.tracer is not None:
+        note_response(gateway.tracer.current, answered, is_tool=True)
+    took_ms = round((clock() - began_s) * 1e3)
+    return {**_show_result(answered), "duration_ms": took_ms, "request_id": call.request_id}
 
 
 def _show_result(answered: Answered) -> Mapping[str, Any]:
@@ -164,9 +123,11 @@ def _show_result(answered: Answered) -> Mapping[str, Any]:
     if members is None:
         # What a server says of a call that it did not make.
         error = parse_server_error(answered.reply.error)
-        raise (InvalidArguments if error.code == InvalidArguments.code else ServerRefused)(error.message)
+        is_invalid = error.code == errors.InvalidArguments.code
+        raise (errors.InvalidArguments if is_invalid else errors.ServerRefused)(error.message)
     try:
         result = adapt_result(members, upstream=answered.era, client="legacy")
     except InputRequired as exc:
-        raise InputNotGiven("the tool wants to elicit input from its user, and REST has no way to") from exc
+        problem = "the tool wants to elicit input from its user, and REST has no way to"
+        raise errors.InputNotGiven(problem) from exc
     return {"result": msgspec.Raw(result), "is_error": is_tool_error(members)}

@@ -4,8 +4,7 @@ An agent gets the decisions about its own tools only.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import get_args
@@ -22,7 +21,7 @@ from toolgate.model.principals import HolderKind, Principal, QuotaName
 from toolgate.model.tasks import RolloutBy, Side
 from toolgate.model.tools import ToolDefinition
 from toolgate.policy.admission import list_limits
-from toolgate.policy.scope import ApprovalRequirement, Decision, Layer, Reason
+from toolgate.policy.scope import ApprovalRequirement, Decision, Layer, Reason, Scope
 from toolgate.surfaces.rest.data_plane.scopes import SELECTION, RefusalShown, parse_caller
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
@@ -145,13 +144,35 @@ async def explain_scope(serving: GatewayProcess, call: RestCall[None]) -> Explai
     caller = parse_caller(_explained_principal(gateway, call.caller, query.get("key")), query)
     # Of ten thousand tools it takes a tenth of a second, in which others want to be served.
     unverified = frozenset(gateway.servers.unverified)
-    side = call.choice("side", get_args(Side))
-    explained = partial(_explain, gateway, caller, asker=call.caller, side=side, unverified=unverified)
+    side, asker = call.choice("side", get_args(Side)), call.caller
+
+    def explain(query: Mapping[str, str]) -> ExplainAnswer:
+        snapshot = gateway.snapshot
+        found = explain_for(asker, caller, snapshot, gateway.limits, side=side)
+        scope = found.scope
+        return ExplainAnswer.of(
+            found,
+            scope,
+            revision=snapshot.revision,
+            tools=list(_show_decisions(gateway, scope, found.tools, query))
+            or list(_show_unlisted(gateway, caller, query, asker=asker)),
+            servers=list(_show_decisions(gateway, scope, found.servers, query)),
+            unverified=[
+                one for one in scope.servers if one in unverified and can_show_server(snapshot, asker, one)
+            ],
+            budgets=[
+                BudgetShown(layer=one.holder.kind, holder_id=one.holder.id, budget=budget, limit=limit)
+                for one in gateway.quotas_of(caller)
+                for budget, limit in list_limits(one.budgets).items()
+            ],
+            mode=caller.mode_of(scope),
+        )
+
     split = _split_tool(gateway, query)
-    answer = await asyncio.to_thread(explained, split)
+    answer = await asyncio.to_thread(explain, split)
     if split is not query and not answer.tools:
         # The dot may be part of the tool's own name.
-        whole = await asyncio.to_thread(explained, query)
+        whole = await asyncio.to_thread(explain, query)
         answer = whole if whole.tools or not answer.servers else answer
     return answer
 
@@ -164,38 +185,6 @@ def _split_tool(gateway: Gateway, query: Mapping[str, str]) -> Mapping[str, str]
         if found and "server" not in query and server_id in gateway.snapshot.servers:
             return {**query, "server": server_id, "tool": kind + name}
     return query
-
-
-def _explain(
-    gateway: Gateway,
-    caller: Caller,
-    query: Mapping[str, str],
-    *,
-    asker: Principal,
-    side: Side | None,
-    unverified: AbstractSet[str],
-) -> ExplainAnswer:
-    snapshot = gateway.snapshot
-    revision = snapshot.revision
-    found = explain_for(asker, caller, snapshot, gateway.limits, side=side)
-    scope = found.scope
-    return ExplainAnswer.of(
-        found,
-        scope,
-        revision=revision,
-        tools=list(_show_decisions(gateway, found.tools, query, scope.approvals))
-        or list(_show_unlisted(gateway, caller, query, asker=asker)),
-        servers=list(_show_decisions(gateway, found.servers, query, {})),
-        unverified=[
-            one for one in scope.servers if one in unverified and can_show_server(snapshot, asker, one)
-        ],
-        budgets=[
-            BudgetShown(layer=one.holder.kind, holder_id=one.holder.id, budget=budget, limit=limit)
-            for one in gateway.quotas_of(caller)
-            for budget, limit in list_limits(one.budgets).items()
-        ],
-        mode=caller.mode_of(scope),
-    )
 
 
 def _explained_principal(gateway: Gateway, principal: Principal, key_id: str | None) -> Principal:
@@ -211,11 +200,7 @@ def _explained_principal(gateway: Gateway, principal: Principal, key_id: str | N
 
 
 def _show_decisions(
-    gateway: Gateway,
-    decisions: tuple[Decision, ...],
-    query: Mapping[str, str],
-    approvals: Mapping[ToolRef, ApprovalRequirement],
-    /,
+    gateway: Gateway, scope: Scope, decisions: Iterable[Decision], query: Mapping[str, str]
 ) -> Iterator[DecisionShown]:
     for one in decisions:
         offer = gateway.snapshot.servers.get(one.server_id)
@@ -223,7 +208,7 @@ def _show_decisions(
         names = (one.tool, None if tool is None else tool.native_name)
         is_named = one.tool is None or query.get("tool", one.tool) in names
         if is_named and query.get("server", one.server_id) == one.server_id:
-            yield show_decision(one, tool, approvals.get(ToolRef(one.server_id, one.tool or "")))
+            yield show_decision(one, tool, scope.approvals.get(ToolRef(one.server_id, one.tool or "")))
 
 
 def _show_unlisted(

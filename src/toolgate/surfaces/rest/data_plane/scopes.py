@@ -347,7 +347,7 @@ class ConnectAnswer(ResponseShape, frozen=True, kw_only=True):
         Parameter(
             "needs_key",
             "Whether the client has to show a key. Unless said: where you show one, or from elsewhere.",
-            form="choice",
+            "choice",
         ),
         Parameter("platform", "`linux` or `darwin`: where files are said to be."),
     ),

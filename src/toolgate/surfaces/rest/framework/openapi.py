@@ -13,22 +13,7 @@ import msgspec
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from toolgate import __version__
-from toolgate.errors import (
-    WIRE,
-    BodyTooLarge,
-    Forbidden,
-    InvalidRecord,
-    InvalidRequest,
-    IssuerUnavailable,
-    ParseFailed,
-    RevisionNotReached,
-    StorageUnavailable,
-    ToolgateError,
-    TooManyAttempts,
-    Unauthenticated,
-    UnsupportedMedia,
-)
+from toolgate import __version__, errors
 from toolgate.govern.process import GatewayProcess
 from toolgate.surfaces.rest.framework.request import FORM, BodySpec, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import JSON, ErrorAnswer, Shape
@@ -61,7 +46,7 @@ _PATH_WORDS: Final = {
 _MIN_REVISION: Final = Parameter(
     MIN_REVISION,
     "Of the registry, as another answer gave it: wait until it is served here, or be told that it is not.",
-    form="number",
+    "number",
 )
 
 
@@ -105,22 +90,22 @@ def describe_api(endpoints: Sequence[RestEndpoint[Any]]) -> Json:
     }
 
 
-def list_errors(endpoint: RestEndpoint[Any]) -> Iterator[type[ToolgateError]]:
+def list_errors(endpoint: RestEndpoint[Any]) -> Iterator[type[errors.ToolgateError]]:
     """Every error the endpoint may answer with: those of the checks before its handler, then its own."""
-    yield from (Unauthenticated, TooManyAttempts, IssuerUnavailable)
-    yield InvalidRequest
+    yield from (errors.Unauthenticated, errors.TooManyAttempts, errors.IssuerUnavailable)
+    yield errors.InvalidRequest
     if endpoint.role is not ANYONE:
-        yield from (Forbidden, StorageUnavailable)
+        yield from (errors.Forbidden, errors.StorageUnavailable)
     if _PATH_PARAMETER.search(endpoint.path):
-        yield InvalidRecord
+        yield errors.InvalidRecord
     if endpoint.method == "GET":
-        yield RevisionNotReached
+        yield errors.RevisionNotReached
     if endpoint.body is not None:
-        yield from (UnsupportedMedia, BodyTooLarge)
+        yield from (errors.UnsupportedMedia, errors.BodyTooLarge)
         if endpoint.body.model is not None:
-            yield ParseFailed
+            yield errors.ParseFailed
     yield from endpoint.errors
-    yield ToolgateError
+    yield errors.ToolgateError
 
 
 def _operation(endpoint: RestEndpoint[Any]) -> Json:
@@ -178,7 +163,7 @@ def _success_responses(endpoint: RestEndpoint[Any]) -> Json:
 def _error_responses(endpoint: RestEndpoint[Any]) -> Json:
     codes: dict[int, set[str]] = defaultdict(set)
     for error in list_errors(endpoint):
-        codes[WIRE[error.code].http].add(f"`{error.code}`")
+        codes[errors.WIRE[error.code].http].add(f"`{error.code}`")
     failed = _ref(ErrorAnswer)
     # The answer itself may come with the status of an error.
     own = failed if isinstance(endpoint.answer, str) else {"anyOf": [_ref(endpoint.answer), failed]}

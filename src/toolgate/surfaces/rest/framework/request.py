@@ -337,7 +337,7 @@ PAGE: Final = 500
 MAX_PAGE: Final = 1_000
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 PAGING: Final = (
-    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {PAGE} unless said otherwise.", form="number"),
+    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {PAGE} unless said otherwise.", "number"),
     Parameter("cursor", "The `next_cursor` of the page before."),
 )
 

@@ -19,7 +19,7 @@ HEARTBEAT_S: Final = 15.0
 LAST_EVENT_ID: Final = Parameter(
     "Last-Event-ID",
     "The id of the last event that was got: go on after it, whatever `since` says.",
-    form="number",
+    "number",
 )
 _KEEP_ALIVE: Final = b": keep-alive\n\n"
 
@@ -49,32 +49,25 @@ async def stream_response(
     What `tell` makes nothing of is passed over. The stream has begun when this returns: one that cannot be
     had is refused like any other request.
     """
-    events = _stream_events(control, call, news, first=first, tell=tell)
+
+    async def send() -> Events:
+        with control.watches.admit(call.caller) as watch:
+            lapse = partial(watch.end, credential_lapsed())
+            with control.identities.hold_credential(call.authorization, lapse):
+                async with news as pieces:
+                    yield first
+                    try:
+                        while not watch.is_over:
+                            piece = await watch.next(pieces, within_s=HEARTBEAT_S)
+                            if piece is not None:
+                                if encoded := tell(piece):
+                                    yield encoded
+                            elif not watch.is_over:
+                                yield _KEEP_ALIVE
+                    except ToolgateError as exc:
+                        watch.end(exc)
+            if watch.reason is not None:
+                yield encode_named_event("error", watch.reason.detail)
+
+    events = send()
     return RestResponse(ResponseStream(await anext(events), events))
-
-
-async def _stream_events(
-    control: Control,
-    call: RestCall[Any],
-    news: AbstractAsyncContextManager[AsyncIterator[T]],
-    *,
-    first: bytes,
-    tell: Callable[[T], bytes],
-) -> Events:
-    with control.watches.admit(call.caller) as watch:
-        lapse = partial(watch.end, credential_lapsed())
-        with control.identities.hold_credential(call.authorization, lapse):
-            async with news as pieces:
-                yield first
-                try:
-                    while not watch.is_over:
-                        piece = await watch.next(pieces, within_s=HEARTBEAT_S)
-                        if piece is not None:
-                            if encoded := tell(piece):
-                                yield encoded
-                        elif not watch.is_over:
-                            yield _KEEP_ALIVE
-                except ToolgateError as exc:
-                    watch.end(exc)
-        if watch.reason is not None:
-            yield encode_named_event("error", watch.reason.detail)

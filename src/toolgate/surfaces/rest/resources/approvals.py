@@ -6,15 +6,7 @@ import msgspec
 from pydantic import Field
 
 from toolgate.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
-from toolgate.govern.approvals import (
-    SIGNATURE,
-    ApprovalDecision,
-    ApprovalWebhook,
-    DecisionBody,
-    decide_approval,
-    find_approval,
-    list_approvals,
-)
+from toolgate.govern import approvals
 from toolgate.govern.control import Control
 from toolgate.model.approvals import MAX_REASON, ApprovalState, CallApproval
 from toolgate.registry.records.body import StrictBody
@@ -106,14 +98,14 @@ STATE: Final = Parameter("state", f"Only those in this state: {join_quoted(_STAT
 
 
 # Its signature is over the very bytes, and nothing is said of them before that is checked.
-_SIGNED_BODY: Final[BodySpec[bytes]] = BodySpec(DecisionBody, bytes, is_raw=True)
+_SIGNED_BODY: Final[BodySpec[bytes]] = BodySpec(approvals.DecisionBody, bytes, is_raw=True)
 
 
 @get(_ALL, "viewer", "List the approvals of calls", query=(STATE, *PAGING))
 async def show_approvals(control: Control, call: RestCall[None]) -> ApprovalsAnswer:
     """The newest first: those that wait, and what became of others."""
     page, state = parse_page(call), call.choice("state", _STATES)
-    found = await list_approvals(
+    found = await approvals.list_approvals(
         control, call.caller, state=state, before=page.after or None, limit=page.limit + 1
     )
     shown, more = page.first(found, lambda one: one.approval_id)
@@ -123,7 +115,7 @@ async def show_approvals(control: Control, call: RestCall[None]) -> ApprovalsAns
 @get(_ONE, "viewer", "Read an approval", errors=(NotFound,))
 async def read_approval(control: Control, call: RestCall[None]) -> ApprovalShown:
     """The call to approve, and the state of the approval."""
-    return show_approval(await find_approval(control, call.caller, call.ids["approval_id"]))
+    return show_approval(await approvals.find_approval(control, call.caller, call.ids["approval_id"]))
 
 
 @post(
@@ -138,35 +130,41 @@ async def approve(control: Control, call: RestCall[ApproveSent]) -> ApprovalShow
 
     The local administrator can: anyone on this machine could change the policy as well.
     """
-    decided = ApprovalDecision(is_approved=True, reason=call.body.reason)
-    return show_approval(await decide_approval(control, call.caller, call.ids["approval_id"], decided))
+    decided = approvals.ApprovalDecision(is_approved=True, reason=call.body.reason)
+    return show_approval(
+        await approvals.decide_approval(control, call.caller, call.ids["approval_id"], decided)
+    )
 
 
 @post(f"{_ONE}/deny", "publisher", "Deny a call", errors=(NotFound, Conflict))
 async def deny(control: Control, call: RestCall[DenySent]) -> ApprovalShown:
     """Deny the call. The caller gets the reason when it calls again, and may request approval after that."""
-    decided = ApprovalDecision(is_approved=False, reason=call.body.reason)
-    return show_approval(await decide_approval(control, call.caller, call.ids["approval_id"], decided))
+    decided = approvals.ApprovalDecision(is_approved=False, reason=call.body.reason)
+    return show_approval(
+        await approvals.decide_approval(control, call.caller, call.ids["approval_id"], decided)
+    )
 
 
 @post(
     f"{_ONE}/decision",
     ANYONE,
     "Decide on a call, as the receiver of the webhook",
-    service=ApprovalWebhook,
+    service=approvals.ApprovalWebhook,
     body=_SIGNED_BODY,
-    headers=(Parameter(SIGNATURE, '`t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>", in hex>`.'),),
+    headers=(
+        Parameter(approvals.SIGNATURE, '`t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>", in hex>`.'),
+    ),
     errors=(Unauthenticated, NotFound, Conflict),
 )
-async def decide_from_webhook(webhook: ApprovalWebhook, call: RestCall[bytes]) -> ApprovalShown:
+async def decide_from_webhook(webhook: approvals.ApprovalWebhook, call: RestCall[bytes]) -> ApprovalShown:
     """Decide as the receiver of the webhook: with its signature, without a key.
 
     `Toolgate-Signature` is made as in the request that told of the question, over this body, within the last
     five minutes. `approval_id` is the one in the path.
     """
-    if not webhook.signer.is_signed(call.body, call.headers.get(SIGNATURE)):
+    if not webhook.signer.is_signed(call.body, call.headers.get(approvals.SIGNATURE)):
         raise Unauthenticated("this gateway needs a key")
-    approval_id, sent = call.ids["approval_id"], parse_model(DecisionBody, parse_json(call.body))
+    approval_id, sent = call.ids["approval_id"], parse_model(approvals.DecisionBody, parse_json(call.body))
     if sent.approval_id != approval_id:
         raise InvalidRequest(
             "`approval_id` is not the one in the path: what is signed must say what it is of"

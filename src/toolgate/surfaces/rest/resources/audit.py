@@ -20,6 +20,7 @@ from toolgate.errors import InvalidRequest, NotFound, SessionLimit
 from toolgate.govern.audit import MAX_EXPORT, PAGE, EventTail, export_pages, read_event
 from toolgate.govern.control import Control
 from toolgate.model.json_text import encode_json
+from toolgate.surfaces.rest.framework import streams
 from toolgate.surfaces.rest.framework.request import MAX_PAGE, Parameter, RestCall, join_quoted, parse_page
 from toolgate.surfaces.rest.framework.response import (
     EVENTS,
@@ -29,12 +30,6 @@ from toolgate.surfaces.rest.framework.response import (
     RestResponse,
 )
 from toolgate.surfaces.rest.framework.routing import get
-from toolgate.surfaces.rest.framework.streams import (
-    LAST_EVENT_ID,
-    encode_named_event,
-    parse_last_event_id,
-    stream_response,
-)
 
 
 class ExclusionShown(ResponseShape, frozen=True, kw_only=True):
@@ -200,26 +195,13 @@ def _show_arguments(raw: msgspec.Raw) -> dict[str, Any] | None:
         return {"…": bytes(raw).decode(errors="replace")}
 
 
-_COLUMNS: Final = {
-    "type": "type",
-    "outcome": "outcome",
-    "door": "door",
-    "principal": "principal",
-    "task": "task_id",
-    "server": "server_id",
-    "tool": "tool",
-    "code": "code",
-    "session": "session",
-    "request": "request_id",
-    "node": "node",
-    "profile": "profile",
-}
-"""Parameter to what it is compared with."""
+_COLUMNS: Final = {"task": "task_id", "server": "server_id", "request": "request_id"}
+"""Parameter to the column of another name that it is compared with."""
 _CHOICES: Final = {"type": get_args(EventType), "outcome": get_args(Outcome)}
 _PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,18})")
 
 
-FILTERS: Final = (
+_EXACT_FILTERS: Final = (
     Parameter("type", f"Only events of this type: {join_quoted(get_args(EventType))}."),
     Parameter("outcome", f"Only calls that ended so: {join_quoted(get_args(Outcome))}."),
     Parameter("door", "Only calls through this door: `mcp`, `chat`, `responses`, `hostcall`, `rest`."),
@@ -234,11 +216,14 @@ FILTERS: Final = (
     Parameter("request", "Only events of this request."),
     Parameter("node", "Only events of this node. Empty: those of the process that governs."),
     Parameter("profile", "Only calls and scopes that this version of a profile decided: `desk@2`."),
-    Parameter("since", "Only events from this time on, in unix milliseconds.", form="number"),
-    Parameter("until", "Only events before this time, in unix milliseconds.", form="number"),
+)
+FILTERS: Final = (
+    *_EXACT_FILTERS,
+    Parameter("since", "Only events from this time on, in unix milliseconds.", "number"),
+    Parameter("until", "Only events before this time, in unix milliseconds.", "number"),
 )
 _PAGING: Final = (
-    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {PAGE} unless said otherwise.", form="number"),
+    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {PAGE} unless said otherwise.", "number"),
     Parameter("cursor", "The `next_cursor` of the page before."),
 )
 
@@ -253,7 +238,8 @@ def parse_filter(call: RestCall[None]) -> EventFilter:
 
 def parse_exact_filters(call: RestCall[None]) -> Mapping[str, str]:
     """What of events a query names, by column, or InvalidRequest with what is allowed."""
-    equals = {column: call.query[name] for name, column in _COLUMNS.items() if name in call.query}
+    named = [one.name for one in _EXACT_FILTERS if one.name in call.query]
+    equals = {_COLUMNS.get(name, name): call.query[name] for name in named}
     for name, among in _CHOICES.items():
         call.choice(name, among)
     if any(len(value) > MAX_KEY_CHARS for value in equals.values()):
@@ -269,21 +255,13 @@ async def list_events(control: Control, call: RestCall[None]) -> AuditAnswer:
     Each filter narrows. Of nodes, what they have told so far is shown, in its place by time.
     """
     page = parse_page(call, default=PAGE)
-    before = _parse_place(page.after) if page.after else None
-    found = await control.audit_index.page(parse_filter(call), before=before, limit=page.limit + 1)
-    shown, more = page.first(found, _format_place)
-    return AuditAnswer(events=[show_event(one) for one in shown], next_cursor=more)
-
-
-def _format_place(event: IndexedEvent) -> str:
-    return "{}.{}".format(*event.place)
-
-
-def _parse_place(name: str) -> EventPosition:
-    found = _PLACE.fullmatch(name)
-    if found is None:
+    place = _PLACE.fullmatch(page.after)
+    if page.after and place is None:
         raise InvalidRequest("invalid cursor", hint="begin without one")
-    return EventPosition(int(found[1]), int(found[2]))
+    before = None if place is None else EventPosition(int(place[1]), int(place[2]))
+    found = await control.audit_index.page(parse_filter(call), before=before, limit=page.limit + 1)
+    shown, more = page.first(found, lambda event: "{}.{}".format(*event.place))
+    return AuditAnswer(events=[show_event(one) for one in shown], next_cursor=more)
 
 
 @get(
@@ -292,7 +270,7 @@ def _parse_place(name: str) -> EventPosition:
     "Follow what happens",
     EVENTS,
     query=FILTERS,
-    headers=(LAST_EVENT_ID,),
+    headers=(streams.LAST_EVENT_ID,),
     errors=(NotFound, SessionLimit),
 )
 async def follow_events(control: Control, call: RestCall[None]) -> RestResponse:
@@ -302,15 +280,15 @@ async def follow_events(control: Control, call: RestCall[None]) -> RestResponse:
     from the last id it got misses nothing. `error` is the last event of a stream that cannot go on.
     """
     asked, index = parse_filter(call), control.audit_index
-    last = parse_last_event_id(call)
+    last = streams.parse_last_event_id(call)
     after = await index.newest() if last is None else last
     tail = nullcontext(EventTail(index, asked, after=after))
-    first = encode_named_event("start", {}, after)
-    return await stream_response(control, call, tail, first=first, tell=_encode_events)
+    first = streams.encode_named_event("start", {}, after)
 
+    def encode(new: Sequence[IndexedEvent]) -> bytes:
+        return b"".join(streams.encode_named_event("event", show_event(one), one.position) for one in new)
 
-def _encode_events(new: Sequence[IndexedEvent]) -> bytes:
-    return b"".join(encode_named_event("event", show_event(kept), kept.position) for kept in new)
+    return await streams.stream_response(control, call, tail, first=first, tell=encode)
 
 
 CSV: Final = "text/csv; charset=utf-8"

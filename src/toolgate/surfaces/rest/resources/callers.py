@@ -13,18 +13,11 @@ from pydantic import Field
 from toolgate import __version__
 from toolgate.errors import Conflict, InvalidRecord, InvalidRequest, NotFound, StorageFailed, TooManyAttempts
 from toolgate.gateway.auth.identity import hash_key
+from toolgate.govern import integrations
 from toolgate.govern.changes.commit import commit_changes
 from toolgate.govern.changes.permissions import find_record_within
 from toolgate.govern.changes.records import PendingChange, show_record
 from toolgate.govern.control import Control
-from toolgate.govern.integrations import (
-    Integration,
-    forget_choice,
-    list_choices,
-    list_integrations,
-    reset_integration,
-    set_integration,
-)
 from toolgate.model.principals import IntegrationState, Role
 from toolgate.model.tasks import Environment
 from toolgate.registry.records.body import StrictBody
@@ -237,7 +230,7 @@ class ChoicesAnswer(ResponseShape, frozen=True, kw_only=True):
 async def show_integrations(control: Control, call: RestCall[None]) -> IntegrationsAnswer:
     """Every server within your key's ceiling, and how much of it you have switched on."""
     revision = control.gateway.snapshot.revision
-    found = await list_integrations(control, call.caller)
+    found = await integrations.list_integrations(control, call.caller)
     shown, more = parse_page(call).cut(found, lambda one: one.server_id)
     return IntegrationsAnswer(
         revision=revision,
@@ -259,7 +252,9 @@ async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> 
 
     It only narrows. A server that your key does not reach answers like one that does not exist.
     """
-    found, revision = await set_integration(control, call.caller, call.ids["server_id"], call.body.state)
+    found, revision = await integrations.set_integration(
+        control, call.caller, call.ids["server_id"], call.body.state
+    )
     return RestResponse(_show_integration(IntegrationSwitched, found, revision=revision), revision=revision)
 
 
@@ -271,14 +266,16 @@ async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> 
 )
 async def unset_integration(control: Control, call: RestCall[None]) -> Deleted:
     """Have of a server what your key gives before you choose."""
-    revision = await reset_integration(control, call.caller, call.ids["server_id"])
+    revision = await integrations.reset_integration(control, call.caller, call.ids["server_id"])
     return Deleted(revision=revision, warnings=[])
 
 
 @get(_ALL, "admin", "List what callers have chosen for themselves", query=PAGING)
 async def show_choices(control: Control, call: RestCall[None]) -> ChoicesAnswer:
     """What all callers have chosen for themselves."""
-    shown, more = parse_page(call).cut(await list_choices(control, call.caller), lambda one: one.id)
+    shown, more = parse_page(call).cut(
+        await integrations.list_choices(control, call.caller), lambda one: one.id
+    )
     choices = [
         ChoiceShown(
             choice_id=one.id,
@@ -300,11 +297,11 @@ async def show_choices(control: Control, call: RestCall[None]) -> ChoicesAnswer:
 )
 async def reset_choices(control: Control, call: RestCall[None]) -> Deleted:
     """Reset all that one caller has chosen: it has what its key gives before it chooses."""
-    revision = await forget_choice(control, call.caller, call.ids["choice_id"])
+    revision = await integrations.forget_choice(control, call.caller, call.ids["choice_id"])
     return Deleted(revision=revision, warnings=[])
 
 
-def _show_integration(shape: type[S], one: Integration, **more: int) -> S:
+def _show_integration(shape: type[S], one: integrations.Integration, **more: int) -> S:
     return shape.of(one, chosen=one.is_chosen, writing_tools=one.tools - one.read_only_tools, **more)
 
 

@@ -11,20 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.errors import InvalidRequest, NotFound, StorageFailed
-from toolgate.govern.catalog import (
-    MAX_BATCH,
-    MAX_FOUND,
-    CatalogPackage,
-    CatalogQuery,
-    backfill_catalog,
-    category_of,
-    find_visible,
-    list_categories,
-    list_packages,
-    read_package,
-    read_quality,
-    search_catalog,
-)
+from toolgate.govern import catalog
 from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
 from toolgate.model.packages import CatalogRow, SchemaVersion, Source
@@ -204,9 +191,11 @@ _SEARCH: Final = (
     Parameter("category", "Only tools of the category with this name."),
     Parameter("tag", "Only tools of packages with this tag."),
     Parameter("server", "Only tools of this package or server."),
-    Parameter("readOnly", "Only tools that say of themselves that they change nothing.", form="flag"),
-    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {FOUND} unless said otherwise.", form="number"),
-    Parameter("cursor", f"The `next_cursor` of the page before. At most {MAX_FOUND} can be looked at."),
+    Parameter("readOnly", "Only tools that say of themselves that they change nothing.", "flag"),
+    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {FOUND} unless said otherwise.", "number"),
+    Parameter(
+        "cursor", f"The `next_cursor` of the page before. At most {catalog.MAX_FOUND} can be looked at."
+    ),
 )
 
 
@@ -217,7 +206,7 @@ async def show_categories(control: Control, call: RestCall[None]) -> CategoriesA
     The `id` is for paths. It is the name, but `~` is written `~0` there and `/` `~1`, and the
     category `search` is `~search`.
     """
-    found = list_categories(await find_visible(control, call.caller))
+    found = catalog.list_categories(await catalog.find_visible(control, call.caller))
     page, next_cursor = parse_page(call).cut(found, lambda one: one.id)
     shown = [CategoryShown.of(one, packageCount=one.packages, toolCount=one.tools) for one in page]
     return CategoriesAnswer(categories=shown, next_cursor=next_cursor)
@@ -236,7 +225,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
     query = call.query
     if len(query.get("q", "")) > MAX_QUERY_CHARS:
         raise InvalidRequest(f"`q` is longer than {MAX_QUERY_CHARS} characters", hint="say it in fewer words")
-    wanted = CatalogQuery(
+    wanted = catalog.CatalogQuery(
         text=query.get("q", "").strip(),
         category=query.get("category", ""),
         tag=query.get("tag", ""),
@@ -244,7 +233,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
         is_read_only=call.flag("readOnly"),
     )
     page = parse_page(call, default=FOUND)
-    found = await search_catalog(control, await find_visible(control, call.caller), wanted)
+    found = await catalog.search_catalog(control, await catalog.find_visible(control, call.caller), wanted)
     # By place: a ranking has no other order.
     placed = list(enumerate(found))
     cut, next_cursor = page.cut(placed, lambda one: f"{one[0]:08}", bytes_of=lambda one: _measure_row(one[1]))
@@ -258,7 +247,9 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
 @get("/api/catalog/{category}", "agent", "List the packages of a category", query=PAGING, errors=(NotFound,))
 async def show_category(control: Control, call: RestCall[None]) -> CatalogPackagesAnswer:
     """The packages of a category, and the servers without one, as far as the caller can reach them."""
-    found = list_packages(control, await find_visible(control, call.caller), call.ids["category"])
+    found = catalog.list_packages(
+        control, await catalog.find_visible(control, call.caller), call.ids["category"]
+    )
     page, next_cursor = parse_page(call).cut(found, lambda one: one.package_id)
     return CatalogPackagesAnswer(packages=list(map(_show_package, page)), next_cursor=next_cursor)
 
@@ -273,7 +264,9 @@ async def show_category(control: Control, call: RestCall[None]) -> CatalogPackag
 )
 async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """The tools of a package that the caller can reach, with their whole schemas."""
-    package = read_package(control, await find_visible(control, call.caller), call.ids["package"])
+    package = catalog.read_package(
+        control, await catalog.find_visible(control, call.caller), call.ids["package"]
+    )
     page = parse_page(call)
     rows, next_cursor = page.cut(package.rows, lambda row: row.tool_name, bytes_of=_measure_row)
     return {"tools": list(map(_show_tool, rows)), "next_cursor": next_cursor}
@@ -284,7 +277,7 @@ async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any
     "agent",
     "Show the quality of the catalog",
     query=(
-        Parameter("dependent", "Only packages that depend on the summary fallback.", form="flag"),
+        Parameter("dependent", "Only packages that depend on the summary fallback.", "flag"),
         *PAGING,
     ),
     errors=(NotFound,),
@@ -295,7 +288,7 @@ async def show_quality(control: Control, call: RestCall[None]) -> CatalogQuality
     Viewers, publishers and administrators see the whole catalog, hidden rows included. An agent sees the
     quality of the rows that it can see.
     """
-    view = await read_quality(control, call.caller)
+    view = await catalog.read_quality(control, call.caller)
     listed = view.dependent if call.flag("dependent") else view.packages
     page, next_cursor = parse_page(call).cut(listed, lambda one: one.package_id)
     return CatalogQualityAnswer(
@@ -322,7 +315,9 @@ async def show_quality(control: Control, call: RestCall[None]) -> CatalogQuality
     "admin",
     "Fill the catalog",
     query=(
-        Parameter("limit", f"Packages in this batch: 1 to {MAX_BATCH}, {BATCH} unless said.", form="number"),
+        Parameter(
+            "limit", f"Packages in this batch: 1 to {catalog.MAX_BATCH}, {BATCH} unless said.", "number"
+        ),
         Parameter("cursor", "The `next_cursor` of the batch before."),
     ),
     errors=(NotFound, StorageFailed),
@@ -335,11 +330,11 @@ async def run_backfill(control: Control, call: RestCall[NoBody]) -> BackfillAnsw
     """
     check_unbounded(call.caller, "the catalog is for all callers")
     page = parse_page(call, default=BATCH)
-    done = await backfill_catalog(control, after=page.after, limit=min(page.limit, MAX_BATCH))
+    done = await catalog.backfill_catalog(control, after=page.after, limit=min(page.limit, catalog.MAX_BATCH))
     return BackfillAnswer.of(done, next_cursor=None if done.after is None else encode_cursor(done.after))
 
 
-def _show_package(package: CatalogPackage) -> CatalogPackageShown:
+def _show_package(package: catalog.CatalogPackage) -> CatalogPackageShown:
     row = package.rows[0]
     return CatalogPackageShown.of(
         package,
@@ -360,7 +355,7 @@ def _show_tool(row: CatalogRow) -> dict[str, Any]:
         "fullName": row.full_name,
         "description": row.description,
         "inputSchema": msgspec.Raw(row.input_schema),
-        "category": category_of(row),
+        "category": catalog.category_of(row),
         "tags": row.tags,
         "readOnly": row.is_read_only,
         "source": row.source,

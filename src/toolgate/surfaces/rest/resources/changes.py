@@ -9,15 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from toolgate.errors import (
-    Compacted,
-    Conflict,
-    InvalidRecord,
-    NotFound,
-    PlanOutdated,
-    PlanRequired,
-    StorageFailed,
-)
+from toolgate import errors
 from toolgate.govern.changes.commit import commit_changes, list_needed_modules, plan_changes
 from toolgate.govern.changes.history import build_rollback
 from toolgate.govern.changes.impact import ChangePlan
@@ -36,7 +28,13 @@ from toolgate.surfaces.rest.framework.request import PLAN_HEADER, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import post
 
-WRITE_ERRORS: Final = (InvalidRecord, Conflict, PlanRequired, PlanOutdated, StorageFailed)
+WRITE_ERRORS: Final = (
+    errors.InvalidRecord,
+    errors.Conflict,
+    errors.PlanRequired,
+    errors.PlanOutdated,
+    errors.StorageFailed,
+)
 MAX_CHANGES: Final = 5_000
 
 ChangedKind = Literal["server", "task", "profile", "pin", "chat_upstream"]
@@ -198,7 +196,12 @@ class ApplyAnswer(ResponseShape, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-@post("/admin/api/plan", "viewer", "Show what changes would do", errors=(InvalidRecord, NotFound, Compacted))
+@post(
+    "/admin/api/plan",
+    "viewer",
+    "Show what changes would do",
+    errors=(errors.InvalidRecord, errors.NotFound, errors.Compacted),
+)
 async def show_change_plan(control: Control, call: RestCall[PlanSent]) -> PlanAnswer:
     """What changes of records would do to each task: written, taken back or, with a null body, deleted.
 

@@ -39,8 +39,8 @@ from toolgate.surfaces.rest.resources.changes import WRITE_ERRORS, FieldShown
 
 ENTRIES: Final = 50
 """Changes in a history, unless the query says otherwise: one screen of the console."""
-SINCE: Final = Parameter("since", "The revision of the registry to compare with.", form="number")
-UPTO: Final = Parameter("upto", "The revision to compare it to. Without it, now.", form="number")
+SINCE: Final = Parameter("since", "The revision of the registry to compare with.", "number")
+UPTO: Final = Parameter("upto", "The revision to compare it to. Without it, now.", "number")
 
 ID: Final = Field(description="Its name. May be left out where the path has it.")
 Ignored = Annotated[Any, Field(description="Ignored: so that what was read can be sent back as it is.")]
@@ -270,7 +270,7 @@ class RecordCollection:
         every, one = self.path, self.one_path
         limit = f"How many at most: 1 to {MAX_HISTORY}, {ENTRIES} by default."
         history: dict[str, Any] = {
-            "query": (Parameter("limit", limit, form="number"),),
+            "query": (Parameter("limit", limit, "number"),),
             "errors": (NotFound,),
         }
         diff: dict[str, Any] = {"query": (SINCE, UPTO), "errors": (NotFound, Compacted)}

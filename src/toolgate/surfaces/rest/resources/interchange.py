@@ -309,7 +309,7 @@ _ONE: Final = "/v0.1/servers/{namespace}/{server_name}/versions"
         Parameter("search", "Only servers with this in their name or title, in any case."),
         Parameter("updated_since", "Only servers that changed since this time, as in RFC 3339."),
         Parameter("version", "Only this version; `latest` is the one there is of each server."),
-        Parameter("include_deleted", "Changes nothing: no server that was removed is kept.", form="flag"),
+        Parameter("include_deleted", "Changes nothing: no server that was removed is kept.", "flag"),
     ),
     errors=(NotFound,),
 )
@@ -406,14 +406,11 @@ async def _find_server(control: Control, call: RestCall[None]) -> _CatalogServer
     server_id = call.ids["server_name"]
     if call.ids["namespace"] != namespace_of(_base_url(control, call)):
         return None
-    if server_id not in (await find_visible(control, call.caller)).packages:
+    is_visible = server_id in (await find_visible(control, call.caller)).packages
+    record = await control.store.get("server", server_id) if is_visible else None
+    if record is None:
         return None
-    record = await control.store.get("server", server_id)
-    return (
-        None
-        if record is None
-        else _CatalogServer(record=record, package=await control.store.get("package", server_id))
-    )
+    return _CatalogServer(record=record, package=await control.store.get("package", server_id))
 
 
 def _base_url(control: Control, call: RestCall[None]) -> str:
@@ -443,10 +440,8 @@ def _show_server(
     """`task_id`: the one that a key which is bound to tasks reaches the server in."""
     door = _base_url(control, call)
     named = None if task_id == call.caller.default_task else task_id
-    remote: dict[str, Any] = {
-        "type": "streamable-http",
-        "url": format_server_url(door, found.record.id, named),
-    }
+    url = format_server_url(door, found.record.id, named)
+    remote: dict[str, Any] = {"type": "streamable-http", "url": url}
     if call.authorization is not None:
         remote["headers"] = [_KEY]
     at = datetime.fromtimestamp(found.updated_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
@@ -460,10 +455,8 @@ def _show_server(
 
 def _parse_since(query: Mapping[str, str]) -> float:
     """In milliseconds, or InvalidRequest."""
-    if "updated_since" not in query:
-        return 0
     try:
-        since = datetime.fromisoformat(query["updated_since"])
+        since = datetime.fromisoformat(query.get("updated_since", "1970-01-01T00:00:00Z"))
         if since.tzinfo is not None:
             return since.timestamp() * 1000
     except (ValueError, OverflowError):

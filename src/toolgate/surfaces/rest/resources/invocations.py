@@ -42,15 +42,10 @@ from toolgate.model.invocations import (
 )
 from toolgate.registry.invocations import InvocationProgress
 from toolgate.registry.records.body import StrictBody
+from toolgate.surfaces.rest.framework import streams
 from toolgate.surfaces.rest.framework.request import PAGING, NoBody, Parameter, RestCall, parse_page
 from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import get, post
-from toolgate.surfaces.rest.framework.streams import (
-    LAST_EVENT_ID,
-    encode_named_event,
-    parse_last_event_id,
-    stream_response,
-)
 
 MAX_WAIT_S: Final = 300
 
@@ -285,7 +280,7 @@ async def read_invocation(control: Control, call: RestCall[None]) -> InvocationS
     f"{_ONE}/logs",
     "agent",
     "Read the log of a run",
-    query=(Parameter("after", "Only lines after the one with this `seq`.", form="number"),),
+    query=(Parameter("after", "Only lines after the one with this `seq`.", "number"),),
     errors=(NotFound,),
 )
 async def read_lines(control: Control, call: RestCall[None]) -> LinesAnswer:
@@ -309,8 +304,8 @@ async def cancel_run(control: Control, call: RestCall[NoBody]) -> InvocationShow
     "agent",
     "Follow a run",
     EVENTS,
-    query=(Parameter("after", "Only lines after the one with this `seq`.", form="number"),),
-    headers=(LAST_EVENT_ID,),
+    query=(Parameter("after", "Only lines after the one with this `seq`.", "number"),),
+    headers=(streams.LAST_EVENT_ID,),
     errors=(NotFound, SessionLimit),
 )
 async def follow_invocation(control: Control, call: RestCall[None]) -> RestResponse:
@@ -319,11 +314,11 @@ async def follow_invocation(control: Control, call: RestCall[None]) -> RestRespo
     `state` is its state, from the first event on; `line`, whose id is its `seq`, is one line; `end` is
     the last event, with the whole invocation. `error` is the last event of a stream that cannot go on.
     """
-    last = parse_last_event_id(call)
+    last = streams.parse_last_event_id(call)
     after = call.number("after") or 0 if last is None else last
     found = await _find(control, call)
     news = nullcontext(_InvocationFeed(control, found, after=after))
-    return await stream_response(control, call, news, first=_encode_state(found), tell=bytes)
+    return await streams.stream_response(control, call, news, first=_encode_state(found), tell=bytes)
 
 
 async def _find(control: Control, call: RestCall[None]) -> Invocation:
@@ -354,12 +349,12 @@ class _InvocationFeed:
                 break
             lines = await invocations.lines(self._id, after=self._after, limit=PAGE_OF_LINES)
             is_whole, state = len(lines) < PAGE_OF_LINES, (found.state, found.attempt)
-            events = [encode_named_event("line", LineShown.of(line), line.seq) for line in lines]
+            events = [streams.encode_named_event("line", LineShown.of(line), line.seq) for line in lines]
             if state != self._last_state and found.state not in ENDED:
                 events.insert(0, _encode_state(found))
             self._is_over = is_whole and found.state in ENDED
             if self._is_over:
-                events.append(encode_named_event("end", show_invocation(found)))
+                events.append(streams.encode_named_event("end", show_invocation(found)))
             self._mark = mark if is_whole else None  # there is more: looked at again at once
             self._last_state, self._after = state, lines[-1].seq if lines else self._after
             return b"".join(events)
@@ -367,4 +362,4 @@ class _InvocationFeed:
 
 
 def _encode_state(found: Invocation) -> bytes:
-    return encode_named_event("state", {"state": found.state, "attempt": found.attempt})
+    return streams.encode_named_event("state", {"state": found.state, "attempt": found.attempt})

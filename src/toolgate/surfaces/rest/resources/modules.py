@@ -15,16 +15,8 @@ from toolgate.errors import (
     SessionLimit,
     StorageFailed,
 )
+from toolgate.govern import packages
 from toolgate.govern.control import Control
-from toolgate.govern.packages import (
-    UploadedModule,
-    find_module,
-    finish_module,
-    list_modules,
-    publish_package,
-    remove_module,
-    upload_module,
-)
 from toolgate.model.packages import SchemaVersion, Source
 from toolgate.packages.uploads import MAX_PARTS
 from toolgate.registry.records.body import StrictBody
@@ -117,7 +109,7 @@ async def finish_upload(control: Control, call: RestCall[UploadSent]) -> UploadA
     manifest is told at once. A version that is there already with other content is a conflict.
     """
     sent = call.body
-    looked = await publish_package(
+    looked = await packages.publish_package(
         control, call.caller, call.ids["sha256"], parts=sent.parts, is_dry_run=sent.dry_run
     )
     return UploadAnswer.of(looked.package, looked, tools=looked.package.declared, kept=not sent.dry_run)
@@ -175,14 +167,14 @@ class ModuleRemoved(ResponseShape, frozen=True, kw_only=True):
 @get(_MODULES, "viewer", "List the modules", errors=(NotFound,))
 async def show_modules(control: Control, _call: RestCall[None]) -> ModuleList:
     """All modules, the newest first, with the tasks that run them."""
-    modules, users = await list_modules(control)
+    modules, users = await packages.list_modules(control)
     return ModuleList(modules=[ModuleShown.of(one, tasks=users.get(one.sha256, ())) for one in modules])
 
 
 @get(_ONE, "viewer", "Read a module", errors=(NotFound,))
 async def show_module(control: Control, call: RestCall[None]) -> ModuleShown:
     """One module, with the tasks that run it."""
-    module, users = await find_module(control, call.ids["sha256"])
+    module, users = await packages.find_module(control, call.ids["sha256"])
     return ModuleShown.of(module, tasks=users)
 
 
@@ -200,7 +192,7 @@ async def post_module(control: Control, call: RestCall[bytes]) -> RestResponse:
 
     It is compiled once, and refused where it calls what is not there. The same again is fine.
     """
-    return _show_upload(await upload_module(control, call.caller, call.body))
+    return _show_upload(await packages.upload_module(control, call.caller, call.body))
 
 
 @post(
@@ -213,16 +205,18 @@ async def post_module(control: Control, call: RestCall[bytes]) -> RestResponse:
 )
 async def post_parts(control: Control, call: RestCall[ModulePartsSent]) -> RestResponse:
     """Put the parts that were sent to `/api/uploads/{sha256}` together, check the module, and keep it."""
-    return _show_upload(await finish_module(control, call.caller, call.ids["sha256"], parts=call.body.parts))
+    return _show_upload(
+        await packages.finish_module(control, call.caller, call.ids["sha256"], parts=call.body.parts)
+    )
 
 
 @delete(_ONE, "admin", "Remove a module", errors=(NotFound, Conflict, StorageFailed))
 async def delete_module(control: Control, call: RestCall[None]) -> ModuleRemoved:
     """Remove a module that no task runs."""
-    await remove_module(control, call.caller, call.ids["sha256"])
+    await packages.remove_module(control, call.caller, call.ids["sha256"])
     return ModuleRemoved(sha256=call.ids["sha256"])
 
 
-def _show_upload(taken: UploadedModule) -> RestResponse:
+def _show_upload(taken: packages.UploadedModule) -> RestResponse:
     shown = ModuleUploaded.of(taken, taken.facts, imports=[".".join(one) for one in taken.facts.imports])
     return RestResponse(shown, 201 if taken.is_new else 200)

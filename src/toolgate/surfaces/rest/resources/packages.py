@@ -14,18 +14,10 @@ import msgspec
 from pydantic import Field, model_validator
 
 from toolgate.errors import Conflict, InvalidRequest, NotFound, StorageFailed
+from toolgate.govern import packages
 from toolgate.govern.changes.commit import CommittedChange, PlannedChange
 from toolgate.govern.control import Control
 from toolgate.govern.package_install import Installation, InstallRequest, PackageSource, parse_installed
-from toolgate.govern.packages import (
-    install,
-    plan_install,
-    plan_uninstall,
-    purge_package,
-    remove_version,
-    show_manifest,
-    uninstall,
-)
 from toolgate.model.packages import SchemaVersion, Source
 from toolgate.model.revisions import StoredRecord
 from toolgate.packages.artifacts import PackageVersion
@@ -270,7 +262,7 @@ async def read_manifest(control: Control, call: RestCall[None]) -> bytes:
     Secrets that stand in it are masked.
     """
     content = await control.artifacts.manifest(call.ids["package_id"], call.ids["version"])
-    return await asyncio.to_thread(lambda: show_manifest(parse_manifest(content)))
+    return await asyncio.to_thread(lambda: packages.show_manifest(parse_manifest(content)))
 
 
 @post(
@@ -292,10 +284,10 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Inst
     sent = call.body
     wanted = sent.wanted(call.ids["package_id"], call.if_revision)
     if sent.dry_run:
-        prepared, planned = await plan_install(control, call.caller, wanted)
+        prepared, planned = await packages.plan_install(control, call.caller, wanted)
         plan = await show_plan(planned.plan, planned.revision, planned.warnings)
         return _show_install(prepared, planned, plan.changes, plan)
-    prepared, done = await install(control, call.caller, wanted, plan_id=call.plan_id)
+    prepared, done = await packages.install(control, call.caller, wanted, plan_id=call.plan_id)
     changes = await asyncio.to_thread(show_edits, done.edits)
     return RestResponse(_show_install(prepared, done, changes), 201 if prepared.before is None else 200)
 
@@ -305,8 +297,8 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Inst
     "admin",
     "Uninstall a package",
     query=(
-        Parameter("purge", "Also remove every archive of it.", form="flag"),
-        Parameter("dry_run", "Say what would change, and change nothing.", form="flag"),
+        Parameter("purge", "Also remove every archive of it.", "flag"),
+        Parameter("dry_run", "Say what would change, and change nothing.", "flag"),
     ),
     headers=(PLAN_HEADER,),
     errors=(NotFound, *WRITE_ERRORS),
@@ -316,13 +308,13 @@ async def uninstall_package(control: Control, call: RestCall[None]) -> Uninstall
     """Remove a package with its server and its pin, together. Archives stay, unless `purge` is set."""
     package_id = call.ids["package_id"]
     if call.flag("dry_run"):
-        planned = await plan_uninstall(control, call.caller, package_id)
+        planned = await packages.plan_uninstall(control, call.caller, package_id)
         plan = await show_plan(planned.plan, planned.revision, planned.warnings)
         return UninstallAnswer.of(plan, package_id=package_id, removed_versions=[], plan=plan)
-    done = await uninstall(
+    done = await packages.uninstall(
         control, call.caller, package_id, if_revision=call.if_revision, plan_id=call.plan_id
     )
-    removed = await purge_package(control, call.caller, package_id) if call.flag("purge") else []
+    removed = await packages.purge_package(control, call.caller, package_id) if call.flag("purge") else []
     changes = await asyncio.to_thread(show_edits, done.edits)
     return UninstallAnswer.of(
         done, package_id=package_id, changes=changes, removed_versions=removed, plan=None
@@ -333,7 +325,7 @@ async def uninstall_package(control: Control, call: RestCall[None]) -> Uninstall
 async def delete_version(control: Control, call: RestCall[None]) -> VersionRemoved:
     """Remove the archive of a version that is not installed."""
     package_id, version = call.ids["package_id"], call.ids["version"]
-    await remove_version(control, call.caller, package_id, version)
+    await packages.remove_version(control, call.caller, package_id, version)
     return VersionRemoved(package_id=package_id, version=version)
 
 

@@ -29,7 +29,6 @@ from toolgate.policy.patterns import MAX_KIND_PATTERN, Patterns, parse_pattern
 from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.rollouts import list_sides
 from toolgate.policy.rules import count_registered, find_matching
-from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import parse_record
 from toolgate.registry.records.fields import Name, ServerId, Sha256
@@ -168,39 +167,31 @@ async def lint_policy(control: Control, _call: RestCall[None]) -> LintAnswer:
 @get("/admin/api/mcp/tasks-overview", "viewer", "Show what each task sees")
 async def show_overview(control: Control, call: RestCall[None]) -> OverviewAnswer:
     """What each task sees of what is registered, and the URL to see it at."""
-    return await asyncio.to_thread(
-        _overview, control.gateway.snapshot, control.gateway.limits, control.client_url() or call.base_url
-    )
+    snapshot, limits, base_url = control.gateway.snapshot, control.gateway.limits, control.client_url()
 
+    def show_task(task: Task) -> TaskOverview:
+        policy = parse_task_policy(task)
+        # While the profile is rolled out by caller, that of the stable version.
+        platform = list_sides(snapshot, policy)[0]
+        scope = compose(ScopeInputs(platform, task=policy), limits=limits)
+        url = format_mcp_url(base_url or call.base_url, task.task_id)
+        return TaskOverview.of(task, scope, servers=scope.servers, tools=len(scope.tools), url=url)
 
-def _overview(snapshot: Snapshot, limits: ScopeLimits, base_url: str) -> OverviewAnswer:
-    tasks = sorted(snapshot.tasks.values(), key=lambda task: task.task_id)
-    there_are = count_registered(snapshot)
-    shown = [_task_overview(snapshot, limits, task, base_url) for task in tasks]
-    return OverviewAnswer.of(
-        snapshot, registered_tools=there_are.tools, registered_tokens=there_are.tokens, tasks=shown
-    )
+    def show_all() -> OverviewAnswer:
+        tasks = [show_task(task) for _, task in sorted(snapshot.tasks.items())]
+        total = count_registered(snapshot)
+        return OverviewAnswer.of(
+            snapshot, registered_tools=total.tools, registered_tokens=total.tokens, tasks=tasks
+        )
 
-
-def _task_overview(snapshot: Snapshot, limits: ScopeLimits, task: Task, base_url: str) -> TaskOverview:
-    policy = parse_task_policy(task)
-    # While the profile is rolled out by caller, that of the stable version.
-    platform = list_sides(snapshot, policy)[0]
-    scope = compose(ScopeInputs(platform, task=policy), limits=limits)
-    return TaskOverview.of(
-        task,
-        scope,
-        servers=scope.servers,
-        tools=len(scope.tools),
-        url=format_mcp_url(base_url, task.task_id),
-    )
+    return await asyncio.to_thread(show_all)
 
 
 @get(
     "/admin/api/profiles/{profile_id}/versions",
     "viewer",
     "Compare the versions of a profile",
-    query=(Parameter("since", "Calls from this time on, in unix milliseconds.", form="number"),),
+    query=(Parameter("since", "Calls from this time on, in unix milliseconds.", "number"),),
     errors=(NotFound,),
 )
 async def compare_versions(control: Control, call: RestCall[None]) -> VersionsAnswer:
@@ -222,13 +213,13 @@ async def compare_versions(control: Control, call: RestCall[None]) -> VersionsAn
         candidate: ("candidate", share),
     }
     none: tuple[Side | None, int] = (None, 0)
-    return VersionsAnswer(
-        profile_id=profile.profile_id,
+    return VersionsAnswer.of(
+        profile,
         by=None if rollout is None else rollout.by,
         since_ms=since_ms,
         until_ms=until_ms,
         versions=[
-            VersionActivity(side=side, share=held, **one._asdict())
+            VersionActivity.of(one, side=side, share=held)
             for one in found
             for side, held in [sides.get(one.version, none)]
         ],
@@ -327,13 +318,8 @@ async def show_pins(control: Control, records: Sequence[StoredRecord]) -> list[d
     servers = control.gateway.snapshot.servers
 
     def show_all() -> list[dict[str, Any]]:
-        return [
-            {
-                **show_record(one),
-                "waiting": find_unapproved_tools(read_pin(control, one), servers.get(one.id)),
-            }
-            for one in records
-        ]
+        waiting = [find_unapproved_tools(read_pin(control, one), servers.get(one.id)) for one in records]
+        return [{**show_record(one), "waiting": tools} for one, tools in zip(records, waiting, strict=True)]
 
     return await asyncio.to_thread(show_all)
 

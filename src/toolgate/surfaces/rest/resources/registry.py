@@ -20,18 +20,12 @@ from toolgate.govern.changes.commit import audit_change
 from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
 from toolgate.govern.watches import filter_batch, watchable_kinds
-from toolgate.model.reports import NodeReport
-from toolgate.model.revisions import ChangeBatch, Kind, RecordChange
+from toolgate.model.revisions import ChangeBatch, Kind
 from toolgate.registry.files.reload import DirectoryLoader
+from toolgate.surfaces.rest.framework import streams
 from toolgate.surfaces.rest.framework.request import NoBody, Parameter, RestCall, join_quoted
 from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import get, post
-from toolgate.surfaces.rest.framework.streams import (
-    LAST_EVENT_ID,
-    encode_named_event,
-    parse_last_event_id,
-    stream_response,
-)
 
 
 @get(
@@ -44,13 +38,13 @@ from toolgate.surfaces.rest.framework.streams import (
             "since",
             "The revision to begin after. Without it, the newest. "
             "One that is not reached yet is refused as `compacted`.",
-            form="number",
+            "number",
         ),
         Parameter("epoch", "The epoch `since` is of: another one is refused as `compacted`."),
         Parameter("digest", "The digest that was event with `since`: another one is refused likewise."),
         Parameter("kinds", "Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`."),
     ),
-    headers=(LAST_EVENT_ID,),
+    headers=(streams.LAST_EVENT_ID,),
     errors=(Compacted, SessionLimit),
 )
 async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
@@ -63,12 +57,12 @@ async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
     """
     since, kinds = _parse_since(control, call), _parse_kinds(call)
     # The digest belongs to `since`; who resumes by the id of an event has another position.
-    digest = "" if parse_last_event_id(call) is not None else call.query.get("digest", "")
-    return await stream_response(
+    digest = "" if streams.parse_last_event_id(call) is not None else call.query.get("digest", "")
+    return await streams.stream_response(
         control,
         call,
         control.store.watch(since, digest),
-        first=encode_named_event("start", {"epoch": control.store.epoch, "revision": since}),
+        first=streams.encode_named_event("start", {"epoch": control.store.epoch, "revision": since}),
         tell=lambda batch: _encode_batch(filter_batch(batch, kinds)),
     )
 
@@ -77,7 +71,7 @@ def _parse_since(control: Control, call: RestCall[None]) -> int:
     """The revision to go on after."""
     if "epoch" in call.query and call.query["epoch"] != control.store.epoch:
         raise Compacted("this registry has another history than the one that was watched")
-    last = parse_last_event_id(call)
+    last = streams.parse_last_event_id(call)
     since = call.number("since") if last is None else last
     return control.store.revision if since is None else since
 
@@ -98,14 +92,11 @@ def _parse_kinds(call: RestCall[None]) -> frozenset[Kind]:
 def _encode_batch(batch: ChangeBatch) -> bytes:
     event: dict[str, Any] = {"revision": batch.revision, "digest": batch.digest}
     if not batch.changes:
-        return encode_named_event("bookmark", event, batch.revision)
-    event["upserts"] = [_show_key(change) for change in batch.changes if change.operation == "put"]
-    event["deletes"] = [_show_key(change) for change in batch.changes if change.operation == "delete"]
-    return encode_named_event("change", event, batch.revision)
-
-
-def _show_key(change: RecordChange) -> dict[str, str]:
-    return {"kind": change.kind, "id": change.id}
+        return streams.encode_named_event("bookmark", event, batch.revision)
+    for member, operation in (("upserts", "put"), ("deletes", "delete")):
+        changed = (one for one in batch.changes if one.operation == operation)
+        event[member] = [{"kind": one.kind, "id": one.id} for one in changed]
+    return streams.encode_named_event("change", event, batch.revision)
 
 
 _SIGNS: Final = {"added": "+", "changed": "~", "removed": "-"}
@@ -129,18 +120,16 @@ class ReloadAnswer(ResponseShape, frozen=True, kw_only=True):
     "admin",
     "Read the server files again",
     service=DirectoryLoader,
-    query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", form="flag"),),
+    query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", "flag"),),
     errors=(NotFound, InvalidRecord, Conflict, StorageFailed),
 )
 async def reload_directory(loader: DirectoryLoader, call: RestCall[NoBody]) -> ReloadAnswer:
     """Make the registry agree with the directory of server files, or, in a dry run, only say how."""
     check_unbounded(call.caller, "the directory holds servers of all callers")
     report = await (loader.preview() if call.flag("dry_run") else loader.reload(call.caller.id))
-    return ReloadAnswer(
-        revision=report.revision,
+    return ReloadAnswer.of(
+        report,
         applied=[f"{_SIGNS[diff.operation]} {diff.details}" for diff in report.applied],
-        kept=list(report.kept),
-        warnings=list(report.warnings),
         problems=list(map(str, report.problems)),
     )
 
@@ -222,15 +211,15 @@ class NodesAnswer(ResponseShape, frozen=True, kw_only=True):
 async def list_nodes(control: Control, _call: RestCall[None]) -> NodesAnswer:
     """Every node with what it serves, how old that is, and whether it is still there."""
     reports = await control.store.reports.list_reports()
-    return NodesAnswer(revision=control.store.revision, nodes=[_show_node(control, one) for one in reports])
-
-
-def _show_node(control: Control, report: NodeReport) -> NodeShown:
     now_ms, store = control.clock_ms(), control.store
-    return NodeShown.of(
-        report,
-        is_current=(report.epoch, report.revision) == (store.epoch, store.revision),
-        is_lost=report.is_lost(now_ms),
-        age_s=max(0, now_ms - report.at_ms) / 1000,
-        servers=len(report.servers),
-    )
+    shown = [
+        NodeShown.of(
+            one,
+            is_current=(one.epoch, one.revision) == (store.epoch, store.revision),
+            is_lost=one.is_lost(now_ms),
+            age_s=max(0, now_ms - one.at_ms) / 1000,
+            servers=len(one.servers),
+        )
+        for one in reports
+    ]
+    return NodesAnswer(revision=store.revision, nodes=shown)

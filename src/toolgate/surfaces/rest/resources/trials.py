@@ -288,12 +288,11 @@ async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> C
     trial = await control.try_models(record)
     names = sorted(set(trial.models))
     admitted = [name for name in names if any(matches_glob(one, name) for one in record.models)]
-    return ChatTrialAnswer(
+    return ChatTrialAnswer.of(
+        trial,
         ok=not trial.error,
-        took_ms=trial.took_ms,
         found=len(names),
         admitted=admitted[:MAX_MODELS],
         others=sorted(set(names) - set(admitted))[:MAX_MODELS],
         error=redact_text(trial.error),
-        hint=trial.hint,
     )

@@ -11,17 +11,9 @@ from typing import Any, Final
 from toolgate.audit.index.statements import DAY_MS
 from toolgate.audit.index.tables import SUMS, EventFilter, TokenSums
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
+from toolgate.govern import least_privilege
 from toolgate.govern.audit import MAX_BUCKETS, list_quota_usage
 from toolgate.govern.control import Control
-from toolgate.govern.least_privilege import (
-    HolderGrant,
-    RemovedGrant,
-    find_holders,
-    find_idle_servers,
-    learn_task,
-    read_usage,
-    weigh_holders,
-)
 from toolgate.model.principals import HolderKind, QuotaName
 from toolgate.policy.learn import UnusedTool
 from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall, parse_page
@@ -118,9 +110,7 @@ class TokensAnswer(ResponseShape, frozen=True, kw_only=True):
     "viewer",
     "Add up tokens",
     query=(
-        Parameter(
-            "days", f"How many days, today included: 1 to {MAX_DAYS}, {DAYS} by default.", form="number"
-        ),
+        Parameter("days", f"How many days, today included: 1 to {MAX_DAYS}, {DAYS} by default.", "number"),
         Parameter("task", "Only this task. Empty: only callers without one."),
     ),
     errors=(NotFound,),
@@ -231,9 +221,9 @@ _MAX_MS: Final = 10**15
     "viewer",
     "Count the calls",
     query=(
-        Parameter("since", "From this time on, in unix milliseconds.", form="number"),
-        Parameter("until", "Up to this time, in unix milliseconds. Without it, now.", form="number"),
-        Parameter("buckets", f"In how many spans: 1 to {MAX_BUCKETS}, {BUCKETS} by default.", form="number"),
+        Parameter("since", "From this time on, in unix milliseconds.", "number"),
+        Parameter("until", "Up to this time, in unix milliseconds. Without it, now.", "number"),
+        Parameter("buckets", f"In how many spans: 1 to {MAX_BUCKETS}, {BUCKETS} by default.", "number"),
         Parameter("server", "Only calls of this server."),
         Parameter("task", "Only calls of this task."),
     ),
@@ -304,7 +294,7 @@ class LearnAnswer(ResponseShape, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-def _show_unused(found: Iterable[UnusedTool | RemovedGrant]) -> list[UnusedShown]:
+def _show_unused(found: Iterable[UnusedTool | least_privilege.RemovedGrant]) -> list[UnusedShown]:
     return [
         UnusedShown(
             server_id=one.ref.server_id, tool=one.ref.name, last_used_ms=one.last_ms, tokens=one.tokens
@@ -355,7 +345,7 @@ class UnusedAnswer(ResponseShape, frozen=True, kw_only=True):
     """Where the next page begins; null: this is the last."""
 
 
-def _show_holder(found: HolderGrant, *, most: int | None) -> HolderShown:
+def _show_holder(found: least_privilege.HolderGrant, *, most: int | None) -> HolderShown:
     grant = found.grant
     return HolderShown.of(
         found.holder,
@@ -381,9 +371,9 @@ MAX_SERVERS: Final = 1_000
         Parameter(
             "since",
             f"What was used from this time on, in unix ms. Without it, of {LEARN_DAYS} days.",
-            form="number",
+            "number",
         ),
-        Parameter("deny_all", "Also where nothing was used, so that nothing would be left.", form="flag"),
+        Parameter("deny_all", "Also where nothing was used, so that nothing would be left.", "flag"),
     ),
     errors=(InvalidRecord, NotFound),
 )
@@ -395,7 +385,7 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
     would have denied counts. Refused where nothing was used, unless `deny_all` asks for that.
     """
     task_id = call.ids["task_id"]
-    found = await learn_task(
+    found = await least_privilege.learn_task(
         control,
         call.caller,
         task_id,
@@ -433,7 +423,7 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
         Parameter(
             "since",
             f"Not used from this time on, in unix ms. Without it, of {UNUSED_DAYS} days.",
-            form="number",
+            "number",
         ),
         Parameter("kind", "Only those of `task`, or of `key`."),
         Parameter("task", "Only this task, with all its unused tools."),
@@ -450,17 +440,19 @@ async def list_unused(control: Control, call: RestCall[None]) -> UnusedAnswer:
     task_id, key_id, kind = (call.query.get(name) for name in ("task", "key", "kind"))
     if kind not in (None, "task", "key"):
         raise InvalidRequest("`kind` is neither `task` nor `key`")
-    holders = find_holders(snapshot, task_id=task_id, key_id=key_id)
+    holders = least_privilege.find_holders(snapshot, task_id=task_id, key_id=key_id)
     shown, next_cursor = page.cut([one for one in holders if kind in (None, one.kind)], str)
-    uses = await read_usage(control, since_ms=_parse_since(control, call, UNUSED_DAYS))
+    uses = await least_privilege.read_usage(control, since_ms=_parse_since(control, call, UNUSED_DAYS))
     is_one = task_id is not None or key_id is not None
     most = None if is_one else MAX_NAMED
-    servers = [] if is_one or page.after else find_idle_servers(snapshot, uses)[:MAX_SERVERS]
+    servers = [] if is_one or page.after else least_privilege.find_idle_servers(snapshot, uses)[:MAX_SERVERS]
     return UnusedAnswer(
         revision=snapshot.revision,
         since_ms=uses.since_ms,
         audit_begins_ms=uses.begins_ms,
-        holders=[_show_holder(one, most=most) for one in await weigh_holders(snapshot, shown, uses)],
+        holders=[
+            _show_holder(one, most=most) for one in await least_privilege.weigh_holders(snapshot, shown, uses)
+        ],
         servers=[IdleServerShown.of(one, last_used_ms=one.last_ms) for one in servers],
         warnings=list(uses.warnings),
         next_cursor=next_cursor,
