@@ -99,10 +99,8 @@ def parse_input_schema(value: object) -> Schema:
 
 
 def to_stateful_schema(schema: Schema) -> Schema | None:
-    """`schema` for session-based clients: itself if they accept it, None if they have no form for it.
-
-    Strict ones reject a boolean as the schema of a property, and with it the whole list.
-    """
+    """`schema` for session-based clients: itself if they accept it, None if they have no form for it. Strict
+    ones reject a boolean as the schema of a property, and with it the whole list."""
     try:
         root = msgspec.convert(schema, _ObjectRoot)
     except msgspec.ValidationError:
@@ -116,10 +114,8 @@ def to_stateful_schema(schema: Schema) -> Schema | None:
 
 
 def parse_param_headers(schema: Schema) -> ParamHeaders:
-    """The arguments that stateless HTTP mirrors as `Mcp-Param-<token>`, or InvalidDefinition.
-
-    An annotation is valid only on a property that is reached from the root by `properties` alone.
-    """
+    """The arguments that stateless HTTP mirrors as `Mcp-Param-<token>`, or InvalidDefinition. An annotation
+    is valid only on a property that is reached from the root by `properties` alone."""
     found: dict[str, tuple[Path, str]] = {}
     for path, node in _walk_schemas(schema):
         if _HEADER_KEY not in node:

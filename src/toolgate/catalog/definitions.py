@@ -39,10 +39,8 @@ _PIECE: Final = re.compile(rb"[A-Za-z]{1,6}|[0-9]{1,3}|[!-/:-@\[-`{-~]{1,4}|[\xc
 
 
 def estimate_tokens(text: bytes) -> int:
-    """About how many tokens the UTF-8 `text` costs a model, without any model's vocabulary.
-
-    For comparing and for limits, not for billing: on JSON Schema and English it is near common tokenizers.
-    """
+    """About how many tokens the UTF-8 `text` costs a model, without any model's vocabulary. For comparing and
+    for limits, not for billing: on JSON Schema and English it is near common tokenizers."""
     return len(_PIECE.findall(text))
 
 

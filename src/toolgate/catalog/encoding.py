@@ -155,11 +155,8 @@ class InputRequired(Exception):
 def adapt_result(
     result: Members, *, upstream: Revision, client: Revision, method: str = "tools/call"
 ) -> bytes:
-    """The result of `method` for a client of a revision.
-
-    Raises InputRequired if a stateless server requests input first, and ServerUnavailable for a result that
-    no client can use.
-    """
+    """The result of `method` for a client of a revision. Raises InputRequired if a stateless server requests
+    input first, and ServerUnavailable for a result that no client can use."""
     if upstream == client == "legacy":
         return _encode(result)
     kind = result.get("resultType")

@@ -179,9 +179,7 @@ def parse_search_arguments(params: Members) -> SearchArguments:
 
 def parse_target(tool: str, params: Members) -> tuple[str, Members]:
     """The target of a call of `describe_tool` or `call_tool`, and the params of a call of the target itself.
-
-    Other members of the params are kept. Raises InvalidArguments.
-    """
+    Other members of the params are kept. Raises InvalidArguments."""
     raw = params.get("arguments", _NO_ARGUMENTS)
     try:
         target = _decode_target(raw)

@@ -42,10 +42,8 @@ def measure_work(template: str) -> int:
 
 
 class UriTemplate:
-    """One template, split into its parts.
-
-    Literals match themselves, `{x}` anything without a `/`, and every other kind of expression anything.
-    """
+    """One template, split into its parts. Literals match themselves, `{x}` anything without a `/`, and every
+    other kind of expression anything."""
 
     __slots__ = ("_head", "_rest", "_tail")
 

@@ -67,10 +67,8 @@ def join_tool_name(ref: ToolRef) -> str:
 
 
 def parse_joined_name(text: str) -> ToolRef | None:
-    """The tool that `text` names, whether or not the caller has it; None if it cannot name one.
-
-    A server id has no dot, so the first dot separates the two.
-    """
+    """The tool that `text` names, whether or not the caller has it; None if it cannot name one. A server id
+    has no dot, so the first dot separates the two."""
     server_id, _, name = text.partition(".")
     try:
         parse_server_id(server_id)

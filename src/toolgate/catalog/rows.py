@@ -8,7 +8,7 @@ one number decide it, so all processes with the same rows decide alike.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -28,12 +28,6 @@ class _RowMembers(msgspec.Struct, rename="camel"):
     title: str = ""
     output_schema: msgspec.Raw = msgspec.Raw()
     annotations: msgspec.Raw = msgspec.Raw()
-
-
-class _RowHints(msgspec.Struct, rename="camel"):
-    title: str = ""
-    read_only_hint: bool = False
-    destructive_hint: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,17 +96,16 @@ def _make_blank(package: Package | None, record: ServerRecord, at_ms: int) -> Ca
 def fill_row(blank: CatalogRow, tool: ToolDefinition | DeclaredTool) -> CatalogRow:
     members = msgspec.json.decode(tool.raw, type=_RowMembers)
     annotations = bytes(members.annotations)
-    hints = msgspec.json.decode(annotations or b"{}", type=_RowHints)
-    effects = read_effects({"readOnlyHint": hints.read_only_hint, "destructiveHint": hints.destructive_hint})
+    hints: dict[str, Any] = msgspec.json.decode(annotations or b"{}")
     return replace(
         blank,
         tool_name=tool.name,
-        title=members.title or hints.title,
+        title=members.title or hints.get("title", ""),
         description=tool.description,
         input_schema=bytes(members.input_schema),
         output_schema=bytes(members.output_schema) or None,
         annotations=annotations if 0 < len(annotations) <= MAX_ANNOTATIONS_BYTES else None,
-        is_read_only=effects.counts_as("read_only", is_deny=False),
+        is_read_only=read_effects(hints).counts_as("read_only", is_deny=False),
         digest=tool.digest or "",
         tokens=tool.tokens,
     )
@@ -167,10 +160,8 @@ def sum_qualities(qualities: Iterable[RowQuality]) -> RowQuality:
 
 
 class CatalogQuality:
-    """The quality of each package, and whether fallback rows are hidden.
-
-    If the share falls below `ends_at` again, fallback rows are shown again.
-    """
+    """The quality of each package, and whether fallback rows are hidden. If the share falls below `ends_at`
+    again, fallback rows are shown again."""
 
     def __init__(self, ends_at: float | None = None) -> None:
         """`ends_at`: the percentage of full rows that hides fallback rows. None: they are never hidden."""

@@ -72,11 +72,8 @@ _QUERY_STOP_WORDS: Final = _STOP_WORDS | frozenset(_QUERY_STOP.split())
 
 
 def split_terms(text: str) -> list[str]:
-    """The terms of a document, in order, with repetitions.
-
-    A word with parts is a term, too (`GitHub`: git, hub, github). In scripts without spaces so is each
-    character, for queries of one character.
-    """
+    """The terms of a document, in order, with repetitions. A word with parts is a term, too (`GitHub`: git,
+    hub, github). In scripts without spaces so is each character, for queries of one character."""
     return _drop_stop_words(_STOP_WORDS, _split_words(text, is_query=False))
 
 

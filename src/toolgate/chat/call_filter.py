@@ -246,10 +246,8 @@ def _fill_choice(choice: Members, fill: tuple[Members, CallFilter] | None) -> Me
 
 
 class StreamFilter:
-    """Filters a streamed response, event by event.
-
-    An empty choice is not ended, and the usage is held back from then on: `StreamContinuation` sends both.
-    """
+    """Filters a streamed response, event by event. An empty choice is not ended, and the usage is held back
+    from then on: `StreamContinuation` sends both."""
 
     def __init__(self, declared: ClientTools) -> None:
         self._declared = declared
@@ -262,10 +260,8 @@ class StreamFilter:
 
     @property
     def unanswered(self) -> Mapping[int, CallFilter]:
-        """The empty choices. The model is prompted once more for them when the stream has ended.
-
-        Empty after an error in the stream: clients have raised it, and read no further.
-        """
+        """The empty choices. The model is prompted once more for them when the stream has ended. Empty after
+        an error in the stream: clients have raised it, and read no further."""
         if self._has_failed:
             return {}
         return {index: one for index, one in self._filters.items() if one.is_empty}

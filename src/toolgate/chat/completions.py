@@ -83,10 +83,8 @@ class Transcript:
         self._messages.append(tool_message(call.call_id, content))
 
     def history(self, closing: str = "") -> tuple[msgspec.Raw, ...]:
-        """All messages so far, fit to continue with. `closing` is what the last reply could not say.
-
-        Leaves out calls of the last reply that have no result, since no more tools could run.
-        """
+        """All messages so far, fit to continue with. `closing` is what the last reply could not say. Leaves
+        out calls of the last reply that have no result, since no more tools could run."""
         last = self._rounds[-1].message if self._rounds else {}
         # Results come together: a reply with calls has all of them, or none.
         is_open = bool(self._rounds) and not self._rounds[-1].results

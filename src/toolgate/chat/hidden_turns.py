@@ -115,10 +115,8 @@ def shorten_id(token: str) -> str:
 def restore_turns(
     messages: Sequence[msgspec.Raw], open_turn: Callable[[str], HiddenTurn | None]
 ) -> tuple[msgspec.Raw, ...]:
-    """Put hidden turns back in their places. `open_turn` gets ids that look like the gateway's.
-
-    Never fails: an id that does not open becomes a short one, and its turn stays as the client sent it.
-    """
+    """Put hidden turns back in their places. `open_turn` gets ids that look like the gateway's. Never fails:
+    an id that does not open becomes a short one, and its turn stays as the client sent it."""
     if not any(_MARK in bytes(raw) for raw in messages):
         return tuple(messages)
     restorer = _TurnRestorer(open_turn)
@@ -180,10 +178,8 @@ class _TurnRestorer:
 
 
 def _merge_calls(turn: HiddenTurn, handed: Sequence[Members]) -> list[Members]:
-    """All calls in their first order: those that ran here as they were, the client's as it sends them.
-
-    A call that the client left out will not be answered, and is gone; one that it added stays.
-    """
+    """All calls in their first order: those that ran here as they were, the client's as it sends them. A call
+    that the client left out will not be answered, and is gone; one that it added stays."""
     answered = {call_id for call_id, _ in turn.results}
     theirs = {_text(call.get("id")): call for call in handed}
     merged = []

@@ -46,10 +46,8 @@ class InjectedTools:
 
 
 def inject_tools(tools: Mapping[str, tuple[str, ToolDefinition]], own: Collection[str]) -> InjectedTools:
-    """Offer `tools` (name in chat → name in the view, definition) to a model.
-
-    A function of the client wins over a tool of the same name: the tool then cannot be called at all.
-    """
+    """Offer `tools` (name in chat → name in the view, definition) to a model. A function of the client wins
+    over a tool of the same name: the tool then cannot be called at all."""
     taken = frozenset(own)
     offered = {name: tool for name, tool in tools.items() if name not in taken}
     spellings = {_DOTTED.format(ref=definition.ref): name for name, (_, definition) in offered.items()} | {

@@ -141,10 +141,8 @@ def check_choice(choice: ToolChoice, declared: Collection[str]) -> None:
 
 
 def parse_gateway_options(body: Members) -> tuple[Members, Mapping[str, Any], ChatOptions]:
-    """Split a body into what is for the model, the session parameters, and the gateway's options.
-
-    Options are in a member `toolgate`, or dotted in `metadata` or in the body itself. Raises InvalidChat.
-    """
+    """Split a body into what is for the model, the session parameters, and the gateway's options. Options are
+    in a member `toolgate`, or dotted in `metadata` or in the body itself. Raises InvalidChat."""
     _check_names(body, _BODY, "the body")
     options: _Options = {}
     members: Members = {}
@@ -331,9 +329,7 @@ def _convert_message(raw: msgspec.Raw, call_id: str) -> msgspec.Raw:
 
 def build_forwarded(body: Members, request: ChatRequest) -> Members:
     """`body` as the model's server gets it: its members in their order, those that `request` changed changed.
-
-    Equal to `body` if nothing in it is for the gateway.
-    """
+    Equal to `body` if nothing in it is for the gateway."""
     members: Members = {}
     for name, sent in body.items():
         if name == "messages":

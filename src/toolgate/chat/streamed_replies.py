@@ -179,10 +179,8 @@ class CompletionAssembler:
         self._is_done = False
 
     def feed(self, data: bytes) -> CompletionDelta | None:
-        """Take the `data:` of one event.
-
-        Raises ModelRefused for an error in it, ModelUnavailable for garbage.
-        """
+        """Take the `data:` of one event. Raises ModelRefused for an error in it, ModelUnavailable for
+        garbage."""
         if data == _DONE:
             self._is_done = True
             return None
@@ -198,10 +196,8 @@ class CompletionAssembler:
             raise ModelUnavailable("the model's server sent an event that is not a completion chunk") from exc
 
     def finish(self) -> ModelCompletion:
-        """The whole reply. Raises ModelUnavailable without a finish reason and without `[DONE]`.
-
-        A reply that broke off may lack calls: none of its calls runs.
-        """
+        """The whole reply. Raises ModelUnavailable without a finish reason and without `[DONE]`. A reply that
+        broke off may lack calls: none of its calls runs."""
         message, choice = join_pieces(self._message), join_pieces(self._choice)
         calls = [join_pieces(call.members) for call in sorted(self._calls, key=attrgetter("index"))]
         if self._finish_reason is None and not (self._is_done and (message or calls)):

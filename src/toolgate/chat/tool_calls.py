@@ -63,10 +63,8 @@ def call_error(exc: ToolgateError) -> CallError:
 
 
 def parse_arguments(text: str) -> bytes | CallError:
-    """Check that `text` is exactly one JSON object.
-
-    Ambiguous or truncated arguments are an error: no tool runs with arguments that the model did not write.
-    """
+    """Check that `text` is exactly one JSON object. Ambiguous or truncated arguments are an error: no tool
+    runs with arguments that the model did not write."""
     if not text.strip():
         fault: str | None = "they are empty; without arguments, send `{}`"
     else:

@@ -100,10 +100,8 @@ _State = Literal["new", "asking", "running", "last", "done"]
 
 
 class ToolLoop:
-    """One chat. `names` maps what a model may call to names in the caller's view.
-
-    The client's `own` functions win over tools of the same name, which then never run.
-    """
+    """One chat. `names` maps what a model may call to names in the caller's view. The client's `own`
+    functions win over tools of the same name, which then never run."""
 
     def __init__(
         self, *, names: Mapping[str, str], own: Container[str], budgets: ChatBudgets, choice: ToolChoice

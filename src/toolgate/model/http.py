@@ -59,9 +59,7 @@ _LENGTH = re.compile(
 
 class HeadShape(NamedTuple):
     """A head without the digits of its one `Content-Length`. Peers repeat their heads, except for the length.
-
-    Invariant: all heads of one shape parse alike, except for the length.
-    """
+    Invariant: all heads of one shape parse alike, except for the length."""
 
     before: bytes
     after: bytes

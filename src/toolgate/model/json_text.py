@@ -138,10 +138,8 @@ class KnownNames:
 
 
 def find_clash(names: Collection[str], *, declared: Collection[str] = ()) -> str | None:
-    """The first name that some reader confuses with one before it, or that has a NUL.
-
-    Two `declared` names differ for the server that declares them.
-    """
+    """The first name that some reader confuses with one before it, or that has a NUL. Two `declared` names
+    differ for the server that declares them."""
     text = "".join(names)
     is_plain = text.isascii() and text.isprintable() and " " not in text
     if is_plain and (len(names) < 2 or text.islower() or len({one.lower() for one in names}) == len(names)):

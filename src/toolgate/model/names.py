@@ -18,10 +18,8 @@ MAX_AUDITED_NAME: Final = 200
 """Characters of a name or URI in the audit; longer ones are cut."""
 PROMPT: Final = "prompt:"
 RESOURCE: Final = "resource:"
-"""The prefixes of prompt names and resource URIs in rules and records.
-
-No tool name has a colon, so the three kinds share one namespace without clashes.
-"""
+"""The prefixes of prompt names and resource URIs in rules and records. No tool name has a colon, so the three
+kinds share one namespace without clashes."""
 
 # `fullmatch` throughout: `$` would let a trailing newline pass.
 # No `__` and no `.` inside an id, so joined names have one reading.
@@ -105,10 +103,7 @@ def is_tool_name(text: str) -> bool:
 
 REFERENCE: Final = re.compile(r"\$\{ENV:([A-Za-z_][A-Za-z0-9_]*)(?::-((?:[^}$]|\$(?!\{))*+))?\}")
 """`${ENV:NAME}` or `${ENV:NAME:-default}`: how a record refers to a variable of the node, resolved at
-connect.
-
-No reference begins within a default, so a text full of unclosed ones is searched once.
-"""
+connect. No reference begins within a default, so a text full of unclosed ones is searched once."""
 SECRET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """The name of a secret, as in `auth_ref`: also of a file in the node's secrets directory, so no path."""
 

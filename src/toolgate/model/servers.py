@@ -29,11 +29,8 @@ class StdioLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth:
-    """The OAuth client that requests tokens for a server.
-
-    Invariant: with a secret there is an issuer. Credentials go to that authorization server, never to one
-    that a server names.
-    """
+    """The OAuth client that requests tokens for a server. Invariant: with a secret there is an issuer.
+    Credentials go to that authorization server, never to one that a server names."""
 
     grant: Grant
     client_id: str | None = None
@@ -76,10 +73,8 @@ class ApprovalPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedactionRules:
-    """What to hide of arguments from the audit and from approvers, besides what looks secret.
-
-    Patterns match the names of members at any depth, in any case.
-    """
+    """What to hide of arguments from the audit and from approvers, besides what looks secret. Patterns match
+    the names of members at any depth, in any case."""
 
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()

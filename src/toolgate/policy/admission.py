@@ -169,10 +169,8 @@ class _ApprovalRules:
 
 
 def find_weakened_guards(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    """One sentence for each quota or approval of a record on both sides that is weaker afterwards.
-
-    No list of tools shows that, so a plan warns of it.
-    """
+    """One sentence for each quota or approval of a record on both sides that is weaker afterwards. No list of
+    tools shows that, so a plan warns of it."""
     for task_id in sorted(before.tasks.keys() & after.tasks.keys()):
         old, new = before.tasks[task_id], after.tasks[task_id]
         if old != new:

@@ -128,10 +128,8 @@ def decide_one(inputs: ScopeInputs, ref: ToolRef) -> Decision:
 
 
 def _find_candidate_servers(resolved: ResolvedRequest) -> AbstractSet[str]:
-    """The servers that lists of ids and of patterns leave. No other server can be in the scope.
-
-    There may be thousands of others, so each step reads only what the one before it left.
-    """
+    """The servers that lists of ids and of patterns leave. No other server can be in the scope. There may be
+    thousands of others, so each step reads only what the one before it left."""
     lists = [rule.ids for rule in resolved.rules.servers if rule.ids is not None]
     servers = resolved.inputs.platform.servers
     found: AbstractSet[str] = servers.keys()
@@ -216,10 +214,8 @@ def _refuse_without_servers(resolved: ResolvedRequest, task_id: str) -> Refusal:
 
 
 def _explain_absence(resolved: ResolvedRequest, server_id: str) -> str | None:
-    """Why a requested server is not in the scope; None if the key hides it.
-
-    A server of which the key hides every name gets the words of one that is not registered.
-    """
+    """Why a requested server is not in the scope; None if the key hides it. A server of which the key hides
+    every name gets the words of one that is not registered."""
     ids = [rule.ids for rule in resolved.rules.servers if rule.layer == "key" and rule.ids is not None]
     lists = [rule for rule in resolved.rules.tools if rule.layer == "key"]
     if not all(server_id in one for one in ids) or not all(_may_name(rule, server_id) for rule in lists):
@@ -252,10 +248,8 @@ def _reaches_some(platform: Snapshot, offer: ServerTools, lists: Sequence[ToolRu
 
 
 def _decide_names(offer: ServerTools, resolved: ResolvedRequest, names: Sequence[str]) -> Sequence[Decision]:
-    """The decisions on `names` of a server that no layer excluded whole.
-
-    If the task's policy is not enforced, each allowed one has the denial that it would be if it were.
-    """
+    """The decisions on `names` of a server that no layer excluded whole. If the task's policy is not
+    enforced, each allowed one has the denial that it would be if it were."""
     judge = _Judge(offer, resolved)
     decisions = [judge.decide(name) for name in names]
     if resolved.strict is None:
@@ -306,10 +300,8 @@ class _Judge:
         return deny(decision.server_id, name, "caller", Reason.INTEGRATION_READ_ONLY, self._read_only_rule)
 
     def _decide(self, ref: ToolRef, tool: ToolDefinition | None, rules: Sequence[ToolRule]) -> Decision:
-        """The first rule that denies decides; else the last allowlist that matched.
-
-        `tool` is the approved definition: one that differs from its pin was denied before.
-        """
+        """The first rule that denies decides; else the last allowlist that matched. `tool` is the approved
+        definition: one that differs from its pin was denied before."""
         native, effects = ("", UNSTATED) if tool is None else (tool.native_name, tool.effects)
         admitting, pattern = self._own, self._own.find_match(ref, native, effects)
         if pattern is None:
@@ -379,10 +371,8 @@ class Exclusions:
 
 
 def summarize_exclusions(decisions: Iterable[Decision]) -> Exclusions:
-    """What `decisions` leave out.
-
-    Rules are not in the fingerprint: they may quote errors that differ each time.
-    """
+    """What `decisions` leave out. Rules are not in the fingerprint: they may quote errors that differ each
+    time."""
     against = [one for one in decisions if one.reason is not None]
     servers = [one for one in against if one.tool is None]
     named = servers[:MAX_EXCLUSIONS]

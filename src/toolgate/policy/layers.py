@@ -227,10 +227,8 @@ class _Config:
 
 
 def parse_session_params(params: Mapping[str, object]) -> SessionRequest:
-    """The session parameters about tools, or InvalidParams. Others are the model's.
-
-    Any `mcp.task_…` key is PolicyDenied: only the operator sets the policy of a task.
-    """
+    """The session parameters about tools, or InvalidParams. Others are the model's. Any `mcp.task_…` key is
+    PolicyDenied: only the operator sets the policy of a task."""
     known = sorted(key for key in params if key.startswith("mcp."))
     if any(key.startswith("mcp.task_") for key in known):
         raise PolicyDenied(

@@ -149,11 +149,8 @@ def _judge(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
 
 
 def _set_servers(platform: Snapshot, task: TaskPolicy, kept: Iterable[ToolRef]) -> TaskPolicy:
-    """`task` with the servers of `kept`.
-
-    Servers that requests may name stay, because a request for any other is denied whole. Servers not in the
-    allowlist expose nothing.
-    """
+    """`task` with the servers of `kept`. Servers that requests may name stay, because a request for any other
+    is denied whole. Servers not in the allowlist expose nothing."""
     servers = {ref.server_id for ref in kept}
     bound = bind_task(platform, replace(task, enforced=True))
     if task.enforced:

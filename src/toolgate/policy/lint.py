@@ -14,7 +14,7 @@ from toolgate.model.principals import Key, Quotas
 from toolgate.model.revisions import Kind
 from toolgate.model.tasks import Profile, Selection, Task
 from toolgate.model.tools import HINTS, ServerTools, Snapshot
-from toolgate.policy.layers import TaskPolicy, parse_task_policy
+from toolgate.policy.layers import parse_task_policy
 from toolgate.policy.patterns import Patterns, effect_of
 from toolgate.policy.resolve import KEY_NAMES, OVERRIDE_NAMES, bind_task, select_servers
 from toolgate.policy.rollouts import list_sides
@@ -71,14 +71,14 @@ def lint(platform: Snapshot) -> LintReport:
     """Every rule of every record, judged or not."""
     found: list[LintFinding] = []
     for server_id, offer in platform.servers.items():
-        at = _LintedRecord("server", server_id)
-        found.extend(_lint_patterns(at, "allowed_tools", offer.record.allowed_tools, [offer], is_deny=False))
+        at = _RecordLint(platform, "server", server_id)
+        found.extend(at.lint_patterns("allowed_tools", offer.record.allowed_tools, [offer], is_deny=False))
     for task in platform.tasks.values():
-        found.extend(_lint_task(platform, task))
+        found.extend(_RecordLint(platform, "task", task.task_id).lint_task(task))
     for profile in platform.profiles.values():
-        found.extend(_lint_profile(platform, profile))
+        found.extend(_RecordLint(platform, "profile", profile.profile_id).lint_profile(profile))
     for key in platform.keys.values():
-        found.extend(_lint_key(platform, key))
+        found.extend(_RecordLint(platform, "key", key.key_id).lint_key(key))
     found.sort(key=lambda one: (one.kind, one.id, one.rule, one.subject, one.code))
     return LintReport(
         findings=tuple(one for one in found if one.code != "not_judged"),
@@ -87,143 +87,128 @@ def lint(platform: Snapshot) -> LintReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _LintedRecord:
+class _RecordLint:
+    """Finds what one record has no effect by."""
+
+    platform: Snapshot
     kind: Kind
     id: str
 
     def find(self, code: FindingCode, rule: str, subject: str, message: str) -> LintFinding:
         return LintFinding(code=code, kind=self.kind, id=self.id, rule=rule, subject=subject, message=message)
 
-
-def _lint_task(platform: Snapshot, task: Task) -> Iterator[LintFinding]:
-    at = _LintedRecord("task", task.task_id)
-    try:
-        policy = parse_task_policy(task)
-    except InvalidRecord as exc:
-        yield at.find("invalid_record", "config", task.task_id, str(exc))
-        return
-    strict = replace(policy, enforced=True)
-    bound = bind_task(platform, strict)
-    # During a rollout of a profile, a rule may be about what only one of its versions selects.
-    allowed = bound.allowed.union(*(bind_task(one, strict).allowed for one in list_sides(platform, strict)))
-    offers = _find_registered(platform, allowed)
-    if policy.enabled and not policy.enforced:
-        unenforced = "the rules of the task deny nothing: what they would deny is only audited"
-        yield at.find("not_enforced", "mcp.enforce", "false", unenforced)
-    own = Selection(servers=policy.allowed, tags=policy.tags, allow=policy.allow, deny=policy.deny)
-    yield from _lint_selection(platform, at, own, names=_TASK_NAMES, offers=offers)
-    yield from _lint_selection(platform, at, policy.overrides, names=OVERRIDE_NAMES, offers=offers)
-    yield from _lint_default(platform, at, policy)
-    yield from _lint_budgets(at, "mcp.budgets", policy.budgets)
-    if policy.profile is not None and policy.profile not in platform.profiles:
-        missing = f"there is no profile `{policy.profile}`, so no tool is allowed"
-        yield at.find("unknown_profile", "mcp.profile", policy.profile, missing)
-    if policy.enabled and not bound.allowed:
-        yield at.find(
-            "no_servers", bound.allowed_name, task.task_id, "the task is enabled and has no servers"
+    def lint_task(self, task: Task) -> Iterator[LintFinding]:
+        try:
+            policy = parse_task_policy(task)
+        except InvalidRecord as exc:
+            yield self.find("invalid_record", "config", task.task_id, str(exc))
+            return
+        strict = replace(policy, enforced=True)
+        bound = bind_task(self.platform, strict)
+        # During a rollout of a profile, a rule may be about what only one of its versions selects.
+        allowed = bound.allowed.union(
+            *(bind_task(one, strict).allowed for one in list_sides(self.platform, strict))
         )
+        if policy.enabled and not policy.enforced:
+            unenforced = "the rules of the task deny nothing: what they would deny is only audited"
+            yield self.find("not_enforced", "mcp.enforce", "false", unenforced)
+        own = Selection(servers=policy.allowed, tags=policy.tags, allow=policy.allow, deny=policy.deny)
+        yield from self.lint_selection(own, _TASK_NAMES, allowed)
+        yield from self.lint_selection(policy.overrides, OVERRIDE_NAMES, allowed)
+        rule = "mcp.default_server_ids"
+        yield from self.lint_servers(rule, policy.default)
+        for offer in (self.platform.servers.get(server_id) for server_id in policy.default):
+            if offer is not None and not offer.record.enabled:
+                server_id = offer.record.server_id
+                yield self.find("disabled_server", rule, server_id, f"the server `{server_id}` is disabled")
+        yield from self.lint_budgets("mcp.budgets", policy.budgets)
+        if policy.profile is not None and policy.profile not in self.platform.profiles:
+            missing = f"there is no profile `{policy.profile}`, so no tool is allowed"
+            yield self.find("unknown_profile", "mcp.profile", policy.profile, missing)
+        if policy.enabled and not bound.allowed:
+            empty = "the task is enabled and has no servers"
+            yield self.find("no_servers", bound.allowed_name, task.task_id, empty)
 
+    def lint_budgets(self, rule: str, budgets: Quotas | None) -> Iterator[LintFinding]:
+        """A rate limit and a daily quota, one of which is exceeded before the other can be."""
+        if budgets is None or budgets.calls_per_minute is None or budgets.calls_per_day is None:
+            return
+        if budgets.calls_per_day <= budgets.calls_per_minute:
+            spent = "a minute may use up the whole day: `calls_per_day` is not more than `calls_per_minute`"
+            yield self.find("shadowed", rule, "calls_per_minute", spent)
+        elif budgets.calls_per_minute * _MINUTES_PER_DAY <= budgets.calls_per_day:
+            never = "no day can have so many calls: `calls_per_minute` allows for fewer"
+            yield self.find("shadowed", rule, "calls_per_day", never)
 
-def _lint_default(platform: Snapshot, at: _LintedRecord, policy: TaskPolicy) -> Iterator[LintFinding]:
-    rule = "mcp.default_server_ids"
-    yield from _lint_servers(platform, at, rule, policy.default)
-    for offer in _find_registered(platform, policy.default):
-        if not offer.record.enabled:
-            server_id = offer.record.server_id
-            yield at.find("disabled_server", rule, server_id, f"the server `{server_id}` is disabled")
+    def lint_profile(self, profile: Profile) -> Iterator[LintFinding]:
+        rollout = profile.rollout
+        candidate = [] if rollout is None else [("", rollout.selection), *rollout.environments.items()]
+        lists = [
+            ("", profile.selection),
+            *profile.environments.items(),
+            *((f"rollout {environment}".strip(), selection) for environment, selection in candidate),
+        ]
+        for prefix, selection in lists:
+            names = RuleNames(*(f"{prefix} {name}".strip() for name in _PROFILE_NAMES))
+            yield from self.lint_selection(selection, names, select_servers(self.platform, selection))
 
+    def lint_key(self, key: Key) -> Iterator[LintFinding]:
+        ceiling = key.ceiling
+        selection = Selection(servers=ceiling.servers, allow=ceiling.allow, deny=ceiling.deny)
+        yield from self.lint_selection(selection, KEY_NAMES, select_servers(self.platform, selection))
+        yield from self.lint_budgets("budgets", key.budgets)
+        for task_id in ceiling.tasks or ():
+            if task_id not in self.platform.tasks:
+                yield self.find("unknown_task", "key tasks", task_id, f"there is no task `{task_id}`")
+        tasks = self.platform.tasks.keys()
+        reachable = tasks if ceiling.tasks is None else tasks & set(ceiling.tasks)
+        if key.default_task is not None and key.default_task not in reachable:
+            missing = f"the key reaches no task `{key.default_task}`"
+            yield self.find("unknown_task", "default_task", key.default_task, missing)
 
-def _lint_budgets(at: _LintedRecord, rule: str, budgets: Quotas | None) -> Iterator[LintFinding]:
-    """A rate limit and a daily quota, one of which is exceeded before the other can be."""
-    if budgets is None or budgets.calls_per_minute is None or budgets.calls_per_day is None:
-        return
-    if budgets.calls_per_day <= budgets.calls_per_minute:
-        spent = "a minute may use up the whole day: `calls_per_day` is not more than `calls_per_minute`"
-        yield at.find("shadowed", rule, "calls_per_minute", spent)
-    elif budgets.calls_per_minute * _MINUTES_PER_DAY <= budgets.calls_per_day:
-        never = "no day can have so many calls: `calls_per_minute` allows for fewer"
-        yield at.find("shadowed", rule, "calls_per_day", never)
+    def lint_selection(
+        self, selection: Selection, names: RuleNames, server_ids: Iterable[str]
+    ) -> Iterator[LintFinding]:
+        """The findings in the four lists of `selection`, whose patterns apply to these servers."""
+        servers = self.platform.servers
+        offers = [servers[server_id] for server_id in server_ids if server_id in servers]
+        yield from self.lint_servers(names.servers, selection.servers or ())
+        for tag in selection.tags or ():
+            if not any(tag in offer.record.tags for offer in servers.values()):
+                yield self.find("matches_nothing", names.tags, tag, f"no server has the tag `{tag}`")
+        yield from self.lint_patterns(names.allow, selection.allow or (), offers, is_deny=False)
+        yield from self.lint_patterns(names.deny, selection.deny, offers, is_deny=True)
+        if not selection.deny:
+            return
+        ids = [offer.record.server_id for offer in offers]
+        denied = set(find_matching(self.platform, Patterns(selection.deny), is_deny=True, server_ids=ids))
+        for text in selection.allow or ():
+            allowed = set(find_matching(self.platform, Patterns((text,)), is_deny=False, server_ids=ids))
+            if allowed and allowed <= denied:
+                message = f"all that `{text}` allows is denied by `{names.deny}`"
+                yield self.find("shadowed", names.allow, text, message)
 
+    def lint_servers(self, rule: str, ids: Iterable[str]) -> Iterator[LintFinding]:
+        for server_id in ids:
+            if server_id not in self.platform.servers:
+                yield self.find("unknown_server", rule, server_id, f"there is no server `{server_id}`")
 
-def _lint_profile(platform: Snapshot, profile: Profile) -> Iterator[LintFinding]:
-    at = _LintedRecord("profile", profile.profile_id)
-    rollout = profile.rollout
-    candidate = [] if rollout is None else [("", rollout.selection), *rollout.environments.items()]
-    lists = [
-        ("", profile.selection),
-        *profile.environments.items(),
-        *((f"rollout {environment}".strip(), selection) for environment, selection in candidate),
-    ]
-    for prefix, selection in lists:
-        names = RuleNames(*(f"{prefix} {name}".strip() for name in _PROFILE_NAMES))
-        offers = _find_registered(platform, select_servers(platform, selection))
-        yield from _lint_selection(platform, at, selection, names=names, offers=offers)
-
-
-def _lint_key(platform: Snapshot, key: Key) -> Iterator[LintFinding]:
-    at = _LintedRecord("key", key.key_id)
-    ceiling = key.ceiling
-    selection = Selection(servers=ceiling.servers, allow=ceiling.allow, deny=ceiling.deny)
-    offers = _find_registered(platform, select_servers(platform, selection))
-    yield from _lint_selection(platform, at, selection, names=KEY_NAMES, offers=offers)
-    yield from _lint_budgets(at, "budgets", key.budgets)
-    for task_id in ceiling.tasks or ():
-        if task_id not in platform.tasks:
-            yield at.find("unknown_task", "key tasks", task_id, f"there is no task `{task_id}`")
-    reachable = platform.tasks.keys() if ceiling.tasks is None else platform.tasks.keys() & set(ceiling.tasks)
-    if key.default_task is not None and key.default_task not in reachable:
-        missing = f"the key reaches no task `{key.default_task}`"
-        yield at.find("unknown_task", "default_task", key.default_task, missing)
-
-
-def _lint_selection(
-    platform: Snapshot,
-    at: _LintedRecord,
-    selection: Selection,
-    *,
-    names: RuleNames,
-    offers: Sequence[ServerTools],
-) -> Iterator[LintFinding]:
-    """The findings in the four lists of `selection`, whose patterns apply to `offers`."""
-    yield from _lint_servers(platform, at, names.servers, selection.servers or ())
-    for tag in selection.tags or ():
-        if not any(tag in offer.record.tags for offer in platform.servers.values()):
-            yield at.find("matches_nothing", names.tags, tag, f"no server has the tag `{tag}`")
-    yield from _lint_patterns(at, names.allow, selection.allow or (), offers, is_deny=False)
-    yield from _lint_patterns(at, names.deny, selection.deny, offers, is_deny=True)
-    if not selection.deny:
-        return
-    ids = [offer.record.server_id for offer in offers]
-    denied = set(find_matching(platform, Patterns(selection.deny), is_deny=True, server_ids=ids))
-    for text in selection.allow or ():
-        allowed = set(find_matching(platform, Patterns((text,)), is_deny=False, server_ids=ids))
-        if allowed and allowed <= denied:
-            message = f"all that `{text}` allows is denied by `{names.deny}`"
-            yield at.find("shadowed", names.allow, text, message)
-
-
-def _lint_servers(
-    platform: Snapshot, at: _LintedRecord, rule: str, ids: Iterable[str]
-) -> Iterator[LintFinding]:
-    for server_id in ids:
-        if server_id not in platform.servers:
-            yield at.find("unknown_server", rule, server_id, f"there is no server `{server_id}`")
-
-
-def _lint_patterns(
-    at: _LintedRecord, rule: str, texts: Iterable[str], offers: Sequence[ServerTools], *, is_deny: bool
-) -> Iterator[LintFinding]:
-    for text in texts:
-        patterns = Patterns((text,))
-        holding = [offer for offer in offers if can_match(offer, patterns, is_deny=is_deny)]
-        unlisted = [offer for offer in holding if is_unlisted(offer)]
-        if not unlisted and (silent := _explain_missing_hints(text, patterns, offers)):
-            reading = "so it denies all of them" if is_deny else "so it allows none of them"
-            yield at.find("no_annotations", rule, text, f"{silent}, {reading}")
-        elif text not in _CATCH_ALL and not holding:
-            yield at.find("matches_nothing", rule, text, f"no name matches `{text}`")
-        elif len(unlisted) == len(holding) and (awaited := [one for one in unlisted if one.record.enabled]):
-            yield at.find("not_judged", rule, text, _explain_unlisted(awaited))
+    def lint_patterns(
+        self, rule: str, texts: Iterable[str], offers: Sequence[ServerTools], *, is_deny: bool
+    ) -> Iterator[LintFinding]:
+        for text in texts:
+            patterns = Patterns((text,))
+            holding = [offer for offer in offers if can_match(offer, patterns, is_deny=is_deny)]
+            unlisted = [offer for offer in holding if is_unlisted(offer)]
+            if not unlisted and (silent := _explain_missing_hints(text, patterns, offers)):
+                reading = "so it denies all of them" if is_deny else "so it allows none of them"
+                yield self.find("no_annotations", rule, text, f"{silent}, {reading}")
+            elif text not in _CATCH_ALL and not holding:
+                yield self.find("matches_nothing", rule, text, f"no name matches `{text}`")
+            elif len(unlisted) == len(holding) and (
+                awaited := [one for one in unlisted if one.record.enabled]
+            ):
+                yield self.find("not_judged", rule, text, _explain_unlisted(awaited))
 
 
 def _explain_unlisted(offers: Sequence[ServerTools]) -> str:
@@ -255,7 +240,3 @@ def _explain_missing_hints(text: str, patterns: Patterns, offers: Iterable[Serve
     first, *others = sorted(f"`{offer.record.server_id}`" for offer in concerned)
     more = f" and {len(others)} more servers" if others else ""
     return f"no tool of {first}{more} states `{HINTS[effect]}`"
-
-
-def _find_registered(platform: Snapshot, ids: Iterable[str]) -> list[ServerTools]:
-    return [platform.servers[server_id] for server_id in ids if server_id in platform.servers]

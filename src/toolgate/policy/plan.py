@@ -128,10 +128,8 @@ class Planner:
         """Servers composed so far: the work of plans."""
 
     def plan(self, before: Snapshot, after: Snapshot, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Plan:
-        """The difference from `before` to `after`, for each task and for callers without one.
-
-        Safe in any thread.
-        """
+        """The difference from `before` to `after`, for each task and for callers without one. Safe in any
+        thread."""
         if sum(len(one.servers) for one in self._tallies.values()) > MAX_TALLIES:
             self._tallies = {}
         servers = {

@@ -126,7 +126,7 @@ def resolve(inputs: ScopeInputs) -> ResolvedRequest:
     platform, task, request = inputs.platform, inputs.task, inputs.request
     tools = None if request.tools is None else Patterns(request.tools)
     bound = bind_task(platform, task) if task is not None and task.enforced else None
-    refusal = None if task is None else _check_request(inputs.ceiling, task, bound, request)
+    refusal = None if task is None else _check_request(inputs, task, bound)
     requested = _find_requested_servers(request, tools, bound)
     rules = _key_rules(inputs.ceiling, task).then(_integration_rules(inputs.integrations))
     if task is not None and not task.enabled:
@@ -135,14 +135,14 @@ def resolve(inputs: ScopeInputs) -> ResolvedRequest:
         rules = rules.then(_task_rules(platform, bound))
     if refusal is not None:
         rules = rules.then(deny_all("task", f"refused as a whole: {refusal.message}"))
-    rules = rules.then(_request_rules(platform, request, requested, tools))
+    rules = rules.then(_request_rules(inputs, requested, tools))
     return ResolvedRequest(
         inputs=inputs,
         rules=rules,
         tools=tools,
         unknown=_decide_unknown_servers(platform, requested, tools, rules),
         refusal=refusal,
-        warnings=_warn_missing_profiles(platform, None if bound is None else task, request),
+        warnings=_warn_missing_profiles(inputs, bound),
         is_enabled=(task is None or task.enabled) and request.enabled is not False,
         strict=None
         if task is None or task.enforced
@@ -203,11 +203,9 @@ def select_servers(platform: Snapshot, selection: Selection) -> frozenset[str]:
     )
 
 
-def _check_request(
-    ceiling: Ceiling, task: TaskPolicy, bound: BoundTask | None, request: SessionRequest, /
-) -> Refusal | None:
+def _check_request(inputs: ScopeInputs, task: TaskPolicy, bound: BoundTask | None) -> Refusal | None:
     """Why the request is denied whole. `bound` None: the task is not enforced."""
-    task_id = task.task_id
+    task_id, ceiling, request = task.task_id, inputs.ceiling, inputs.request
     if ceiling.tasks is not None and task_id not in ceiling.tasks:
         # The words for a task that does not exist: this caller must not learn which it is.
         return Refusal(code="not_found", message=f"no task `{task_id}`", hint=NotFound.default_hint)
@@ -232,10 +230,8 @@ def _check_request(
 def _find_requested_servers(
     request: SessionRequest, tools: Patterns | None, bound: BoundTask | None
 ) -> _RequestedServers:
-    """The servers that a request means: those it names, or those its tools name, or the task's default.
-
-    If a tool is named without a server, the default counts, too. Without a task: all.
-    """
+    """The servers that a request means: those it names, or those its tools name, or the task's default. If a
+    tool is named without a server, the default counts, too. Without a task: all."""
     if request.servers is not None:
         return _RequestedServers(frozenset(request.servers), "?servers=")
     if bound is None:
@@ -267,17 +263,16 @@ def _task_rules(platform: Snapshot, bound: BoundTask) -> Rules:
     return rules.then(make_rules("task", task.overrides, OVERRIDE_NAMES))
 
 
-def _request_rules(
-    platform: Snapshot, request: SessionRequest, requested: _RequestedServers, tools: Patterns | None
-) -> Rules:
+def _request_rules(inputs: ScopeInputs, requested: _RequestedServers, tools: Patterns | None) -> Rules:
     """The rules of the request. Its patterns come from a caller, so they are not cached."""
+    request = inputs.request
     names = RuleNames(requested.name, "", "mcp.tool_allowlist", "mcp.tool_denylist")
     servers = None if requested.ids is None else tuple(requested.ids)
     own = Selection(servers=servers, allow=request.allow, deny=request.deny)
     rules = deny_all("request", "mcp.enabled") if request.enabled is False else Rules()
     rules = rules.then(make_rules("request", own, names, is_stored=False))
     if request.profile is not None:
-        rules = rules.then(_profile_rules(platform, "request", request.profile, label="?profile="))
+        rules = rules.then(_profile_rules(inputs.platform, "request", request.profile, label="?profile="))
     if tools is None:
         return rules
     reason = Reason.NOT_IN_REQUEST_ALLOWLIST
@@ -315,13 +310,11 @@ def decide_unknown_server(server_id: str, name: str, rules: Rules) -> Decision:
     return deny(server_id, None, "platform", Reason.UNKNOWN_SERVER, name)
 
 
-def _warn_missing_profiles(
-    platform: Snapshot, task: TaskPolicy | None, request: SessionRequest
-) -> tuple[str, ...]:
-    task_profile = None if task is None else task.profile
-    named = {"mcp.profile": task_profile, "?profile=": request.profile}
+def _warn_missing_profiles(inputs: ScopeInputs, bound: BoundTask | None) -> tuple[str, ...]:
+    task_profile = None if bound is None else bound.policy.profile
+    named = {"mcp.profile": task_profile, "?profile=": inputs.request.profile}
     return tuple(
         f"`{label}` names the profile `{name}`, which does not exist: it admits no tool"
         for label, name in named.items()
-        if name is not None and name not in platform.profiles
+        if name is not None and name not in inputs.platform.profiles
     )

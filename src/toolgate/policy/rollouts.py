@@ -99,11 +99,8 @@ def find_versions(
 
 
 def split_cohorts(before: Profile | None, after: Profile | None, task_id: str) -> tuple[Cohort, ...]:
-    """How a change of a task's profile divides the callers of the task.
-
-    If only the share of a rollout changes, callers below the lower share keep the candidate. Different
-    rollouts draw independently.
-    """
+    """How a change of a task's profile divides the callers of the task. If only the share of a rollout
+    changes, callers below the lower share keep the candidate. Different rollouts draw independently."""
     old, new = _count_candidate_buckets(before, task_id), _count_candidate_buckets(after, task_id)
     both = min(old, new) if _is_same_draw(before, after) else old * new // BUCKETS
     counts: dict[tuple[Side, Side], int] = {

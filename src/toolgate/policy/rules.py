@@ -169,9 +169,7 @@ def find_matching(
     platform: Snapshot, patterns: Patterns, *, is_deny: bool, server_ids: Iterable[str] | None = None
 ) -> Iterator[ToolRef]:
     """The names that `patterns` match, by server and name; without `server_ids` it reads every server.
-
-    `is_deny`: as a denylist, which for effects matches more.
-    """
+    `is_deny`: as a denylist, which for effects matches more."""
     for server_id in sorted(platform.servers if server_ids is None else server_ids):
         if patterns.has_bare or patterns.names_server(server_id):
             for name in sorted(list_names(platform.servers[server_id])):
@@ -184,11 +182,8 @@ def find_matching(
 def is_in_ceiling(
     ceiling: Ceiling, ref: ToolRef, *, task_id: str | None, effects: Effects, native_name: str = ""
 ) -> bool:
-    """Whether the ceiling of a key admits `ref` under this task.
-
-    `effects`: of its approved definition, or UNSTATED. `native_name`: the server's name of a tool that has an
-    alias; patterns match either.
-    """
+    """Whether the ceiling of a key admits `ref` under this task. `effects`: of its approved definition, or
+    UNSTATED. `native_name`: the server's name of a tool that has an alias; patterns match either."""
     if ceiling.tasks is not None and task_id not in ceiling.tasks:
         return False
     if ceiling.servers is not None and ref.server_id not in ceiling.servers:

@@ -150,10 +150,8 @@ class Scope:
     filters: tuple[EffectiveFilter, ...] = ()
     """In the order of the layers. A server's own `allowed_tools` come before them."""
     decisions: tuple[Decision, ...] = ()
-    """Sorted by server and name. A server excluded whole has one decision.
-
-    Servers that a list of ids leaves out have none: there may be thousands, and `explain` names them.
-    """
+    """Sorted by server and name. A server excluded whole has one decision. Servers that a list of ids leaves
+    out have none: there may be thousands, and `explain` names them."""
     warnings: tuple[str, ...] = ()
     refusal: Refusal | None = None
     approvals: Mapping[ToolRef, ApprovalRequirement] = field(default_factory=lambda: MappingProxyType({}))

@@ -146,10 +146,8 @@ def _parse_max_tool_calls(raw: msgspec.Raw | None) -> int | None:
 
 
 class CarriedCall(msgspec.Struct, array_like=True, frozen=True):
-    """A call that the client has to answer, with the outputs of the calls that ran next to it.
-
-    The model's server expects an output of each of its calls, and no node keeps them.
-    """
+    """A call that the client has to answer, with the outputs of the calls that ran next to it. The model's
+    server expects an output of each of its calls, and no node keeps them."""
 
     call_id: str
     """That of the model's server."""
@@ -162,10 +160,8 @@ class CarriedCall(msgspec.Struct, array_like=True, frozen=True):
 
 
 def encode_carried(carried: CarriedCall, *, max_bytes: int = MAX_BYTES) -> bytes:
-    """Encode in at most `max_bytes`, unless the call itself has more. Outputs are cut to fit.
-
-    As hidden turns, a carried call is bounded in memory when it is opened.
-    """
+    """Encode in at most `max_bytes`, unless the call itself has more. Outputs are cut to fit. As hidden
+    turns, a carried call is bounded in memory when it is opened."""
     most = max((len(output.encode()) for _, output in carried.outputs), default=0)
     while True:
         outputs = tuple((call_id, cut_text(output, most)) for call_id, output in carried.outputs)

@@ -145,10 +145,8 @@ def parse_responses_tools(raw: msgspec.Raw | None) -> ResponsesTools:
 def select_offers(
     tools: Mapping[str, tuple[str, ToolDefinition]], mcp_tools: Sequence[McpTool]
 ) -> tuple[OfferedTool, ...]:
-    """Select from `tools` (name in chat → name in the caller's view, definition) what `mcp_tools` allow.
-
-    A tool gets the label of its server if the request has it, else the gateway's.
-    """
+    """Select from `tools` (name in chat → name in the caller's view, definition) what `mcp_tools` allow. A
+    tool gets the label of its server if the request has it, else the gateway's."""
     by_label = {one.label: one for one in mcp_tools}
     offers = []
     for chat_name, (view_name, definition) in tools.items():
