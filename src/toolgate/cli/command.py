@@ -183,20 +183,19 @@ class CommandOutput:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
-    def show(self, value: JsonObject | Iterable[JsonObject], rendered: RenderableType) -> None:
-        """Print `value` to a program or `rendered` to a person."""
+    def show(
+        self, value: JsonObject | Iterable[JsonObject], rendered: RenderableType, *, is_line: bool = False
+    ) -> None:
+        """Print `value` to a program or `rendered` to a person. `is_line`: one of many, as it comes; a line,
+        however long, for readers of lines.
+        """
         if self.as_json:
             print_json(value)
+        elif is_line:
+            open_console().print(rendered, soft_wrap=True)
         else:
             # Not cropped: what is meant to be copied stays whole, wider than the terminal or not.
             open_console().print(rendered, crop=False)
-
-    def tell(self, value: JsonObject, line: RenderableType) -> None:
-        """Print one of many, as it comes: a line, however long, for readers of lines."""
-        if self.as_json:
-            print_json(value)
-        else:
-            open_console().print(line, soft_wrap=True)
 
 
 class StepProgress:

@@ -9,7 +9,9 @@ import hashlib
 import json
 import os
 import re
+import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -170,6 +172,23 @@ def _encode_config_value(value: Any) -> str:
             json.loads(value)
             return value
     return json.dumps(value, ensure_ascii=False)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """A file of its own first, then one rename: a crash leaves the old file or the new one."""
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(mode)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 ReportProgress = Callable[[str], None]

@@ -13,13 +13,7 @@ from typer import Argument, Option
 from toolgate.cli.command import add_group, command
 from toolgate.cli.files import ID_FIELDS, hash_modules, load_record, send_modules
 from toolgate.cli.options import GatewayConnection, Render
-from toolgate.cli.render.changes import (
-    render_applied,
-    render_deleted,
-    render_field_diff,
-    render_history,
-    render_rolled_back,
-)
+from toolgate.cli.render import changes as render
 from toolgate.cli.rest import COLLECTIONS, build_conditions, build_record_path
 from toolgate.model.revisions import Kind, describe_kind
 
@@ -79,7 +73,7 @@ class RecordGroup:
                 for one in records:
                     path = build_record_path(one.kind, one.id)
                     answer = client.send("PUT", path, one.body, headers=conditions.headers)
-                    connection.output.show(answer, render_applied(one.kind, one.id, answer))
+                    connection.output.show(answer, render.render_applied(one.kind, one.id, answer))
 
     def add_delete(self, summary: str) -> None:
         @command(self.app, "delete", summary, record_id=self._id_field)
@@ -98,7 +92,7 @@ class RecordGroup:
     def _delete(self, record_id: str, connection: GatewayConnection, headers: dict[str, str]) -> None:
         with connection.open() as client:
             answer = client.send("DELETE", build_record_path(self._kind, record_id), headers=headers)
-        shown = render_deleted(self._kind, record_id, answer)
+        shown = render.render_deleted(self._kind, record_id, answer)
         connection.output.show({"deleted": record_id, **answer}, shown)
 
     def add_past(self) -> None:
@@ -117,7 +111,7 @@ class RecordGroup:
             limit: Annotated[int, Option("--limit", min=1, max=500, help="How many changes.")] = 20,
         ) -> None:
             path, query = build_record_path(self._kind, record_id, "history"), {"limit": str(limit)}
-            connection.print_answer(path, render_history, query, member="entries")
+            connection.print_answer(path, render.render_history, query, member="entries")
 
     def add_diff(self) -> None:
         summary = f"Show how a {self._noun} differs between two revisions of the registry."
@@ -136,7 +130,9 @@ class RecordGroup:
         self, record_id: str, connection: GatewayConnection, *, since: int, upto: int | None
     ) -> None:
         query = {"since": str(since)} | ({} if upto is None else {"upto": str(upto)})
-        connection.print_answer(build_record_path(self._kind, record_id, "diff"), render_field_diff, query)
+        connection.print_answer(
+            build_record_path(self._kind, record_id, "diff"), render.render_field_diff, query
+        )
 
     def add_rollback(self) -> None:
         summary = f"Make a {self._noun} what it was at a revision."
@@ -158,7 +154,7 @@ def roll_back(
     connection.send(
         "POST",
         build_record_path(kind, record_id, "rollback"),
-        lambda answer: render_rolled_back(kind, record_id, to, answer),
+        lambda answer: render.render_rolled_back(kind, record_id, to, answer),
         {"revision": to},
         headers=conditions.headers,
     )

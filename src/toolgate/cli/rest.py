@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -34,22 +34,15 @@ START_TIMEOUT = httpx2.Timeout(3_660.0, connect=5.0)
 Query = Mapping[str, str]
 
 
-class ServerSentEvent(NamedTuple):
-    """One event, as far as the gateway sends them."""
-
-    name: str
-    data: Any
-
-
-def parse_events(lines: Iterable[str]) -> Iterator[ServerSentEvent]:
-    """The events in the lines of a stream: a name, and JSON on data lines. Comments, which only keep it open,
-    are passed over.
+def parse_events(lines: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """The events in the lines of a stream: their names, and the JSON on their data lines. Comments, which
+    only keep it open, are passed over.
     """
     fields: dict[str, str] = {}
     for line in lines:
         if not line:
             if "data" in fields:
-                yield ServerSentEvent(fields.get("event", "message"), json.loads(fields["data"]))
+                yield fields.get("event", "message"), json.loads(fields["data"])
             fields = {}
         elif not line.startswith(":"):
             field, _, value = line.partition(":")
@@ -116,8 +109,9 @@ class RestClient:
         with self._stream(path, query) as answer:
             yield from answer.iter_bytes()
 
-    def events(self, path: str, query: Query, *, silence_s: float = 60.0) -> Iterator[ServerSentEvent]:
-        """The events of a stream, until it ends. A silence of `silence_s` is a timeout."""
+    def events(self, path: str, query: Query, *, silence_s: float = 60.0) -> Iterator[tuple[str, Any]]:
+        """The names and data of the events of a stream, until it ends. A silence of `silence_s` is a
+        timeout."""
         headers = {"accept": "text/event-stream"}
         timeout = httpx2.Timeout(silence_s, connect=5.0)
         with self._stream(path, query, headers=headers, timeout=timeout) as answer:

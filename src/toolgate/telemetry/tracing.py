@@ -14,21 +14,12 @@ from itertools import islice
 from types import TracebackType
 from typing import Final, Self
 
+from opentelemetry import trace as otel
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-from opentelemetry.trace import (
-    Span as OtelSpan,
-)
-from opentelemetry.trace import (
-    SpanKind,
-    StatusCode,
-    format_trace_id,
-    get_current_span,
-    set_span_in_context,
-)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from toolgate import __version__
@@ -53,10 +44,10 @@ FINISH_TIMEOUT_S: Final = 2.0
 MAX_CARRIED_CHARS: Final = 512
 """Of a `traceparent` or `tracestate`: the length of a `tracestate` that everyone must propagate."""
 
-_KINDS: Final[Mapping[SpanRole, SpanKind]] = {
-    "server": SpanKind.SERVER,
-    "client": SpanKind.CLIENT,
-    "internal": SpanKind.INTERNAL,
+_KINDS: Final[Mapping[SpanRole, otel.SpanKind]] = {
+    "server": otel.SpanKind.SERVER,
+    "client": otel.SpanKind.CLIENT,
+    "internal": otel.SpanKind.INTERNAL,
 }
 _WIRE: Final = TraceContextTextMapPropagator()
 
@@ -77,7 +68,7 @@ class _SpanHandle:
 
     __slots__ = ("_span",)
 
-    def __init__(self, span: OtelSpan) -> None:
+    def __init__(self, span: otel.Span) -> None:
         self._span = span
 
     def note(self, name: str, value: AttributeValue) -> None:
@@ -87,7 +78,7 @@ class _SpanHandle:
     def fail(self, code: str) -> None:
         if self._span.is_recording():
             self._span.set_attribute("error.type", code)
-            self._span.set_status(StatusCode.ERROR)
+            self._span.set_status(otel.StatusCode.ERROR)
 
 
 class _ActiveSpan(_SpanHandle):
@@ -96,7 +87,7 @@ class _ActiveSpan(_SpanHandle):
     __slots__ = ("_token",)
 
     def __enter__(self) -> Self:
-        self._token = attach(set_span_in_context(self._span))
+        self._token = attach(otel.set_span_in_context(self._span))
         return self
 
     def __exit__(
@@ -137,16 +128,16 @@ class OtelTracer:
 
     @property
     def trace_id(self) -> str:
-        context = get_current_span().get_span_context()
-        return format_trace_id(context.trace_id) if context.is_valid else ""
+        context = otel.get_current_span().get_span_context()
+        return otel.format_trace_id(context.trace_id) if context.is_valid else ""
 
     @property
     def is_recording(self) -> bool:
-        return get_current_span().is_recording()
+        return otel.get_current_span().is_recording()
 
     @property
     def current(self) -> _SpanHandle:
-        return _SpanHandle(get_current_span())
+        return _SpanHandle(otel.get_current_span())
 
     def span(self, name: str, kind: SpanRole = "internal", notes: Attributes = NO_ATTRIBUTES) -> _ActiveSpan:
         return _ActiveSpan(

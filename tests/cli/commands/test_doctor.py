@@ -10,6 +10,7 @@ import pytest
 from tests.cli.answers import health, node, server
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
+from tests.cli.screen import shown
 from tests.scenarios.collector import open_collector
 from toolgate import __version__
 from toolgate.cli.commands.doctor import (
@@ -22,7 +23,7 @@ from toolgate.cli.commands.doctor import (
     diagnose_port,
     diagnose_scope,
     diagnose_server,
-    worst_level,
+    render_findings,
 )
 
 
@@ -165,8 +166,8 @@ def test_the_installation_is_judged_too() -> None:
     assert diagnose_open_files(256).level == "warning"
     assert diagnose_open_files(4096).level == "ok"
     assert diagnose_port("h:1", is_free=True).remedy == "start it: toolgate up"
-    assert worst_level([Diagnosis("ok", "", ""), Diagnosis("warning", "", "")]) == "warning"
-    assert worst_level([]) == "ok"
+    assert shown(render_findings([Diagnosis("ok", "", ""), Diagnosis("warning", "", "")]))[-1] == "1 warning"
+    assert shown(render_findings([]))[-1] == "all is well"
 
 
 @pytest.fixture

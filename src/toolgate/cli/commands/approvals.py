@@ -50,26 +50,21 @@ def show_approval(approval_id: ApprovalArgument, connection: GatewayConnection) 
     connection.print_answer(_build_path(approval_id), render_approval)
 
 
-@command(approvals, "approve")
-def approve(
-    approval_id: ApprovalArgument,
-    connection: GatewayConnection,
-    *,
-    reason: Annotated[str, Option("--reason", help="For the audit log.")] = "",
-) -> None:
-    """Let the call be made: once, with these arguments, by the same caller."""
-    connection.send("POST", _build_path(approval_id, "approve"), render_approval, {"reason": reason})
+def _add_decision(decision: str, summary: str, reason_help: str) -> None:
+    @command(approvals, decision, summary)
+    def decide(
+        approval_id: ApprovalArgument,
+        connection: GatewayConnection,
+        *,
+        reason: Annotated[str, Option("--reason", help=reason_help)] = "",
+    ) -> None:
+        connection.send("POST", _build_path(approval_id, decision), render_approval, {"reason": reason})
 
 
-@command(approvals, "deny")
-def deny(
-    approval_id: ApprovalArgument,
-    connection: GatewayConnection,
-    *,
-    reason: Annotated[str, Option("--reason", help="Sent to the caller.")] = "",
-) -> None:
-    """Refuse the call."""
-    connection.send("POST", _build_path(approval_id, "deny"), render_approval, {"reason": reason})
+_add_decision(
+    "approve", "Let the call be made: once, with these arguments, by the same caller.", "For the audit log."
+)
+_add_decision("deny", "Refuse the call.", "Sent to the caller.")
 
 
 def _build_path(*parts: str) -> str:

@@ -231,11 +231,11 @@ def verify_command(
 
 def _follow_events(client: RestClient, query: Mapping[str, str], output: CommandOutput) -> None:
     hint = "start again once it is reachable"
-    for event in client.events(f"{_PATH}/events", query):
-        if event.name == "error":
-            raise parse_error(event.data)
-        if event.name == "event":
-            line = Text("  ").join(one for one in _render_cells(event.data) if one)
-            output.tell(event.data, line)
-            hint = f"`toolgate audit --since {event.data['at_ms']}` lists what came after"
+    for name, data in client.events(f"{_PATH}/events", query):
+        if name == "error":
+            raise parse_error(data)
+        if name == "event":
+            line = Text("  ").join(one for one in _render_cells(data) if one)
+            output.show(data, line, is_line=True)
+            hint = f"`toolgate audit --since {data['at_ms']}` lists what came after"
     raise CommandError("the gateway ended the stream", hint=hint, code="stream_ended")

@@ -25,14 +25,7 @@ from toolgate.cli.command import (
 from toolgate.cli.files import ID_FIELDS, FileRecord, hash_modules, load_records, send_modules
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import PlanOption
-from toolgate.cli.render.changes import (
-    render_change,
-    render_change_set,
-    render_difference,
-    render_plan,
-    render_reload,
-    render_removals,
-)
+from toolgate.cli.render import changes as render
 from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.rest import Query, RestClient, parse_error
 from toolgate.model.revisions import describe_kind
@@ -130,7 +123,7 @@ def plan_command(
         write_json(out, answer)
     words = [word for file in files or () for word in ("-f", str(file))]
     again = ["apply", *words, *(["--prune"] if prune else [])]
-    connection.output.show(answer, render_plan(answer, None if deletes else again))
+    connection.output.show(answer, render.render_plan(answer, None if deletes else again))
 
 
 @command(app, "apply")
@@ -152,13 +145,13 @@ def apply_command(
     with connection.open() as client:
         if is_dry_run:
             answer = post_changes(client, PLAN, body, records)
-            connection.output.show(answer, render_difference(answer))
+            connection.output.show(answer, render.render_difference(answer))
             return
         if prune and not is_sure and plan_id is None:
             plan_id = _confirm_removals(client, body, records)
         send_modules(client, modules, as_json=connection.as_json)
         answer = post_changes(client, APPLY, {**body, "plan": plan_id}, records)
-    connection.output.show(answer, render_change_set(answer))
+    connection.output.show(answer, render.render_change_set(answer))
 
 
 def _confirm_removals(client: RestClient, body: JsonObject, records: Sequence[FileRecord]) -> str:
@@ -174,7 +167,7 @@ def _confirm_removals(client: RestClient, body: JsonObject, records: Sequence[Fi
             f"--prune would remove {names}{more}, and there is no terminal to confirm at",
             hint="look with `toolgate diff --prune`, then add --yes or --require-plan",
         )
-    open_console(to_stderr=True).print(render_removals(removed))
+    open_console(to_stderr=True).print(render.render_removals(removed))
     if not typer.confirm("Remove them?", err=True):
         raise CommandError("nothing was changed")
     return str(plan["id"])
@@ -196,7 +189,7 @@ def diff_command(
         # 1 means a difference here, so what failed must not end with it.
         failure.exit_code = max(failure.exit_code, ExitCode.USAGE)
         raise
-    connection.output.show(answer["changes"], render_difference(answer))
+    connection.output.show(answer["changes"], render.render_difference(answer))
     if answer["changes"]:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -208,8 +201,9 @@ def reload_command(
     is_dry_run: Annotated[bool, Option("--dry-run", help="Show the difference; change nothing.")] = False,
 ) -> None:
     """Read the registry directory again; exit code 1 if a file in it is wrong."""
-    query, render = {"dry_run": "true"} if is_dry_run else None, partial(render_reload, is_dry_run=is_dry_run)
-    answer = connection.send("POST", "/admin/api/registry/reload", render, query=query)
+    query = {"dry_run": "true"} if is_dry_run else None
+    shown = partial(render.render_reload, is_dry_run=is_dry_run)
+    answer = connection.send("POST", "/admin/api/registry/reload", shown, query=query)
     if answer.get("problems"):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -233,13 +227,13 @@ def watch_command(
 
 def _follow_changes(client: RestClient, query: Query, output: CommandOutput) -> None:
     hint = ""
-    for event in client.events("/admin/api/watch", query):
-        if event.name == "error":
-            failure = parse_error(event.data)
+    for name, data in client.events("/admin/api/watch", query):
+        if name == "error":
+            failure = parse_error(data)
             failure.hint = hint or failure.hint
             raise failure
-        if "revision" in event.data:
-            hint = f"go on with `toolgate watch --since {event.data['revision']}`"
-        if output.as_json or event.name == "change":
-            output.tell({"event": event.name, **event.data}, render_change(event.data))
+        if "revision" in data:
+            hint = f"go on with `toolgate watch --since {data['revision']}`"
+        if output.as_json or name == "change":
+            output.show({"event": name, **data}, render.render_change(data), is_line=True)
     raise CommandError("the gateway ended the stream", hint=hint, code="stream_ended")

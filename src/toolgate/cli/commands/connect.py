@@ -9,7 +9,6 @@ import os
 import re
 import stat
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -32,6 +31,7 @@ from toolgate.catalog.clients import (
     warn_about_length,
 )
 from toolgate.cli.command import CommandError, UsageError, command
+from toolgate.cli.files import replace_file
 from toolgate.cli.options import GatewayConnection, ScopeOptions
 from toolgate.cli.render import layout as ui
 from toolgate.model.http import is_loopback
@@ -108,7 +108,7 @@ def merge_entry(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         backup = None if old_text is None else _back_up(path, now)
-        _write_atomically(path, _encode(document, old_text))
+        replace_file(path, _encode(document, old_text).encode())
     except OSError as exc:
         raise _refuse(path, f"it cannot be written: {exc}") from exc
     return MergeResult(path, is_changed=True, backup=backup)
@@ -187,23 +187,6 @@ def _back_up(path: Path, now: datetime) -> Path:
         file.write(content)
     backup.chmod(stat.S_IMODE(path.stat().st_mode))
     return backup
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    """A file of its own first, then one rename: a crash leaves the old file or the new one."""
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(mode)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _refuse(path: Path, why: str) -> CommandError:

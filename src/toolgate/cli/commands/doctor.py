@@ -157,11 +157,6 @@ def diagnose_port(address: str, *, is_free: bool) -> Diagnosis:
     return Diagnosis("problem", "gateway", f"another program listens at {address}", remedy)
 
 
-def worst_level(findings: Sequence[Diagnosis]) -> Level:
-    levels = {one.level for one in findings}
-    return "problem" if "problem" in levels else "warning" if "warning" in levels else "ok"
-
-
 def _suggest_remedy(server: Facts, error: str) -> str:
     again = f"then `toolgate servers refresh {server['server_id']}`"
     for pattern, remedy in _REMEDIES.items():
@@ -217,7 +212,7 @@ def doctor_command(
         *_check_gateway(connection),
     ]
     connection.output.show([asdict(one) for one in findings], render_findings(findings))
-    if worst_level(findings) == "problem":
+    if any(one.level == "problem" for one in findings):
         raise typer.Exit(ExitCode.FAILED)
 
 

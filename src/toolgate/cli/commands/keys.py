@@ -81,13 +81,13 @@ class UsageOptions(BudgetOptions):
     )
 
     def body(self, now_s: float) -> dict[str, Any]:
-        body = {
+        given = {
             "default_task": self.default_task,
             "expires_at_s": int(now_s) + self.expires_in_days * _DAY_S if self.expires_in_days else None,
             "budgets": self.budgets or None,
             "integrations": self.integrations,
         }
-        return drop_unset(body)
+        return drop_unset(given)
 
 
 keys = RecordGroup(app, "key")

@@ -24,6 +24,13 @@ def render_lesson(answer: JsonObject, command: Sequence[str] | None) -> Renderab
     """What stays and what goes, what that saves, and by which `command` it is made so; None: it is."""
     calls = f": {ui.count_of(answer['calls'], 'call')} since {_render_day(answer['since_ms'])}"
     plan: RenderableType | None = None
+    removed: RenderableType | None = None
+    if answer["removed"]:
+        title = Text(f"{len(answer['removed']):,} not used, and removed", style=f"bold {ui.BAD}")
+        begins = answer["audit_begins_ms"]
+        note = None if begins is None else f"never: since {_render_day(begins)}, when the audit begins"
+        table = _render_unused_tools(answer["removed"])
+        removed = ui.group_parts(title, table, None if note is None else Text(note, ui.DIM))
     if not answer["plan"]["changes"]:
         plan = Text("the task has nothing to lose: it is the least already", style=ui.OK)
     elif command is not None:
@@ -31,9 +38,7 @@ def render_lesson(answer: JsonObject, command: Sequence[str] | None) -> Renderab
     return ui.stack_parts(
         ui.sentence("task ", ui.bold(answer["task_id"]), calls),
         _render_kept(answer["kept"]),
-        _render_removed(answer["removed"], begins_ms=answer["audit_begins_ms"])
-        if answer["removed"]
-        else None,
+        removed,
         Text(f"{answer['tokens_saved']:,} tokens less in each list") if answer["tokens_saved"] else None,
         ui.render_warnings(answer["warnings"]),
         Text("Calls of other tasks, and of callers without one, are not counted.", style=ui.DIM),
@@ -48,14 +53,6 @@ def _render_kept(kept: Sequence[JsonObject]) -> RenderableType:
         note = Text("would be denied", style=ui.WARN) if one["is_anew"] else ""
         table.add_row(_render_name(one), f"{one['calls']:,}", _render_day(one["last_used_ms"]), note)
     return Group(title, table) if kept else title
-
-
-def _render_removed(removed: Sequence[JsonObject], *, begins_ms: int | None) -> RenderableType:
-    title = Text(f"{len(removed):,} not used, and removed", style=f"bold {ui.BAD}")
-    note = None
-    if begins_ms is not None:
-        note = Text(f"never: since {_render_day(begins_ms)}, when the audit begins", ui.DIM)
-    return ui.group_parts(title, _render_unused_tools(removed), note)
 
 
 def _render_unused_tools(tools: Sequence[JsonObject]) -> RenderableType:

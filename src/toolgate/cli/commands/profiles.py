@@ -46,10 +46,6 @@ class CandidateOptions:
     ] = None
 
     @property
-    def divided(self) -> dict[str, str]:
-        return {} if self.by is None else {"by": self.by}
-
-    @property
     def words(self) -> list[str]:
         """The same on a command line."""
         options = {"--server": self.servers, "--tag": self.tags, "--allow": self.allow, "--deny": self.deny}
@@ -88,7 +84,7 @@ def rollout_command(
     with connection.open() as client:
         profile = client.get(build_record_path("profile", profile_id))
         rollout = _next_rollout(client, profile, candidate.selection(profile))
-        body = {**profile, "rollout": {**rollout, "share": share, **candidate.divided}}
+        body = {**profile, "rollout": {**rollout, "share": share, **drop_unset({"by": candidate.by})}}
     words = ["rollout", profile_id, *candidate.words, "--share", str(share)]
     _write_profile(body, connection, conditions, words if is_dry_run else None)
 

@@ -5,7 +5,6 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from importlib.resources import files
@@ -29,17 +28,9 @@ from toolgate.cli.command import (
     command,
     open_console,
 )
-from toolgate.cli.commands.packages import (
-    InstallOptions,
-    check_version,
-    hash_file,
-    install_package,
-    refresh_server,
-    render_install_plan,
-    render_installed,
-    upload_archive,
-)
-from toolgate.cli.files import open_progress
+from toolgate.cli.commands import packages
+from toolgate.cli.commands.packages import InstallOptions
+from toolgate.cli.files import open_progress, replace_file
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
@@ -125,15 +116,9 @@ class PackageDirectory:
         """Replace the manifest, whole or not at all."""
         if content == self._content:
             return
-        descriptor, name = tempfile.mkstemp(dir=self.path, prefix=".toolgate-")
         try:
-            with os.fdopen(descriptor, "wb") as target:
-                os.fchmod(target.fileno(), self._file.stat().st_mode & 0o777)
-                target.write(content)
-            Path(name).replace(self._file)
+            replace_file(self._file, content)
         except OSError as exc:
-            with suppress(OSError):
-                Path(name).unlink()
             raise CommandError(f"cannot write `{self._file}`: {exc.strerror}") from exc
 
     def pack(self, content: bytes, target: BinaryIO) -> PackedArchive:
@@ -293,14 +278,16 @@ def install_command(
         if package.endswith((".tar.gz", ".tgz", ".mcpb")) or Path(package).is_file():
             package_id, body = _upload_file(client, Path(package), progress, is_dry_run=is_dry_run)
         with progress.step("asking" if is_dry_run else "installing"):
-            answer = install_package(client, package_id, how, {**body, "dry_run": is_dry_run})
+            answer = packages.install_package(client, package_id, how, {**body, "dry_run": is_dry_run})
         if is_dry_run:
-            connection.output.show(answer, render_install_plan(answer, ["install", package, *how.words]))
+            connection.output.show(
+                answer, packages.render_install_plan(answer, ["install", package, *how.words])
+            )
             return
         with progress.step("starting it at the gateway"):
-            server = refresh_server(client, package_id)
+            server = packages.refresh_server(client, package_id)
     url = format_scope_url(connection.url, {"servers": package_id})
-    rendered = render_installed(answer, server, url, gateway=connection.url)
+    rendered = packages.render_installed(answer, server, url, gateway=connection.url)
     connection.output.show({**answer, "server": server, "url": url}, rendered)
 
 
@@ -313,10 +300,10 @@ def _upload_file(
             if is_dry_run:
                 with tempfile.TemporaryFile() as archive:
                     content = normalize_archive(file, archive).manifest
-                    offered = {"manifest": content.decode(), "sha256": hash_file(archive)}
+                    offered = {"manifest": content.decode(), "sha256": packages.hash_file(archive)}
                 return parse_manifest(content).id, offered
             with progress.step("uploading") as tell:
-                kept: JsonObject = upload_archive(client, file, hash_file(file), tell)
+                kept: JsonObject = packages.upload_archive(client, file, packages.hash_file(file), tell)
     except OSError as exc:
         raise UsageError(f"cannot read `{path}`: {exc.strerror}") from exc
     return str(kept["package_id"]), {"version": kept["version"]}
@@ -357,15 +344,15 @@ def publish_command(
             packed = package.pack(content, archive)
         if is_dry_run:
             offered = {"manifest": content.decode(), "sha256": packed.sha256, "dry_run": True}
-            answer = install_package(client, manifest.id, how, offered)
+            answer = packages.install_package(client, manifest.id, how, offered)
             raised = [] if bump is None else ["--bump", bump]
             command = ["publish", str(directory), *raised, *how.words]
-            connection.output.show(answer, render_install_plan(answer, command))
+            connection.output.show(answer, packages.render_install_plan(answer, command))
             return
-        is_there = check_version(client, manifest.id, manifest.version, packed.sha256)
+        is_there = packages.check_version(client, manifest.id, manifest.version, packed.sha256)
         if not is_there:
             with progress.step("uploading") as tell:
-                upload_archive(client, archive, packed.sha256, tell)
+                packages.upload_archive(client, archive, packed.sha256, tell)
         package.write(content)
         shown: dict[str, Any] = {
             "package_id": manifest.id,
@@ -379,9 +366,11 @@ def publish_command(
         }
         if not is_only_kept:
             with progress.step("installing"):
-                shown["install"] = install_package(client, manifest.id, how, {"version": manifest.version})
+                shown["install"] = packages.install_package(
+                    client, manifest.id, how, {"version": manifest.version}
+                )
             with progress.step("starting it at the gateway"):
-                shown["server"] = refresh_server(client, manifest.id)
+                shown["server"] = packages.refresh_server(client, manifest.id)
     shown["url"] = format_scope_url(connection.url, {"servers": manifest.id})
     connection.output.show(shown, render_published(shown, gateway=connection.url))
 
@@ -397,5 +386,5 @@ def render_published(shown: JsonObject, *, gateway: str) -> RenderableType:
         hint = ui.copyable(f"toolgate install {wanted}{url_option(gateway)}")
         return ui.stack_parts(head, Group(Text("It is not installed. To do that:", style=ui.DIM), hint))
     return ui.stack_parts(
-        head, render_installed(shown["install"], shown["server"], shown["url"], gateway=gateway)
+        head, packages.render_installed(shown["install"], shown["server"], shown["url"], gateway=gateway)
     )

@@ -126,7 +126,7 @@ class RunScreen:
         if line["stream"] != "stdout":
             self._errors.print(_render_line(line), soft_wrap=True)
         elif self._shows_output and self._is_terminal:
-            CommandOutput(as_json=False).tell(line, _render_line(line))
+            CommandOutput(as_json=False).show(line, _render_line(line), is_line=True)
 
     def end(self, ending: JsonObject) -> None:
         """What is not shown line by line."""
@@ -151,14 +151,14 @@ def follow_run(
     path = build_invocation_path(invocation["task_id"], invocation["invocation_id"], "events")
     until_s = None if within_s is None else time.monotonic() + within_s
     silence_s = _SILENCE_S if within_s is None else min(_SILENCE_S, within_s)
-    for event in client.events(path, {}, silence_s=silence_s):
-        if event.name == "line":
-            show(event.data)
-        elif event.name == "end":
-            ended: JsonObject = event.data
+    for name, data in client.events(path, {}, silence_s=silence_s):
+        if name == "line":
+            show(data)
+        elif name == "end":
+            ended: JsonObject = data
             return ended
-        elif event.name == "error":
-            raise parse_error(event.data)
+        elif name == "error":
+            raise parse_error(data)
         if until_s is not None and time.monotonic() >= until_s:
             raise CommandError("the run takes longer than was to be waited for", code="timeout")
     raise CommandError(
@@ -313,7 +313,7 @@ def logs_command(
     with suppress(KeyboardInterrupt), connection.open() as client:
 
         def show(line: JsonObject) -> None:
-            connection.output.tell(line, _render_line(line))
+            connection.output.show(line, _render_line(line), is_line=True)
 
         if is_followed:
             follow_run(client, client.get(build_invocation_path(task_id, invocation_id)), show)

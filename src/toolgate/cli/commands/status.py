@@ -14,14 +14,8 @@ from typer import Argument, Option
 from toolgate import __version__
 from toolgate.cli.command import CommandError, CommandOutput, JsonOption, command
 from toolgate.cli.options import GatewayConnection, ScopeOptions
+from toolgate.cli.render import scope as render
 from toolgate.cli.render.records import render_budgets
-from toolgate.cli.render.scope import (
-    render_explanation,
-    render_price,
-    render_token_days,
-    render_token_tasks,
-    render_tools,
-)
 from toolgate.cli.render.servers import render_nodes
 from toolgate.cli.rest import RestClient
 from toolgate.model.names import RESOURCE, kind_of
@@ -32,13 +26,13 @@ app = typer.Typer(add_completion=False)
 @command(app, "tools")
 def tools_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
     """List the tools of a URL, with their tokens and the rule that allows each."""
-    connection.print_answer("/api/v1/mcp/tools", render_tools, scope.query, member="tools")
+    connection.print_answer("/api/v1/mcp/tools", render.render_tools, scope.query, member="tools")
 
 
 @command(app, "price")
 def price_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
     """Show what each tool of a URL costs a model in tokens, their sum, and what the full set would cost."""
-    connection.print_answer("/api/v1/mcp/scope", render_price, scope.query)
+    connection.print_answer("/api/v1/mcp/scope", render.render_price, scope.query)
 
 
 @command(app, "explain")
@@ -59,7 +53,7 @@ def explain_command(
     query = scope.query | ({} if key is None else {"key": key}) | ({} if side is None else {"side": side})
     with connection.open() as client:
         answer = _explain_tool(client, query, tool) if tool else client.get("/api/v1/mcp/explain", query)
-    connection.output.show(answer, render_explanation(answer))
+    connection.output.show(answer, render.render_explanation(answer))
 
 
 def _explain_tool(client: RestClient, query: Mapping[str, str], tool: str) -> Mapping[str, Any]:
@@ -126,8 +120,8 @@ def tokens_command(
     toolgate tokens --task review
     """
     query = {"days": str(days)} | ({} if task is None else {"task": task})
-    render = render_token_tasks if task is None else render_token_days
-    connection.print_answer("/admin/api/tokens", render, query)
+    render_tokens = render.render_token_tasks if task is None else render.render_token_days
+    connection.print_answer("/admin/api/tokens", render_tokens, query)
 
 
 @app.command("version")

@@ -206,15 +206,12 @@ class Demo:
 
     def __init__(self, directory: Path, *, as_json: bool, with_model: bool = False) -> None:
         self.directory = directory.resolve()
+        self.registry_dir = self.directory / "demo-servers"
         self._model = DemoModel(self.directory) if with_model else None
         self._announced: ModelAnnouncement | None = None
         """Where the model serves, once it does."""
         self._output = CommandOutput(as_json=as_json)
         self._progress = StepProgress(open_console(to_stderr=True))
-
-    @property
-    def registry_dir(self) -> Path:
-        return self.directory / "demo-servers"
 
     def prepare(self) -> None:
         """Everything the servers need. A second start finds it there."""

@@ -153,18 +153,13 @@ def render_history(answer: JsonObject) -> RenderableType:
     """A line a change: which fields it touched. `diff` shows their values."""
     if not answer["entries"]:
         return Text("the change log no longer reaches back to any change of it")
-    rows = (
-        (ui.bold(one["revision"]), ui.render_time(one["at_ms"]), one["actor"], _render_touched(one))
-        for one in answer["entries"]
-    )
-    return ui.grid(">REVISION", "WHEN (UTC)", "BY", "FIELDS*", rows=rows)
-
-
-def _render_touched(entry: JsonObject) -> Text:
-    if entry["operation"] == "delete":
-        return ui.cell("deleted", ui.BAD)
-    names = ui.join_names(one["field"] for one in entry["fields"])
-    return names if entry["fields"] else ui.cell("none", ui.DIM)
+    table = ui.grid(">REVISION", "WHEN (UTC)", "BY", "FIELDS*")
+    for entry in answer["entries"]:
+        touched = ui.join_names(one["field"] for one in entry["fields"]) or ui.cell("none", ui.DIM)
+        if entry["operation"] == "delete":
+            touched = ui.cell("deleted", ui.BAD)
+        table.add_row(ui.bold(entry["revision"]), ui.render_time(entry["at_ms"]), entry["actor"], touched)
+    return table
 
 
 def render_field_diff(answer: JsonObject) -> RenderableType:

@@ -77,7 +77,12 @@ def render_explanation(answer: JsonObject) -> RenderableType:
     held = sorted({one["server_id"] for one in tools if one["reason"] == "quarantined"})
     earlier = "as an earlier run knew them, and not verified since: "
     return ui.stack_parts(
-        None if refusal is None else _render_refusal(refusal),
+        None
+        if refusal is None
+        else Group(
+            ui.sentence(("refused: ", ui.BAD), ui.cell(refusal["message"])),
+            ui.sentence(("    try: ", "bold"), ui.cell(refusal["hint"])),
+        ),
         FIND_MODE_NOTE if answer.get("mode") == "find" else None,
         _render_rollouts(answer.get("profiles") or ()),
         _render_visible([one for one in tools if one["allowed"]]),
@@ -91,13 +96,6 @@ def render_explanation(answer: JsonObject) -> RenderableType:
         _render_quotas(answer.get("budgets") or ()),
         ui.sentence(earlier, ui.join_names(unverified)) if unverified else None,
         ui.render_warnings(answer["warnings"]),
-    )
-
-
-def _render_refusal(refusal: JsonObject) -> RenderableType:
-    return Group(
-        ui.sentence(Text("refused: ", style=ui.BAD), ui.cell(refusal["message"])),
-        ui.sentence(Text("    try: ", style="bold"), ui.cell(refusal["hint"])),
     )
 
 
