@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from toolgate.audit.log.lines import AuditLine, EncodedLines, parse_line
+from toolgate.audit.log.files import AuditLine, EncodedLines, parse_line
 
 
 class MemorySink:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 import msgspec
 import uvloop
 
-from toolgate.audit.log.lines import EncodedLines
+from toolgate.audit.log.files import EncodedLines
 from toolgate.audit.log.writer import AuditLog
 from toolgate.catalog.definitions import check_definition
 from toolgate.gateway.auth.identity import Identities

@@ -5,7 +5,7 @@ from typing import Final
 from pages import run_limits
 from pages.markdown import Rows, duration, page, size, table
 from toolgate.audit.index import statements
-from toolgate.audit.log import lines, writer
+from toolgate.audit.log import files, writer
 from toolgate.audit.log import writer as audit_log
 from toolgate.catalog import checks, definitions, find_tools, listings, naming, skills, word_search
 from toolgate.catalog import checks as members
@@ -463,7 +463,7 @@ def _process() -> Rows:
         ("unused tools that are named of each of several", f"{rest_usage.MAX_NAMED}", "counted"),
         ("audit events in a story", f"{2 * statements.MAX_AROUND}", "the nearest"),
         ("audit events in one piece of a node's log", f"{grpc_audit.MAX_EVENTS:,}", "`INVALID_ARGUMENT`"),
-        ("one audit event", size(lines.MAX_LINE_BYTES), "cannot be asked for"),
+        ("one audit event", size(files.MAX_LINE_BYTES), "cannot be asked for"),
         (
             "spans that wait for a collector",
             f"{tracing.MAX_QUEUED_SPANS:,}",

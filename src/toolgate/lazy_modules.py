@@ -33,7 +33,6 @@ LAZY_MODULES: Final[Mapping[str, str]] = {
     "toolgate.gateway.search.semantic": "numpy and a model, an optional extra; for `semantic_model`",
     "toolgate.registry.database.postgresql": _POSTGRESQL,
     "toolgate.registry.interchange.yaml": "PyYAML; for Docker's catalog",
-    "toolgate.registry.migrations": "Alembic takes longer to load than the registry, and runs once a release",
     "toolgate.registry.store.postgresql": _POSTGRESQL,
     "toolgate.surfaces.wasm.functions": _GUESTS,
     "toolgate.telemetry.tracing": _OTLP,

@@ -12,7 +12,6 @@ import typer.main
 from toolgate.cli.root import COMMANDS, app
 
 HEAVY = {
-    "alembic": "migrations, which an up-to-date database needs none of",
     "google.protobuf": "the protocol between control and nodes",
     "grpc": "the same",
     "jwt": "tokens of an identity provider",

@@ -15,7 +15,7 @@ from toolgate.audit.events import AdminRecorded, CallRecorded, CallStarted
 from toolgate.audit.log import journal as journal_module
 from toolgate.audit.log.files import LogTail
 from toolgate.audit.log.journal import Journal, follow_log
-from toolgate.audit.otlp import AuditExport, ExportPosition
+from toolgate.audit.otlp import AuditExport
 from toolgate.telemetry.spans import ExportRejected
 
 pytestmark = pytest.mark.anyio
@@ -67,8 +67,9 @@ class Taker:
 async def exported(directory: Path, taker: Taker) -> AsyncIterator[Journal]:
     path = directory / "audit.jsonl"
     with closing(Journal(path)) as journal, closing(LogTail(path)) as tail:
-        place = ExportPosition(directory / "audit.otlp", log=journal.name)
-        export = AuditExport(taker.send, place, resource={"service.name": "toolgate"}, log=journal.name)
+        export = AuditExport(
+            taker.send, directory / "audit.otlp", resource={"service.name": "toolgate"}, log=journal.name
+        )
         async with follow_log(journal, export.deliver, who="it", tail=tail):
             yield journal
 

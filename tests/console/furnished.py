@@ -15,7 +15,7 @@ from tests.eventually import eventually
 from tests.scenarios import reference
 from tests.scenarios.gateway import ROOT, Gateway, Json, Site, running
 from toolgate.audit.events import AuditEvent, CallRecorded, TokensCounted
-from toolgate.audit.log.lines import encode_line
+from toolgate.audit.log.files import encode_line
 from toolgate.cli.demo.kit import DATA, load_servers, load_tasks, make_repository
 
 DAY_MS: Final = 24 * 3600 * 1000

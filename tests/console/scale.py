@@ -17,7 +17,7 @@ from tests.console.fleet import SERVERS, TOOLS, await_catalog, large_gateway
 from tests.eventually import eventually
 from tests.scenarios.gateway import Gateway
 from toolgate.audit.events import AuditEvent, CallRecorded
-from toolgate.audit.log.lines import encode_line
+from toolgate.audit.log.files import encode_line
 
 EVENTS: Final = 100_000
 DAY_MS: Final = 24 * 3600 * 1000

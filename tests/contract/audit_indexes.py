@@ -9,7 +9,7 @@ from tests.contract.stores import schema_url
 from toolgate.app.audit_index import open_postgres_index
 from toolgate.audit.events import AuditEvent, CallRecorded
 from toolgate.audit.index.index import AuditIndex, open_sqlite_index
-from toolgate.audit.log.lines import AuditLine, LineBatch
+from toolgate.audit.log.files import AuditLine, LineBatch
 
 OpenIndex = Callable[[Path], AbstractAsyncContextManager[AuditIndex]]
 LOG: Final = "ab" * 16

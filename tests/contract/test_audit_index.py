@@ -27,7 +27,7 @@ from toolgate.audit.index.activity import CallBucket, CallerCalls, Denials
 from toolgate.audit.index.index import AuditIndex, name_log
 from toolgate.audit.index.statements import DAY_MS, TokenReport
 from toolgate.audit.index.tables import EventFilter, IndexedEvent, TokenSums
-from toolgate.audit.log.lines import AuditLine, LineBatch
+from toolgate.audit.log.files import AuditLine, LineBatch
 from toolgate.errors import StartRefused
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,7 @@ import pytest
 
 from tests.memory_audit import MemorySink
 from toolgate.audit.events import AdminRecorded, AuditEvent, CallRecorded
-from toolgate.audit.log.files import last_sequence
-from toolgate.audit.log.lines import encode_line, join_lines
+from toolgate.audit.log.files import encode_line, join_lines, last_sequence
 from toolgate.audit.log.writer import AuditSink, JsonLinesSink
 
 CALL = CallRecorded(

@@ -17,7 +17,7 @@ from tests.scenarios.tally import wait_listed
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.index.index import open_sqlite_index
 from toolgate.audit.index.tables import EventFilter
-from toolgate.audit.log.lines import AuditLine, LineBatch
+from toolgate.audit.log.files import AuditLine, LineBatch
 from toolgate.cli.demo.kit import DATA, load_servers, load_tasks
 
 pytestmark = pytest.mark.xdist_group("scenario-learning")

@@ -11,9 +11,8 @@ from toolgate.app.components import run_in_background, wall_clock_ms
 from toolgate.audit.index.index import AuditIndex, open_sqlite_index
 from toolgate.audit.index.statements import DAY_MS
 from toolgate.audit.index.tables import prepare_tables
-from toolgate.audit.log.files import LogChunk
+from toolgate.audit.log.files import LineBatch, LogChunk, parse_line
 from toolgate.audit.log.journal import EMPTY_CHUNK, Journal, follow_log
-from toolgate.audit.log.lines import LineBatch, parse_line
 from toolgate.errors import ToolgateError
 from toolgate.lazy_modules import load_lazily
 from toolgate.settings import Settings

@@ -136,7 +136,7 @@ async def open_exported_journal(settings: Settings, metrics: Metrics) -> AsyncIt
             tracing = load_lazily("toolgate.telemetry.tracing")
             export = audit.AuditExport(
                 build_collector(otlp).send_logs,
-                audit.ExportPosition(settings.data_dir / EXPORT_POSITION_FILE, log=journal.name),
+                settings.data_dir / EXPORT_POSITION_FILE,
                 resource=tracing.make_resource(settings.process_id).attributes,
                 log=journal.name,
             )

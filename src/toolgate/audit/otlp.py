@@ -60,38 +60,21 @@ class _LineFields(msgspec.Struct):
 _decode = msgspec.json.Decoder(_LineFields).decode
 
 
-class ExportPosition:
-    """The number up to which a collector has a log, in a file."""
-
-    def __init__(self, path: Path, *, log: str) -> None:
-        self._path = path
-        self._log = log
-        """The progress of another log does not count for this one."""
-        try:
-            found = json.loads(path.read_text("ascii"))
-            self.taken = int(found["taken"]) if found["log"] == log else 0
-        except (OSError, ValueError, KeyError, TypeError):
-            self.taken = 0
-
-    def move(self, taken: int) -> None:
-        """Raises OSError."""
-        draft = self._path.with_suffix(".draft")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            json.dump({"log": self._log, "taken": taken}, file)
-        draft.replace(self._path)
-        self.taken = taken
-
-
 class AuditExport:
-    """Hands pieces of a log on, as `LogFollower` wants it."""
+    """Hands pieces of a log on, as `LogFollower` wants it. How far the collector has it is in a file."""
 
-    def __init__(self, send: Send, place: ExportPosition, *, resource: Mapping[str, Any], log: str) -> None:
+    def __init__(self, send: Send, path: Path, *, resource: Mapping[str, Any], log: str) -> None:
+        """`path`: of the file. The progress of another log does not count for this one."""
         self._send = send
-        self._place = place
+        self._path = path
         self._resource = resource
         self._log = log
         self._lock = asyncio.Lock()
+        try:
+            found = json.loads(path.read_text("ascii"))
+            self._taken = int(found["taken"]) if found["log"] == log else 0
+        except (OSError, ValueError, KeyError, TypeError):
+            self._taken = 0
 
     async def deliver(self, read: LogChunk) -> int:
         """Returns the number up to which the collector has the log. Raises StorageUnavailable and OSError.
@@ -103,11 +86,16 @@ class AuditExport:
 
     async def _take(self, read: LogChunk) -> int:
         async with self._lock:
-            if read.upto > self._place.taken:
+            if read.upto > self._taken:
                 if read.lines:
                     await self._deliver(read.lines)
-                self._place.move(read.upto)
-            return self._place.taken
+                draft = self._path.with_suffix(".draft")
+                descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                    json.dump({"log": self._log, "taken": read.upto}, file)
+                draft.replace(self._path)
+                self._taken = read.upto
+            return self._taken
 
     async def _deliver(self, lines: Sequence[bytes]) -> None:
         try:

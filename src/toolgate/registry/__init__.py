@@ -10,7 +10,6 @@ From top to bottom:
 - `approvals`, `invocations`, `quotas`  what is stored next to the records and has its own rules
 - `database`     tables, statements and transactions
 - `records`      what a record is: bodies, fields, parsing, and transactions over records
-- `migrations`   the steps from each release's tables to the next
 
 `govern` writes it, `gateway` serves what it says. Never calls a server, and never decides whether a caller
 may do something.

@@ -37,7 +37,7 @@ class QuotaLedger(SharedTable):
         before = {key: _lock(connection, *key) for key in sorted({one[:2] for one in requests})}
         # Read after the rows are locked: a request that queued belongs to the window in which it got the
         # lock.
-        now_ms = self._read_clock_ms(connection)
+        now_ms = self.read_clock_ms(connection)
         counts = dict(before)
         grants = []
         for one in requests:
@@ -51,7 +51,7 @@ class QuotaLedger(SharedTable):
     @transaction()
     def usage(self, connection: Connection) -> Sequence[HolderUsage]:
         """Return what is used in the current windows, sorted by holder and quota."""
-        now_ms = self._read_clock_ms(connection)
+        now_ms = self.read_clock_ms(connection)
         rows = connection.execute(select(SPENDING).order_by(_ROW.kind, _ROW.id, _ROW.budget))
         found = [HolderUsage(QuotaHolder(kind, holder_id), *used) for kind, holder_id, *used in rows]
         return [one for one in found if window_at(one.budget, now_ms).begins_ms == one.window_ms]
@@ -59,7 +59,7 @@ class QuotaLedger(SharedTable):
     @transaction("spending")
     def forget(self, connection: Connection) -> None:
         """Delete the counts of windows that ended long ago."""
-        oldest_ms = self._read_clock_ms(connection) - KEEP_MS
+        oldest_ms = self.read_clock_ms(connection) - KEEP_MS
         connection.execute(delete(SPENDING).where(_ROW.window_ms < oldest_ms))
 
 

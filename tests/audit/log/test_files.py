@@ -8,8 +8,7 @@ import pytest
 
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.log import files as tail_module
-from toolgate.audit.log.files import LogTail, rotated_path
-from toolgate.audit.log.lines import encode_line, join_lines, parse_line
+from toolgate.audit.log.files import LogTail, encode_line, join_lines, parse_line, rotated_path
 from toolgate.audit.log.writer import JsonLinesSink
 
 CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="ok")

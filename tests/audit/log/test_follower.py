@@ -9,9 +9,8 @@ import pytest
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.log import files
 from toolgate.audit.log import journal as journal_module
-from toolgate.audit.log.files import LogChunk, rotated_path
+from toolgate.audit.log.files import LogChunk, parse_line, rotated_path
 from toolgate.audit.log.journal import Journal, follow_log
-from toolgate.audit.log.lines import parse_line
 from toolgate.errors import StorageUnavailable
 
 pytestmark = pytest.mark.anyio

@@ -12,8 +12,8 @@ import pytest
 from toolgate.audit.events import AdminRecorded, CallEnded, CallRecorded, CallStarted
 from toolgate.audit.log import write_ahead as ahead_module
 from toolgate.audit.log import writer as log_module
+from toolgate.audit.log.files import encode_call_fields
 from toolgate.audit.log.journal import Journal
-from toolgate.audit.log.lines import encode_call_fields
 from toolgate.audit.log.verify import LogVerifier
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.log.files import rotated_path
-from toolgate.audit.log.lines import GENESIS, encode_line, find_last_seal, join_lines, parse_seal
+from toolgate.audit.log.files import (
+    GENESIS,
+    encode_line,
+    find_last_seal,
+    join_lines,
+    parse_seal,
+    rotated_path,
+)
 from toolgate.audit.log.verify import LogBreak, LogVerifier
 from toolgate.audit.log.writer import JsonLinesSink
 

@@ -8,7 +8,7 @@ import pytest
 from tests.memory_audit import MemorySink
 from toolgate.audit.events import CallEnded, CallRecorded, CallStarted
 from toolgate.audit.log import writer as log_module
-from toolgate.audit.log.lines import EncodedLines, encode_call_fields, encode_line
+from toolgate.audit.log.files import EncodedLines, encode_call_fields, encode_line
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import ServerUnavailable
 

@@ -9,9 +9,8 @@ import pytest
 from tests.cli.conftest import Run
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.index.index import open_sqlite_index
-from toolgate.audit.log.files import rotated_path
+from toolgate.audit.log.files import AuditLine, LineBatch, rotated_path
 from toolgate.audit.log.journal import Journal
-from toolgate.audit.log.lines import AuditLine, LineBatch
 
 CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="ok")
 

@@ -17,9 +17,8 @@ from tests.contract.stores import DEADLINE_S, Clock, execute, put, read_watch
 from tests.postgres import shared_server
 from toolgate.errors import Compacted, StartRefused
 from toolgate.model.revisions import RecordChange, RecordList, StoredRecord
-from toolgate.registry.database.statements import create_tables
+from toolgate.registry.database.statements import create_tables, migrate
 from toolgate.registry.database.tables import SCHEMA_VERSION
-from toolgate.registry.migrations import upgrade
 from toolgate.registry.store.engines import open_store
 from toolgate.registry.store.sql_store import Store
 
@@ -252,10 +251,15 @@ def test_created_and_migrated_tables_are_the_same(make_empty: Callable[[Path], s
         engine.dispose()
         return found
 
+    def migrate_release_0_1(connection: Connection) -> None:
+        raw: Any = connection.connection.driver_connection
+        (raw.executescript if isinstance(raw, sqlite3.Connection) else raw.execute)(RELEASE_0_1)
+        migrate(connection, 1)
+
     created = made_by(lambda connection: create_tables(connection, epoch="e"))
 
     assert created[1] == [(f"{SCHEMA_VERSION:04}",)]
-    assert made_by(lambda connection: upgrade(connection, 0)) == created
+    assert made_by(migrate_release_0_1) == created
 
 
 def dump(path: Path) -> list[str]:

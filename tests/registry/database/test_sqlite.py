@@ -146,7 +146,7 @@ async def test_a_program_that_reads_for_long_does_not_stop_writes(path: Path) ->
 
 async def test_a_program_that_takes_the_lock_fails_one_write_and_not_those_after_it(path: Path) -> None:
     async with open_sqlite_store(path, Clock()) as store:
-        database = store._transactions._database
+        database = store._transactions.database
         # Another thread, as the moment in which the store has no lock is short.
         with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as foreign:
 
@@ -157,7 +157,7 @@ async def test_a_program_that_takes_the_lock_fails_one_write_and_not_those_after
                 raw.rollback()
                 foreign.execute("BEGIN IMMEDIATE")
 
-            await asyncio.wrap_future(store._transactions._writer.submit(overtake))
+            await asyncio.wrap_future(store._transactions.writer.submit(overtake))
             with pytest.raises(StorageFailed, match="locked"):
                 await store.write([put("fs")], actor="ada")
             foreign.execute("ROLLBACK")

@@ -13,7 +13,7 @@ from tests.surfaces.grpc.grpc_world import GrpcWorld, open_grpc_world, refusal_o
 from tests.surfaces.rest_world import secret_of
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.index.index import open_sqlite_index
-from toolgate.audit.log.lines import encode_line
+from toolgate.audit.log.files import encode_line
 from toolgate.proto import node_pb2
 from toolgate.surfaces.grpc.coordination import MAX_EVENTS
 

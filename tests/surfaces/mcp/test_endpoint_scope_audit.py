@@ -11,7 +11,7 @@ from tests.surfaces.openai.chat_world import asking, open_chat_world, stage, ups
 from tests.surfaces.wasm.guest_world import TASK, PlayedGuest, open_guest_world
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from tests.upstream.scripted_model import scripted_model, text
-from toolgate.audit.log.lines import MAX_LINE_BYTES, encode_line
+from toolgate.audit.log.files import MAX_LINE_BYTES, encode_line
 from toolgate.gateway.scope.scope_audit import MAX_DETAILED
 from toolgate.model.tasks import WorkloadLimits
 from toolgate.policy.scope import ScopeLimits

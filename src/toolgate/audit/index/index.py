@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from toolgate.audit.index import statements
 from toolgate.audit.index.activity import read_activity, read_versions
 from toolgate.audit.index.tables import LOG_CHARS, prepare_tables
-from toolgate.audit.log.lines import LineBatch
+from toolgate.audit.log.files import LineBatch
 from toolgate.errors import StartRefused, StorageFailed, StorageUnavailable
 from toolgate.telemetry.logs import FULL_DISK_HINT, describe_full_disk
 

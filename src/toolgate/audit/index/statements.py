@@ -27,7 +27,7 @@ from toolgate.audit.index.tables import (
     IndexedEvent,
     TokenSums,
 )
-from toolgate.audit.log.lines import AuditLine, LineBatch, decode_event
+from toolgate.audit.log.files import AuditLine, LineBatch, decode_event
 
 DAY_MS: Final = 24 * 3_600_000
 MAX_TASKS: Final = 1_000

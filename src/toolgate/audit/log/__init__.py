@@ -2,8 +2,7 @@
 
 - `writer`       `AuditLog` numbers events, `JsonLinesSink` writes them in sealed batches
 - `write_ahead`  lines are safe from the end of the process before a call is sent
-- `lines`        events and seals as lines
-- `files`        rotation, and reading by number
+- `files`        events and seals as lines, rotation, and reading by number
 - `journal`      the log of one process, its recovery after a crash, and its delivery to followers
 - `verify`       finds what was changed, removed or reordered
 

@@ -20,6 +20,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -30,11 +31,14 @@ from toolgate.audit.log.files import (
     MAX_CHUNK_LINES,
     LogChunk,
     LogTail,
+    encode_line,
+    is_followed,
     is_misplaced,
+    join_lines,
     last_sequence,
+    parse_number,
     rotate_files,
 )
-from toolgate.audit.log.lines import encode_line, is_followed, join_lines, parse_number
 from toolgate.audit.log.write_ahead import LeftoverLines, open_write_ahead, read_leftover
 from toolgate.audit.log.writer import KEEP_FILES, ROTATE_BYTES, AuditLog, AuditSink, JsonLinesSink
 from toolgate.errors import StorageUnavailable, ToolgateError
@@ -249,7 +253,7 @@ async def follow_log(
 
     `tail`: one reader for each follower, if there are several: each keeps its own place.
     """
-    follower = LogFollower(journal, deliver, who=who, tail=tail)
+    follower = LogFollower(journal, deliver, who, tail or journal.tail)
     running = asyncio.create_task(follower.run())
     try:
         yield
@@ -259,28 +263,28 @@ async def follow_log(
         await follower.finish()
 
 
+@dataclass(eq=False)
 class LogFollower:
     """Delivers a log piece by piece. `run` it in a task."""
 
-    def __init__(self, journal: Journal, deliver: Deliver, *, who: str, tail: LogTail | None = None) -> None:
-        self._journal = journal
-        self._tail = tail or journal.tail
-        self._deliver = deliver
-        self._who = who
-        self._taken: int | None = None
-        self._delay_s = FIRST_DELAY_S
-        self._backpressure = Backpressure()
+    journal: Journal
+    deliver: Deliver
+    who: str
+    tail: LogTail
+    _taken: int | None = field(default=None, init=False)
+    _delay_s: float = field(default_factory=lambda: FIRST_DELAY_S, init=False)
+    _backpressure: Backpressure = field(default_factory=Backpressure, init=False)
 
     async def run(self) -> None:
         """Deliver what is written, until cancelled."""
         while True:
             try:
-                written, began_s = self._journal.written, time.monotonic()
+                written, began_s = self.journal.written, time.monotonic()
                 lines = await self._step()
                 if not lines:
                     await written.wait()
-                elif (behind := self._journal.log.last_sequence - (self._taken or 0)) >= MAX_CHUNK_LINES:
-                    took_s, most = time.monotonic() - began_s, self._journal.kept_lines // 2
+                elif (behind := self.journal.log.last_sequence - (self._taken or 0)) >= MAX_CHUNK_LINES:
+                    took_s, most = time.monotonic() - began_s, self.journal.kept_lines // 2
                     await asyncio.sleep(self._backpressure.pause_s(took_s, behind=behind, most=most))
                 elif lines >= MANY_LINES:
                     await asyncio.sleep(GATHER_S)
@@ -292,7 +296,7 @@ class LogFollower:
 
     async def finish(self) -> None:
         """Deliver what is left, within `FINISH_TIMEOUT_S`."""
-        self._journal.log.flush()
+        self.journal.log.flush()
         with suppress(ToolgateError, OSError, TimeoutError):
             async with asyncio.timeout(FINISH_TIMEOUT_S):
                 while await self._step():
@@ -301,24 +305,24 @@ class LogFollower:
     async def _step(self) -> int:
         """Deliver the next lines, and return how many there were."""
         if self._taken is None:
-            self._taken = self._journal.taken[self._who] = await self._deliver(EMPTY_CHUNK)
-            self._journal.log.resume_after(self._taken)
-        found = await asyncio.to_thread(self._tail.read, self._taken)
+            self._taken = self.journal.taken[self.who] = await self.deliver(EMPTY_CHUNK)
+            self.journal.log.resume_after(self._taken)
+        found = await asyncio.to_thread(self.tail.read, self._taken)
         if not found.lines:
             return 0
-        taken = await self._deliver(found._replace(lines=list(filter(is_followed, found.lines))))
+        taken = await self.deliver(found._replace(lines=list(filter(is_followed, found.lines))))
         if taken == found.after:
             raise StorageUnavailable("it accepts no events")
         lost = found.upto - found.after - len(found.lines)
         if found.after and lost > 0 and taken == found.upto:
-            _log.error("%s lacks %d audit events: the log was rotated before they were read", self._who, lost)
-        self._taken = self._journal.taken[self._who] = taken
+            _log.error("%s lacks %d audit events: the log was rotated before they were read", self.who, lost)
+        self._taken = self.journal.taken[self.who] = taken
         self._delay_s = FIRST_DELAY_S
         return len(found.lines)
 
     async def _pause(self, exc: Exception | None) -> None:
         if exc is not None and self._delay_s == FIRST_DELAY_S:
-            _log.warning("%s does not accept audit events, trying again: %s", self._who, exc)
+            _log.warning("%s does not accept audit events, trying again: %s", self.who, exc)
         self._taken = None
         await asyncio.sleep(random.uniform(0.5, 1) * self._delay_s)  # noqa: S311 (spreads nodes, guards nothing)
         self._delay_s = min(2 * self._delay_s, MAX_DELAY_S)

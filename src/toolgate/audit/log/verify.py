@@ -9,7 +9,7 @@ from typing import BinaryIO, Final, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.audit.log.lines import GENESIS, Seal, compute_digest, parse_number, parse_seal
+from toolgate.audit.log.files import GENESIS, Seal, compute_digest, parse_number, parse_seal
 
 MAX_BREAKS: Final = 20
 """Reported of one log. With that many, the rest does not matter."""

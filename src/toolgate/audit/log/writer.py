@@ -17,16 +17,17 @@ from typing import Final, Protocol
 import msgspec
 
 from toolgate.audit.events import AuditEvent, CallEnded, CallRecorded
-from toolgate.audit.log.files import list_files, rotate_files
-from toolgate.audit.log.lines import (
+from toolgate.audit.log.files import (
     GENESIS,
     EncodedLines,
     encode_line,
     encode_seal,
     find_last_seal,
     join_lines,
+    list_files,
     make_seal,
     parse_number,
+    rotate_files,
 )
 from toolgate.audit.log.write_ahead import LINE_ROOM_BYTES, MappedWriteAhead, WriteAhead
 from toolgate.errors import ServerUnavailable

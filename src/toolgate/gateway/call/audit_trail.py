@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.audit.events import CallEnded, CallRecorded, CallStarted, Outcome, SessionEnded
-from toolgate.audit.log.lines import encode_call_fields
+from toolgate.audit.log.files import encode_call_fields
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import CallTimedOut, PolicyDenied, ServerUnavailable, ToolgateError
 from toolgate.gateway.call import CallContext

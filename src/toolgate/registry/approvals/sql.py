@@ -5,6 +5,7 @@ before it wrote.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, or_, select, update
@@ -14,7 +15,7 @@ from toolgate.model.approvals import ApprovalRequest, ApprovalState, CallApprova
 from toolgate.registry import approvals as rules
 from toolgate.registry.approvals import ApprovalVerdict, ElicitedDecision
 from toolgate.registry.database.tables import APPROVALS, insert_new, pick_fields
-from toolgate.registry.database.transactions import SharedTable, Transactions, transaction
+from toolgate.registry.database.transactions import SharedTable, transaction
 
 _ROW: Final = APPROVALS.c
 # Columns that hold the field of the same name.
@@ -25,21 +26,15 @@ _TRIES: Final = 5
 """Each failure means that another caller made the same request at this moment."""
 
 
+@dataclass(eq=False)
 class Approvals(SharedTable):
     """All approvals, as every control plane replica on one database sees them. An `ApprovalService`."""
 
-    def __init__(
-        self,
-        transactions: Transactions,
-        read_clock_ms: Callable[[Connection], int],
-        limits: rules.ApprovalLimits = rules.DEFAULT_APPROVAL_LIMITS,
-    ) -> None:
-        super().__init__(transactions, read_clock_ms)
-        self._limits = limits
+    limits: rules.ApprovalLimits = rules.DEFAULT_APPROVAL_LIMITS
 
     @transaction("approvals")
     def ask(self, connection: Connection, request: ApprovalRequest, /, *, new_id: str) -> ApprovalVerdict:
-        return self._request(connection, request, new_id, self._read_clock_ms(connection))
+        return self._request(connection, request, new_id, self.read_clock_ms(connection))
 
     @transaction("approvals")
     def settle(
@@ -51,7 +46,7 @@ class Approvals(SharedTable):
         *,
         new_id: str,
     ) -> ApprovalVerdict:
-        now_ms = self._read_clock_ms(connection)
+        now_ms = self.read_clock_ms(connection)
         query = select(APPROVALS).where(_ROW.open_binding == request.binding, _ROW.id == decision.approval_id)
         row = connection.execute(query.with_for_update()).one_or_none()
         if row is not None:
@@ -71,7 +66,7 @@ class Approvals(SharedTable):
 
         An approved call may be sent within `EXPIRES_MS` from now on.
         """
-        now_ms = self._read_clock_ms(connection)
+        now_ms = self.read_clock_ms(connection)
         query = select(APPROVALS).where(_ROW.id == approval_id).with_for_update()
         row = connection.execute(query).one_or_none()
         if row is None:
@@ -88,7 +83,7 @@ class Approvals(SharedTable):
 
     @transaction()
     def get(self, connection: Connection, approval_id: str) -> CallApproval | None:
-        now_ms = self._read_clock_ms(connection)
+        now_ms = self.read_clock_ms(connection)
         row = _read_row(connection, approval_id)
         return None if row is None else rules.as_of(_approval(row), now_ms)
 
@@ -102,7 +97,7 @@ class Approvals(SharedTable):
         limit: int = 50,
     ) -> Sequence[CallApproval]:
         """Return approvals, newest first. `before`: the id of the last one seen."""
-        now_ms = self._read_clock_ms(connection)
+        now_ms = self.read_clock_ms(connection)
         query = select(APPROVALS).order_by(_ROW.position.desc()).limit(limit)
         if state == "expired":
             query = query.where(or_(_ROW.state == "expired", _is_expired(now_ms)))
@@ -118,7 +113,7 @@ class Approvals(SharedTable):
 
     @transaction()
     def pending(self, connection: Connection) -> int:
-        return _count_pending(connection, now_ms=self._read_clock_ms(connection))
+        return _count_pending(connection, now_ms=self.read_clock_ms(connection))
 
     async def expire(self) -> Sequence[CallApproval]:
         """Close the approvals that expired since the last call. Returns each once."""
@@ -135,7 +130,7 @@ class Approvals(SharedTable):
     @transaction("approvals")
     def mark_notified(self, connection: Connection, approval_id: str) -> None:
         """Record that the notice was delivered, so that no one sends it again."""
-        _update(connection, approval_id, notified_ms=self._read_clock_ms(connection))
+        _update(connection, approval_id, notified_ms=self.read_clock_ms(connection))
 
     @transaction("approvals")
     def forget(self, connection: Connection) -> None:
@@ -143,8 +138,8 @@ class Approvals(SharedTable):
         place = func.row_number().over(order_by=_ROW.position.desc())
         placed = select(_ROW.position, _ROW.created_ms, place.label("place"))
         closed = placed.where(_ROW.state.not_in(_WAITING)).subquery("closed").c
-        is_old = closed.created_ms < self._read_clock_ms(connection) - rules.KEEP_CLOSED_MS
-        old = select(closed.position).where(is_old | (closed.place > self._limits.keep_closed))
+        is_old = closed.created_ms < self.read_clock_ms(connection) - rules.KEEP_CLOSED_MS
+        old = select(closed.position).where(is_old | (closed.place > self.limits.keep_closed))
         connection.execute(delete(APPROVALS).where(_ROW.position.in_(old)))
 
     def _request(
@@ -163,7 +158,7 @@ class Approvals(SharedTable):
                     return known
             own = _count_pending(connection, request.principal, now_ms=now_ms)
             everyone = _count_pending(connection, now_ms=now_ms)
-            if own >= self._limits.max_pending_each or everyone >= self._limits.max_pending:
+            if own >= self.limits.max_pending_each or everyone >= self.limits.max_pending:
                 return ApprovalVerdict("full")
             new = CallApproval(
                 approval_id=new_id, question=request, created_ms=now_ms, expires_ms=now_ms + rules.EXPIRES_MS
@@ -177,12 +172,12 @@ class Approvals(SharedTable):
 
     @transaction()
     def _has_any(self, connection: Connection, condition: Callable[[int], ColumnElement[bool]]) -> bool:
-        query = select(exists().where(condition(self._read_clock_ms(connection))))
+        query = select(exists().where(condition(self.read_clock_ms(connection))))
         return bool(connection.execute(query).scalar_one())
 
     @transaction("approvals")
     def _expire(self, connection: Connection) -> Sequence[CallApproval]:
-        now_ms = self._read_clock_ms(connection)
+        now_ms = self.read_clock_ms(connection)
         query = select(APPROVALS).where(_is_expired(now_ms)).order_by(_ROW.position)
         expired = []
         for row in connection.execute(query.with_for_update(skip_locked=True)).all():
@@ -192,7 +187,7 @@ class Approvals(SharedTable):
 
     @transaction("approvals")
     def _claim_notices(self, connection: Connection, limit: int) -> Sequence[CallApproval]:
-        now_ms = self._read_clock_ms(connection)
+        now_ms = self.read_clock_ms(connection)
         query = select(APPROVALS).where(_needs_notice(now_ms)).order_by(_ROW.position).limit(limit)
         rows = connection.execute(query.with_for_update(skip_locked=True)).all()
         for row in rows:

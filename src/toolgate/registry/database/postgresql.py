@@ -19,15 +19,7 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError, NoResultFound
 
 from toolgate.errors import InvalidRecord, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
-from toolgate.registry.database.statements import (
-    DamagedRow,
-    StoreHead,
-    check_not_newer,
-    create_tables,
-    migrate,
-    read_head,
-    read_listing,
-)
+from toolgate.registry.database import statements
 from toolgate.registry.database.tables import SCHEMA_VERSION
 from toolgate.registry.database.transactions import Topic
 
@@ -101,20 +93,20 @@ class PostgresDatabase:
         )
         self._statements = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
-    def prepare(self) -> StoreHead:
+    def prepare(self) -> statements.StoreHead:
         """Create or migrate the tables, and check every record. Raises StartRefused, and then changed
         nothing."""
         with _refuse_start(self.where):
             with self._snapshots.connect() as connection:
                 _check_server(connection, self.where)
                 version = _read_schema_version(connection)
-            check_not_newer(version, what=self.where)
+            statements.check_not_newer(version, what=self.where)
             if version < SCHEMA_VERSION:
                 with self._engine.begin() as connection:
                     _ensure_tables(connection)
             with self._snapshots.connect() as connection:
-                read_listing(connection)
-                return read_head(connection)
+                statements.read_listing(connection)
+                return statements.read_head(connection)
 
     def read(self, work: Callable[[Connection], T], *, is_single: bool = False) -> T:
         def read_once() -> T:
@@ -211,7 +203,7 @@ def _read_schema_version(connection: Connection) -> int:
         return 0
     version = connection.execute(text("SELECT schema_version FROM head")).scalar_one()
     if not isinstance(version, int):
-        raise DamagedRow("it has no schema version")
+        raise statements.DamagedRow("it has no schema version")
     return version
 
 
@@ -221,16 +213,16 @@ def _ensure_tables(connection: Connection) -> None:
     # Read again: another replica may have been faster.
     version = _read_schema_version(connection)
     if version == 0:
-        create_tables(connection, epoch=uuid4().hex)
+        statements.create_tables(connection, epoch=uuid4().hex)
     elif version < SCHEMA_VERSION:
-        migrate(connection, version)
+        statements.migrate(connection, version)
 
 
 @contextmanager
 def _refuse_start(where: str) -> Iterator[None]:
     try:
         yield
-    except (DamagedRow, NoResultFound) as exc:
+    except (statements.DamagedRow, NoResultFound) as exc:
         raise StartRefused(
             f"the registry in {where} is damaged: {exc}", hint="restore the database from a backup"
         ) from exc
@@ -309,7 +301,7 @@ def _retry_once(work: Callable[[], T]) -> T:
 def _translate_failures(what: str) -> Iterator[None]:
     try:
         yield
-    except (DBAPIError, DamagedRow, NoResultFound) as exc:
+    except (DBAPIError, statements.DamagedRow, NoResultFound) as exc:
         kind: type[ToolgateError] = StorageUnavailable
         if not isinstance(exc, DBAPIError) or getattr(exc.orig, "sqlstate", None) in _FULL:
             kind = StorageFailed
@@ -318,7 +310,7 @@ def _translate_failures(what: str) -> Iterator[None]:
         raise kind(f"{what}: {_cause(exc)}") from exc
 
 
-def _cause(exc: DBAPIError | DamagedRow | NoResultFound) -> str:
+def _cause(exc: DBAPIError | statements.DamagedRow | NoResultFound) -> str:
     """Return the first line of the message: others may quote rows."""
     cause = exc.orig if isinstance(exc, DBAPIError) else exc
     return str(cause).partition("\n")[0]

@@ -16,16 +16,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from toolgate.errors import StartRefused, StorageFailed
-from toolgate.registry.database import lock_file, sync_directory
-from toolgate.registry.database.statements import (
-    DamagedRow,
-    StoreHead,
-    check_not_newer,
-    create_tables,
-    migrate,
-    read_head,
-    read_listing,
-)
+from toolgate.registry.database import lock_file, statements, sync_directory
 from toolgate.registry.database.tables import SCHEMA_VERSION
 from toolgate.registry.database.transactions import Topic
 from toolgate.telemetry.logs import FULL_DISK_HINT, describe_full_disk
@@ -62,7 +53,7 @@ class SqliteDatabase:
                 if not path.exists():
                     _create(path)
                 version = _read_schema_version(path)
-                check_not_newer(version, what=f"`{path}`")
+                statements.check_not_newer(version, what=f"`{path}`")
                 path.chmod(0o600)
                 if version < SCHEMA_VERSION:
                     _back_up(path)
@@ -75,7 +66,7 @@ class SqliteDatabase:
     def read(self, work: Callable[[Connection], T], *, is_single: bool = False) -> T:  # noqa: ARG002 (a file)
         try:
             return self._run(work)
-        except (DBAPIError, DamagedRow) as exc:
+        except (DBAPIError, statements.DamagedRow) as exc:
             raise StorageFailed(f"cannot read the registry: {_cause(exc)}") from exc
 
     def change(self, work: Callable[[Connection], T], topic: Topic) -> T:  # noqa: ARG002 (no other process listens)
@@ -87,7 +78,7 @@ class SqliteDatabase:
             raise StorageFailed(f"the registry is read-only since an error: {self._broken_by}")
         try:
             return self._run(work)
-        except (DBAPIError, DamagedRow) as exc:
+        except (DBAPIError, statements.DamagedRow) as exc:
             cause = exc.orig if isinstance(exc, DBAPIError) else None
             if not isinstance(cause, sqlite3.Error) or cause.sqlite_errorcode not in _PASSING:
                 self._broken_by = _cause(exc)
@@ -113,7 +104,7 @@ class SqliteDatabase:
             _hold_write_lock(self._connection)
 
 
-def _cause(exc: DBAPIError | DamagedRow) -> str:
+def _cause(exc: DBAPIError | statements.DamagedRow) -> str:
     return str(exc.orig if isinstance(exc, DBAPIError) else exc)
 
 
@@ -133,7 +124,7 @@ def _create(path: Path) -> None:
     with _write_draft(path, path) as draft:
         engine = _create_engine(draft, pragmas=("synchronous = FULL",))
         with engine.begin() as connection:
-            create_tables(connection, epoch=uuid4().hex)
+            statements.create_tables(connection, epoch=uuid4().hex)
         engine.dispose()
 
 
@@ -158,7 +149,7 @@ def _read_schema_version(path: Path) -> int:
     with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as peek:
         (version,) = peek.execute("SELECT schema_version FROM head").fetchone() or (None,)
     if not isinstance(version, int):
-        raise DamagedRow("it has no schema version")
+        raise statements.DamagedRow("it has no schema version")
     return version
 
 
@@ -171,13 +162,13 @@ def _back_up(path: Path) -> None:
             os.fsync(written.fileno())
 
 
-def _connect(engine: Engine, version: int) -> tuple[Connection, StoreHead]:
+def _connect(engine: Engine, version: int) -> tuple[Connection, statements.StoreHead]:
     """Connect, migrate the tables if needed, and check every record."""
     connection = engine.connect()
     try:
         with connection.begin():
             if version < SCHEMA_VERSION:
-                migrate(connection, version)
+                statements.migrate(connection, version)
             head = _verify(connection)
         _hold_write_lock(connection)
     except BaseException:
@@ -199,20 +190,20 @@ def _hold_write_lock(connection: Connection) -> None:
             dbapi.execute(_BEGIN)
 
 
-def _verify(connection: Connection) -> StoreHead:
+def _verify(connection: Connection) -> statements.StoreHead:
     """Check every page and every record. Damage in the log is found when the log is read."""
     problem = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
     if problem != "ok":
-        raise DamagedRow(str(problem))
-    read_listing(connection)
-    return read_head(connection)
+        raise statements.DamagedRow(str(problem))
+    statements.read_listing(connection)
+    return statements.read_head(connection)
 
 
 @contextmanager
 def _refuse_start(path: Path) -> Iterator[None]:
     try:
         yield
-    except DamagedRow as exc:
+    except statements.DamagedRow as exc:
         raise StartRefused(f"`{path}` is damaged: {exc}", hint=_RESTORE) from exc
     # SQLite quotes damaged text in its complaint, and its driver then cannot read the complaint.
     except (OSError, DBAPIError, sqlite3.Error, UnicodeDecodeError) as exc:

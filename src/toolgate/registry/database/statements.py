@@ -2,7 +2,7 @@
 
 Every row of the registry carries a checksum, so that damage is found and named, and never read as some other
 policy. A database of a newer program is refused and never touched. An older one is migrated in the given
-transaction, by Alembic. Never opens, locks or commits: the engines do.
+transaction. Never opens, locks or commits: the engines do.
 """
 
 import json
@@ -19,17 +19,14 @@ from sqlalchemy import Connection, Row, Table, bindparam, delete, func, insert, 
 from sqlalchemy.exc import NoResultFound
 
 from toolgate.errors import Conflict, StartRefused
-from toolgate.lazy_modules import load_lazily
 from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
 from toolgate.registry.database.tables import (
-    _MIGRATED,
-    _POSTGRESQL_INDEXES,
     CHANGES,
     DIGESTS,
     HEAD,
-    METADATA,
     RECORDS,
     SCHEMA_VERSION,
+    grow_tables,
     upsert,
 )
 from toolgate.registry.records.transaction import (
@@ -69,11 +66,7 @@ class StoreHead:
 
 
 def create_tables(connection: Connection, *, epoch: str) -> None:
-    METADATA.create_all(connection, checkfirst=False)
-    if connection.dialect.name == "postgresql":
-        for index in _POSTGRESQL_INDEXES:
-            connection.execute(index)
-    connection.execute(insert(_MIGRATED), {"version_num": f"{SCHEMA_VERSION:04}"})
+    grow_tables(connection, 0)
     head = StoreHead(schema_version=SCHEMA_VERSION, epoch=epoch, revision=0, compacted=0)
     connection.execute(insert(HEAD), _encode_row(HEAD, head, id=1))
     store_digest(connection, 0, start_digest(epoch))
@@ -198,9 +191,12 @@ def check_not_newer(version: int, *, what: str) -> None:
 
 def migrate(connection: Connection, version: int) -> None:
     """Migrate the tables from `version` to this program's, in the open transaction."""
-    # Not imported above: Alembic takes longer to load than all of the registry, and is needed once a release.
-    load_lazily("toolgate.registry.migrations").upgrade(connection, version)
-    store_head(connection, replace(read_head(connection), schema_version=SCHEMA_VERSION))
+    grow_tables(connection, version)
+    head = read_head(connection)
+    if version < DIGESTS.info["since"]:
+        # The chain begins here, at random: what was before cannot be compared.
+        store_digest(connection, head.revision, uuid4().hex + uuid4().hex)
+    store_head(connection, replace(head, schema_version=SCHEMA_VERSION))
 
 
 # One statement, so that it needs no transaction: the records, and the head as a row among them.

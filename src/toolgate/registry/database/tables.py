@@ -1,4 +1,7 @@
-"""The tables of a store, the same for every engine. Migrations must end up with exactly these."""
+"""The tables of a store, the same for every engine, and since which schema version each of them is there.
+
+They only grow, so that replicas of the previous release keep working while a database is migrated.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -9,7 +12,7 @@ from sqlalchemy import BigInteger, Column, Connection, Index, LargeBinary, Strin
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 SCHEMA_VERSION: Final = 10
-"""The number of the newest migration. A change to the tables is a migration too; a test compares the two."""
+"""Rises with each table or column that is added, which says so by `since`."""
 METADATA: Final = sa.MetaData()
 
 
@@ -31,8 +34,8 @@ def _required(kind: TypeEngine[Any] | type[TypeEngine[Any]], *names: str) -> lis
     return [Column(name, kind, nullable=False) for name in names]
 
 
-def _table(name: str, *items: sa.schema.SchemaItem) -> Table:
-    return Table(name, METADATA, *items)
+def _table(name: str, *items: sa.schema.SchemaItem, since: int) -> Table:
+    return Table(name, METADATA, *items, info={"since": since})
 
 
 # One row. Every transaction that writes locks it first, so writers queue on any engine.
@@ -43,6 +46,7 @@ HEAD: Final = _table(
     Column("schema_version", BigInteger, nullable=False),
     Column("epoch", String(32), nullable=False),
     *_required(BigInteger, "revision", "compacted", "checksum"),
+    since=1,
 )
 RECORDS: Final = _table(
     "records",
@@ -51,6 +55,7 @@ RECORDS: Final = _table(
     *_required(BigInteger, "revision", "updated_at_ms"),
     *_required(Text, "actor", "body"),
     Column("checksum", BigInteger, nullable=False),
+    since=1,
 )
 CHANGES: Final = _table(
     "changes",
@@ -65,6 +70,7 @@ CHANGES: Final = _table(
     Column("after", Text),
     Column("checksum", BigInteger, nullable=False),
     Index("changes_by_record", "kind", "id", "revision"),
+    since=1,
 )
 # The digest of the log up to each of its revisions, and up to the one before it. A separate table, since
 # replicas of earlier releases write revisions without a digest and check the columns of a row by their
@@ -73,6 +79,7 @@ DIGESTS: Final = _table(
     "digests",
     Column("revision", BigInteger, primary_key=True, autoincrement=False),
     Column("digest", String(64), nullable=False),
+    since=9,
 )
 # Sessions that their clients ended, until their ids expire.
 ENDED_SESSIONS: Final = _table(
@@ -80,6 +87,7 @@ ENDED_SESSIONS: Final = _table(
     Column("nonce", String(64), primary_key=True),
     *_required(BigInteger, "until_ms", "at_ms"),
     Index("ended_sessions_by_time", "at_ms"),
+    since=10,
 )
 # The newest report of each node. It is no policy, and nodes repeat it.
 REPORTS: Final = _table(
@@ -87,12 +95,14 @@ REPORTS: Final = _table(
     Column("id", Text, primary_key=True),
     Column("at_ms", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    since=2,
 )
 DEFINITIONS: Final = _table(
     "definitions",
     Column("id", Text, primary_key=True),
     Column("at_ms", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    since=2,
 )
 # The tools of packages, a projection of records, manifests and definitions.
 TOOL_CATALOG: Final = _table(
@@ -118,6 +128,7 @@ TOOL_CATALOG: Final = _table(
     sa.UniqueConstraint("full_name", name="tool_catalog_full_name"),
     sa.CheckConstraint("schema_bytes <= 262144", name="tool_catalog_schema_size"),
     Index("tool_catalog_category", "category"),
+    since=3,
 )
 # As text: an index with options of an engine would load that engine, for everyone.
 _POSTGRESQL_INDEXES: Final = (
@@ -129,12 +140,14 @@ CATALOG_SOURCES: Final = _table(
     Column("package_id", String(255), primary_key=True),
     Column("made_from", Text, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
+    since=3,
 )
 # Approved definitions and what replaced them, by digest: a digest only ever means one definition.
 PINNED_DEFINITIONS: Final = _table(
     "pinned_definitions",
     Column("digest", String(64), primary_key=True),
     Column("definition", LargeBinary, nullable=False),
+    since=4,
 )
 # The queue of invocations and its history. `position` is their order.
 INVOCATIONS: Final = _table(
@@ -162,12 +175,14 @@ INVOCATIONS: Final = _table(
     Index("invocations_by_state", "state", "task_id", "position"),
     Index("invocations_by_task", "task_id", "position"),
     Index("invocations_by_principal", "principal_id", "position"),
+    since=5,
 )
 INVOCATION_LINES: Final = _table(
     "invocation_lines",
     Column("invocation", BigInteger, primary_key=True, autoincrement=False),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("body", LargeBinary, nullable=False),
+    since=5,
 )
 # Approvals of calls. A repeated request joins the one with its `open_binding`.
 APPROVALS: Final = _table(
@@ -187,13 +202,14 @@ APPROVALS: Final = _table(
     Column("reason", Text, nullable=False),
     Column("used_ms", BigInteger),
     Column("rounds", BigInteger, nullable=False),
-    Column("notices", BigInteger, nullable=False, server_default="0"),
-    Column("notice_ms", BigInteger, nullable=False, server_default="0"),
-    Column("notified_ms", BigInteger),
+    Column("notices", BigInteger, nullable=False, server_default="0", info={"since": 8}),
+    Column("notice_ms", BigInteger, nullable=False, server_default="0", info={"since": 8}),
+    Column("notified_ms", BigInteger, info={"since": 8}),
     sa.UniqueConstraint("id", name="approvals_id"),
     sa.UniqueConstraint("open_binding", name="approvals_open"),
     Index("approvals_by_state", "state", "position"),
     Index("approvals_by_binding", "binding"),
+    since=6,
 )
 # What is used of each quota of each holder, in its newest window.
 SPENDING: Final = _table(
@@ -202,13 +218,32 @@ SPENDING: Final = _table(
     Column("id", String(64), primary_key=True),
     Column("budget", String(32), primary_key=True),
     *_required(BigInteger, "window_ms", "used"),
+    since=7,
 )
-# Alembic's own, as Alembic makes it.
+# As Alembic makes it, which migrated the tables of earlier releases.
 _MIGRATED: Final = _table(
     "alembic_version",
     Column("version_num", String(32), nullable=False),
     sa.PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+    since=2,
 )
+
+
+def grow_tables(connection: Connection, version: int) -> None:
+    """Add what was added to the tables since `version`; 0: all of them."""
+    for table in METADATA.sorted_tables:
+        if table.info["since"] > version:
+            table.create(connection)
+            continue
+        for column in table.columns:
+            if column.info.get("since", 0) > version:
+                added = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {added}"))
+    if connection.dialect.name == "postgresql" and TOOL_CATALOG.info["since"] > version:
+        for index in _POSTGRESQL_INDEXES:
+            connection.execute(index)
+    connection.execute(sa.delete(_MIGRATED))
+    connection.execute(sa.insert(_MIGRATED), {"version_num": f"{SCHEMA_VERSION:04}"})
 
 
 def pick_fields(source: object, names: Iterable[str]) -> dict[str, Any]:

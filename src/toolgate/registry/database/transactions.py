@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
@@ -39,33 +40,25 @@ class TransactionRunner(Protocol):
         """Run `work` and commit durably, or change nothing."""
 
 
+@dataclass(eq=False)
 class Transactions:
     """Runs the transactions of a database on its threads, for the event loop."""
 
-    def __init__(
-        self,
-        database: TransactionRunner,
-        *,
-        reader: Executor,
-        writer: Executor,
-        within_s: float | None = None,
-    ) -> None:
-        """`within_s`: how long to wait for a database that hangs. None: for ever, since a file does not."""
-        self._database = database
-        self._reader = reader
-        self._writer = writer
-        self._within_s = within_s
-        self._loop = asyncio.get_running_loop()
-        self.is_closed = False
-        """If True, it takes no more work. What was submitted before still runs."""
+    database: TransactionRunner
+    reader: Executor
+    writer: Executor
+    within_s: float | None = None
+    """How long to wait for a database that hangs. None: for ever, since a file does not."""
+    is_closed: bool = False
+    """If True, it takes no more work. What was submitted before still runs."""
 
     async def read(
         self, work: Callable[[Connection], T], *, is_long: bool = False, is_single: bool = False
     ) -> T:
         """See `TransactionRunner.read`. Only work declared as long has no deadline."""
-        read = partial(self._database.read, work, is_single=is_single)
-        async with self._limit_wait("the database does not answer", None if is_long else self._within_s):
-            return await self._loop.run_in_executor(self._reader, read)
+        read = partial(self.database.read, work, is_single=is_single)
+        async with self._limit_wait("the database does not answer", None if is_long else self.within_s):
+            return await asyncio.get_running_loop().run_in_executor(self.reader, read)
 
     async def change(
         self,
@@ -75,16 +68,17 @@ class Transactions:
         topic: Topic = "registry",
     ) -> T:
         """See `TransactionRunner.change`. `then` runs in the loop after it, even without the caller."""
+        loop = asyncio.get_running_loop()
 
         def commit() -> T:
-            result = self._database.change(work, topic)
+            result = self.database.change(work, topic)
             if then is not None:
-                self._loop.call_soon_threadsafe(then, result)
+                loop.call_soon_threadsafe(then, result)
             return result
 
         message = "the database does not answer: the change may have been stored or not"
-        async with self._limit_wait(message, self._within_s):
-            return await self._loop.run_in_executor(self._writer, commit)
+        async with self._limit_wait(message, self.within_s):
+            return await loop.run_in_executor(self.writer, commit)
 
     @asynccontextmanager
     async def _limit_wait(self, message: str, within_s: float | None) -> AsyncIterator[None]:
@@ -98,15 +92,13 @@ class Transactions:
             raise StorageUnavailable(message) from exc
 
 
+@dataclass(eq=False)
 class SharedTable:
-    """Rows that all replicas on one database share. Its methods are transactions; see `transaction`.
+    """Rows that all replicas on one database share. Its methods are transactions; see `transaction`."""
 
-    All replicas go by the clock that `read_clock_ms` reads.
-    """
-
-    def __init__(self, transactions: Transactions, read_clock_ms: Callable[[Connection], int]) -> None:
-        self.transactions = transactions
-        self._read_clock_ms = read_clock_ms
+    transactions: Transactions
+    read_clock_ms: Callable[[Connection], int]
+    """Reads the clock that all replicas go by."""
 
     def on_change(self, topic: Topic, result: Any) -> None:
         """Called in the loop after each change, with what it returned, even if its caller is gone."""

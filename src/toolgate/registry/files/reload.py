@@ -11,7 +11,7 @@ nothing: its server stays as it was last valid. `plan_reload` decides this witho
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -162,28 +162,23 @@ OnApplied = Callable[[ReloadReport, str], None]
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class DirectoryLoader:
     """Keeps the store's servers as the files define them."""
 
-    def __init__(
-        self,
-        store: Store,
-        directory: Path,
-        *,
-        strict: bool = False,
-        recursive: bool = False,
-        on_applied: OnApplied = lambda _report, _by: None,
-    ) -> None:
-        """`on_applied` is called after every committed reload."""
-        self._store = store
-        self._on_applied = on_applied
-        self._directory = directory.expanduser()
-        self._strict = strict
-        self._recursive = recursive
-        self._sources: Mapping[str, str] = {}
-        self._loaded: Fingerprint | None = None
-        self._logged_lines: frozenset[str] = frozenset()
-        self._turn = asyncio.Lock()
+    store: Store
+    directory: Path
+    strict: bool = False
+    recursive: bool = False
+    on_applied: OnApplied = lambda _report, _by: None
+    """Called after every committed reload."""
+    _sources: Mapping[str, str] = field(default_factory=dict, init=False)
+    _loaded: Fingerprint | None = field(default=None, init=False)
+    _logged_lines: frozenset[str] = field(default=frozenset(), init=False)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self.directory = self.directory.expanduser()
 
     async def preview(self) -> ReloadReport:
         """Return what `reload` would do. Changes nothing."""
@@ -206,7 +201,7 @@ class DirectoryLoader:
         self._warn([*plan.report.warnings, *map(str, plan.report.problems)])
         for change in plan.report.applied:
             _log.info("registry directory: %s", change)
-        self._on_applied(plan.report, by)
+        self.on_applied(plan.report, by)
         return plan.report
 
     async def watch(self) -> None:
@@ -215,15 +210,15 @@ class DirectoryLoader:
             await self._reload_if_changed()
             try:
                 async for _ in awatch(
-                    self._directory,
+                    self.directory,
                     watch_filter=None,
-                    recursive=self._recursive,
+                    recursive=self.recursive,
                     rust_timeout=int(LOOK_EVERY_S * 1000),
                     yield_on_timeout=True,
                 ):
                     await self._reload_if_changed()
             except OSError as exc:
-                self._warn([f"cannot watch `{self._directory}`: {exc}"])
+                self._warn([f"cannot watch `{self.directory}`: {exc}"])
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _reload_if_changed(self) -> None:
@@ -242,13 +237,13 @@ class DirectoryLoader:
             before, now = now, await self._read_fingerprint()
 
     async def _read_fingerprint(self) -> Fingerprint:
-        return await asyncio.to_thread(fingerprint, self._directory, recursive=self._recursive)
+        return await asyncio.to_thread(fingerprint, self.directory, recursive=self.recursive)
 
     async def _commit(self) -> ReloadPlan:
         for _ in range(ATTEMPTS):
             plan = await self._plan()
             try:
-                revision = await self._store.write(
+                revision = await self.store.write(
                     plan.writes, actor=ACTOR, if_store_revision=plan.report.revision
                 )
             except Conflict:
@@ -258,10 +253,10 @@ class DirectoryLoader:
 
     async def _plan(self) -> ReloadPlan:
         scan = await asyncio.to_thread(
-            scan_directory, self._directory, recursive=self._recursive, strict=self._strict
+            scan_directory, self.directory, recursive=self.recursive, strict=self.strict
         )
-        plan = plan_reload(scan, await self._store.list("server"), sources=self._sources)
-        if self._strict and plan.report.problems:
+        plan = plan_reload(scan, await self.store.list("server"), sources=self._sources)
+        if self.strict and plan.report.problems:
             problems = [str(problem) for problem in plan.report.problems]
             raise InvalidRecord(
                 f"the registry directory is refused: {'; '.join(problems)}",

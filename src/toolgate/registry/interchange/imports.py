@@ -22,15 +22,8 @@ from toolgate.errors import InvalidRecord
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.names import MAX_SERVER_ID, slugify_server_id
 from toolgate.registry.files.documents import parse_toml
-from toolgate.registry.interchange.server_json import (
-    Json,
-    is_server_json,
-    json_object,
-    json_objects,
-    make_reference,
-    parse_server_json,
-    server_json_name,
-)
+from toolgate.registry.interchange import server_json
+from toolgate.registry.interchange.server_json import Json, json_object, json_objects
 from toolgate.registry.records.codec import parse_server
 
 ImportFormat = Literal["auto", "registry", "mcpServers", "server.json", "docker"]
@@ -100,7 +93,10 @@ def _parse(content: object, form: ImportFormat) -> ImportResult:
 def _parse_text(text: str, form: ImportFormat) -> object:
     """Parse JSON with comments if it begins like JSON, YAML if it is a Docker catalog, else TOML."""
     if _keep_strings(_COMMENT, text[:4096]).lstrip()[:1] in {"{", "["}:
-        return _parse_json(text)
+        try:
+            return json.loads(_keep_strings(_TRAILING_COMMA, _keep_strings(_COMMENT, text)))
+        except (ValueError, RecursionError) as exc:
+            raise InvalidRecord(f"this is not JSON: {exc}") from exc
     if form == "docker" or (form == "auto" and _DOCKER_CATALOG.search(text)):
         # Not imported above: the library would delay every start.
         parse_yaml: Callable[[str], object] = load_lazily("toolgate.registry.interchange.yaml").parse_yaml
@@ -109,13 +105,6 @@ def _parse_text(text: str, form: ImportFormat) -> object:
         return parse_toml(text)
     except (tomllib.TOMLDecodeError, RecursionError) as exc:
         raise InvalidRecord(f"this is neither JSON nor TOML: {exc}") from exc
-
-
-def _parse_json(text: str) -> object:
-    try:
-        return json.loads(_keep_strings(_TRAILING_COMMA, _keep_strings(_COMMENT, text)))
-    except (ValueError, RecursionError) as exc:
-        raise InvalidRecord(f"this is not JSON: {exc}") from exc
 
 
 def _detect_format(document: object) -> ImportFormat:
@@ -129,7 +118,8 @@ def _detect_format(document: object) -> ImportFormat:
     if isinstance(first.get("servers"), list):
         return "server.json"
     inner = first.get("server")
-    return "server.json" if is_server_json(inner if isinstance(inner, dict) else first) else "mcpServers"
+    is_listed = server_json.is_server_json(inner if isinstance(inner, dict) else first)
+    return "server.json" if is_listed else "mcpServers"
 
 
 def _parse_own_records(document: object) -> list[dict[str, Any]]:
@@ -147,11 +137,11 @@ def _parse_server_json_list(document: object) -> ImportResult:
         document = document["servers"]
     for one in document if isinstance(document, list) else [document]:
         inner = one.get("server", one) if isinstance(one, dict) else None
-        if not isinstance(inner, dict) or not is_server_json(inner):
+        if not isinstance(inner, dict) or not server_json.is_server_json(inner):
             raise InvalidRecord("this is not a `server.json`: it needs a `name`, and `packages` or `remotes`")
-        stem, shown = server_json_name(inner)
+        stem, shown = server_json.server_json_name(inner)
         try:
-            body = parse_server_json(inner)
+            body = server_json.parse_server_json(inner)
         except InvalidRecord as exc:
             imports.skipped[shown] = str(exc)
         else:
@@ -208,10 +198,8 @@ def _make_body(server_id: str, name: str, server: Mapping[str, Any]) -> dict[str
     else:
         is_legacy = server.get("type", server.get("transport")) == "sse"
         endpoint = {"url": url} | ({"headers": server["headers"]} if server.get("headers") else {})
-        body |= {
-            "transport": "http_sse_legacy" if is_legacy else "streamable_http",
-            "http": _translate_variables(endpoint),
-        }
+        body["transport"] = "http_sse_legacy" if is_legacy else "streamable_http"
+        body["http"] = _translate_variables(endpoint)
     if name != server_id:
         body["display_name"] = name
     if server.get("disabled") is True:
@@ -333,7 +321,7 @@ def _fill_templates(text: str) -> str | None:
     """Replace what a user has to fill in by references. None if that is a list."""
     if any(match[2] for match in _TEMPLATE.finditer(text)):
         return None
-    return _TEMPLATE.sub(lambda match: make_reference(match[1]), text)
+    return _TEMPLATE.sub(lambda match: server_json.make_reference(match[1]), text)
 
 
 def _parse_labels(server: Json) -> dict[str, Any]:

@@ -273,10 +273,14 @@ def _encode_package(stdio: Mapping[str, Any]) -> JsonObject:
         **_split_version(kind, identifier),
         **({} if is_usual else {"runtimeHint": command}),
         "transport": {"type": "stdio"},
-        **({"runtimeArguments": [_encode_argument(one) for one in before]} if before else {}),
-        **({"packageArguments": [_encode_argument(one) for one in after]} if after else {}),
+        **({"runtimeArguments": _encode_arguments(before)} if before else {}),
+        **({"packageArguments": _encode_arguments(after)} if after else {}),
         **({"environmentVariables": [_encode_named(*pair) for pair in env.items()]} if env else {}),
     }
+
+
+def _encode_arguments(words: Sequence[str]) -> list[JsonObject]:
+    return [{"type": "positional", **_encode_text(word)} for word in words]
 
 
 def _split_command(
@@ -324,35 +328,24 @@ def _split_version(kind: str, identifier: str) -> JsonObject:
 
 def _encode_remote(transport: str, http: Mapping[str, Any]) -> JsonObject:
     kind = next(kind for kind, ours in REMOTES.items() if ours == transport)
-    url, variables = _encode_placeholders(str(http["url"]))
     headers = [_encode_named(name, str(value)) for name, value in (http.get("headers") or {}).items()]
     if (name := http.get("auth_ref")) and "authorization" not in {one["name"].lower() for one in headers}:
         variable = re.sub(r"\W+", "_", str(name))
         filled = {variable: {"isRequired": True, "isSecret": True}}
         headers.append({"name": "Authorization", "value": f"Bearer {{{variable}}}", "variables": filled})
-    return {
-        "type": kind,
-        "url": url,
-        **({"variables": variables} if variables else {}),
-        **({"headers": headers} if headers else {}),
-    }
-
-
-def _encode_argument(text: str) -> JsonObject:
-    value, variables = _encode_placeholders(text)
-    return {"type": "positional", "value": value} | ({"variables": variables} if variables else {})
+    endpoint = {"type": kind, **_encode_text(str(http["url"]), "url")}
+    return endpoint | ({"headers": headers} if headers else {})
 
 
 def _encode_named(name: str, text: str) -> JsonObject:
     """Encode a header or a variable. One that is filled in under its own name has no value."""
     if text in {make_reference(name), MASK}:
         return {"name": name, "isRequired": True, "isSecret": looks_secret(name) or text == MASK}
-    value, variables = _encode_placeholders(text)
-    return {"name": name, "value": value} | ({"variables": variables} if variables else {})
+    return {"name": name, **_encode_text(text)}
 
 
-def _encode_placeholders(text: str) -> tuple[str, JsonObject]:
-    """Replace references and masks by `{name}`. Returns the text and its variables."""
+def _encode_text(text: str, member: str = "value") -> JsonObject:
+    """Replace references and masks by `{name}`. Returns the text as that member, and its variables."""
     variables: JsonObject = {}
 
     def open_up(match: re.Match[str]) -> str:
@@ -362,4 +355,5 @@ def _encode_placeholders(text: str) -> tuple[str, JsonObject]:
         variables[name] = known | ({"isSecret": True} if is_secret else {})
         return f"{{{name}}}"
 
-    return _HOLE.sub(open_up, text), variables
+    filled = {member: _HOLE.sub(open_up, text)}
+    return filled | ({"variables": variables} if variables else {})

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Final, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -150,22 +150,16 @@ def order_fairly(queued: Iterable[tuple[str, T]], running: Mapping[str, int]) ->
 
 def lease_entry(entry: InvocationEntry, *, node_id: str, now_ms: int) -> InvocationEntry:
     """Begin the next attempt of a queued invocation."""
-    invocation = replace(
-        entry.invocation,
-        state="running",
-        attempt=entry.invocation.attempt + 1,
-        node_id=node_id,
-        lease_until_ms=now_ms + LEASE_MS,
-    )
-    return replace(entry, invocation=invocation, heard=-1)
+    attempt, lease_until_ms = entry.invocation.attempt + 1, now_ms + LEASE_MS
+    entry = replace(entry, heard=-1)
+    return _update(entry, state="running", attempt=attempt, node_id=node_id, lease_until_ms=lease_until_ms)
 
 
 def expire_lease(entry: InvocationEntry, now_ms: int) -> InvocationEntry:
     node_id = entry.invocation.node_id
     message = f"its node `{node_id}` no longer reports: how far the run came is not known"
-    return _crash_or_requeue(
-        entry, InvocationResult(state="crashed", ended_by="node_lost", message=message), now_ms
-    )
+    lost = InvocationResult(state="crashed", ended_by="node_lost", message=message)
+    return _crash_or_requeue(entry, lost, now_ms)
 
 
 def apply_report(
@@ -181,17 +175,10 @@ def apply_report(
         return LOST_REPORT
     fresh = [line for line in lines if line.seq > entry.heard]
     numbered = [replace(line, seq=entry.lines + n) for n, line in enumerate(fresh, start=1)]
-    renewed = replace(
-        known,
-        started_ms=now_ms if known.started_ms is None else known.started_ms,
-        lease_until_ms=now_ms + LEASE_MS,
-    )
-    entry = replace(
-        entry,
-        invocation=renewed,
-        heard=max((line.seq for line in fresh), default=entry.heard),
-        lines=entry.lines + len(numbered),
-    )
+    started_ms = now_ms if known.started_ms is None else known.started_ms
+    heard = max((line.seq for line in fresh), default=entry.heard)
+    entry = replace(entry, heard=heard, lines=entry.lines + len(numbered))
+    entry = _update(entry, started_ms=started_ms, lease_until_ms=now_ms + LEASE_MS)
     if ending is None:
         return ReportEffect("cancel" if known.is_cancel_asked else "go_on", entry, numbered)
     after = _crash_or_requeue if ending.state == "crashed" else _end
@@ -205,7 +192,7 @@ def cancel_entry(entry: InvocationEntry, now_ms: int) -> InvocationEntry:
     state = entry.invocation.state
     if state in ENDED:
         return entry
-    marked = replace(entry, invocation=replace(entry.invocation, is_cancel_asked=True))
+    marked = _update(entry, is_cancel_asked=True)
     if state == "queued":
         return _end(marked, _cancelled_ending("it was cancelled before it began"), now_ms)
     return marked
@@ -224,8 +211,7 @@ def _crash_or_requeue(entry: InvocationEntry, ending: InvocationResult, now_ms: 
 
 def _requeue(entry: InvocationEntry) -> InvocationEntry:
     # Its attempt number stays, so that reports of that attempt are refused.
-    queued = replace(entry.invocation, state="queued", node_id="", started_ms=None, lease_until_ms=None)
-    return replace(entry, invocation=queued)
+    return _update(entry, state="queued", node_id="", started_ms=None, lease_until_ms=None)
 
 
 def _cancelled_ending(message: str) -> InvocationResult:
@@ -233,8 +219,11 @@ def _cancelled_ending(message: str) -> InvocationResult:
 
 
 def _end(entry: InvocationEntry, ending: InvocationResult, now_ms: int) -> InvocationEntry:
-    ended = replace(entry.invocation, state=ending.state, lease_until_ms=None, ended_ms=now_ms, ending=ending)
-    return replace(entry, invocation=ended)
+    return _update(entry, state=ending.state, lease_until_ms=None, ended_ms=now_ms, ending=ending)
+
+
+def _update(entry: InvocationEntry, **changed: Any) -> InvocationEntry:
+    return replace(entry, invocation=replace(entry.invocation, **changed))
 
 
 def invocation_not_found(invocation_id: str) -> NotFound:

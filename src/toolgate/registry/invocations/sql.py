@@ -5,26 +5,16 @@ has locked. SQLite has one writer, and nothing to skip.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    bindparam,
-    delete,
-    exists,
-    func,
-    insert,
-    select,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import Connection, Row, delete, func, select
 
 from toolgate.errors import Conflict, QueueFull, ToolgateError
 from toolgate.model.invocations import (
@@ -42,7 +32,6 @@ from toolgate.registry.database.transactions import (
     ChangeCounter,
     SharedTable,
     Topic,
-    Transactions,
     transaction,
 )
 from toolgate.registry.invocations import (
@@ -59,8 +48,8 @@ _decode_line: Final = msgspec.msgpack.Decoder(LogLine).decode
 
 _ROW: Final = INVOCATIONS.c
 _LIGHT: Final = [column for column in _ROW if column.name not in {"input", "stdout", "stderr"}]
-_WITH_INPUT: Final[Sequence[ColumnElement[Any]]] = [*_LIGHT, _ROW.input]
-_EXPIRED: Final = (_ROW.state == "running") & (_ROW.lease_until_ms < bindparam("now_ms"))
+_WITH_INPUT: Final[Sequence[sa.ColumnElement[Any]]] = [*_LIGHT, _ROW.input]
+_EXPIRED: Final = (_ROW.state == "running") & (_ROW.lease_until_ms < sa.bindparam("now_ms"))
 # Columns that hold the field of the same name.
 _CREATED: Final = ("task_id", "revision", "created_ms", "retries", "idempotency_key")
 _STATE: Final = (
@@ -69,22 +58,16 @@ _STATE: Final = (
 _COUNTS: Final = ("losses", "heard", "lines")
 
 
+@dataclass(eq=False)
 class Invocations(SharedTable):
     """The queue and its history, as every control plane replica on one database sees them. An
     `InvocationQueue`."""
 
-    def __init__(
-        self,
-        transactions: Transactions,
-        read_clock_ms: Callable[[Connection], int],
-        limits: rules.QueueLimits = rules.DEFAULT_QUEUE_LIMITS,
-    ) -> None:
-        super().__init__(transactions, read_clock_ms)
-        self._limits = limits
-        self._count = ChangeCounter()
-        self._queued = ChangeCounter()
-        self._up_since_ms: int | None = None
-        """Since when the database has answered every claim. Before, reports of nodes may have failed, too."""
+    limits: rules.QueueLimits = rules.DEFAULT_QUEUE_LIMITS
+    _count: ChangeCounter = field(default_factory=ChangeCounter, init=False)
+    _queued: ChangeCounter = field(default_factory=ChangeCounter, init=False)
+    _up_since_ms: int | None = field(default=None, init=False)
+    """Since when the database has answered every claim. Before, reports of nodes may have failed, too."""
 
     @transaction("queue")
     def create(self, connection: Connection, invocation: Invocation) -> InvocationCreation:
@@ -95,7 +78,7 @@ class Invocations(SharedTable):
         """
         if (earlier := _read_earlier(connection, invocation)) is not None:
             return earlier
-        if (queued := _count_queued(connection)) >= self._limits.max_queued:
+        if (queued := _count_queued(connection)) >= self.limits.max_queued:
             raise QueueFull(f"{queued} invocations wait already")
         # Two replicas may get the same idempotency key at once: then one of them inserts nothing.
         if insert_new(connection, INVOCATIONS, [_new_row(invocation)]):
@@ -114,7 +97,7 @@ class Invocations(SharedTable):
             if claimed or left_s <= 0:
                 return claimed
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(left_s, self._limits.poll_s)):
+                async with asyncio.timeout(min(left_s, self.limits.poll_s)):
                     await self._queued.changed(seen)
 
     async def report(
@@ -127,7 +110,7 @@ class Invocations(SharedTable):
     ) -> LeaseVerdict:
         def record(connection: Connection) -> tuple[LeaseVerdict, bool]:
             """Return the verdict, and whether the invocation is queued again."""
-            now_ms = self._read_clock_ms(connection)
+            now_ms = self.read_clock_ms(connection)
             position, entry = _lock(connection, invocation_id)
             if entry is None:
                 return "lost", False
@@ -150,7 +133,7 @@ class Invocations(SharedTable):
     @transaction("runs")
     def cancel(self, connection: Connection, invocation_id: str) -> Invocation:
         """End a queued invocation, request the end of a running one. Raises NotFound."""
-        now_ms = self._read_clock_ms(connection)
+        now_ms = self.read_clock_ms(connection)
         position, entry = _lock(connection, invocation_id)
         if entry is None:
             raise rules.invocation_not_found(invocation_id)
@@ -214,7 +197,7 @@ class Invocations(SharedTable):
         newest_first = func.row_number().over(partition_by=_ROW.task_id, order_by=_ROW.position.desc())
         placed = select(_ROW.position, _ROW.ended_ms, newest_first.label("place"))
         ended = placed.where(_ROW.state.in_(ENDED)).subquery("ended").c
-        is_old = (ended.ended_ms < now_ms - rules.KEEP_ENDED_MS) | (ended.place > self._limits.keep_ended)
+        is_old = (ended.ended_ms < now_ms - rules.KEEP_ENDED_MS) | (ended.place > self.limits.keep_ended)
         old = select(ended.position).where(is_old)
         connection.execute(delete(INVOCATION_LINES).where(INVOCATION_LINES.c.invocation.in_(old)))
         connection.execute(delete(INVOCATIONS).where(_ROW.position.in_(old)))
@@ -255,8 +238,8 @@ class Invocations(SharedTable):
     @transaction()
     def _read_queue_state(self, connection: Connection) -> tuple[int, bool, bool]:
         """Return the time, whether invocations are queued, and whether leases have expired."""
-        now_ms = self._read_clock_ms(connection)
-        query = select(exists().where(_ROW.state == "queued"), exists().where(_EXPIRED))
+        now_ms = self.read_clock_ms(connection)
+        query = select(sa.exists().where(_ROW.state == "queued"), sa.exists().where(_EXPIRED))
         has_queued, has_expired = connection.execute(query, {"now_ms": now_ms}).one()
         return now_ms, has_queued, has_expired
 
@@ -264,7 +247,7 @@ class Invocations(SharedTable):
     def _lease(
         self, connection: Connection, node_id: str, limit: int, *, ends_leases: bool
     ) -> Sequence[Invocation]:
-        now_ms = self._read_clock_ms(connection)
+        now_ms = self.read_clock_ms(connection)
         if ends_leases:
             lost = select(*_LIGHT).where(_EXPIRED).with_for_update(skip_locked=True)
             rows = connection.execute(lost, {"now_ms": now_ms}).all()
@@ -338,7 +321,7 @@ def _read_earlier(connection: Connection, new: Invocation) -> InvocationCreation
 def _append(connection: Connection, position: int, lines: Sequence[LogLine]) -> None:
     kept, table = rules.keep_newest_lines(lines), INVOCATION_LINES.c
     rows = [{"invocation": position, "seq": line.seq, "body": rules.encode_line(line)} for line in kept]
-    connection.execute(insert(INVOCATION_LINES), rows)
+    connection.execute(sa.insert(INVOCATION_LINES), rows)
     since = func.sum(func.length(table.body)).over(order_by=table.seq.desc())
     log = select(table.seq, since.label("size")).where(table.invocation == position).subquery("log")
     too_much = select(func.max(log.c.seq)).where(log.c.size > MAX_LOG_BYTES)
@@ -349,7 +332,7 @@ def _append(connection: Connection, position: int, lines: Sequence[LogLine]) -> 
 def _store(connection: Connection, entries: Iterable[tuple[int, InvocationEntry]]) -> None:
     for position, entry in entries:
         connection.execute(
-            update(INVOCATIONS).where(_ROW.position == position).values(**_state_columns(entry))
+            sa.update(INVOCATIONS).where(_ROW.position == position).values(**_state_columns(entry))
         )
 
 

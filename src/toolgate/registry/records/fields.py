@@ -14,16 +14,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from toolgate.errors import InvalidRecord
+from toolgate.model import names
 from toolgate.model.http import HEADER_NAME, is_reserved_header
-from toolgate.model.names import (
-    REFERENCE,
-    SECRET_NAME,
-    parse_server_id,
-    parse_sha256,
-    parse_task_id,
-    parse_upstream_id,
-    parse_version,
-)
 from toolgate.policy.patterns import check_patterns, parse_pattern
 from toolgate.redaction.shapes import MASK
 
@@ -83,7 +75,7 @@ def _check_label(text: str) -> str:
 
 
 def _check_references(text: str) -> str:
-    if "${ENV:" in REFERENCE.sub("", text):
+    if "${ENV:" in names.REFERENCE.sub("", text):
         raise field_error("a reference is written `${ENV:NAME}` or `${ENV:NAME:-default}`")
     if MASK in text:
         raise field_error(f"`{MASK}` is the mask of a secret: send the value, or a reference to it")
@@ -114,7 +106,7 @@ def _check_header_name(name: str) -> str:
 
 def _check_url(url: str) -> str:
     """Check an absolute http(s) URL without userinfo or fragment. References may follow the scheme."""
-    filled = REFERENCE.sub("env", url)
+    filled = names.REFERENCE.sub("env", url)
     if not _URL.fullmatch(filled):
         raise field_error("a URL holds printable ASCII without spaces, quotes, backslashes or braces")
     try:
@@ -184,7 +176,9 @@ HeaderValue = Annotated[
 Url = Annotated[str, Field(max_length=4_096), AfterValidator(_check_references), AfterValidator(_check_url)]
 SecretName = Annotated[
     str,
-    _matching(SECRET_NAME, "a secret's name is up to 128 letters, digits and `. _ -`, not the secret itself"),
+    _matching(
+        names.SECRET_NAME, "a secret's name is up to 128 letters, digits and `. _ -`, not the secret itself"
+    ),
 ]
 ClientId = Annotated[
     str,
@@ -201,11 +195,11 @@ Namespace = Annotated[
 ]
 Pattern = Annotated[str, _parsed_by(parse_pattern)]
 Patterns = Annotated[list[Pattern], AfterValidator(_check_patterns)]
-ServerId = Annotated[str, _parsed_by(parse_server_id)]
-UpstreamId = Annotated[str, _parsed_by(parse_upstream_id)]
-Name = Annotated[str, _parsed_by(parse_task_id)]
-Sha256 = Annotated[str, _parsed_by(parse_sha256)]
-Version = Annotated[str, _parsed_by(parse_version)]
+ServerId = Annotated[str, _parsed_by(names.parse_server_id)]
+UpstreamId = Annotated[str, _parsed_by(names.parse_upstream_id)]
+Name = Annotated[str, _parsed_by(names.parse_task_id)]
+Sha256 = Annotated[str, _parsed_by(names.parse_sha256)]
+Version = Annotated[str, _parsed_by(names.parse_version)]
 UnixTime = Annotated[int, Field(ge=0, le=253_402_300_799)]
 """In seconds, up to the end of the year 9999, the last that calendars can show."""
 ListTtl = Annotated[int, Field(ge=0, le=MAX_LIST_TTL_S), AfterValidator(_check_list_ttl)]

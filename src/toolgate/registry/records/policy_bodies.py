@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, field_validator, model_validator
 
+from toolgate.model import tasks
 from toolgate.model.chat import ChatBudgets, ChatMode, ChatUpstream, NameProfile, OtherTools
 from toolgate.model.principals import (
     MAX_CALLS,
@@ -25,24 +26,13 @@ from toolgate.model.principals import (
     Role,
     make_choice_id,
 )
-from toolgate.model.tasks import (
-    MAX_OUTPUT_BYTES,
-    Environment,
-    Profile,
-    Rollout,
-    RolloutBy,
-    Selection,
-    Task,
-    Workload,
-    WorkloadLimits,
-)
 from toolgate.registry.records import fields
 from toolgate.registry.records.body import StrictBody, make_value
 
-_LIMITS: Final = WorkloadLimits()
+_LIMITS: Final = tasks.WorkloadLimits()
 
 
-class WorkloadLimitsBody(StrictBody, makes=WorkloadLimits):
+class WorkloadLimitsBody(StrictBody, makes=tasks.WorkloadLimits):
     """How far one run may go. A field left out has its own default."""
 
     fuel: int = Field(default=_LIMITS.fuel, ge=1_000_000, le=10_000_000_000_000)
@@ -53,7 +43,7 @@ class WorkloadLimitsBody(StrictBody, makes=WorkloadLimits):
     """The most memory it may have."""
     table_elements: int = Field(default=_LIMITS.table_elements, ge=0, le=1_000_000)
     """The most entries its tables of functions may have."""
-    max_output_bytes: int = Field(default=_LIMITS.max_output_bytes, ge=0, le=MAX_OUTPUT_BYTES)
+    max_output_bytes: int = Field(default=_LIMITS.max_output_bytes, ge=0, le=tasks.MAX_OUTPUT_BYTES)
     """Kept of its standard output, and as many of standard error. More is dropped, and the result is marked
     so."""
     max_fds: int = Field(default=_LIMITS.max_fds, ge=1, le=1_024)
@@ -62,7 +52,7 @@ class WorkloadLimitsBody(StrictBody, makes=WorkloadLimits):
     """Calls of tools, by itself and by the models it asks."""
 
 
-class WorkloadBody(StrictBody, makes=Workload):
+class WorkloadBody(StrictBody, makes=tasks.Workload):
     """A WebAssembly module, and what it is run with."""
 
     module: fields.Sha256
@@ -83,7 +73,7 @@ _BARE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _JSON_WORD: Final = re.compile(r"true|false|null|[0-9.eE-]+")
 
 
-class TaskBody(StrictBody, makes=Task):
+class TaskBody(StrictBody, makes=tasks.Task):
     """A named policy holder."""
 
     task_id: fields.Name
@@ -129,17 +119,17 @@ class SelectionBody(StrictBody):
     deny: fields.Patterns = Field(default=[])
     """Patterns of which a tool may match none."""
 
-    def selection(self) -> Selection:
-        return make_value(self, Selection)
+    def selection(self) -> tasks.Selection:
+        return make_value(self, tasks.Selection)
 
 
 class _ProfileVersionBody(SelectionBody):
     """One version of a profile's selection."""
 
-    environments: dict[Environment, SelectionBody] = Field(default={})
+    environments: dict[tasks.Environment, SelectionBody] = Field(default={})
     """Per environment (`dev`, `staging`, `prod`) a selection that replaces the common one."""
 
-    def by_environment(self) -> Mapping[Environment, Selection]:
+    def by_environment(self) -> Mapping[tasks.Environment, tasks.Selection]:
         return MappingProxyType({name: body.selection() for name, body in self.environments.items()})
 
 
@@ -152,7 +142,7 @@ class RolloutBody(_ProfileVersionBody):
     independently."""
     share: Annotated[int, Field(ge=1, le=100)]
     """Percent of callers or tasks that have this version. A higher share adds some and takes it from none."""
-    by: RolloutBy = "caller"
+    by: tasks.RolloutBy = "caller"
     """What is divided: each `caller` (key, or subject of an issuer), or each `task` with all its callers."""
 
 
@@ -175,16 +165,16 @@ class ProfileBody(_ProfileVersionBody):
             )
         return self
 
-    def value(self) -> Profile:
+    def value(self) -> tasks.Profile:
         candidate = self.rollout and make_value(
             self.rollout,
-            Rollout,
+            tasks.Rollout,
             version=self.rollout.version or self.version + 1,
             selection=self.rollout.selection(),
             environments=self.rollout.by_environment(),
         )
         selected = {"selection": self.selection(), "environments": self.by_environment()}
-        return make_value(self, Profile, **selected, rollout=candidate)
+        return make_value(self, tasks.Profile, **selected, rollout=candidate)
 
 
 MAX_CHOICES: Final = 256

@@ -27,15 +27,7 @@ import grpc.aio
 import msgspec
 from google.protobuf.message import Message
 
-from toolgate.errors import (
-    Compacted,
-    ControlUnavailable,
-    Forbidden,
-    NotFound,
-    ToolgateError,
-    Unauthenticated,
-    WatchLagged,
-)
+from toolgate import errors
 from toolgate.model.http import is_loopback, parse_address
 from toolgate.model.reports import Definitions, EndedSession, NodeReport
 from toolgate.model.revisions import Body, ChangeBatch, Kind, RecordChange, RecordList, StoredRecord
@@ -66,12 +58,12 @@ _OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 _SERVICE: Final = "/toolgate.v1.NodeService/"
-_FAILURES: Final[Mapping[grpc.StatusCode, type[ToolgateError]]] = {
-    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
-    grpc.StatusCode.PERMISSION_DENIED: Forbidden,
-    grpc.StatusCode.FAILED_PRECONDITION: Compacted,
-    grpc.StatusCode.ABORTED: WatchLagged,
-    grpc.StatusCode.NOT_FOUND: NotFound,
+_FAILURES: Final[Mapping[grpc.StatusCode, type[errors.ToolgateError]]] = {
+    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: errors.Forbidden,
+    grpc.StatusCode.FAILED_PRECONDITION: errors.Compacted,
+    grpc.StatusCode.ABORTED: errors.WatchLagged,
+    grpc.StatusCode.NOT_FOUND: errors.NotFound,
 }
 _HINTS: Final[Mapping[grpc.StatusCode, str]] = {
     grpc.StatusCode.UNAUTHENTICATED: "put a key of role `node` into the file that `control_key_file` names",
@@ -154,21 +146,21 @@ class _ReplicaChannel:
         except grpc.aio.AioRpcError as exc:
             raise self._translate_status(exc) from exc
         except grpc.aio.BaseError as exc:
-            raise ControlUnavailable(f"the connection to `{self.target}` failed") from exc
+            raise errors.ControlUnavailable(f"the connection to `{self.target}` failed") from exc
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # Not this task was cancelled but the call: its channel was closed meanwhile.
-            raise ControlUnavailable(f"the connection to `{self.target}` was closed") from exc
+            raise errors.ControlUnavailable(f"the connection to `{self.target}` was closed") from exc
         finally:
             call.cancel()
 
-    def _translate_status(self, exc: grpc.aio.AioRpcError) -> ToolgateError:
+    def _translate_status(self, exc: grpc.aio.AioRpcError) -> errors.ToolgateError:
         code = exc.code()
         # The other end is untrusted until it has authenticated.
         details = printable(redact_text((exc.details() or "")[:MAX_DETAILS]))
-        kind = _FAILURES.get(code, ControlUnavailable)
+        kind = _FAILURES.get(code, errors.ControlUnavailable)
         return kind(f"control at `{self.target}`: {details or code.name.lower()}", hint=_HINTS.get(code))
 
 
@@ -201,7 +193,7 @@ class GrpcControlConnection:
         with _list(replica, CALL_TIMEOUT_S) as parts:
             async for part in parts:
                 return _position(part)  # leaving the block cancels the rest
-        raise ControlUnavailable(f"control at `{replica.target}` lists nothing")
+        raise errors.ControlUnavailable(f"control at `{replica.target}` lists nothing")
 
     @asynccontextmanager
     async def watch_records(self, since: HistoryPosition) -> AsyncIterator[AsyncIterator[ChangeBatch]]:
@@ -270,7 +262,7 @@ class GrpcControlConnection:
         replica = self._replica()
         try:
             yield replica
-        except (Compacted, WatchLagged):
+        except (errors.Compacted, errors.WatchLagged):
             raise
         except BaseException:
             if replica is self._open:
@@ -295,11 +287,11 @@ async def _collect_listing(
     size = 0
     async for part in parts:
         if position not in {None, _position(part)}:
-            raise ControlUnavailable(f"control at `{replica.target}` mixed two listings")
+            raise errors.ControlUnavailable(f"control at `{replica.target}` mixed two listings")
         position = _position(part)
         size += part.ByteSize()
         if size > MAX_LISTING_BYTES:
-            raise ControlUnavailable(
+            raise errors.ControlUnavailable(
                 f"control at `{replica.target}` lists more than {MAX_LISTING_BYTES} bytes"
             )
         records += (_parse_record(record, part.revision) for record in part.records)
@@ -307,7 +299,7 @@ async def _collect_listing(
             return RecordList(
                 epoch=part.epoch, revision=part.revision, digest=part.digest, records=tuple(records)
             )
-    raise ControlUnavailable(f"the listing of control at `{replica.target}` is incomplete")
+    raise errors.ControlUnavailable(f"the listing of control at `{replica.target}` is incomplete")
 
 
 def _position(part: node_pb2.ListRecordsResponse) -> HistoryPosition:
@@ -320,7 +312,7 @@ async def _parse_batches(
     async for response in responses:
         changes = tuple(_parse_change(record, response.revision) for record in response.changes)
         yield ChangeBatch(revision=response.revision, changes=changes, digest=response.digest)
-    raise ControlUnavailable(f"control at `{replica.target}` ended the watch")
+    raise errors.ControlUnavailable(f"control at `{replica.target}` ended the watch")
 
 
 def _parse_record(record: node_pb2.Record, revision: int) -> StoredRecord:

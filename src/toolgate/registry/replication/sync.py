@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from toolgate.errors import Compacted, ControlUnavailable, ToolgateError, WatchLagged
@@ -127,35 +127,31 @@ class Backoff:
         self._failures = 0
 
 
+@dataclass(eq=False)
 class NodeSync:
     """Keeps a node's state equal to the control plane's, while `run` runs in its own task."""
 
-    def __init__(
-        self,
-        link: ControlConnection,
-        *,
-        apply: Callable[[RegistryState], None],
-        on_contact: Callable[[], None] = lambda: None,
-        limits: SyncLimits = DEFAULT_LIMITS,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        """`apply` gets each new state. `on_contact` is called whenever the state is known to be current."""
-        self._link = link
-        self._apply = apply
-        self._on_contact = on_contact
-        self._limits = limits
-        self._jitter = jitter
-        self._backoff = Backoff(limits, jitter)
-        self._state: RegistryState | None = None
-        self._is_relist_due = False
-        self._timeout: asyncio.Timeout | None = None
-        """The timeout of the open watch. Rescheduling it to now ends the watch."""
-        self._has_received = False
-        """Whether the control plane has sent anything since the last attempt began."""
-        self._is_replay = False
-        """Whether the watch still replays, which is until its first bookmark."""
-        self._behind_since_s: float | None = None
-        self.status = SyncStatus()
+    link: ControlConnection
+    _: KW_ONLY
+    apply: Callable[[RegistryState], None]
+    """Gets each new state."""
+    on_contact: Callable[[], None] = lambda: None
+    """Called whenever the state is known to be current."""
+    limits: SyncLimits = DEFAULT_LIMITS
+    jitter: Callable[[], float] = random.random
+    status: SyncStatus = field(default=SyncStatus(), init=False)
+    _state: RegistryState | None = field(default=None, init=False)
+    _is_relist_due: bool = field(default=False, init=False)
+    _timeout: asyncio.Timeout | None = field(default=None, init=False)
+    """The timeout of the open watch. Rescheduling it to now ends the watch."""
+    _has_received: bool = field(default=False, init=False)
+    """Whether the control plane has sent anything since the last attempt began."""
+    _is_replay: bool = field(default=False, init=False)
+    """Whether the watch still replays, which is until its first bookmark."""
+    _behind_since_s: float | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._backoff = Backoff(self.limits, self.jitter)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -175,18 +171,18 @@ class NodeSync:
             _log.warning("the watch of the control plane cannot resume, listing: %s", exc)
             self._note(relists=self.status.relists + 1)
             self._is_relist_due = True
-            return self._backoff.wait_s(at_least_up_to_s=self._limits.relist_spread_s)
+            return self._backoff.wait_s(at_least_up_to_s=self.limits.relist_spread_s)
         except ToolgateError as exc:
             # Resume a watch that delivered and then broke: most often nothing is wrong.
             if self._has_received:
-                return self._backoff.wait_s(at_most_s=self._limits.resume_max_s)
+                return self._backoff.wait_s(at_most_s=self.limits.resume_max_s)
             # After an outage it may have been restored to an earlier state and be past our revision again.
             self._is_relist_due |= self.status.is_degraded
             self._on_failure(exc)
         return self._backoff.wait_s()
 
     async def _list(self) -> None:
-        listing = await self._link.list_records()
+        listing = await self.link.list_records()
         self._check_age(listing)
         # In a thread: parsing thousands of records would delay every caller.
         state = await asyncio.to_thread(parse_listing, listing)
@@ -207,7 +203,7 @@ class NodeSync:
         if self._behind_since_s is None:
             self._behind_since_s = now_s
         older = f"control is at revision {listing.revision}, this node has {state.revision} already"
-        if now_s - self._behind_since_s < self._limits.behind_s:
+        if now_s - self._behind_since_s < self.limits.behind_s:
             raise ControlUnavailable(older)
         _log.warning("%s: it must have been restored, and is followed", older)
         self._behind_since_s = None
@@ -220,20 +216,20 @@ class NodeSync:
         self._is_replay = True
         try:
             async with (
-                asyncio.timeout(self._limits.silence_s) as self._timeout,
-                self._link.watch_records(self._position) as batches,
+                asyncio.timeout(self.limits.silence_s) as self._timeout,
+                self.link.watch_records(self._position) as batches,
             ):
                 async for batch in batches:
                     self._check_poll()
                     self._timeout.reschedule(None)  # the time this node takes is not silence
                     await self._on_batch(batch)
-                    self._timeout.reschedule(_now_s() + self._limits.silence_s)
+                    self._timeout.reschedule(_now_s() + self.limits.silence_s)
         except TimeoutError as exc:
             self._check_poll()
-            raise ControlUnavailable(f"control was silent for {self._limits.silence_s:g} s") from exc
+            raise ControlUnavailable(f"control was silent for {self.limits.silence_s:g} s") from exc
         finally:
             self._timeout = None
-            if _now_s() - began_s >= self._limits.held_s:
+            if _now_s() - began_s >= self.limits.held_s:
                 self._backoff.forgive()
         raise ControlUnavailable("control ended the watch")
 
@@ -260,15 +256,15 @@ class NodeSync:
     def _replace_state(self, state: RegistryState) -> None:
         self._state = state
         self._note(revision=state.revision, epoch=state.epoch)
-        self._apply(state)
+        self.apply(state)
 
     def _note(self, **changed: Any) -> None:
         self.status = replace(self.status, **changed)
 
     async def _poll(self) -> None:
-        limits = self._limits
+        limits = self.limits
         while True:
-            await asyncio.sleep(limits.poll_min_s + (limits.poll_max_s - limits.poll_min_s) * self._jitter())
+            await asyncio.sleep(limits.poll_min_s + (limits.poll_max_s - limits.poll_min_s) * self.jitter())
             # Without a watch there is nothing to compare, and the node is reconnecting.
             if self._timeout is not None and await self._is_behind():
                 self._is_relist_due = True
@@ -283,7 +279,7 @@ class NodeSync:
         """Whether the control plane has moved on without the watch, and is not just a moment ahead of it."""
         before = self._position
         try:
-            found = await self._link.newest()
+            found = await self.link.newest()
         except ToolgateError as exc:
             _log.debug("a poll of control failed: %s", exc)  # the watch decides whether it is available
             return False
@@ -292,7 +288,7 @@ class NodeSync:
         if found.differs_from(before) or found.revision < before.revision:
             return True
         if found.revision > self._position.revision:
-            await asyncio.sleep(self._limits.settle_s)
+            await asyncio.sleep(self.limits.settle_s)
         position = self._position
         return position.epoch == found.epoch and (
             position.revision < found.revision or position.differs_from(found)
@@ -310,7 +306,7 @@ class NodeSync:
             _log.warning("the control plane is available again; serving revision %d", self.status.revision)
         self._has_received = True
         self._note(is_degraded=False, last_contact_s=_now_s())
-        self._on_contact()
+        self.on_contact()
 
     def _on_failure(self, exc: ToolgateError) -> None:
         is_news = not self.status.is_degraded or exc.code != self.status.code

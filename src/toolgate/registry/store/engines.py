@@ -24,15 +24,8 @@ from sqlalchemy import Connection, Table, delete, insert
 from toolgate.errors import ImportRefused, StartRefused
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.revisions import RecordChange, StoredRecord
+from toolgate.registry.database import statements
 from toolgate.registry.database.sqlite import SqliteDatabase
-from toolgate.registry.database.statements import (
-    ROWS_AT_ONCE,
-    change_row,
-    lock_head,
-    read_listing,
-    record_row,
-    store_head,
-)
 from toolgate.registry.database.tables import CHANGES, DIGESTS, RECORDS
 from toolgate.registry.database.transactions import TransactionRunner, Transactions
 from toolgate.registry.records.transaction import chain_digest, start_digest
@@ -138,8 +131,8 @@ def import_store(file: Path, target: str | Path, progress: ExportProgress | None
 def _fill_registry(
     connection: Connection, *, file: Path, header: ExportHeader, progress: ExportProgress | None
 ) -> ExportSummary:
-    head = lock_head(connection)
-    if head.revision or read_listing(connection).records:
+    head = statements.lock_head(connection)
+    if head.revision or statements.read_listing(connection).records:
         raise ImportRefused(
             f"the registry is not empty: it is at revision {head.revision}",
             hint="import into a new data directory or database",
@@ -156,7 +149,9 @@ def _fill_registry(
     connection.execute(delete(DIGESTS))  # that of the empty registry
     for rows in _split_rows(iter(digests)):
         connection.execute(insert(DIGESTS), rows)
-    store_head(connection, replace(head, epoch=epoch, revision=header.revision, compacted=header.compacted))
+    statements.store_head(
+        connection, replace(head, epoch=epoch, revision=header.revision, compacted=header.compacted)
+    )
     return ExportSummary(
         epoch=epoch, revision=header.revision, records=counts[RECORDS.name], changes=counts[CHANGES.name]
     )
@@ -170,15 +165,15 @@ def _encode_rows(
         changes = []
         for position, entry in enumerate(group):
             if isinstance(entry, StoredRecord):
-                yield RECORDS, record_row(entry)
+                yield RECORDS, statements.record_row(entry)
             else:
                 changes.append(entry)
-                yield CHANGES, change_row(entry, position)
+                yield CHANGES, statements.change_row(entry, position)
         if changes:
             digest = chain_digest(digests[-1]["digest"], revision, changes)
             digests.append({"revision": revision, "digest": digest})
 
 
 def _split_rows(rows: Iterator[T]) -> Iterator[list[T]]:
-    while chunk := list(islice(rows, ROWS_AT_ONCE)):
+    while chunk := list(islice(rows, statements.ROWS_AT_ONCE)):
         yield chunk

@@ -21,15 +21,9 @@ from sqlalchemy import Connection, text
 
 from toolgate.errors import Compacted, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
 from toolgate.model.revisions import ChangeBatch, RecordWrite
+from toolgate.registry.database import statements
 from toolgate.registry.database.postgresql import CHANNEL, READERS, PostgresDatabase, is_unreachable
-from toolgate.registry.database.statements import (
-    LogUpdate,
-    StoreHead,
-    read_batches,
-    read_digest,
-    read_head,
-    read_log_update,
-)
+from toolgate.registry.database.statements import LogUpdate, StoreHead
 from toolgate.registry.database.transactions import Transactions
 from toolgate.registry.records.transaction import chain_digest
 from toolgate.registry.store import DEFAULT_STORE_LIMITS, StoreLimits
@@ -108,12 +102,7 @@ class PostgresStore(Store):
     """The store over a prepared database. `open_postgres_store` makes it."""
 
     def __init__(
-        self,
-        transactions: Transactions,
-        head: StoreHead,
-        *,
-        clock_ms: Callable[[], int],
-        limits: StoreLimits,
+        self, transactions: Transactions, head: StoreHead, *, clock_ms: Callable[[], int], limits: StoreLimits
     ) -> None:
         super().__init__(transactions, head, clock_ms=clock_ms, limits=limits)
         self._poll_s = limits.poll_s
@@ -195,10 +184,12 @@ class PostgresStore(Store):
             while True:
                 known, asked_s = self._hub.revision, _now_s()
                 try:
-                    news = await self._transactions.read(partial(read_log_update, after=known, page=PAGE))
+                    news = await self._transactions.read(
+                        partial(statements.read_log_update, after=known, page=PAGE)
+                    )
                 except StorageFailed as exc:
                     _log.error("watchers list again, since the log cannot be read: %s", exc)
-                    self._restart(await self._transactions.read(read_head))
+                    self._restart(await self._transactions.read(statements.read_head))
                     return
                 self._apply(news, known)
                 if self._hub.revision >= news.head.revision:
@@ -242,9 +233,12 @@ class PostgresStore(Store):
 
         def read(connection: Connection) -> Sequence[ChangeBatch]:
             """Read batches of the history that is known, and of no other."""
-            if read_head(connection).epoch != epoch or read_digest(connection, revision) != digest:
+            if (
+                statements.read_head(connection).epoch != epoch
+                or statements.read_digest(connection, revision) != digest
+            ):
                 raise Compacted("the registry was replaced or restored")
-            return read_batches(connection, after, upto)
+            return statements.read_batches(connection, after, upto)
 
         return await self._transactions.read(read)
 

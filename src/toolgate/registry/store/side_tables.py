@@ -8,8 +8,8 @@ again, and the catalog is rebuilt.
 
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, TypeVar
 from uuid import NAMESPACE_URL, uuid5
@@ -30,14 +30,12 @@ from toolgate.registry.database.tables import (
     REPORTS,
     TOOL_CATALOG,
     insert_new,
-    pick_fields,
     upsert,
 )
 from toolgate.registry.database.transactions import (
     ChangeCounter,
     SharedTable,
     Topic,
-    Transactions,
     transaction,
 )
 
@@ -59,6 +57,7 @@ _NAMESPACE: Final = uuid5(NAMESPACE_URL, "toolgate:tool_catalog")
 """Ids come from names, so that replicas that write the same row write the same id."""
 
 
+@dataclass(eq=False)
 class CountedTable(SharedTable):
     """A table whose changes wake those who wait for the next one."""
 
@@ -66,9 +65,7 @@ class CountedTable(SharedTable):
     tables: ClassVar[Sequence[Table]]
     """Those with a time of each change."""
 
-    def __init__(self, transactions: Transactions, read_clock_ms: Callable[[Connection], int]) -> None:
-        super().__init__(transactions, read_clock_ms)
-        self.count = ChangeCounter()
+    count: ChangeCounter = field(default_factory=ChangeCounter, init=False)
 
     def on_change(self, topic: Topic, result: object) -> None:  # noqa: ARG002 (it has one topic)
         if result:
@@ -204,17 +201,11 @@ class PinnedDefinitions(SharedTable):
         connection.execute(statement, gone)
 
 
+@dataclass(eq=False)
 class EndedSessions(SharedTable):
     """Sessions that their clients ended, until their ids expire: every node ends them, too."""
 
-    def __init__(
-        self,
-        transactions: Transactions,
-        read_clock_ms: Callable[[Connection], int],
-        max_ended: int = MAX_ENDED,
-    ) -> None:
-        super().__init__(transactions, read_clock_ms)
-        self._max_ended = max_ended
+    max_ended: int = MAX_ENDED
 
     async def add(self, ended: Sequence[EndedSession]) -> None:
         """Add sessions. Known ones stay as they are."""
@@ -223,7 +214,7 @@ class EndedSessions(SharedTable):
 
     @transaction("sessions")
     def _add(self, connection: Connection, ended: Sequence[EndedSession]) -> None:
-        now_ms = self._read_clock_ms(connection)
+        now_ms = self.read_clock_ms(connection)
         insert_new(connection, ENDED_SESSIONS, [one._replace(at_ms=now_ms)._asdict() for one in ended])
 
     @transaction()
@@ -232,9 +223,9 @@ class EndedSessions(SharedTable):
         row = ENDED_SESSIONS.c
         query = (
             select(row.nonce, row.until_ms, row.at_ms)
-            .where(row.at_ms >= after_ms, row.until_ms > self._read_clock_ms(connection))
+            .where(row.at_ms >= after_ms, row.until_ms > self.read_clock_ms(connection))
             .order_by(row.at_ms.desc(), row.nonce.desc())
-            .limit(self._max_ended)
+            .limit(self.max_ended)
         )
         return [EndedSession(*found) for found in reversed(connection.execute(query).all())]
 
@@ -242,10 +233,10 @@ class EndedSessions(SharedTable):
     def forget(self, connection: Connection) -> None:
         """Delete those that expired, and the oldest of too many."""
         row = ENDED_SESSIONS.c
-        now_ms = self._read_clock_ms(connection)
+        now_ms = self.read_clock_ms(connection)
         connection.execute(delete(ENDED_SESSIONS).where(row.until_ms <= now_ms))
         newest_first = select(row.at_ms).order_by(row.at_ms.desc())
-        too_old = newest_first.offset(self._max_ended).limit(1).scalar_subquery()
+        too_old = newest_first.offset(self.max_ended).limit(1).scalar_subquery()
         connection.execute(delete(ENDED_SESSIONS).where(row.at_ms <= too_old))
 
 
@@ -269,7 +260,7 @@ class Catalog(CountedTable):
         time.
         """
         _check_rows(package_id, rows)
-        at_ms = self._read_clock_ms(connection)
+        at_ms = self.read_clock_ms(connection)
         # First: it locks the package, so that replicas that write it at once do so one after the other.
         source = {"package_id": package_id, "made_from": made_from, "at_ms": at_ms}
         upsert(connection, CATALOG_SOURCES, [source])
@@ -336,19 +327,9 @@ def _read_rows(connection: Connection, package_id: str | None = None) -> Sequenc
 
 def _catalog_columns(row: CatalogRow) -> dict[str, Any]:
     texts = ("package_name", "package_description", "category", "title", "description")
-    same = (
-        "package_id",
-        "tool_name",
-        "full_name",
-        "is_read_only",
-        "digest",
-        "tokens",
-        "schema_version",
-        "source",
-    )
     parsed = ("input_schema", "output_schema", "annotations")
     return {
-        **pick_fields(row, same),
+        **{column.name: getattr(row, column.name, None) for column in TOOL_CATALOG.columns},
         **{name: _replace_nul(getattr(row, name)) for name in texts},
         **{name: _parse_json_column(getattr(row, name)) for name in parsed},
         "id": uuid5(_NAMESPACE, row.full_name),

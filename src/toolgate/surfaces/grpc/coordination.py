@@ -15,7 +15,7 @@ import msgspec
 from google.protobuf.message import Message
 
 from toolgate.audit.events import MAX_NUMBER
-from toolgate.audit.log.lines import MAX_LINE_BYTES, AuditLine, LineBatch, parse_line
+from toolgate.audit.log.files import MAX_LINE_BYTES, AuditLine, LineBatch, parse_line
 from toolgate.errors import InvalidRecord, InvalidRequest
 from toolgate.govern.control import Control
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES, ApprovalRequest

@@ -4,7 +4,7 @@ import pytest
 
 from tests.surfaces.rest_world import open_rest, secret_of
 from toolgate.audit.events import CredentialRefused
-from toolgate.audit.log.lines import EncodedLines
+from toolgate.audit.log.files import EncodedLines
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import ControlUnavailable, PolicyStale
 from toolgate.govern.process import Readiness, ReadinessCondition
