@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from toolgate.errors import BudgetExceeded, PolicyDenied, ToolCallLimit
@@ -21,30 +21,30 @@ MAX_DENIALS_RECORDED: Final = 100
 """Of one run: a guest can make a hundred thousand denied calls in a second."""
 
 
+@dataclass
 class CallLog:
     """The tool calls of a run, made by itself or by models, and their limit. On the event loop."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.total = 0
-        self.model_asks = 0
-        self._denials = 0
-        self.kept: list[InvocationCall] = []
+    most: int
+    total: int = 0
+    model_asks: int = 0
+    denials: int = 0
+    kept: list[InvocationCall] = field(default_factory=list)
 
     @property
     def left(self) -> int:
-        return self._most - self.total
+        return self.most - self.total
 
     def count_call(self) -> None:
         """Raises ToolCallLimit."""
-        if self.total >= self._most:
-            raise ToolCallLimit(f"this run has made {self._most} calls, as many as it may")
+        if self.total >= self.most:
+            raise ToolCallLimit(f"this run has made {self.most} calls, as many as it may")
         self.total += 1
 
     def count_denial(self) -> bool:
         """Count one more denial. Whether to audit it."""
-        self._denials += 1
-        return self._denials <= MAX_DENIALS_RECORDED
+        self.denials += 1
+        return self.denials <= MAX_DENIALS_RECORDED
 
     def keep(self, call: InvocationCall) -> None:
         if len(self.kept) < MAX_CALLS_KEPT:

@@ -76,10 +76,6 @@ class IncomingMessage(msgspec.Struct):
     result: Members | msgspec.UnsetType | None = msgspec.UNSET
     error: msgspec.Raw = msgspec.Raw(b"")
 
-    @property
-    def is_response(self) -> bool:
-        return self.result is not msgspec.UNSET or bool(self.error)
-
 
 class RpcError(msgspec.Struct):
     """A server's error object. `code` should be an integer, but may be anything."""
@@ -200,7 +196,9 @@ def build_params(revision: Revision, params: Params, client: ClientChannel | Non
     """
     meta = params.get("_meta")
     if meta is None:
-        return add_meta(revision, params, None, client)
+        if revision == "legacy":
+            return params
+        return {**params, "_meta": msgspec.Raw(_select_envelope(client) + _OWN_INFO)}
     raw = bytes(meta)
     # Clients repeat the same `_meta` in every request.
     visible = (_cached_visible_meta if len(raw) <= _MAX_CACHED_BYTES else _parse_visible_meta)(revision, raw)
@@ -221,19 +219,13 @@ def parse_meta(raw: bytes | msgspec.Raw) -> Params:
         raise InvalidParams("`_meta` is not an object") from exc
 
 
-def add_meta(
-    revision: Revision, params: Params, members: Params | None, client: ClientChannel | None
-) -> Params:
+def add_meta(revision: Revision, params: Params, members: Params, client: ClientChannel | None) -> Params:
     """`params` with a `_meta` of these members, as far as a server of `revision` may see them.
 
     A stateless server gets an envelope with the capabilities of `client`, on which it may rely. A
     session-based server never sees a key that MCP reserves.
     """
-    if members is not None:
-        return _add_visible_meta(revision, params, _encode_visible_meta(revision, members), client)
-    if revision == "modern":
-        return {**params, "_meta": msgspec.Raw(_select_envelope(client) + _OWN_INFO)}
-    return params
+    return _add_visible_meta(revision, params, _encode_visible_meta(revision, members), client)
 
 
 def _add_visible_meta(

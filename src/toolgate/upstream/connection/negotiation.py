@@ -74,7 +74,8 @@ async def negotiate(
     """
     handshake = partial(_initialize, send, notify, capabilities)
     if known_revision == "legacy":
-        return await _initialize_or_probe(send, handshake)
+        # If the server rejects it, it may have become stateless since: probe once.
+        return await _initialize_or(handshake(), lambda: _discover(send))
     probe = asyncio.ensure_future(_discover(send))
     try:
         if was_read is not None:
@@ -82,7 +83,7 @@ async def negotiate(
         await asyncio.wait({probe}, timeout=PROBE_TIMEOUT_S)
         if not probe.done():
             return await _initialize_while_probing(probe, handshake)
-        return probe.result() or await _initialize_or_probe(send, handshake)
+        return probe.result() or await _initialize_or(handshake(), lambda: _discover(send))
     finally:
         await _discard(probe)
 
@@ -98,14 +99,13 @@ async def _wait_until_read(probe: asyncio.Future[ServerInfo | None], was_read: W
         await _discard(reading)
 
 
-async def _initialize_or_probe(
-    send: RequestSender, handshake: Callable[[], Awaitable[ServerInfo]]
+async def _initialize_or(
+    handshake: Awaitable[ServerInfo], fallback: Callable[[], Awaitable[ServerInfo | None]]
 ) -> ServerInfo:
-    """The handshake; if the server rejects it, it may have become stateless since: probe once."""
     try:
-        return await handshake()
+        return await handshake
     except StartFailed:
-        info = await _discover(send)
+        info = await fallback()
         if info is None:
             raise
         return info
@@ -123,15 +123,7 @@ async def _initialize_while_probing(
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         info = probe.result() if probe.done() else None
-        if info is not None:
-            return info
-        try:
-            return await initializing
-        except StartFailed:
-            info = await probe
-            if info is None:
-                raise
-            return info
+        return info or await _initialize_or(initializing, lambda: probe)
     finally:
         await _discard(initializing)
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 import msgspec
@@ -98,24 +98,24 @@ class _ClientRequests:
         self.open.clear()
 
 
+@dataclass(eq=False)
 class Relay:
     """The clients behind one connection's requests."""
 
-    def __init__(
-        self,
-        listener: ConnectionListener,
-        redactor: Redactor,
-        *,
-        background: BackgroundTasks,
-        send_now: Callable[[bytes], None],
-        deliver: Callable[[bytes], Awaitable[None]],
-    ) -> None:
-        """Both send a message to the server: `send_now` at once or never, `deliver` when it can take one."""
-        self._listener = listener
-        self._redactor = redactor
-        self._background = background
-        self._send_now = send_now
-        self._deliver = deliver
+    listener: ConnectionListener
+    redactor: Redactor
+    _: KW_ONLY
+    background: BackgroundTasks
+    send_now: Callable[[bytes], None]
+    """Sends a message to the server at once or never."""
+    deliver: Callable[[bytes], Awaitable[None]]
+    """Sends a message to the server when it can take one."""
+    revision: Revision = field(default="modern", init=False)
+    """Only a session-based server sends requests."""
+    size: int = field(default=0, init=False)
+    """Client requests that are open or whose responses are on their way."""
+
+    def __post_init__(self) -> None:
         self._clock = asyncio.get_running_loop().time
         self._requests: dict[bytes, tuple[ClientChannel, float, float]] = {}
         """Requests in flight that have a client, by number: the client, the deadline, the timeout."""
@@ -127,10 +127,6 @@ class Relay:
         self._principal_id = ""
         self._sole_principal_since_s = -math.inf
         """Since when that principal alone has sent requests."""
-        self.revision: Revision = "modern"
-        """Only a session-based server sends requests."""
-        self.size = 0
-        """Client requests that are open or whose responses are on their way."""
 
     # The gateway's requests
 
@@ -206,7 +202,7 @@ class Relay:
                 if (task := of_call.end(cancelled, self._clock())) is not None:
                     task.cancel()
         elif method != _IGNORED_NOTIFICATION:
-            self._listener.on_notification(method, bytes(message.params))
+            self.listener.on_notification(method, bytes(message.params))
 
     def _receive_call_notification(self, message: messages.IncomingMessage, request: bytes) -> None:
         if message.method == PROGRESS:
@@ -214,7 +210,7 @@ class Relay:
             return
         owner = self._find_owner(request)
         if owner and _is_object(message.params):
-            self._requests[owner][0].notify(message.method, self._redactor.raw(bytes(message.params)))
+            self._requests[owner][0].notify(message.method, self.redactor.raw(bytes(message.params)))
 
     def _find_owner(self, request: bytes) -> bytes:
         """The request that the server certainly means; empty if it may mean several, or none."""
@@ -230,13 +226,13 @@ class Relay:
         token = self._tokens.get(key)
         if token is not None:
             members[messages.PROGRESS_KEY] = msgspec.Raw(token)
-            self._requests[key][0].notify(PROGRESS, self._redactor.raw(msgspec.json.encode(members)))
+            self._requests[key][0].notify(PROGRESS, self.redactor.raw(msgspec.json.encode(members)))
 
     # The server's requests
 
     def _receive_request(self, message: messages.IncomingMessage, request: bytes) -> None:
         if message.method == "ping":
-            self._send_now(messages.encode_response(message, _PONG))
+            self.send_now(messages.encode_response(message, _PONG))
             return
         owner = self._find_owner(request)
         is_first = not self._principal_id and len(self._early) < MAX_CLIENT_REQUESTS_PER_CALL
@@ -254,7 +250,7 @@ class Relay:
     def _forward_or_reject(self, message: messages.IncomingMessage, owner: bytes) -> None:
         rejection = self._find_rejection(message, owner)
         if rejection is not None:
-            self._send_now(messages.encode_response(message, rejection))
+            self.send_now(messages.encode_response(message, rejection))
         else:
             self._forward_request(message, owner)
 
@@ -290,7 +286,7 @@ class Relay:
         if of_call is None:
             ceiling = deadline - timeout_s + CALL_CEILING_S
             of_call = self._client_requests[owner] = _ClientRequests(deadline, ceiling)
-        task = self._background.start(self._ask_client(message, of_call, client))
+        task = self.background.start(self._ask_client(message, of_call, client))
         if task is not None:
             self.size += 1
             task.add_done_callback(self._count_out)
@@ -303,14 +299,14 @@ class Relay:
         self, message: messages.IncomingMessage, of_call: _ClientRequests, client: ClientChannel
     ) -> None:
         try:
-            response = await client.ask(message.method, self._redactor.raw(bytes(message.params)))
+            response = await client.ask(message.method, self.redactor.raw(bytes(message.params)))
         except Exception:
             _log.exception("a client could not be asked `%s`", message.method)
             response = _FAILED
         finally:
             is_awaited = of_call.end(bytes(message.id), self._clock()) is not None
         if is_awaited:
-            await self._deliver(messages.encode_response(message, response))
+            await self.deliver(messages.encode_response(message, response))
 
 
 def _is_object(params: msgspec.Raw) -> bool:

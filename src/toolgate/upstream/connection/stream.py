@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
+import msgspec
+
 from toolgate.errors import CallTimedOut, ServerUnavailable, ToolgateError
 from toolgate.model.json_text import UNREADABLE
 from toolgate.model.servers import EMPTY
@@ -32,62 +34,6 @@ from toolgate.upstream.connection.subscriptions import StatefulSubscriptions, St
 MAX_NOISE_BYTES: Final = 1024 * 1024
 """A server that sends more non-MCP bytes between two messages is not an MCP server, and costs our time."""
 _FOREVER_S: Final = 10 * 365 * 86_400.0
-
-
-class PendingRequests:
-    """The requests of one connection that wait for a response, by number. A response is delivered once."""
-
-    def __init__(self, deadline_of: Callable[[bytes, float], float]) -> None:
-        """`deadline_of` returns the current deadline of a request, given its original one."""
-        self._deadline_of = deadline_of
-        self._loop = asyncio.get_running_loop()
-        self._responses: dict[bytes, asyncio.Future[RpcResponse]] = {}
-        self._timers: dict[bytes, asyncio.TimerHandle] = {}
-
-    def __len__(self) -> int:
-        return len(self._responses)
-
-    def add(
-        self, key: bytes, deadline: float, build_timeout: Callable[[], Exception]
-    ) -> asyncio.Future[RpcResponse]:
-        """The response to request `key`, or `build_timeout()` at the deadline. Each needs its `remove`."""
-        response: asyncio.Future[RpcResponse] = self._loop.create_future()
-        self._responses[key] = response
-        self._timers[key] = self._loop.call_at(deadline, self._check_deadline, key, deadline, build_timeout)
-        return response
-
-    def remove(self, key: bytes) -> None:
-        self._responses.pop(key, None)
-        self._timers.pop(key).cancel()
-
-    def resolve(self, key: bytes, response: RpcResponse) -> bool:
-        """Deliver a response. False if no request waits for it."""
-        future = self._responses.pop(key, None)
-        if future is None or future.done():
-            return False
-        future.set_result(response)
-        return True
-
-    def fail(self, key: bytes, error: Exception) -> None:
-        """Fail a request; no effect if it does not wait any more."""
-        future = self._responses.pop(key, None)
-        if future is not None and not future.done():
-            future.set_exception(error)
-
-    def fail_all(self, build_error: Callable[[], Exception]) -> None:
-        for key in tuple(self._responses):
-            self.fail(key, build_error())
-
-    def _check_deadline(self, key: bytes, deadline: float, build_timeout: Callable[[], Exception]) -> None:
-        now, deadline = self._loop.time(), self._deadline_of(key, deadline)
-        if deadline <= now:
-            self.fail(key, build_timeout())
-        elif key in self._responses:
-            # Not at the deadline itself: it may move back.
-            check_at = min(deadline, now + DEADLINE_CHECK_S)
-            self._timers[key] = self._loop.call_at(
-                check_at, self._check_deadline, key, deadline, build_timeout
-            )
 
 
 class StreamConnection(ABC):
@@ -117,7 +63,9 @@ class StreamConnection(ABC):
         self._relay = Relay(
             listener, redactor, background=self._background, send_now=self._send_now, deliver=self._deliver
         )
-        self._pending = PendingRequests(self._relay.deadline_of)
+        self._pending: dict[bytes, asyncio.Future[RpcResponse]] = {}
+        """The requests that wait for a response, by number. A response is delivered once."""
+        self._timers: dict[bytes, asyncio.TimerHandle] = {}
         self._has_room = asyncio.Event()
         """Whether the server takes input."""
         self._has_room.set()
@@ -174,8 +122,10 @@ class StreamConnection(ABC):
         deadline = self._loop.time() + timeout_s
         if self.is_open:
             params = self._relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
-        late = f"{self._name} did not answer `{method}` within {timeout_s:g} s"
-        pending = self._pending.add(key, deadline, lambda: CallTimedOut(late))
+        pending: asyncio.Future[RpcResponse] = self._loop.create_future()
+        self._pending[key] = pending
+        late = (method, timeout_s)
+        self._timers[key] = self._loop.call_at(deadline, self._check_deadline, key, deadline, late)
         sending: asyncio.Task[None] | None = None
         try:
             sending = self._send_request(key, messages.encode_request(number, method, params), deadline)
@@ -191,8 +141,34 @@ class StreamConnection(ABC):
         else:
             return response
         finally:
-            self._pending.remove(key)
+            self._pending.pop(key, None)
+            self._timers.pop(key).cancel()
             self._relay.leave(key)
+
+    def _resolve(self, key: bytes, response: RpcResponse) -> bool:
+        """Deliver a response. False if no request waits for it."""
+        future = self._pending.pop(key, None)
+        if future is None or future.done():
+            return False
+        future.set_result(response)
+        return True
+
+    def _fail(self, key: bytes, error: Exception) -> None:
+        """Fail a request; no effect if it does not wait any more."""
+        future = self._pending.pop(key, None)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def _check_deadline(self, key: bytes, deadline: float, late: tuple[str, float]) -> None:
+        """`late`: the request's method, and its time in seconds."""
+        now, deadline = self._loop.time(), self._relay.deadline_of(key, deadline)
+        if deadline <= now:
+            method, timeout_s = late
+            self._fail(key, CallTimedOut(f"{self._name} did not answer `{method}` within {timeout_s:g} s"))
+        elif key in self._pending:
+            # Not at the deadline itself: it may move back.
+            check_at = min(deadline, now + DEADLINE_CHECK_S)
+            self._timers[key] = self._loop.call_at(check_at, self._check_deadline, key, deadline, late)
 
     def watch(self, uris: frozenset[str]) -> Acknowledgement:
         return self._subscriptions.watch(uris)
@@ -238,7 +214,7 @@ class StreamConnection(ABC):
         except UNREADABLE:
             # A response that the gateway cannot relay (half a character, NaN) fails its call now, not later.
             answered = messages.guess_response_id(data) if len(data) <= MAX_NOISE_BYTES else b""
-            if not self._pending.resolve(answered, messages.NOT_JSON):
+            if not self._resolve(answered, messages.NOT_JSON):
                 self._receive_noise(data)
             return
         if message.method:
@@ -246,9 +222,9 @@ class StreamConnection(ABC):
                 self.dropped_items += 1
             elif message.id or self.is_open:
                 self._relay.receive(message)
-        elif message.id and message.is_response:
+        elif message.id and (message.result is not msgspec.UNSET or message.error):
             response = messages.parse_response(message) if messages.is_utf8(data) else messages.NOT_UTF8
-            if not self._pending.resolve(bytes(message.id), response):
+            if not self._resolve(bytes(message.id), response):
                 self.dropped_responses += 1
         else:
             self._receive_noise(data)  # JSON, but a log line of the server
@@ -271,7 +247,8 @@ class StreamConnection(ABC):
         if self._end:
             return
         self._end = reason
-        self._pending.fail_all(lambda: self._build_unavailable("the outcome of the call is unknown"))
+        for key in tuple(self._pending):
+            self._fail(key, self._build_unavailable("the outcome of the call is unknown"))
         self._background.cancel()
         self._close_transport()
         if self.is_open:

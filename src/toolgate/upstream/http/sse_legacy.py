@@ -154,9 +154,9 @@ class SseLegacyConnection(StreamConnection):
         except ExchangeTimedOut:
             return  # the request times out at the same time
         except ConnectFailed as exc:
-            self._pending.fail(key, ServerUnavailable(self._redactor.text(str(exc))))
+            self._fail(key, ServerUnavailable(self._redactor.text(str(exc))))
         except ExchangeFailed as exc:
-            self._pending.fail(key, unknown_outcome(exc))
+            self._fail(key, unknown_outcome(exc))
         else:
             if response.status >= 300:
                 self._receive_rejection(key, parse_rejected(response, key))
@@ -168,9 +168,9 @@ class SseLegacyConnection(StreamConnection):
             else:
                 response = interpret_rejection(rejected)
         except (ServerUnavailable, StartFailed) as exc:
-            self._pending.fail(key, exc)
+            self._fail(key, exc)
         else:
-            self._pending.resolve(key, response)
+            self._resolve(key, response)
         if self.is_open and rejected.status in _SESSION_GONE and not rejected.is_ours:
             self._finish("the server no longer knows the session")
 

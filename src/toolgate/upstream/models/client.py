@@ -8,12 +8,11 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
-    contextmanager,
     nullcontext,
 )
 from dataclasses import dataclass, field
@@ -181,9 +180,16 @@ class Models:
         request = _ModelRequest(
             upstream=upstream, path=path, body=body, deadline_s=deadline_s, pauses_s=pauses_s
         )
-        with self._concurrency_slot(upstream), self._trace(upstream, body):
-            async with self._exchange(request) as response:
-                yield response
+        upstream_id, most = upstream.upstream_id, upstream.max_concurrency
+        if self._busy[upstream_id] >= most:
+            raise ModelBusy(f"chat upstream `{upstream_id}` has all {most} requests it may have at once")
+        self._busy[upstream_id] += 1
+        try:
+            with self._trace(upstream, body):
+                async with self._exchange(request) as response:
+                    yield response
+        finally:
+            self._busy[upstream_id] -= 1
 
     async def models(self, upstreams: Sequence[ChatUpstream], *, deadline_s: float) -> list[Members]:
         """All models that these upstreams list and serve, by the name that reaches each.
@@ -219,17 +225,6 @@ class Models:
         if listed is None:
             raise ModelUnavailable(f"chat upstream `{upstream.upstream_id}` answers with no list of models")
         return listed
-
-    @contextmanager
-    def _concurrency_slot(self, upstream: ChatUpstream) -> Iterator[None]:
-        upstream_id, most = upstream.upstream_id, upstream.max_concurrency
-        if self._busy[upstream_id] >= most:
-            raise ModelBusy(f"chat upstream `{upstream_id}` has all {most} requests it may have at once")
-        self._busy[upstream_id] += 1
-        try:
-            yield
-        finally:
-            self._busy[upstream_id] -= 1
 
     def _trace(self, upstream: ChatUpstream, body: bytes) -> AbstractContextManager[Span | None]:
         """A span around one request (semantic conventions of generative AI)."""

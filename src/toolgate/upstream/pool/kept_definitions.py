@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, Self
@@ -108,33 +108,27 @@ def launch_digest(record: ServerRecord) -> str:
     return hashlib.sha256(msgspec.json.encode(runs)).hexdigest()
 
 
+@dataclass(eq=False)
 class KeptDefinitions:
     """The definitions in `directory`, which belongs to this process. Enter it before anything else."""
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        clock_ms: Callable[[], int] = wall_ms,
-        max_servers: int = MAX_SERVERS,
-        max_bytes: int = MAX_BYTES,
-    ) -> None:
-        self._directory = directory
-        self._clock_ms = clock_ms
-        self._max_servers = max_servers
-        self._max_bytes = max_bytes
-        self._entries: dict[str, _Entry] = {}
-        self._saved: dict[str, ServerTools] = {}
-        """The offers saved in this run, so that equal lists are not encoded again."""
-        self._unwritten: dict[str, bytes] = {}
-        """Contents that the next flush writes, by digest."""
-        self._is_flush_due = False
-        self._background = BackgroundTasks()
-        self._writing = threading.Lock()
-        self._is_failing = False
+    directory: Path
+    _: KW_ONLY
+    clock_ms: Callable[[], int] = wall_ms
+    max_servers: int = MAX_SERVERS
+    max_bytes: int = MAX_BYTES
+    _entries: dict[str, _Entry] = field(default_factory=dict, init=False)
+    _saved: dict[str, ServerTools] = field(default_factory=dict, init=False)
+    """The offers saved in this run, so that equal lists are not encoded again."""
+    _unwritten: dict[str, bytes] = field(default_factory=dict, init=False)
+    """Contents that the next flush writes, by digest."""
+    _is_flush_due: bool = field(default=False, init=False)
+    _background: BackgroundTasks = field(default_factory=BackgroundTasks, init=False)
+    _writing: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _is_failing: bool = field(default=False, init=False)
 
     async def __aenter__(self) -> Self:
-        self._entries = await asyncio.to_thread(_load_index, self._directory / _INDEX)
+        self._entries = await asyncio.to_thread(_load_index, self.directory / _INDEX)
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -161,7 +155,7 @@ class KeptDefinitions:
     def _read(self, record: ServerRecord, entry: _Entry) -> ServerTools:
         content = self._unwritten.get(entry.content)
         if content is None:
-            content = _read_bounded(self._directory / entry.content)
+            content = _read_bounded(self.directory / entry.content)
         if hashlib.sha256(content).hexdigest() != entry.content:
             raise ValueError(f"`{entry.content}` has other content than its name says")
         kept = _decode_content(content)
@@ -183,7 +177,7 @@ class KeptDefinitions:
 
     def save(self, offer: ServerTools, *, is_verified: bool = True) -> int:
         """Keep a server's offer. Returns when it was verified: now, or never (0)."""
-        record, verified_ms = offer.record, self._clock_ms() if is_verified else 0
+        record, verified_ms = offer.record, self.clock_ms() if is_verified else 0
         entry, saved = self._entries.get(record.server_id), self._saved.get(record.server_id)
         if entry is None or saved is None or not _is_same(saved, offer):
             content = _encode(offer)
@@ -212,14 +206,14 @@ class KeptDefinitions:
             await asyncio.to_thread(self._write, contents, dict(self._entries))
         except OSError as exc:
             if not self._is_failing:
-                _log.warning("what servers offer is not kept in `%s`: %s", self._directory, exc.strerror)
+                _log.warning("what servers offer is not kept in `%s`: %s", self.directory, exc.strerror)
             self._is_failing = True
         else:
             self._is_failing = False
 
     def _write(self, contents: Mapping[str, bytes], entries: Mapping[str, _Entry]) -> None:
         """Write the files, then the index that names them; then remove all other files."""
-        directory, used = self._directory, {entry.content for entry in entries.values()}
+        directory, used = self.directory, {entry.content for entry in entries.values()}
         with self._writing:  # the thread of a cancelled flush may still run
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             for digest, content in contents.items():
@@ -234,7 +228,7 @@ class KeptDefinitions:
         """Forget the oldest entries over the limits."""
         size = sum(entry.size for entry in self._entries.values())
         for server_id, entry in sorted(self._entries.items(), key=lambda item: item[1].verified_ms):
-            if len(self._entries) <= self._max_servers and size <= self._max_bytes:
+            if len(self._entries) <= self.max_servers and size <= self.max_bytes:
                 return
             size -= entry.size
             del self._entries[server_id]

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from toolgate.errors import CallTimedOut, LoginRequired, ServerBusy, ServerUnavailable
 from toolgate.model.reports import HealthState
@@ -35,6 +35,9 @@ from toolgate.upstream.pool.connectors import Connectors
 from toolgate.upstream.pool.health import RestartBackoff, StderrTail, describe_slow_start, wall_ms
 from toolgate.upstream.pool.kept_definitions import DeclareTools, KeptDefinitions, declare_nothing
 from toolgate.upstream.pool.revisions import RevisionChoice
+
+if TYPE_CHECKING:  # it uses this module
+    from toolgate.upstream.pool.supervisor import ServerSupervisor
 
 Step = Callable[[], Awaitable[None] | None]
 
@@ -75,16 +78,6 @@ class PoolContext:
     """The event loop's, once the pool is entered."""
 
 
-@dataclass(slots=True)
-class SharedServerState:
-    """What all connections to one server share."""
-
-    stderr: StderrTail = field(default_factory=StderrTail)
-    known_revision: Revision | None = None
-    refuses_sessions: bool = False
-    """The server answered a request for a session statelessly, since it was last connected to."""
-
-
 class _ConnectionEvents:
     """The listener of one connection. It ignores events of a connection that was replaced."""
 
@@ -92,7 +85,7 @@ class _ConnectionEvents:
 
     def __init__(self, owner: "ManagedConnection") -> None:
         self._owner = owner
-        self.on_stderr = owner.shared.stderr.add
+        self.on_stderr = owner.stderr.add
         self.on_reading = owner.on_reading
         self.connection: ServerConnection | None = None
         self.closed: str | None = None
@@ -103,7 +96,7 @@ class _ConnectionEvents:
 
     def on_notification(self, method: str, params: bytes) -> None:
         if self._is_current:
-            self._owner.on_notification(method, params)
+            self._owner.lister.on_notification(method, params)
 
     def on_session_replaced(self) -> bool:
         return not self._is_current or self._owner.on_session_replaced()
@@ -120,7 +113,10 @@ class ManagedConnection(ABC):
     Subclasses decide what it is for, and so when it opens and closes.
     """
 
+    lister: "ServerSupervisor"
+    """The connection that lists the server's tools: this one, or another one to the same server."""
     calls = 0
+    known_revision: Revision | None = None
     last_error = ""
     _hint = ""
 
@@ -129,11 +125,11 @@ class ManagedConnection(ABC):
         record: ServerRecord,
         context: PoolContext,
         *,
-        shared: SharedServerState,
+        stderr: StderrTail,
         capabilities: bytes | None = None,
     ) -> None:
         """`capabilities` are those of the one client behind the connection; None: several share it."""
-        self._context = context
+        self.context = context
         self._clock = context.clock
         self._capabilities = capabilities
         limits, is_child = context.limits, record.transport == "stdio"
@@ -165,7 +161,7 @@ class ManagedConnection(ABC):
         """The connection that answered the newest call."""
 
         self.record = record
-        self.shared = shared
+        self.stderr = stderr
         self.revisions: RevisionChoice | None = None
         """How calls choose a revision; None if the server, as far as known, supports one only."""
         self.gate = ServerGate(record.server_id, record.budgets.max_concurrency, limits.queue)
@@ -181,7 +177,7 @@ class ManagedConnection(ABC):
 
     def start(self) -> None:
         if not self._is_stopped and self._task is None:
-            self._task = self._context.tasks.create_task(self._run(), name=f"server {self.record.server_id}")
+            self._task = self.context.tasks.create_task(self._run(), name=f"server {self.record.server_id}")
 
     def stop(self, *, drain_s: float = 0.0) -> None:
         """End it for good. Calls in flight have `drain_s` to finish; a second stop without it ends them."""
@@ -228,15 +224,6 @@ class ManagedConnection(ABC):
             await self._wait_for_start(until_s)
         return connection
 
-    @property
-    @abstractmethod
-    def needs_list(self) -> bool:
-        """Whether no tool may be called until the server's tools were listed again."""
-
-    @abstractmethod
-    async def verify(self, until_s: float) -> None:
-        """Return once the tools were listed. Raises ServerUnavailable, ServerBusy or CallTimedOut."""
-
     async def _wait_for_start(self, until_s: float) -> None:
         self._is_demanded = True
         self._waiting_calls += 1
@@ -274,17 +261,16 @@ class ManagedConnection(ABC):
 
     @abstractmethod
     async def check_pin(self, connection: ServerConnection, until_s: float) -> bool:
-        """Compare the tools on `connection` with the pin; whether that took time. Raises as `verify`."""
+        """Compare the tools on `connection` with the pin; whether that took time.
+
+        Raises ServerUnavailable or CallTimedOut.
+        """
 
     # From the connection
 
     @abstractmethod
     def on_session_replaced(self) -> bool:
         """Whether calls may be sent in the new session before it was listed."""
-
-    @abstractmethod
-    def on_notification(self, method: str, params: bytes) -> None:
-        """The server sent a notification that belongs to no call."""
 
     def on_reading(self) -> None:
         """The server that is starting runs; a runner has downloaded its packages."""
@@ -360,7 +346,7 @@ class ManagedConnection(ABC):
     async def _open(self) -> bool:
         """Whether a connection was opened; it gives its child's slot back when it closes."""
         events = _ConnectionEvents(self)
-        connectors = self._context.connectors
+        connectors = self.context.connectors
         try:
             async with connectors.slot(self.record.transport):
                 with self._starting():
@@ -390,7 +376,7 @@ class ManagedConnection(ABC):
         self._restarts.on_start(self._started_s)
         if self.state not in {"down", "degraded"}:
             self._enter("starting", hint=self._awaited)
-        timer = asyncio.get_running_loop().call_later(self._context.limits.slow_start_s, self._on_slow_start)
+        timer = asyncio.get_running_loop().call_later(self.context.limits.slow_start_s, self._on_slow_start)
         try:
             yield
         finally:
@@ -407,7 +393,7 @@ class ManagedConnection(ABC):
         self._learn_revision(connection.server_info.revision)
         self.last_used_s = self._clock()
         self._enter("connected")
-        self._context.metrics.connects[self.record.server_id, "success"] += 1
+        self.context.metrics.connects[self.record.server_id, "success"] += 1
         self._announce_start_ended()
 
     def _on_start_failed(self, failure: StartFailed) -> None:
@@ -415,7 +401,7 @@ class ManagedConnection(ABC):
         self._needs_login = failure.needs_login
         self._restarts.on_failed(self._clock(), is_fatal=failure.fatal, delay_s=failure.retry_after_s or 0.0)
         self._enter("down", error=str(failure), hint=failure.hint)
-        self._context.metrics.connects[self.record.server_id, "failed"] += 1
+        self.context.metrics.connects[self.record.server_id, "failed"] += 1
         self._announce_start_ended()
 
     async def _wind_down(self) -> None:
@@ -437,10 +423,10 @@ class ManagedConnection(ABC):
         return self.connection is not None and self._answered_by is self.connection
 
     def _choose_revision(self) -> Revision | None:
-        return self.shared.known_revision
+        return self.known_revision
 
     def _learn_revision(self, revision: Revision | None) -> None:
-        self.shared.known_revision = revision
+        self.known_revision = revision
 
     def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
         self.last_error, self._hint = error or self.last_error, hint
@@ -456,7 +442,7 @@ class ManagedConnection(ABC):
         connection, self.connection = self.connection, None
         if connection is not None:
             self._slots.begin_closing(self)
-            self._context.tasks.create_task(self._close(connection))
+            self.context.tasks.create_task(self._close(connection))
 
     async def _close(self, connection: ServerConnection) -> None:
         try:

@@ -281,7 +281,7 @@ class Pool:
             connection = await self._admit(server, tool, principal_id, until_s)
         server.calls += 1
         try:
-            if tool is not None and (server.needs_list or server_id in self._context.pins):
+            if tool is not None and (server.lister.is_unverified or server_id in self._context.pins):
                 has_waited |= await self._verify(server, connection, tool, until_s)
             if has_waited and origin.recheck is not None:
                 origin.recheck()
@@ -375,9 +375,9 @@ class Pool:
 
         Raises UnknownTool for a call that was admitted before its tool turned out to have changed.
         """
-        has_waited = server.needs_list
+        has_waited = server.lister.is_unverified
         if has_waited:
-            await server.verify(until_s)
+            await server.lister.verify(until_s)
         if tool.ref.server_id not in self._context.pins:
             return has_waited
         has_waited |= await server.check_pin(connection, until_s)

@@ -30,7 +30,7 @@ from toolgate.upstream.connection.contract import (
     StartFailed,
 )
 from toolgate.upstream.pool.discovery import ListFailed, read_list
-from toolgate.upstream.pool.managed_connection import ManagedConnection, PoolContext, SharedServerState, Step
+from toolgate.upstream.pool.managed_connection import ManagedConnection, Step
 
 if TYPE_CHECKING:  # it uses this module
     from toolgate.upstream.pool.supervisor import ServerSupervisor
@@ -49,40 +49,24 @@ class _SecondaryConnection(ManagedConnection):
     """
 
     def __init__(
-        self,
-        server: "ServerSupervisor",
-        record: ServerRecord,
-        context: PoolContext,
-        *,
-        shared: SharedServerState,
-        capabilities: bytes | None = None,
+        self, server: "ServerSupervisor", record: ServerRecord, *, capabilities: bytes | None = None
     ) -> None:
-        super().__init__(record, context, shared=shared, capabilities=capabilities)
-        self._server = server
+        super().__init__(record, server.context, stderr=server.stderr, capabilities=capabilities)
+        self.lister = server
         self._checked: ServerConnection | None = None
         """The connection whose tools in its current session are those of the pin."""
         self._sessions = 0
         self._checking = asyncio.Lock()
 
-    @property
-    def needs_list(self) -> bool:
-        return self._server.needs_list
-
-    async def verify(self, until_s: float) -> None:
-        await self._server.verify(until_s)
-
-    def on_notification(self, method: str, params: bytes) -> None:
-        self._server.on_notification(method, params)
-
     def on_session_replaced(self) -> bool:
         self._checked = None
         self._sessions += 1
-        return self.record.server_id not in self._context.pins
+        return self.record.server_id not in self.context.pins
 
     async def check_pin(self, connection: ServerConnection, until_s: float) -> bool:
         if self._checked is connection:
             return False
-        pin = self._context.pins[self.record.server_id]
+        pin = self.context.pins[self.record.server_id]
         try:
             async with asyncio.timeout_at(until_s), self._checking:
                 while self._checked is not connection:
@@ -121,9 +105,8 @@ class SessionBasedConnection(_SecondaryConnection):
     calls use the server's own connection instead.
     """
 
-    def __init__(self, server: "ServerSupervisor", context: PoolContext) -> None:
-        shared = SharedServerState(stderr=server.shared.stderr)
-        super().__init__(server, replace(server.record, protocol="session"), context, shared=shared)
+    def __init__(self, server: "ServerSupervisor") -> None:
+        super().__init__(server, replace(server.record, protocol="session"))
         self.gate = server.gate
         self.revisions = server.revisions
 
@@ -134,7 +117,7 @@ class SessionBasedConnection(_SecondaryConnection):
         """The session-based connection; the server's own one if it fails."""
         with suppress(ServerUnavailable):
             return await super().connect(until_s)
-        return await self._server.connect(until_s)
+        return await self.lister.connect(until_s)
 
     def on_response(
         self, connection: ServerConnection, method: str, params: Params, response: RpcResponse
@@ -142,7 +125,7 @@ class SessionBasedConnection(_SecondaryConnection):
         if connection.server_info.revision == "legacy":
             super().on_response(connection, method, params, response)
         else:  # says nothing about sessions, whose backoff stays
-            self._server.on_response(connection, method, params, response)
+            self.lister.on_response(connection, method, params, response)
 
     def _next(self) -> tuple[float, Step]:
         if self.connection is None:
@@ -157,7 +140,7 @@ class SessionBasedConnection(_SecondaryConnection):
     def _on_start_failed(self, failure: StartFailed) -> None:
         super()._on_start_failed(failure)
         if failure.fatal:
-            self._server.on_session_refused(str(failure))
+            self.lister.on_session_refused(str(failure))
 
 
 class CallerKey(NamedTuple):
@@ -175,7 +158,6 @@ class DedicatedConnection(_SecondaryConnection):
     def __init__(
         self,
         server: "ServerSupervisor",
-        context: PoolContext,
         *,
         owner: CallerKey,
         capabilities: bytes | None,
@@ -183,7 +165,7 @@ class DedicatedConnection(_SecondaryConnection):
     ) -> None:
         self._owner = owner
         record = self._build_record(server.record)
-        super().__init__(server, record, context, shared=server.shared, capabilities=capabilities)
+        super().__init__(server, record, capabilities=capabilities)
         self._on_idle = on_idle
         self._introducing = asyncio.Lock()
         self.opened_by: ClientChannel | None = None
@@ -197,14 +179,14 @@ class DedicatedConnection(_SecondaryConnection):
         return record.owned_by(self._owner.principal_id) if self._owner.principal_id else record
 
     def _choose_revision(self) -> Revision | None:
-        asks = self._asks_for_session and not self.shared.refuses_sessions
-        return "legacy" if asks else self.shared.known_revision
+        asks = self._asks_for_session and not self.lister.refuses_sessions
+        return "legacy" if asks else self.lister.known_revision
 
     def _learn_revision(self, revision: Revision | None) -> None:
         if not self._asks_for_session:
-            self.shared.known_revision = revision
+            self.lister.known_revision = revision
         elif revision == "modern":
-            self.shared.refuses_sessions = True
+            self.lister.refuses_sessions = True
 
     def replace_record(self, record: ServerRecord) -> None:
         super().replace_record(self._build_record(record))
@@ -227,26 +209,25 @@ class DedicatedConnection(_SecondaryConnection):
     def _next(self) -> tuple[float, Step]:
         if self.connection is None and self._is_demanded:
             return self._restarts.not_before_s, self._start
-        idle_s = self.record.idle_timeout_s or self._context.limits.session_idle_s
+        idle_s = self.record.idle_timeout_s or self.context.limits.session_idle_s
         return self._idle_at_s(idle_s), self._on_idle
 
     def _on_started(self, connection: ServerConnection) -> None:
         super()._on_started(connection)
-        self._server.on_session_opened()
+        self.lister.on_session_opened()
 
     def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
         super()._enter(state, error=error, hint=hint)
         # A caller who has to log in says nothing about the server.
         if error and not self._needs_login:
-            self._server.last_error = error
+            self.lister.last_error = error
 
 
 class DedicatedConnections:
     """The connections of all sessions, or all principals, to one server."""
 
-    def __init__(self, server: "ServerSupervisor", context: PoolContext) -> None:
+    def __init__(self, server: "ServerSupervisor") -> None:
         self._server = server
-        self._context = context
         self._connections: dict[CallerKey, DedicatedConnection] = {}
         self._is_per_session = server.record.sharing == "per_session"
         self._is_per_principal = server.record.is_per_principal
@@ -278,7 +259,7 @@ class DedicatedConnections:
 
     def _add(self, owner: CallerKey, client: ClientChannel | None) -> DedicatedConnection:
         principal_id = "" if client is None else client.principal_id
-        limits, count = self._context.limits, len(self._connections)
+        limits, count = self._server.context.limits, len(self._connections)
         most = limits.session_links if self._is_per_session else limits.principal_links
         held = sum(one.opener_id == principal_id for one in self)
         if count >= most or (count * 5 >= most * 4 and held * SHARE >= most):
@@ -292,7 +273,6 @@ class DedicatedConnections:
             capabilities = NO_CAPABILITIES if client is None else client.capabilities
         connection = self._connections[owner] = DedicatedConnection(
             self._server,
-            self._context,
             owner=owner,
             capabilities=capabilities,
             on_idle=lambda: self._end(owner),

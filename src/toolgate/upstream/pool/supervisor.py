@@ -24,9 +24,9 @@ from toolgate.upstream.connection.contract import (
 )
 from toolgate.upstream.pool.admission import ServerGate
 from toolgate.upstream.pool.discovery import CHANGED_LISTS, ListFailed, ListResult, ServerDiscovery, read_list
-from toolgate.upstream.pool.health import ServerHealth, wall_ms
+from toolgate.upstream.pool.health import ServerHealth, StderrTail, wall_ms
 from toolgate.upstream.pool.kept_definitions import check_declared_tools
-from toolgate.upstream.pool.managed_connection import ManagedConnection, PoolContext, SharedServerState, Step
+from toolgate.upstream.pool.managed_connection import ManagedConnection, PoolContext, Step
 from toolgate.upstream.pool.revisions import RevisionChoice
 from toolgate.upstream.pool.sessions import DedicatedConnections, SessionBasedConnection
 
@@ -55,11 +55,15 @@ class ServerSupervisor(ManagedConnection):
         verified_ms: int = 0,
     ) -> None:
         """`before` is an earlier version's offer; `kept` is its own of an earlier run: a call connects it."""
-        super().__init__(record, context, shared=SharedServerState(known_revision=kept.era if kept else None))
+        super().__init__(record, context, stderr=StderrTail())
+        self.lister = self
+        self.known_revision = None if kept is None else kept.era
+        self.refuses_sessions = False
+        """It answered a request for a session statelessly, since it was last connected to."""
         jitter = context.services.jitter
         self.discovery = ServerDiscovery(record, context.limits, jitter, before=before, kept=kept)
         self.is_unverified = kept is not None or before is not None
-        """Its offer is from an earlier run or version, and it was not listed since."""
+        """Its offer is from an earlier run or version: no tool may be called until it was listed again."""
         self.verified_ms = verified_ms
         """Wall clock at which the server last listed its tools; 0: never."""
         self._is_listing = False
@@ -84,7 +88,7 @@ class ServerSupervisor(ManagedConnection):
         self.dedicated: DedicatedConnections | None = None
         """None if all callers share the one connection, and for a disabled server."""
         if record.enabled and (record.sharing == "per_session" or record.is_per_principal):
-            self.dedicated = DedicatedConnections(self, context)
+            self.dedicated = DedicatedConnections(self)
         self._session_based: SessionBasedConnection | None = None
 
     # For the pool
@@ -127,7 +131,7 @@ class ServerSupervisor(ManagedConnection):
         if self.revisions is None or not self.revisions.needs_session(client, method, params):
             return self
         if self._session_based is None:
-            self._session_based = SessionBasedConnection(self, self._context)
+            self._session_based = SessionBasedConnection(self)
             self._session_based.start()
         if self.connection is None and self.state == "degraded":
             self._is_demanded = True  # it was lost, and lists for both
@@ -164,12 +168,8 @@ class ServerSupervisor(ManagedConnection):
         self.discovery.request(self._clock())
         self._wake.set()
 
-    @property
-    def needs_list(self) -> bool:
-        return self.is_unverified
-
     async def verify(self, until_s: float) -> None:
-        """Return once the tools were listed on a connection of this run. Raises as `connect`, `check_pin`."""
+        """Return once the tools were listed in this run. Raises as `connect` and `check_pin`."""
         await self.check_pin(await self.connect(until_s), until_s)
 
     async def check_pin(self, connection: ServerConnection, until_s: float) -> bool:
@@ -198,7 +198,7 @@ class ServerSupervisor(ManagedConnection):
         self._session += 1
         self.discovery.request(self._clock())
         self._wake.set()
-        return self.record.server_id not in self._context.pins
+        return self.record.server_id not in self.context.pins
 
     @property
     def _has_answered(self) -> bool:
@@ -247,9 +247,9 @@ class ServerSupervisor(ManagedConnection):
             since_ms=self.since_ms,
             restarts=self._restarts.count,
             pid=connection.pid if connection else None,
-            era=info.revision if info else self.shared.known_revision,
+            era=info.revision if info else self.known_revision,
             version=info.version if info else None,
-            stderr_tail=str(self.shared.stderr),
+            stderr_tail=str(self.stderr),
             in_flight=self.in_flight,
             queued=self.queued,
             tools=len(self.discovery.tools.tools),
@@ -267,7 +267,7 @@ class ServerSupervisor(ManagedConnection):
             with suppress(*UNREADABLE):
                 uri = _decode_updated(params).uri
                 if uri in self._watched:
-                    self._context.on_updated(self.record.server_id, uri)
+                    self.context.on_updated(self.record.server_id, uri)
         elif method in CHANGED_LISTS:
             self.discovery.on_list_changed(method, self._clock())
             self._wake.set()
@@ -299,25 +299,25 @@ class ServerSupervisor(ManagedConnection):
 
     async def _restore_declared(self) -> None:
         """Take over the approved tools that the package of a server declares that never ran here."""
-        self._may_be_declared, pin = False, self._context.pins.get(self.record.server_id)
-        raws = () if pin is None else await self._context.services.declared(self.record)
+        self._may_be_declared, pin = False, self.context.pins.get(self.record.server_id)
+        raws = () if pin is None else await self.context.services.declared(self.record)
         offer = await asyncio.to_thread(check_declared_tools, self.record, raws)
         if pin is None or not offer.tools or self._refresh:  # a refresh lists the server itself
             return
         self.is_unverified = True
         self.discovery.restore(offer)
-        if self._context.services.kept is not None:
-            self._context.services.kept.save(self.discovery.tools, is_verified=False)
+        if self.context.services.kept is not None:
+            self.context.services.kept.save(self.discovery.tools, is_verified=False)
         self.compare(pin)
         self.attempted.set()
-        self._context.on_change(self.record.server_id)
+        self.context.on_change(self.record.server_id)
 
     def _on_started(self, connection: ServerConnection) -> None:
         info = connection.server_info
         self.discovery.on_connected(info, self._clock())
         # `server/discover` names stateless revisions only: the first call finds out whether there are
         # sessions.
-        self.shared.refuses_sessions = False
+        self.refuses_sessions = False
         may_support_both = info.revision == "modern" and self.record.protocol == "auto"
         if not may_support_both:
             self.revisions = None
@@ -352,9 +352,9 @@ class ServerSupervisor(ManagedConnection):
         session = self._session
         self._is_listing = True
         kinds = self.discovery.begin(self._clock())
-        tasks = [self._context.tasks.create_task(self._read(kind, connection)) for kind in kinds]
+        tasks = [self.context.tasks.create_task(self._read(kind, connection)) for kind in kinds]
         try:
-            done, pending = await asyncio.wait(tasks, timeout=self._context.limits.list_together_s)
+            done, pending = await asyncio.wait(tasks, timeout=self.context.limits.list_together_s)
             self._on_lists_read(done, connection, session)
             while pending:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -368,7 +368,7 @@ class ServerSupervisor(ManagedConnection):
             self._slots.evict()
 
     async def _read(self, kind: ListKind, connection: ServerConnection) -> ListOutcome:
-        server_id, timeout_s = self.record.server_id, self._context.limits.list_timeout_s
+        server_id, timeout_s = self.record.server_id, self.context.limits.list_timeout_s
         try:
             return kind, await read_list(kind, server_id, connection, timeout_s=timeout_s)
         except ListFailed as exc:
@@ -393,10 +393,10 @@ class ServerSupervisor(ManagedConnection):
                     self._on_tools_listed(connection if is_current else None)
         self._publish()
         if self.discovery.has_tools and not self.is_unverified:
-            kept = self._context.services.kept
+            kept = self.context.services.kept
             self.verified_ms = wall_ms() if kept is None else kept.save(self.discovery.tools)
         if was_unverified and not self.is_unverified:
-            self._context.services.on_verified(self.record.server_id)
+            self.context.services.on_verified(self.record.server_id)
         if is_current and "tools" in outcomes:
             self._announce_list_ended()
 
@@ -405,7 +405,7 @@ class ServerSupervisor(ManagedConnection):
         self.is_unverified = False
         if self.connection is not None:
             self._enter("connected")
-        self._context.metrics.list_latency_ms[self.record.server_id].add(self.discovery.last_list_ms or 0)
+        self.context.metrics.list_latency_ms[self.record.server_id].add(self.discovery.last_list_ms or 0)
         self.attempted.set()
 
     def _on_list_failed(self, kind: ListKind, failure: ListFailed) -> None:
@@ -447,7 +447,7 @@ class ServerSupervisor(ManagedConnection):
 
     def _publish(self) -> None:
         if self.discovery.publish():
-            self._context.on_change(self.record.server_id)
+            self.context.on_change(self.record.server_id)
 
     def _end_session_based(self) -> None:
         connection, self._session_based = self._session_based, None

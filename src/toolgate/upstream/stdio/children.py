@@ -261,28 +261,24 @@ class Warden:
             raise StartFailed("this node is stopping")
 
     def _hand_over(self, request: bytes, owner: ChildOwner) -> Child:
-        """Raises OSError, with nothing left open."""
+        """Give the far ends of new pipes to the warden. Raises OSError, with nothing left open."""
         near, far = open_pipes()
         try:
-            self._send(request, far)
+            with os.fdopen(os.memfd_create("toolgate-child"), "wb", buffering=0) as file:
+                file.write(request)
+                file.seek(0)
+                fds = [*far, file.fileno()]
+                try:
+                    self._ready_process().send(fds)
+                except (BrokenPipeError, ConnectionResetError):  # the warden has just died
+                    self._ready_process().end()
+                    self._ready_process().send(fds)
             return Child(near, owner)
         except OSError:
             near.close()
             raise
         finally:
             far.close()
-
-    def _send(self, request: bytes, ends: PipeEnds) -> None:
-        """Give `ends` to the warden; if it has just died, to a new one."""
-        with os.fdopen(os.memfd_create("toolgate-child"), "wb", buffering=0) as file:
-            file.write(request)
-            file.seek(0)
-            fds = [*ends, file.fileno()]
-            try:
-                self._ready_process().send(fds)
-            except (BrokenPipeError, ConnectionResetError):
-                self._ready_process().end()
-                self._ready_process().send(fds)
 
     def _ready_process(self) -> "_WardenProcess":
         if self._process is None or self._process.ended.is_set():
