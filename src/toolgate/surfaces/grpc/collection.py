@@ -20,7 +20,7 @@ from toolgate.govern.changes.permissions import WRITER_ROLES
 from toolgate.govern.changes.records import PendingChange, fill_defaults, parse_sent_id, show_record
 from toolgate.govern.watches import filter_batch
 from toolgate.model.principals import Role
-from toolgate.model.revisions import Body, ChangeBatch, Kind, RecordList, StoredRecord
+from toolgate.model.revisions import Body, ChangeBatch, Kind, RecordList
 from toolgate.proto import node_pb2
 from toolgate.registry.records.codec import parse_id
 from toolgate.registry.records.transaction import encode_body
@@ -149,7 +149,12 @@ class RecordService:
         return self._response(f"Delete{self.noun}", revision=done.revision, warnings=done.warnings)
 
     def _show(self, listing: RecordList, *, is_masked: bool) -> Message:
-        shown = [_encode_record(stored, is_masked=is_masked) for stored in listing.records]
+        shown = []
+        for stored in listing.records:
+            body = show_record(stored) if is_masked else fill_defaults(stored)
+            message: Any = encode_message(stored.kind, body)
+            message.revision, message.updated_at_ms = stored.revision, stored.updated_at_ms
+            shown.append(message)
         members = {"revision": listing.revision, "epoch": listing.epoch, "digest": listing.digest}
         return self._response(f"List{self.noun}s", **members, **{f"{self.kind}s": shown})
 
@@ -171,12 +176,6 @@ def _encode_batch(batch: ChangeBatch) -> dict[str, Any]:
 
 def _if_revision(request: Any) -> int | None:
     return request.if_revision if request.HasField("if_revision") else None
-
-
-def _encode_record(stored: StoredRecord, *, is_masked: bool) -> Message:
-    shown: Any = encode_message(stored.kind, show_record(stored) if is_masked else fill_defaults(stored))
-    shown.revision, shown.updated_at_ms = stored.revision, stored.updated_at_ms
-    return shown  # type: ignore[no-any-return]
 
 
 PART_BYTES: Final = 1024 * 1024

@@ -7,7 +7,7 @@ is where callers authenticate. What it sends is bounded, and must be what it cla
 import asyncio
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final, cast, get_args
 
@@ -58,14 +58,21 @@ class EndedSessionSync:
         if len(sent.ended) > MAX_ENDED_AT_ONCE:
             raise InvalidRequest(f"at most {MAX_ENDED_AT_ONCE} sessions go into one request")
         if sent.ended:
-            await control.store.ended_sessions.add([_parse_ended_session(one, now_ms) for one in sent.ended])
+            if not all(_NONCE.fullmatch(one.nonce) for one in sent.ended):
+                raise InvalidRequest("`nonce` is not that of a session")
+            latest_ms = now_ms + MAX_LIFETIME_MS
+            news = [EndedSession(one.nonce, min(one.until_ms, latest_ms)) for one in sent.ended]
+            await control.store.ended_sessions.add(news)
         # The node that sent it knows already, and the others get it a moment later.
         if not 0 <= now_ms - self._read_ms < REREAD_MS:
             self._read_ms = now_ms
             await self._read(control, now_ms)
+        since_ms = sent.after_ms - OVERLAP_MS
+        late = takewhile(lambda one: one.at_ms >= since_ms - OVERLAP_MS, reversed(self._known.values()))
         ended = [
             node_pb2.EndedSession(nonce=one.nonce, until_ms=one.until_ms, at_ms=one.at_ms)
-            for one in self._since(sent.after_ms - OVERLAP_MS)
+            for one in late
+            if one.at_ms >= since_ms
         ]
         return node_pb2.SyncSessionsResponse(ended=reversed(ended))
 
@@ -78,21 +85,6 @@ class EndedSessionSync:
         left = [one for one in known.values() if one.until_ms > now_ms][-MAX_ENDED:]
         self._known = {one.nonce: one for one in left}
         self._newest_ms = max((one.at_ms for one in left), default=0)
-
-    def _since(self, since_ms: int) -> Iterator[EndedSession]:
-        """The newest first."""
-        newest_first = reversed(self._known.values())
-        late = takewhile(lambda one: one.at_ms >= since_ms - OVERLAP_MS, newest_first)
-        return (one for one in late if one.at_ms >= since_ms)
-
-
-def _parse_ended_session(sent: node_pb2.EndedSession, now_ms: int) -> EndedSession:
-    if not _NONCE.fullmatch(sent.nonce):
-        raise InvalidRequest("`nonce` is not that of a session")
-    return EndedSession(sent.nonce, min(sent.until_ms, now_ms + MAX_LIFETIME_MS))
-
-
-_MAX_MS: Final = 2**53
 
 
 @node_rpc("Spend")
@@ -125,7 +117,7 @@ def parse_lease_request(sent: node_pb2.Draw) -> LeaseRequest:
         limit=sent.limit,
         spent=sent.spent,
         returned=sent.returned,
-        window_ms=min(sent.window_ms, _MAX_MS),
+        window_ms=min(sent.window_ms, MAX_COUNT),
     )
 
 

@@ -76,9 +76,6 @@ class _StoredDigest(NamedTuple):
     digest: str
 
 
-_NOT_STORED: Final = _StoredDigest(0, "")
-
-
 class ReportReceiver:
     """Takes reports in. It remembers which nodes report, and which definitions are kept: it need not ask."""
 
@@ -108,7 +105,11 @@ class ReportReceiver:
             changed = {one.server_id: one.changed for one in report.servers if one.changed}
             for one in await record_quarantined(control.store, changed, seen=report.revision):
                 control.gateway.audit.record(DefinitionChanged(now_ms, *one))
-        return node_pb2.ReportResponse(wanted=await self._list_wanted(control.store.reports, report))
+        is_fresh = 0 <= report.at_ms - self._read_ms < REREAD_MS
+        if self._list_missing(report) or not is_fresh:
+            self._read_ms = report.at_ms
+            await self._read(control.store.reports)
+        return node_pb2.ReportResponse(wanted=self._list_missing(report))
 
     def _count(self, principal_id: str, node_id: str, now_ms: int) -> None:
         seen_ms = self._last_seen_ms.setdefault(principal_id, {})
@@ -121,13 +122,6 @@ class ReportReceiver:
                 )
             self._last_seen_ms[principal_id] = seen_ms = live
         seen_ms[node_id] = now_ms
-
-    async def _list_wanted(self, reports: Reports, report: NodeReport) -> list[str]:
-        is_fresh = 0 <= report.at_ms - self._read_ms < REREAD_MS
-        if self._list_missing(report) or not is_fresh:
-            self._read_ms = report.at_ms
-            await self._read(reports)
-        return self._list_missing(report)
 
     async def _read(self, reports: Reports) -> None:
         """Take over what other replicas saved. Definitions are large: only those that differ are read."""
@@ -142,12 +136,9 @@ class ReportReceiver:
             self._kept |= {one.server_id: _StoredDigest(one.at_ms, one.digest) for one in kept}
 
     def _list_missing(self, report: NodeReport) -> list[str]:
-        return [
-            server.server_id
-            for server in report.servers
-            if server.definitions
-            and self._kept.get(server.server_id, _NOT_STORED).digest != server.definitions
-        ]
+        kept = {server_id: one.digest for server_id, one in self._kept.items()}
+        servers = [one for one in report.servers if one.definitions]
+        return [one.server_id for one in servers if kept.get(one.server_id) != one.definitions]
 
 
 def parse_node_id(principal: Principal, name: str) -> str:
@@ -335,16 +326,15 @@ def parse_ending(sent: node_pb2.Ending) -> InvocationResult:
         stderr=sent.stderr[:MAX_OUTPUT_BYTES],
         is_truncated=sent.is_truncated or max(len(sent.stdout), len(sent.stderr)) > MAX_OUTPUT_BYTES,
         usage=RunUsage(**usage),
-        calls=tuple(map(_parse_call, sent.calls[:MAX_CALLS_KEPT])),
-    )
-
-
-def _parse_call(sent: node_pb2.CallMade) -> InvocationCall:
-    return InvocationCall(
-        server_id=sent.server_id[:MAX_TEXT],
-        tool=sent.tool[:MAX_TEXT],
-        code=sent.code[:MAX_TEXT],
-        ms=min(sent.ms, MAX_COUNT),
+        calls=tuple(
+            InvocationCall(
+                server_id=one.server_id[:MAX_TEXT],
+                tool=one.tool[:MAX_TEXT],
+                code=one.code[:MAX_TEXT],
+                ms=min(one.ms, MAX_COUNT),
+            )
+            for one in sent.calls[:MAX_CALLS_KEPT]
+        ),
     )
 
 

@@ -98,8 +98,6 @@ def _bind(server: grpc.aio.Server, address: str, tls: Tls | None) -> int:
         ) from exc
 
 
-WHOLE: Final = ""
-"""The name of all services together."""
 MAX_WATCHES: Final = 1_000
 """Anyone may open one: watches without a credential must not take the place of all others."""
 
@@ -111,7 +109,7 @@ class HealthService:
     """The health of the services of one listener."""
 
     def __init__(self, services: Iterable[str]) -> None:
-        self._services = frozenset((WHOLE, *services))
+        self._services = frozenset(("", *services))  # the empty name: all together
         self._watches = 0
 
     async def check(self, call: RpcCall[HealthCheckRequest]) -> Message:

@@ -231,7 +231,11 @@ class RoundTrips:
                 reply.take_members(), upstream=answer.era, client="modern", method=request.message.method
             )
         except InputRequired as needed:
-            result = self._seal_in(request, needed)
+            check_inputs(request.capabilities, needed)
+            result = needed.result
+            if needed.request_state is not None:  # a result without a state needs no seal
+                sealed = self._seal(request, "server", _decode_text(needed.request_state))
+                result = _encode({**decode_members(result), "requestState": sealed})
         return RpcResponse(result=result)
 
     async def _begin(
@@ -271,15 +275,6 @@ class RoundTrips:
             params["requestState"] = msgspec.Raw(_encode(state.payload))
             request.message.round = state.rounds
         return await self._begin(request)
-
-    def _seal_in(self, request: StatelessRequest, needed: InputRequired) -> bytes:
-        """The server's own result, its state sealed. A result without a state needs none."""
-        check_inputs(request.capabilities, needed)
-        if needed.request_state is None:
-            return needed.result
-        members = decode_members(needed.result)
-        sealed = self._seal(request, "server", _decode_text(needed.request_state))
-        return _encode({**members, "requestState": sealed})
 
     def _as_input_request(self, request: StatelessRequest, reply: RpcResponse) -> RpcResponse:
         """An error that requires a URL visit, as an input request; any other error as it is."""

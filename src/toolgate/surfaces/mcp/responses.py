@@ -14,12 +14,7 @@ import msgspec
 from toolgate import __version__
 from toolgate.catalog.encoding import adapt_result, make_error_result
 from toolgate.errors import ToolgateError, UnknownResource
-from toolgate.gateway.subscriptions import (
-    SIGNATURE_BYTES,
-    ListenerUpdate,
-    ListSignatures,
-    Subscription,
-)
+from toolgate.gateway.subscriptions import SIGNATURE_BYTES, ListenerUpdate, ListSignatures, Subscription
 from toolgate.model.json_text import decode_members
 from toolgate.model.protocol import LIST_CHANGED, UPDATED
 from toolgate.model.servers import EMPTY

@@ -138,7 +138,14 @@ class StatelessHandler:
     async def _listen(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> None:
         """Notify the client of what it subscribes to, without resources that it may not see."""
         exchange.require_stream()
-        subscribed, responder = _parse_filter(message), exchange.responder
+        responder = exchange.responder
+        try:
+            sent = message.params.get("notifications", b"null")
+            subscribed = msgspec.json.decode(sent, type=_ListenFilter)
+        except msgspec.ValidationError as exc:
+            raise InvalidParams("`notifications` must name what to subscribe to") from exc
+        if len(subscribed.resource_subscriptions) > MAX_WATCHED_EACH:
+            raise InvalidParams(f"`resourceSubscriptions` names more than {MAX_WATCHED_EACH} resources")
         gateway, watch = self._gateway, ResourceWatch(exchange.principal.id)
         try:
             if subscribed.resource_subscriptions:
@@ -223,16 +230,6 @@ def is_stateless(request: HttpRequest, message: McpMessage) -> bool:
     if version is None or version in _LEGACY_BYTES:
         return False
     return message.method != "initialize" and b"mcp-session-id" not in request.headers
-
-
-def _parse_filter(message: McpMessage) -> _ListenFilter:
-    try:
-        subscribed = msgspec.json.decode(message.params.get("notifications", b"null"), type=_ListenFilter)
-    except msgspec.ValidationError as exc:
-        raise InvalidParams("`notifications` must name what to subscribe to") from exc
-    if len(subscribed.resource_subscriptions) > MAX_WATCHED_EACH:
-        raise InvalidParams(f"`resourceSubscriptions` names more than {MAX_WATCHED_EACH} resources")
-    return subscribed
 
 
 def _encode_event(**members: object) -> bytes:

@@ -49,11 +49,7 @@ class ChatEndpoint:
     """Serves `/v1/…` and `/t/<task_id>/v1/…`."""
 
     def __init__(
-        self,
-        identities: Identities,
-        services: ChatServices,
-        *,
-        metadata: ResourceMetadata = KEYS_ONLY,
+        self, identities: Identities, services: ChatServices, *, metadata: ResourceMetadata = KEYS_ONLY
     ) -> None:
         """`metadata` names the issuer of the tokens that this gateway accepts next to its own keys."""
         self._identities = identities

@@ -21,13 +21,7 @@ from toolgate.gateway.chat.scope import ChatScope
 from toolgate.gateway.chat.session import ChatContext
 from toolgate.model.json_text import Members
 from toolgate.surfaces.http.parsing import parse_off_loop
-from toolgate.surfaces.openai.exchange import (
-    DONE,
-    ChatEventStream,
-    ChatExchange,
-    ModelApi,
-    encode_chunk,
-)
+from toolgate.surfaces.openai.exchange import DONE, ChatEventStream, ChatExchange, ModelApi, encode_chunk
 from toolgate.upstream.models.client import ModelResponse
 from toolgate.upstream.models.endpoint import DONE as DONE_DATA
 from toolgate.upstream.models.endpoint import ModelEvent, ModelEventStream

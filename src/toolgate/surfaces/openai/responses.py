@@ -299,7 +299,15 @@ class ResponsesSession(ChatSession):
         self._has_run = bool(steps)
         outputs = {}
         for one, (call, content) in zip(approved, await self.run_tools(steps), strict=True):
-            self._end_approved(one, content)
+            carried, offer = one.carried, self._by_view.get(one.carried.name)
+            item_id = call_item_id(carried.call_id, self._output.size)
+            name = carried.name if offer is None else offer.name
+            item = mcp_call(item_id, label=carried.label, name=name, arguments=carried.arguments)
+            item["approval_request_id"] = one.request_id
+            index = self._output.begin_call(item)
+            self._output.send_arguments(index, item_id, carried.arguments)
+            is_error = carried.call_id not in self._succeeded
+            self._output.end_call(index, item, text=content, is_error=is_error)
             outputs[one.request_id] = encode_raw(function_call_output(call.call_id, content))
         return outputs
 
@@ -322,18 +330,6 @@ class ResponsesSession(ChatSession):
         if isinstance(arguments, CallError):
             return RefuseTool(call=call, error=arguments)
         return RunTool(call=call, name=offer.view_name, arguments=arguments)
-
-    def _end_approved(self, approved: ApprovedCall, content: str) -> None:
-        """Report a call that was approved, and made before the model was prompted."""
-        carried, offer = approved.carried, self._by_view.get(approved.carried.name)
-        item_id = call_item_id(carried.call_id, self._output.size)
-        name = carried.name if offer is None else offer.name
-        item = mcp_call(item_id, label=carried.label, name=name, arguments=carried.arguments)
-        item["approval_request_id"] = approved.request_id
-        index = self._output.begin_call(item)
-        self._output.send_arguments(index, item_id, carried.arguments)
-        is_error = carried.call_id not in self._succeeded
-        self._output.end_call(index, item, text=content, is_error=is_error)
 
     # The end
 

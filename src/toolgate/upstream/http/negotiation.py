@@ -65,9 +65,6 @@ class _NullReceiver:
         return deadline
 
 
-_NULL_RECEIVER: Final = _NullReceiver()
-
-
 class HttpNegotiation:
     """One negotiation with one server."""
 
@@ -88,7 +85,7 @@ class HttpNegotiation:
         heads = self._endpoint.heads
         head = heads.initialize() if method == "initialize" else heads.stateless(method)
         number = next(self._endpoint.numbers)
-        pending = PendingResponse(b"%d" % number, _NULL_RECEIVER)
+        pending = PendingResponse(b"%d" % number, _NullReceiver())
         try:
             http_response = await self._send(head, encode_request(number, method, params), timeout_s, pending)
             response = parse_response(pending.parse(http_response))

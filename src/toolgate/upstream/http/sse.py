@@ -81,7 +81,11 @@ class SseParser:
 
     def _take_line(self, line: bytes) -> SseEvent | None:
         if not line:
-            return self._dispatch()
+            data = bytes(self._data[:-1])
+            event = SseEvent(data, self._type or b"message") if data else None
+            self._data.clear()
+            self._type = b""
+            return event
         if line.startswith(b":"):
             return None
         name, _, value = line.partition(b":")
@@ -98,13 +102,6 @@ class SseParser:
             # No one waits for longer delays, and int() is not linear.
             self.retry_ms = int(value[:9])
         return None
-
-    def _dispatch(self) -> SseEvent | None:
-        data = bytes(self._data[:-1])
-        event = SseEvent(data, self._type or b"message") if data else None
-        self._data.clear()
-        self._type = b""
-        return event
 
     def _check_size(self) -> None:
         if len(self._line) + len(self._data) > self._max_event_bytes:

@@ -191,7 +191,15 @@ class SseLegacyConnection(StreamConnection):
             self._finish(str(exc))
         else:
             if not response.is_stream:
-                self._rejection = _explain_no_stream(response)
+                try:
+                    interpret_rejection(parse_rejected(response))
+                except StartFailed as exc:
+                    self._rejection = exc
+                else:
+                    self._rejection = StartFailed(
+                        f"it answers GET with status {response.status} and no event stream: "
+                        "is its transport `streamable_http`?"
+                    )
             self._finish("the server ended its stream")
 
     def _receive_event(self, event: SseEvent) -> None:
@@ -224,17 +232,6 @@ class SseLegacyConnection(StreamConnection):
     def _close_transport(self) -> None:
         self._is_settled.set()
         self._resolved.pool.close()
-
-
-def _explain_no_stream(response: HttpResponse) -> StartFailed:
-    try:
-        interpret_rejection(parse_rejected(response))
-    except StartFailed as exc:
-        return exc
-    status = response.status
-    return StartFailed(
-        f"it answers GET with status {status} and no event stream: is its transport `streamable_http`?"
-    )
 
 
 class SseLegacyConnector:
