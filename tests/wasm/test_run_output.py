@@ -28,7 +28,11 @@ def test_lines_of_all_streams_come_in_the_order_they_were_finished_in() -> None:
         LogLine(seq=4, at_ms=4, stream="stdout", text=""),
         LogLine(seq=5, at_ms=5, stream="stderr", text="bad"),
     ]
-    assert (out.stdout, out.stderr, out.is_truncated) == (b"one\ntwo\n\n", b"bad", False)
+    assert (bytes(out.kept["stdout"]), bytes(out.kept["stderr"]), out.is_truncated) == (
+        b"one\ntwo\n\n",
+        b"bad",
+        False,
+    )
 
 
 def test_what_was_taken_is_not_there_again() -> None:
@@ -48,7 +52,11 @@ def test_past_its_limit_a_stream_is_dropped_and_the_other_is_not() -> None:
     out.write("stderr", b"12345")
     out.finish()
 
-    assert (out.stdout, out.stderr, out.is_truncated) == (b"abcab", b"12345", True)
+    assert (bytes(out.kept["stdout"]), bytes(out.kept["stderr"]), out.is_truncated) == (
+        b"abcab",
+        b"12345",
+        True,
+    )
     assert [line.text for line in out.take()] == ["abcab", "12345"]
 
 

@@ -194,9 +194,8 @@ async def read_quality(control: Control, principal: Principal) -> CatalogQuality
         packages = _list_qualities(control.catalog.rows, quality.packages)
         return CatalogQualityReport(packages, quality.ends_at, quality.has_ended)
     shown = (await find_visible(control, principal)).packages
-    return CatalogQualityReport(
-        _list_qualities(shown, {one: assess_rows(rows) for one, rows in shown.items()})
-    )
+    qualities = {one: assess_rows(rows) for one, rows in shown.items()}
+    return CatalogQualityReport(_list_qualities(shown, qualities))
 
 
 def _list_qualities(rows: Rows, qualities: Mapping[str, RowQuality]) -> list[PackageQuality]:
@@ -247,10 +246,7 @@ class BackfillProgress:
 
 
 async def backfill_catalog(control: Control, *, after: str, limit: int) -> BackfillProgress:
-    """Make the rows of up to `limit` packages that come after the id `after`.
-
-    Keeps no state: packages that are current are skipped, so an interrupted run is simply started again.
-    """
+    """Make the rows of up to `limit` packages after the id `after`. Simply run it again if interrupted."""
     catalog = control.catalog
     packages = sorted(control.gateway.snapshot.servers)
     done, changed, failed = bisect_right(packages, after), 0, {}

@@ -110,10 +110,7 @@ def _digest(value: object) -> str:
 
 
 class CatalogProjection:
-    """The catalog as it is now.
-
-    Enter it once the registry is applied; while it is entered, it is kept current.
-    """
+    """The catalog as it is now. Enter it once the registry is applied: it is kept current while entered."""
 
     def __init__(
         self,

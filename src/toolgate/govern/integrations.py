@@ -133,9 +133,8 @@ async def _store(
                     f"the registry holds the choices of {MAX_RECORDS} callers, the most it may",
                     hint="ask an administrator to reset the choices of callers that are gone",
                 )
-            body = (
-                {"choice_id": choice_id, "principal": principal.id, "servers": servers} if servers else None
-            )
+            choices = {"choice_id": choice_id, "principal": principal.id, "servers": servers}
+            body = choices if servers else None
             seen = 0 if stored is None else stored.revision
             write = RecordWrite(kind="choice", id=choice_id, body=body, if_revision=seen)
             steps = [AuditedStep(state or "reset", "integration", server_id[:MAX_AUDITED_NAME])]

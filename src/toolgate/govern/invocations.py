@@ -70,9 +70,8 @@ async def list_invocations(
     owner = None if reaches(principal.role, "viewer") else principal.id
     found: Sequence[Invocation] = ()
     if _reaches_task(principal, task_id):
-        found = await control.store.invocations.list(
-            task_id=task_id, principal_id=owner, before=before, limit=limit
-        )
+        queue = control.store.invocations
+        found = await queue.list(task_id=task_id, principal_id=owner, before=before, limit=limit)
     if not found:
         control.gateway.task_policy(Caller(principal, task_id))
     return found

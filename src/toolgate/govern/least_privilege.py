@@ -118,10 +118,7 @@ class TaskLesson:
 async def learn_task(
     control: Control, actor: Principal, task_id: str, *, since_ms: int, may_be_empty: bool
 ) -> TaskLesson:
-    """The least policy of a task by what it used since. Raises InvalidRequest if it used nothing.
-
-    Calls of other tasks, and of callers without a task, do not count.
-    """
+    """The least policy of a task by what it used since, under that task alone. Raises InvalidRequest."""
     stored = await find_record(control, "task", task_id)
     index, served = control.audit_index, control.gateway.snapshot
     async with index.counting:

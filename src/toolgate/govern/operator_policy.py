@@ -100,10 +100,7 @@ WINDOW_S: Final = 60.0
 
 
 class IntegrationRateLimit:
-    """A rate limit on the integrations that callers change: each change is a transaction of the registry.
-
-    Counts in windows of a minute. `clock_s` is monotonic.
-    """
+    """A limit per minute on the integrations that callers change: each is a transaction of the registry."""
 
     def __init__(self, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s

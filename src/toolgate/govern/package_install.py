@@ -21,18 +21,8 @@ from toolgate.policy.patterns import Patterns
 from toolgate.registry.records.codec import BODIES, encode_record, parse_record
 
 KEPT_MEMBERS: Final = (
-    "tool_namespace",
-    "allowed_tools",
-    "approval_policy",
-    "budgets",
-    "redaction",
-    "enabled",
-    "sharing",
-    "idle_timeout_s",
-    "start_timeout_s",
-    "list_ttl_s",
-    "prewarm",
-    "protocol",
+    *("tool_namespace", "allowed_tools", "approval_policy", "budgets", "redaction", "enabled", "sharing"),
+    *("idle_timeout_s", "start_timeout_s", "list_ttl_s", "prewarm", "protocol"),
 )
 """The members of a server that another version of its package leaves as they are."""
 OPERATOR_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -89,10 +79,7 @@ def prepare_installation(
     before: Package | None,
     manifest_before: bytes | None,
 ) -> Installation:
-    """The installation of `source` over the records `stored`. Raises what keeps it from being made.
-
-    A package may have thousands of tools: callers run this in a thread.
-    """
+    """The installation of `source` over `stored`. In a thread: a package may have thousands of tools."""
     manifest = parse_manifest(source.manifest)
     if manifest.id != request.package_id:
         raise InvalidRequest(f"the manifest is of package `{manifest.id}`, not of `{request.package_id}`")
@@ -246,9 +233,8 @@ class _InstallationBuilder:
         stored = self.stored[kind]
         # The revision that was looked at is the one that is replaced.
         seen = 0 if stored is None else stored.revision
-        return PendingChange(
-            kind=kind, id=self.package.package_id, sent=sent, if_revision=seen, is_declared=True
-        )
+        package_id = self.package.package_id
+        return PendingChange(kind=kind, id=package_id, sent=sent, if_revision=seen, is_declared=True)
 
 
 def _manifest_texts(package: Package) -> dict[str, Any]:

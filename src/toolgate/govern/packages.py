@@ -174,9 +174,8 @@ async def publish_package(
         if not inspected.manifest.run:
             check_describable(inspected.manifest, await control.store.get("server", package_id))
         if not is_dry_run:
-            await control.artifacts.put(
-                package_id, package.version, normal, manifest=manifest, sha256=package.sha256
-            )
+            version, sha256 = package.version, package.sha256
+            await control.artifacts.put(package_id, version, normal, manifest=manifest, sha256=sha256)
             audit_change(control, actor, operation="publish", kind="package", record_id=package_id)
         return inspected
     finally:

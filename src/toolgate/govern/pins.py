@@ -36,10 +36,7 @@ ChangedTools = Mapping[str, Mapping[str, str]]
 
 
 async def record_quarantined(store: Store, changed: ChangedTools, *, seen: int) -> list[DriftedTool]:
-    """Quarantine in the pins what was found at the revision `seen`; what is new.
-
-    A pin that was written since is left alone: its node looks again.
-    """
+    """Quarantine in pins what was found at `seen`; what is new. A pin written since is left to its node."""
     for _ in range(ATTEMPTS):
         pins = [await store.get("pin", server_id) for server_id in changed]
         known = [pin for pin in pins if pin is not None and pin.revision <= seen]
@@ -71,10 +68,7 @@ def _build_write(pin: StoredRecord, news: Sequence[DriftedTool]) -> RecordWrite:
 async def follow_pins(
     store: Store, gateway: Gateway, *, gap_s: float = GAP_S, retry_s: float = RETRY_S
 ) -> None:
-    """Follow what `gateway` serves: quarantine changed tools, and store the definitions that pins name.
-
-    Ends by cancellation alone.
-    """
+    """Quarantine changed tools of what is served, and store the definitions that pins name. Never returns."""
     kept = _PinnedDefinitions(store)
     serial, is_failing = -1, False
     while True:
@@ -110,9 +104,8 @@ class _PinnedDefinitions:
         servers = snapshot.servers
         lists = {one: servers[one].tools for one in snapshot.pins if one in servers}
         # Unchanged lists are the same objects: then there is nothing to do.
-        is_known = len(lists) == len(self._lists) and all(
-            self._lists.get(one) is tools for one, tools in lists.items()
-        )
+        is_same = all(self._lists.get(one) is tools for one, tools in lists.items())
+        is_known = is_same and len(lists) == len(self._lists)
         if is_known and snapshot.pins is self._pins:
             return
         kept = await self._store.pinned.digests()
@@ -204,11 +197,8 @@ class _PinnedServer:
     def find_renamed(self) -> Mapping[str, str]:
         """New names of approved tools → the old ones."""
         raws, approved = self.raws, self.pin.tools
-        gone = {
-            name: raws[digest]
-            for name, digest in approved.items()
-            if name not in self.listed and digest in raws
-        }
+        names = [name for name, digest in approved.items() if name not in self.listed and digest in raws]
+        gone = {name: raws[approved[name]] for name in names}
         come = {name: tool.raw for name, tool in self.listed.items() if name not in approved}
         return {new: old for old, new in diff_definitions(gone, come).renamed}
 

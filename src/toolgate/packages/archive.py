@@ -61,10 +61,7 @@ class PackedArchive(NamedTuple):
 
 
 def pack_directory(directory: Path, manifest: bytes, target: BinaryIO) -> PackedArchive:
-    """Write the files of `directory` to `target`, with `manifest` in place of the one there.
-
-    The same files make the same archive. Raises InvalidRecord for what no archive may hold, and BodyTooLarge.
-    """
+    """Write the files of `directory`, with `manifest` for its own. Raises InvalidRecord, BodyTooLarge."""
     writer, ledger = TarWriter(target), ArchiveLedger()
     first = ArchiveEntry(path=MANIFEST_NAME, size=len(manifest))
     ledger.enter(first)

@@ -13,7 +13,7 @@ import struct
 import tarfile
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, Self
 
@@ -71,6 +71,15 @@ def read_magic(source: BinaryIO) -> bytes:
     return magic
 
 
+def _read_pieces(read: Callable[[int], bytes], left: int) -> Iterator[bytes]:
+    while left:
+        piece = read(min(left, CHUNK_BYTES))
+        if not piece:
+            raise invalid_archive("it breaks off")
+        left -= len(piece)
+        yield piece
+
+
 def _read_tar(source: BinaryIO) -> Iterator[ArchiveMember]:
     stream: Any = _TarStream(source)
     try:
@@ -125,13 +134,13 @@ class _TarStream:
         self._header_left -= size
         if self._header_left < 0:
             raise archive_too_large(f"it has a header of more than {MAX_EXTENSION_BYTES:,} bytes")
-        self._last_header = b"".join(self._read_exactly(size))
+        self._last_header = b"".join(_read_pieces(self._read_some, size))
         return self._last_header
 
     def read_content(self, size: int) -> Iterator[bytes]:
         """The content of an entry, a piece at a time."""
-        yield from self._read_exactly(size)
-        deque(self._read_exactly(-size % _BLOCK), maxlen=0)
+        yield from _read_pieces(self._read_some, size)
+        deque(_read_pieces(self._read_some, -size % _BLOCK), maxlen=0)
         self._header_left = _MAX_HEADER_BYTES
 
     def expect_end(self) -> None:
@@ -145,14 +154,6 @@ class _TarStream:
                 raise invalid_archive("there is something behind its end")
         if self._inflate.unused_data or self._source.read(1):
             raise invalid_archive("there is something behind its end")
-
-    def _read_exactly(self, size: int) -> Iterator[bytes]:
-        while size:
-            piece = self._read_some(min(size, CHUNK_BYTES))
-            if not piece:
-                raise invalid_archive("it breaks off")
-            size -= len(piece)
-            yield piece
 
     def _read_some(self, size: int) -> bytes:
         """From 1 to `size` bytes; none at the end."""
@@ -311,16 +312,15 @@ def _check_local_header(source: BinaryIO, record: _ZipRecord) -> int:
     has_sizes = sizes == expected or (flags & _HAS_DESCRIPTOR and not any(sizes))
     is_same = (signature, flags, method) == (b"PK\x03\x04", record.flags, record.method)
     if not (is_same and has_sizes and source.read(name_length) == record.name):
-        raise invalid_archive(
-            f"`{describe_name(record.entry.path)}` differs between its directory and its header"
-        )
+        name = describe_name(record.entry.path)
+        raise invalid_archive(f"`{name}` differs between its directory and its header")
     return source.seek(extra_length, os.SEEK_CUR) - record.start
 
 
 def _read_zip_content(source: BinaryIO, record: _ZipRecord) -> Iterator[bytes]:
     """What an entry unpacks to, of exactly the announced size and checksum."""
     crc, left = 0, record.entry.size
-    pieces = _read_packed(source, record.packed)
+    pieces = _read_pieces(source.read, record.packed)
     for piece in pieces if record.method == _STORED else _inflate(pieces):
         crc = zlib.crc32(piece, crc)
         left -= len(piece)
@@ -329,15 +329,6 @@ def _read_zip_content(source: BinaryIO, record: _ZipRecord) -> Iterator[bytes]:
         yield piece
     if left or crc != record.crc:
         raise invalid_archive(f"`{describe_name(record.entry.path)}` is not what its header says")
-
-
-def _read_packed(source: BinaryIO, left: int) -> Iterator[bytes]:
-    while left:
-        piece = source.read(min(left, CHUNK_BYTES))
-        if not piece:
-            raise invalid_archive("it breaks off")
-        left -= len(piece)
-        yield piece
 
 
 def _inflate(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -144,10 +144,8 @@ class ArtifactStore:
             return False
         _check_same(record, sha256)
         archive, manifest = _files(directory, sha256)
-        return (
-            await self._objects.size(archive) == record.size
-            and await self._objects.size(manifest) is not None
-        )
+        has_manifest = await self._objects.size(manifest) is not None
+        return has_manifest and await self._objects.size(archive) == record.size
 
     async def _remove_leftovers(self, directory: str, sha256: str) -> None:
         """Remove what other puts left. Raises Conflict if another put was first, with other content."""
@@ -155,9 +153,8 @@ class ArtifactStore:
         if record is None:
             raise StorageFailed("the version was removed while it was written", hint="publish it again")
         kept = {f"{directory}/{_RECORD}", *_files(directory, record.sha256)}
-        await self._objects.delete(
-            [one.name for one in await self._objects.list(directory) if one.name not in kept]
-        )
+        found = [one.name for one in await self._objects.list(directory)]
+        await self._objects.delete([name for name in found if name not in kept])
         _check_same(record, sha256)
 
     async def _read_record(self, directory: str) -> PackageVersion | None:

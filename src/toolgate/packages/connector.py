@@ -86,7 +86,12 @@ class PackageCache:
         self._background = BackgroundTasks()
 
     async def __aenter__(self) -> Self:
-        self._background.start(self._keep_sweeping())
+        async def keep_sweeping() -> None:
+            while True:
+                await asyncio.sleep(SWEEP_EVERY_S)
+                await self.sweep()
+
+        self._background.start(keep_sweeping())
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -97,10 +102,7 @@ class PackageCache:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def open(self, package_id: str, ref: PackageRef) -> Path:
-        """The directory of a package, whole. Raises StartFailed.
-
-        A caller may give up: the work continues, and the next caller finds it done.
-        """
+        """The directory of a package, whole; made even if the caller gives up. Raises StartFailed."""
         self._used_s[ref.sha256] = self._clock_s()
         path = self._directory / ref.sha256
         if _is_directory(path):
@@ -118,10 +120,7 @@ class PackageCache:
         return path
 
     async def list_tools(self, record: ServerRecord) -> Sequence[bytes]:
-        """The tools that the manifest of a package defines in full: known before its server first runs.
-
-        None if the manifest only names tools, or cannot be read.
-        """
+        """The tools that the manifest of a package defines in full: known before its server first runs."""
         if record.package is None:
             return ()
         try:
@@ -143,11 +142,6 @@ class PackageCache:
             await asyncio.to_thread(_remove_others, self._all, self._directory, kept=kept, mark=self._mark)
         except OSError as exc:
             _log.warning("unused packages were not removed: %s", exc.strerror)
-
-    async def _keep_sweeping(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_EVERY_S)
-            await self.sweep()
 
     def _begin(self, package_id: str, ref: PackageRef) -> asyncio.Task[StartFailed | None]:
         """The one task that makes this directory, for all callers."""

@@ -43,10 +43,18 @@ def upgrade_manifest(document: JsonObject) -> JsonObject:
     if "id" not in members and "name" in members:
         members["id"] = members["name"]
     tools = next((found for name in _LISTS if (found := _tools(document.get(name)))), [])
-    if tools and all(_is_complete(tool) for tool in tools):
+    is_complete = all(
+        isinstance(tool.get("inputSchema"), dict)
+        and isinstance(check_definition("", msgspec.json.encode(tool)), ToolDefinition)
+        for tool in tools
+    )
+    if tools and is_complete:
         members["tools"] = tools
     elif tools:
-        members["toolsSummary"] = [_summary(tool) for tool in tools]
+        members["toolsSummary"] = [
+            {name: tool[name] for name in ("name", "description") if isinstance(tool.get(name), str)}
+            for tool in tools
+        ]
     run = _run(document)
     return members if run is None else {**members, "run": run}
 
@@ -70,16 +78,6 @@ def _each(value: object) -> Iterator[JsonObject]:
         case dict():
             for name, one in value.items():
                 yield {"name": name, **(one if isinstance(one, dict) else {"description": one})}
-
-
-def _is_complete(tool: JsonObject) -> bool:
-    is_schema = isinstance(tool.get("inputSchema"), dict)
-    return is_schema and isinstance(check_definition("", msgspec.json.encode(tool)), ToolDefinition)
-
-
-def _summary(tool: JsonObject) -> JsonObject:
-    description = tool.get("description")
-    return {"name": tool["name"], **({"description": description} if isinstance(description, str) else {})}
 
 
 def _run(document: JsonObject) -> JsonObject | None:

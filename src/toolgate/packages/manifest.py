@@ -182,7 +182,11 @@ def _build_manifest(document: dict[str, Any], raws: list[bytes]) -> Manifest:
         raise invalid_record([*problems, *wrong])
     source: Source = "manifest"
     if body.tools is None:
-        tools = [_declare_summary(one) for one in body.toolsSummary or ()]
+        for one in body.toolsSummary or ():
+            raw = msgspec.json.encode(one.model_dump(exclude_defaults=True))
+            tools.append(
+                DeclaredTool(name=one.name, raw=raw, description=one.description, tokens=estimate_tokens(raw))
+            )
         source = "summary" if tools else "legacy"
     run = {}
     if body.run is not None:  # as a server's record has it
@@ -235,11 +239,6 @@ def _declare_tool(tool: ToolDefinition) -> DeclaredTool:
     )
 
 
-def _declare_summary(one: "SummaryBody") -> DeclaredTool:
-    raw = msgspec.json.encode(one.model_dump(exclude_defaults=True))
-    return DeclaredTool(name=one.name, raw=raw, description=one.description, tokens=estimate_tokens(raw))
-
-
 JsonObject = dict[str, Any]
 
 # Told in the published schema too, which knows nothing of validators.
@@ -254,11 +253,9 @@ def _check_tool_name(text: str) -> str:
     return text
 
 
-def _spell_version(given: object) -> object:
-    return "v2" if given in ("2", 2) else given
-
-
-SchemaVersionText = Annotated[Literal["v2"], BeforeValidator(_spell_version)]
+SchemaVersionText = Annotated[
+    Literal["v2"], BeforeValidator(lambda given: "v2" if given in ("2", 2) else given)
+]
 ToolNameText = Annotated[str, Field(json_schema_extra=_TOOL_NAME), AfterValidator(_check_tool_name)]
 
 

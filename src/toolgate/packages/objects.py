@@ -35,22 +35,14 @@ MAX_LOGGED: Final = 300
 _CLIENT: Final = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=TRANSFER_TIMEOUT_S)}
 _RETRIES: Final = {"max_retries": 3, "retry_timeout": timedelta(seconds=REQUEST_TIMEOUT_S)}
 _VARIABLES: Final = frozenset(
-    {
-        "AWS_ACCESS_KEY_ID",
-        "AWS_SECRET_ACCESS_KEY",
-        "AWS_SESSION_TOKEN",
-        "AWS_REGION",
-        "AWS_DEFAULT_REGION",
-        "AWS_ENDPOINT",
-        "AWS_ENDPOINT_URL",
-        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
-        "AWS_ROLE_ARN",
-        "AWS_ROLE_SESSION_NAME",
-    }
+    f"AWS_{name}"
+    for name in (
+        *("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "REGION", "DEFAULT_REGION"),
+        *("ENDPOINT", "ENDPOINT_URL", "VIRTUAL_HOSTED_STYLE_REQUEST"),
+        *("CONTAINER_CREDENTIALS_RELATIVE_URI", "CONTAINER_CREDENTIALS_FULL_URI"),
+        *("CONTAINER_AUTHORIZATION_TOKEN_FILE", "WEB_IDENTITY_TOKEN_FILE"),
+        *("ROLE_ARN", "ROLE_SESSION_NAME"),
+    )
 )
 """Those of AWS that say where a bucket is and who asks."""
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")

@@ -86,11 +86,8 @@ def _split_userinfo(url: str) -> list[str]:
 
 def collect_endpoint_credentials(endpoint: HttpEndpoint, url: str, headers: Mapping[str, str]) -> list[str]:
     """The values of the resolved `url` and `headers` that are references, or have a secret's name."""
-    values = [
-        value
-        for name, value in headers.items()
-        if value != endpoint.headers.get(name) or _may_name_secret(name)
-    ]
+    known = endpoint.headers
+    values = [one for name, one in headers.items() if one != known.get(name) or _may_name_secret(name)]
     parts = _URL.match(url)
     assert parts is not None  # it matches any text
     is_resolved = url != endpoint.url

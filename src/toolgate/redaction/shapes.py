@@ -273,11 +273,7 @@ def hides_word(program: str, words: Sequence[str], at: int) -> bool:
 
 
 def redact_text(text: str, *, hides: Hides = looks_secret, is_prose: bool = False) -> str:
-    """`text` without its secrets.
-
-    `is_prose`: people or programs may state them in words, like `Token: …`, which messages of errors mostly
-    do not.
-    """
+    """`text` without secrets. `is_prose`: people may state them in words, which errors mostly do not."""
     return _redact(text, hides, is_prose=is_prose, encoded=_MAX_ENCODED)
 
 

@@ -99,26 +99,26 @@ class FdTable:
     def __init__(self, most: int) -> None:
         self._most = most
         self._next = FIRST_FD
-        self._entries: dict[int, FdEntry] = {}
+        self.entries: dict[int, FdEntry] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def open(self, entry: FdEntry) -> int:
         """Give `entry` a number. EMFILE if there are too many."""
         self.check_room()
         fd, self._next = self._next, self._next + 1
-        self._entries[fd] = entry
+        self.entries[fd] = entry
         return fd
 
     def check_room(self) -> None:
         """EMFILE if `open` would fail: to check before a call has any effect."""
-        if len(self._entries) >= self._most or self._next > LAST_FD:
+        if len(self.entries) >= self._most or self._next > LAST_FD:
             raise HostcallFault(Errno.EMFILE)
 
     def get(self, fd: int, kind: type[E]) -> E:
         """The entry of `fd`. EBADF if it is not open, or of another kind."""
-        entry = self._entries.get(fd)
+        entry = self.entries.get(fd)
         if not isinstance(entry, kind):
             raise HostcallFault(Errno.EBADF)
         return entry
@@ -126,17 +126,14 @@ class FdTable:
     def close(self, fd: int, kind: type[FdEntry] = FdEntry) -> None:
         """EBADF as for `get`."""
         entry = self.get(fd, kind)
-        del self._entries[fd]
+        del self.entries[fd]
         entry.close()
 
     def close_all(self) -> None:
         """Close all, at the end of a run."""
-        while self._entries:
-            _, entry = self._entries.popitem()
+        while self.entries:
+            _, entry = self.entries.popitem()
             entry.close()
-
-    def entries(self) -> Mapping[int, FdEntry]:
-        return self._entries
 
 
 SPEAR: Final = "spear"

@@ -91,10 +91,7 @@ def confine(parent: int, limits: Limits) -> None:
 
 
 def compile_module(source: str, target: str, limits: Limits) -> Facts:
-    """Compile the file `source` into a new file `target`, or into none if that is empty.
-
-    Raises ModuleRefused.
-    """
+    """Compile the file `source` into a new file `target`, if that is not empty. Raises ModuleRefused."""
     wasm = Path(source).read_bytes()
     check_counts(wasm, limits)
     try:

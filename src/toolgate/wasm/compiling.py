@@ -98,10 +98,7 @@ _QUEUES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _CompileQueue]] = We
 async def compile_module(
     source: Path, target: Path | None = None, *, limits: CompileLimits = LIMITS
 ) -> ModuleFacts:
-    """Check that a module compiles and links here, and keep the result in a new file if `target` names one.
-
-    Raises InvalidModule, QueueFull, StorageFailed.
-    """
+    """Check that a module compiles and links here. Raises InvalidModule, QueueFull, StorageFailed."""
     size = (await asyncio.to_thread(source.stat)).st_size
     if size > MAX_MODULE_BYTES:
         raise InvalidModule(f"it has {size} bytes, and may have {MAX_MODULE_BYTES}")
@@ -176,32 +173,32 @@ def _check_facts(output: Mapping[str, Any]) -> ModuleFacts:
 
 
 def _import_problems(imports: Iterable[tuple[str, str, str]]) -> Iterable[str]:
-    unknown, wrong = [], []
+    unknown: list[str] = []
+    wrong: list[str] = []
+    is_of_spear = False
     for module, name, kind in imports:
         signature = ABI_SIGNATURES.get((module, name))
         if signature is None:
-            unknown.append((module, name))
+            shown = f"`{module[:MAX_NAME]}.{name[:MAX_NAME]}`"
+            if module == SPEAR and name.startswith(_SPEAR_ONLY):
+                is_of_spear = True
+            elif len(unknown) < MAX_NAMED:
+                shown += _suggest_known(name)
+            unknown.append(shown)
         elif kind != ">".join(signature):
             wrong.append(f"`{module}.{name}` as {_render(kind)}, and it is {_render('>'.join(signature))}")
     if unknown:
-        named = [_render_unknown(*one) for one in unknown[:MAX_NAMED]]
-        yield f"it imports unknown functions: {_join_names(named, len(unknown))}"
-        if any(_is_spear_only(*one) for one in unknown):
+        yield f"it imports unknown functions: {_join_names(unknown)}"
+        if is_of_spear:
             yield "Toolgate has no `user_stream_*`, `mic_*` and `rtasr_*` of SPEAR"
     if wrong:
-        yield f"it imports {_join_names(wrong[:MAX_NAMED], len(wrong))}"
+        yield f"it imports {_join_names(wrong)}"
 
 
-def _is_spear_only(module: str, name: str) -> bool:
-    return module == SPEAR and name.startswith(_SPEAR_ONLY)
-
-
-def _render_unknown(module: str, name: str) -> str:
-    if _is_spear_only(module, name):
-        return f"`{module}.{name[:MAX_NAME]}`"
+def _suggest_known(name: str) -> str:
     near = difflib.get_close_matches(name[:MAX_NAME], [known for _, known in ABI_SIGNATURES], n=1)
     meant = [f"{where}.{known}" for where, known in ABI_SIGNATURES if near == [known]]
-    return f"`{module[:MAX_NAME]}.{name[:MAX_NAME]}`" + (f" (`{meant[0]}` is)" if meant else "")
+    return f" (`{meant[0]}` is)" if meant else ""
 
 
 def _render(kind: str) -> str:
@@ -211,9 +208,9 @@ def _render(kind: str) -> str:
     return f"({taken}) -> {returned or '()'}"[: 2 * MAX_NAME]
 
 
-def _join_names(named: list[str], total: int) -> str:
-    rest = total - len(named)
-    return ", ".join(named) + (f", and {rest} more" if rest else "")
+def _join_names(named: list[str]) -> str:
+    rest = len(named) - MAX_NAMED
+    return ", ".join(named[:MAX_NAMED]) + (f", and {rest} more" if rest > 0 else "")
 
 
 def _queue_full() -> QueueFull:

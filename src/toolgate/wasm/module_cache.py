@@ -101,7 +101,11 @@ class CompiledFiles:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         path = self._directory / f"{sha256}.{digest}"
         compiled.rename(path)
-        _flush_directory(self._directory)
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         found = _verify_file(path)
         if found is None:
             raise StorageFailed("the compiled module is not on the disk as it was written")
@@ -180,14 +184,6 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_dev, status.st_ino, status.st_mode, status.st_uid, status.st_size, status.st_ctime_ns)
 
 
-def _flush_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _remove(path: Path) -> None:
     """Remove anything; what a link points to stays."""
     if path.is_dir() and not path.is_symlink():
@@ -201,10 +197,7 @@ def _list_directory(directory: Path) -> list[Path]:
 
 
 class CompiledModules:
-    """The compiled modules in `directory`, which is this process's own.
-
-    An async context manager that also sweeps.
-    """
+    """The compiled modules in `directory`, this process's own. An async context manager that also sweeps."""
 
     def __init__(
         self,
@@ -244,10 +237,7 @@ class CompiledModules:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def open(self, sha256: str) -> Path:
-        """The compiled file of a module, to be loaded soon. Raises InvalidModule and other ToolgateErrors.
-
-        If the caller gives up, the work continues, and the next caller finds it done.
-        """
+        """The compiled file of a module, to be loaded soon. If the caller gives up, the work continues."""
         sha256 = parse_sha256(sha256)
         self._opened_s[sha256] = self._wanted_s[sha256] = self._clock_s()
         found = self._found.get(sha256)

@@ -65,24 +65,16 @@ class BoundedOutput:
         self._max_bytes = max_bytes
         self._wall_s = wall_s
         self._lock = threading.Lock()
-        self._kept = {"stdout": bytearray(), "stderr": bytearray()}
+        self.kept = {"stdout": bytearray(), "stderr": bytearray()}
         self._unfinished = {"stdout": bytearray(), "stderr": bytearray()}
         self._lines: deque[LogLine] = deque()
         self._waiting_bytes = 0
         self._seq = 0
         self.is_truncated = False
 
-    @property
-    def stdout(self) -> bytes:
-        return bytes(self._kept["stdout"])
-
-    @property
-    def stderr(self) -> bytes:
-        return bytes(self._kept["stderr"])
-
     def write(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
         """Write to `stdout` or `stderr`, up to the limit. Complete lines go to the log, too."""
-        kept, unfinished = self._kept[stream], self._unfinished[stream]
+        kept, unfinished = self.kept[stream], self._unfinished[stream]
         taken = data[: self._max_bytes - len(kept)]
         self.is_truncated |= len(taken) < len(data)
         kept += taken
@@ -214,8 +206,8 @@ class GuestRun(Generic[C]):
         self.ending = InvocationResult(
             **cause._asdict(),
             state=cause.state,
-            stdout=self.output.stdout,
-            stderr=self.output.stderr,
+            stdout=bytes(self.output.kept["stdout"]),
+            stderr=bytes(self.output.kept["stderr"]),
             is_truncated=self.output.is_truncated,
             usage=usage,
         )

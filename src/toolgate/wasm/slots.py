@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from wasmtime import Func, FuncType, InstancePre, Linker, Module, Store, Trap, ValType, WasmtimeError
 
@@ -44,21 +44,13 @@ holds the interpreter in a call would wait for its turn on a busy machine, and a
 _TYPES: Final = {"i": ValType.i32, "I": ValType.i64}
 
 
-class SlotOrder(NamedTuple):
-    """A run, and the event loop that waits for it: `ended` is called there."""
-
-    run: GuestRun[Any]
-    loop: asyncio.AbstractEventLoop
-    ended: Callable[[], None]
-
-
 class Slot(Generic[C]):
     """One slot. Starts its thread when it is made, and ends it when it is closed."""
 
     def __init__(self, functions: Sequence[HostFunction[C]], gate: HostcallGate, *, name: str) -> None:
         self.host_faults = 0
         self.loaded: OrderedDict[str, InstancePre] = OrderedDict()
-        self.orders: SimpleQueue[SlotOrder | None] = SimpleQueue()
+        self.orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         """What to run, one after another. None: end the thread."""
         self._gate = gate
         self._engine = new_engine()
@@ -67,9 +59,8 @@ class Slot(Generic[C]):
         for one in functions:
             params, results = ([_TYPES[letter]() for letter in word] for word in (one.params, one.result))
             callback = make_callback(one, self._current, self._count_fault)
-            self._linker.define_func(
-                one.module, one.name, FuncType(params, results), callback, access_caller=True
-            )
+            kind = FuncType(params, results)
+            self._linker.define_func(one.module, one.name, kind, callback, access_caller=True)
         self.thread = threading.Thread(target=self._work, name=name)
         # With room for the guest's stack and the host's frames below it, whatever the platform's default.
         usual = threading.stack_size(THREAD_STACK_BYTES)
@@ -81,14 +72,16 @@ class Slot(Generic[C]):
     def _work(self) -> None:
         _lower_priority()
         while (order := self.orders.get()) is not None:
-            self._execute(order.run, order.loop)
-            order.loop.call_soon_threadsafe(order.ended)
+            order()
             del order
         self.loaded.clear()
         self._linker.close()
         self._engine.close()
 
-    def _execute(self, run: GuestRun[C], loop: asyncio.AbstractEventLoop) -> None:
+    def execute(
+        self, run: GuestRun[C], loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[None]"
+    ) -> None:
+        """Run it on this slot's thread. `ended` is of the event loop that waits for it."""
         started_s = time.monotonic()
         with Store(self._engine) as store:
             guest = self._guest = Guest(run, store, loop, self._gate)
@@ -107,12 +100,12 @@ class Slot(Generic[C]):
             )
             self._guest = None
         run.end(usage)
+        loop.call_soon_threadsafe(ended.set_result, None)
 
     def _drive(self, run: GuestRun[C], guest: Guest[C], store: Store) -> None:
         limits = run.job.limits
-        store.set_limits(
-            limits.memory_bytes, limits.table_elements, instances=1, tables=MAX_TABLES, memories=1
-        )
+        elements = limits.table_elements
+        store.set_limits(limits.memory_bytes, elements, instances=1, tables=MAX_TABLES, memories=1)
         store.set_fuel(limits.fuel)
         # Before it can be killed: the deadline counts from the current epoch.
         store.set_epoch_deadline(1)
@@ -220,7 +213,7 @@ class Slots(Generic[C]):
         limit_ms = run.job.limits.wall_clock_ms
         message = f"it ran for {limit_ms} ms, its `limits.wall_clock_ms`"
         timer = loop.call_later(limit_ms / 1000, run.kill, "deadline", message)
-        slot.orders.put(SlotOrder(run, loop, partial(ended.set_result, None)))
+        slot.orders.put(partial(slot.execute, run, loop, ended))
         try:
             await _wait_for_all([ended], on_cancel=partial(run.kill, "cancelled", "its caller was cancelled"))
         finally:

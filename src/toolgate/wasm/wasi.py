@@ -76,11 +76,6 @@ _WASI_ERRNOS: Final[Mapping[Errno, WasiErrno]] = {
 }
 
 
-def wasi_errno(errno: Errno) -> int:
-    """Convert an error number; WASI returns it as it is, not negated."""
-    return _WASI_ERRNOS.get(errno, WasiErrno.IO)
-
-
 # Arguments and environment
 
 
@@ -104,17 +99,10 @@ def _write_strings(guest: AnyGuest, strings: Sequence[bytes], pointers: int, buf
 # Clocks, randomness, and the end
 
 
-def _clock_res_get(guest: AnyGuest, clock: int, out: int) -> int:
+def _write_clock(guest: AnyGuest, clock: int, out: int, *, resolution_ns: int = 0) -> int:
     if clock not in CLOCKS_NS:
         return WasiErrno.INVAL
-    guest.write(out, struct.pack("<Q", 1))
-    return WasiErrno.SUCCESS
-
-
-def _clock_time_get(guest: AnyGuest, clock: int, _precision: int, out: int) -> int:
-    if clock not in CLOCKS_NS:
-        return WasiErrno.INVAL
-    guest.write(out, struct.pack("<Q", CLOCKS_NS[clock]()))
+    guest.write(out, struct.pack("<Q", resolution_ns or CLOCKS_NS[clock]()))
     return WasiErrno.SUCCESS
 
 
@@ -195,10 +183,6 @@ def _stat_call(pack: Callable[[int], bytes]) -> Call:
     return call
 
 
-def _path_symlink(_guest: AnyGuest, _target: int, _length: int, fd: int, *_: int) -> int:
-    return WasiErrno.NOTDIR if _is_stream(fd) else WasiErrno.BADF
-
-
 # `poll_oneoff`, by which guests sleep: clocks are waited for, streams are always ready
 
 
@@ -271,13 +255,13 @@ _CALLS: Final[Mapping[str, Call]] = {
     "args_sizes_get": lambda guest, *at: _write_sizes(guest, guest.args, *at),
     "environ_get": lambda guest, *at: _write_strings(guest, guest.env, *at),
     "environ_sizes_get": lambda guest, *at: _write_sizes(guest, guest.env, *at),
-    "clock_res_get": _clock_res_get,
-    "clock_time_get": _clock_time_get,
+    "clock_res_get": lambda guest, clock, out: _write_clock(guest, clock, out, resolution_ns=1),
+    "clock_time_get": lambda guest, clock, _precision, out: _write_clock(guest, clock, out),
     "fd_fdstat_get": _stat_call(lambda _: _FDSTAT.pack(_CHARACTER_DEVICE, 0, _RIGHTS, 0)),
     "fd_filestat_get": _stat_call(lambda fd: _FILESTAT.pack(0, fd, _CHARACTER_DEVICE, 1, 0, 0, 0, 0)),
     "fd_read": _fd_read,
     "fd_write": _fd_write,
-    "path_symlink": _path_symlink,
+    "path_symlink": lambda guest, _target, _length, fd, *_: _constant_call(WasiErrno.NOTDIR)(guest, fd),
     "poll_oneoff": poll_oneoff,
     "proc_exit": lambda guest, code: guest.exit(code),
     "proc_raise": lambda *_: WasiErrno.NOSYS,
@@ -285,4 +269,6 @@ _CALLS: Final[Mapping[str, Call]] = {
     "sched_yield": _sched_yield,
 }
 
-WASI_FUNCTIONS: Final[tuple[HostFunction[Any], ...]] = host_functions(WASI, _CALLS, failure=wasi_errno)
+WASI_FUNCTIONS: Final[tuple[HostFunction[Any], ...]] = host_functions(
+    WASI, _CALLS, failure=lambda errno: _WASI_ERRNOS.get(errno, WasiErrno.IO)
+)

@@ -65,10 +65,7 @@ class CommittedChange:
 
     @property
     def stored(self) -> StoredRecord:
-        """The first record as it was committed.
-
-        Another control plane may have written since: never read it again.
-        """
+        """The first record as committed. Never read it again: another control may have written since."""
         key = self.edits[0].change.key
         for change in self.changes:
             if (change.kind, change.id) == key and (stored := record_after(change)) is not None:
@@ -103,7 +100,7 @@ async def commit_changes(
         for _ in range(MAX_COMMIT_ATTEMPTS):
             edits, listing = await check_commit(control, actor, changes, plan_id=plan_id, prune=prune)
             try:
-                batch = await _commit(control, actor, edits, seen=listing.revision)
+                batch = await _commit(control, actor, edits, listing.revision)
                 break
             except Conflict as exc:
                 if "store_revision" not in exc.data:
@@ -214,9 +211,9 @@ def _list_warnings(served: Snapshot, edits: Sequence[RecordEdit]) -> Iterator[st
     for edit in edits:
         kind = edit.change.kind
         if kind in HIDING and edit.body is not None:
-            advice = (
-                "give it to a server whose tools the guest calls" if kind == "task" else "use `${ENV:NAME}`"
-            )
+            advice = "use `${ENV:NAME}`"
+            if kind == "task":
+                advice = "give it to a server whose tools the guest calls"
             for field in list_hidden_fields(kind, edit.body):
                 yield f"{edit.change.title}, `{field}`: the record itself holds a secret; {advice}"
     after = predict_snapshot(served, edits)
@@ -329,9 +326,7 @@ def _prune_changes(listing: RecordList, changes: Sequence[PendingChange]) -> lis
     ]
 
 
-async def _commit(
-    control: Control, actor: Principal, edits: Sequence[RecordEdit], *, seen: int
-) -> ChangeBatch:
+async def _commit(control: Control, actor: Principal, edits: Sequence[RecordEdit], seen: int) -> ChangeBatch:
     """Write and audit. Raises Conflict, also if others have committed since the revision `seen`."""
     writes, also, audited = [], [], []
     for edit in edits:

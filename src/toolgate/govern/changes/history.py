@@ -24,9 +24,7 @@ class HistoryEntry(NamedTuple):
     fields: tuple[FieldDiff, ...]
 
 
-async def read_history(
-    control: Control, kind: Kind, record_id: str, *, limit: int = 50
-) -> list[HistoryEntry]:
+async def read_history(control: Control, kind: Kind, record_id: str, *, limit: int) -> list[HistoryEntry]:
     """The changes of a record in the change log, the newest first. Raises NotFound."""
     changes = await control.store.history(kind, record_id, limit=min(limit, MAX_HISTORY))
     if not changes and await control.store.get(kind, record_id) is None:
@@ -53,10 +51,7 @@ async def diff_revisions(
 async def build_rollback(
     control: Control, actor: Principal, key: RecordKey, *, revision: int, if_revision: int | None
 ) -> PendingChange:
-    """The change that makes a record what it was at `revision`, which may be its removal.
-
-    Raises Forbidden and NotFound where `actor` may not touch it.
-    """
+    """The change that makes a record what it was at `revision`. Raises Forbidden and NotFound."""
     kind, record_id = key
     check_removal(actor, kind, record_id)
     then = await read_body_at(control, kind, record_id, revision=revision)
@@ -69,10 +64,7 @@ async def build_rollback(
 
 
 async def read_body_at(control: Control, kind: Kind, record_id: str, *, revision: int | None) -> Body | None:
-    """The body of a record at `revision` (None: now); None if it did not exist. Never show it.
-
-    Raises Compacted when the change log no longer reaches back that far.
-    """
+    """The body at `revision` (None: now); None if there was none. Never show it. Raises Compacted."""
     stored = await control.store.get(kind, record_id)
     if revision is None or (stored is not None and stored.revision <= revision):
         return None if stored is None else stored.body

@@ -99,10 +99,7 @@ async def plan_edits(control: Control, edits: Sequence[RecordEdit]) -> ChangePla
 
 def _digest_plan(edits: Sequence[RecordEdit], effects: Sequence[TaskChange]) -> str:
     records = [(*edit.change.key, edit.body_before, edit.body) for edit in edits if edit.has_effect]
-    seen = [
-        (one.task_id, one.share, one.added, one.removed, one.reach_added, one.reach_removed)
-        for one in effects
-    ]
+    seen = [(it.task_id, it.share, it.added, it.removed, it.reach_added, it.reach_removed) for it in effects]
     canonical = _encode_canonical((sorted(records, key=itemgetter(0, 1)), seen))
     return hashlib.sha256(canonical).hexdigest()[:32]
 

@@ -270,7 +270,7 @@ def cchat_send(guest: TaskGuest, fd: int, flags: int) -> int:
         try:
             result = _send(guest, chat, runs_tools=bool(flags & AUTO_TOOL_CALL))
         except BaseException:
-            if guest.fds.entries().get(response_fd) is response:  # the guest may have closed it meanwhile
+            if guest.fds.entries.get(response_fd) is response:  # the guest may have closed it meanwhile
                 guest.fds.close(response_fd)
             raise
     response.body = result.body

@@ -349,6 +349,6 @@ class ChatResponse(ChatEntry):
 
 def check_kept(fds: FdTable) -> None:
     """ENOMEM if a guest has as much open as it may."""
-    chats = (entry for entry in fds.entries().values() if isinstance(entry, GuestChat | ChatResponse))
+    chats = (entry for entry in fds.entries.values() if isinstance(entry, GuestChat | ChatResponse))
     if sum(chat.kept_bytes for chat in chats) >= MAX_KEPT_BYTES:
         raise HostcallFault(Errno.ENOMEM)

@@ -167,7 +167,7 @@ def spear_epoll_ctl(guest: TaskGuest, epfd: int, op: int, fd: int, events: int) 
         return 0
     if op == EPOLL_CTL_ADD and len(epoll.interest) >= len(guest.fds):
         # Forget those that were closed, so that they do not pile up.
-        entries = guest.fds.entries()
+        entries = guest.fds.entries
         epoll.interest = {one: mask for one, mask in epoll.interest.items() if one in entries}
     epoll.interest[fd] = events
     return 0
@@ -180,7 +180,7 @@ def spear_epoll_wait(guest: TaskGuest, epfd: int, out: int, out_length: int, tim
     if room == 0:
         guest.write_u32(out_length, _RECORD.size)
         raise HostcallFault(Errno.ENOSPC)
-    entries = guest.fds.entries()
+    entries = guest.fds.entries
     watched = ((fd, epoll.interest[fd] | _ALWAYS) for fd in sorted(epoll.interest) if fd in entries)
     ready = [(fd, mask) for fd, events in watched if (mask := entries[fd].poll_mask() & events)][:room]
     if not ready and timeout_ms:

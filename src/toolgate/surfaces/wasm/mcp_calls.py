@@ -172,7 +172,7 @@ def _run(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> 
         session.last_error = parsed.detail["error"]
         guest.wait(partial(_record_unmade, guest.context, session, tool, parsed.code))
         raise HostcallFault(Errno.EINVAL)
-    sessions = (entry for entry in guest.fds.entries().values() if isinstance(entry, McpSession))
+    sessions = (entry for entry in guest.fds.entries.values() if isinstance(entry, McpSession))
     results = (one.kept for one in sessions if one.kept is not None)
     if sum(len(kept.arguments) + len(kept.result) for kept in results) >= MAX_KEPT_BYTES:
         raise HostcallFault(Errno.ENOMEM)
