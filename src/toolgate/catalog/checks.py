@@ -21,7 +21,6 @@ Schema = dict[str, Any]
 Path = tuple[str, ...]
 ParamHeaders = tuple[tuple[Path, str], ...]
 
-_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _DIALECT: Final = re.compile(r"https?://json-schema\.org/[A-Za-z0-9./-]*#?")
 # A `urn:` names without an address; every other scheme, and `//host`, invites a reader to fetch it.
 _ADDRESS: Final = re.compile(r"(?!urn:)[A-Za-z][A-Za-z0-9+.-]*:|//")
@@ -139,7 +138,7 @@ def _containers(node: Any) -> list[Any]:
 
 
 def _check_addresses(node: Schema) -> None:
-    for key in _REFERENCES:
+    for key in ("$ref", "$dynamicRef", "$recursiveRef"):
         target = node.get(key)
         if isinstance(target, str) and not target.startswith("#"):
             raise InvalidDefinition(f"a `{key}` points outside its schema")

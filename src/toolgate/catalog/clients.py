@@ -101,8 +101,7 @@ def _claude_code(endpoint: GatewayEndpoint) -> ClientEntry:
 
 
 def _claude_code_command(endpoint: GatewayEndpoint) -> str:
-    words = ["claude", "mcp", "add", "--transport", "http", endpoint.name, endpoint.url]
-    line = shlex.join(words)
+    line = shlex.join(["claude", "mcp", "add", "--transport", "http", endpoint.name, endpoint.url])
     # The shell expands the variable, so the key is in no history.
     return f'{line} --header "Authorization: Bearer ${KEY_VARIABLE}"' if endpoint.needs_key else line
 

@@ -74,7 +74,6 @@ _NAME_MEMBERS: Final[Mapping[ListKind, str]] = {
     "resources": "uri",
     "templates": "uriTemplate",
 }
-_SCHEMAS: Final = ("inputSchema", "outputSchema")
 _EMPTY_OBJECT: Final = msgspec.Raw(b"{}")
 
 _decode = msgspec.json.decode
@@ -121,7 +120,7 @@ def encode_page(
 
 def _downgrade(members: Members) -> None:
     """Convert schemas for session-based clients. An output schema without such a form is dropped."""
-    for key in _SCHEMAS:
+    for key in ("inputSchema", "outputSchema"):
         schema = _decode(members.get(key, _EMPTY_OBJECT))
         form = to_stateful_schema(schema)
         if form is None:

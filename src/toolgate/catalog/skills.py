@@ -80,8 +80,7 @@ def _parse_id(value: object, problems: list[dict[str, str]]) -> str:
 
 def _parse_tools(value: object, problems: list[dict[str, str]]) -> tuple[ToolRef, ...]:
     if not isinstance(value, list) or len(value) > MAX_SKILL_TOOLS:
-        why = f"must be a list, of at most {MAX_SKILL_TOOLS} tools"
-        problems.append({"field": "tools", "problem": why})
+        problems.append({"field": "tools", "problem": f"must be a list, of at most {MAX_SKILL_TOOLS} tools"})
         return ()
     found: dict[ToolRef, None] = {}
     for index, one in enumerate(value):

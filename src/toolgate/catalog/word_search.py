@@ -360,8 +360,7 @@ class SearchIndex:
         visible = shown.live
         if within is not None:
             visible = bytes(map(and_, visible, map(within.__contains__, shown.keys)))
-        scores = _score(shown.postings, visible, _weigh_query(query))
-        return _take_best(shown.keys, scores, limit)
+        return _take_best(shown.keys, _score(shown.postings, visible, _weigh_query(query)), limit)
 
     def _append(self, entry: SearchEntry) -> None:
         keys, postings, _ = self._shown

@@ -26,7 +26,6 @@ CLOSING: Final = "The model asked only for tools that this request does not decl
 """The text for a client if a model, prompted twice, has answered nothing."""
 NO_TOOLS: Final = ClientTools()
 _EMPTY_VALUES: Final = (b"null", b'""', b"[]")
-_CONTENT_MEMBERS: Final = ("content", "refusal", "audio")
 _CLOSING: Final = encode_raw(CLOSING)
 _STOP: Final = msgspec.Raw(b'"stop"')
 _CHUNK_CONTENT: Final = ("choices", "usage")
@@ -112,7 +111,7 @@ class CallFilter:
     def take(self, message: Members) -> Members:
         """Filter a message, or a piece of one. Returns `message` itself if nothing is taken out."""
         self.has_content |= any(
-            bytes(message.get(one, NULL)) not in _EMPTY_VALUES for one in _CONTENT_MEMBERS
+            bytes(message.get(one, NULL)) not in _EMPTY_VALUES for one in ("content", "refusal", "audio")
         )
         self.has_role |= "role" in message
         filtered = dict(message)

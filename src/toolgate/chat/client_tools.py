@@ -33,7 +33,6 @@ _WORDS: Final[Mapping[object, ChoiceKind]] = {
 }
 """`any` is Mistral's word for `required`."""
 _HINT: Final = "send `none`, `auto`, `required`, or an object that names a function or holds `allowed_tools`"
-_AUTO: Final = b'"auto"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +122,7 @@ class ToolChoice:
         if self.raw is None or self.mode == "auto":
             return self.raw
         if self.kind != "allowed":
-            return _AUTO
+            return b'"auto"'
         sent = msgspec.json.decode(self.raw)
         _find_allowed(sent)["mode"] = "auto"
         return msgspec.json.encode(sent)

@@ -145,14 +145,13 @@ class _ToolTurn:
 
     def __init__(self, place: int = 0, call_ids: Sequence[str] = ()) -> None:
         self._place = place
-        self._call_ids = frozenset(call_ids)
         self._open = Counter(call_ids)
         self._answered: dict[str, int] = {}
         """The place of the newest result of each call."""
 
     def add_result(self, members: Members, place: int) -> None:
         where = f"messages[{place}]"
-        if not self._call_ids:
+        if not self._open:
             raise InvalidChat(
                 "Invalid parameter: messages with role 'tool' must be a response to a preceeding message "
                 "with 'tool_calls'.",
@@ -161,7 +160,7 @@ class _ToolTurn:
         call_id = require_text(members, "tool_call_id", where)
         _check_result_content(members, where)
         fault = ""
-        if call_id not in self._call_ids:
+        if call_id not in self._open:
             fault = f"'tool_call_id' of '{quote(call_id)}' not found in 'tool_calls' of previous message"
         elif not self._open[call_id]:
             places = f"in messages[{self._answered[call_id]}] and messages[{place}]"

@@ -163,7 +163,6 @@ _ESCAPE: Final = re.compile(
     rb"|.)",
     re.DOTALL,
 )
-_REPLACEMENT: Final = rb"\ufffd"
 
 
 class SurrogateMender:
@@ -190,7 +189,7 @@ class SurrogateMender:
             if found["low"] and waiting and data[found.start() - 1 : found.start()] == b'"':
                 first, waiting = waiting, b""
                 return first + found[0]
-            return _REPLACEMENT if found["high"] or found["low"] else found[0]
+            return rb"\ufffd" if found["high"] or found["low"] else found[0]
 
         return _ESCAPE.sub(mend_one, data)
 

@@ -45,7 +45,6 @@ from toolgate.model.json_text import (
 
 _MCP: Final = "mcp."
 _OURS: Final = "toolgate."
-_TASK_ONLY: Final = "mcp.task_"
 SESSION_KEYS: Final = ("mcp.enabled", "mcp.server_ids", "mcp.tool_allowlist", "mcp.tool_denylist")
 OPTION_KEYS: Final = ("toolgate.mode", "toolgate.budgets", "toolgate.explain", "toolgate.progress")
 _METADATA: Final = KnownNames(prefixes=(_MCP, _OURS))
@@ -209,7 +208,7 @@ _Options = dict[str, tuple[str, Any]]
 def _add_option(options: _Options, key: str, raw: msgspec.Raw, param: str) -> None:
     known = SESSION_KEYS if key.startswith(_MCP) else OPTION_KEYS
     # Keys of tasks pass here: policy rejects them in its own words.
-    if key not in known and not key.startswith(_TASK_ONLY):
+    if key not in known and not key.startswith("mcp.task_"):
         names = ", ".join(f"`{name}`" for name in (*SESSION_KEYS, *OPTION_KEYS))
         raise InvalidChat(f"Unknown parameter: '{quote(param)}'.", param=param, hint=f"there are {names}")
     if raw == NULL:

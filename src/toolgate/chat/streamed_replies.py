@@ -46,7 +46,6 @@ MAX_REPLY_BYTES: Final = 32 * 1_048_576
 """Of all its chunks. Arguments that are too long for a tool still fit, and are refused as such."""
 MAX_DEPTH: Final = 16
 """Below this level a later value replaces the earlier one; real deltas have four levels."""
-_DONE: Final = b"[DONE]"
 _COMPLETION: Final = msgspec.Raw(b'"chat.completion"')
 _KEPT_BACK: Final = frozenset({"role", "tool_calls", "function_call"})
 _LABELS: Final = frozenset({"id", "type", "role", "format"})
@@ -181,7 +180,7 @@ class CompletionAssembler:
     def feed(self, data: bytes) -> CompletionDelta | None:
         """Take the `data:` of one event. Raises ModelRefused for an error in it, ModelUnavailable for
         garbage."""
-        if data == _DONE:
+        if data == b"[DONE]":
             self._is_done = True
             return None
         self._bytes += len(data)

@@ -28,7 +28,6 @@ _MAX_NAME: Final = 64
 """Of a function: the limit of OpenAI, which most servers share."""
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _CUT: Final = "… [cut: {kept:,} of {size:,} bytes]"
-_NO_CONTENT: Final = "[the tool returned nothing]"
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.encode
@@ -138,7 +137,7 @@ def render_result(result: Members, *, max_bytes: int) -> tuple[str, bool]:
         value = {name: _decode(raw) for name, raw in result.items()}
     except UNREADABLE:
         value = {"isError": True, "content": [{"type": "text", "text": "the result cannot be read"}]}
-    text = "\n".join(_render_content(value)) or _NO_CONTENT
+    text = "\n".join(_render_content(value)) or "[the tool returned nothing]"
     if value.get("isError") is True:
         return _fit_error(_parse_failure(value, text), max_bytes), True
     return cut_text(text, max_bytes), False

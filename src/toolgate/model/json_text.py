@@ -87,7 +87,6 @@ def _escape_in_json(character: str) -> str:
 _IGNORABLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-_NUL: Final = "\0"
 MAX_FOLDED: Final = 1_024
 """Characters of a name that is not plain ASCII. Folding 3.9 MB of U+FDFA took 5.6 s."""
 
@@ -149,7 +148,7 @@ def find_clash(names: Collection[str], *, declared: Collection[str] = ()) -> str
         if is_unfoldable(name):
             return name
         other = seen.setdefault(fold_name(name), name)
-        if _NUL in name or (other != name and not (name in declared and other in declared)):
+        if "\0" in name or (other != name and not (name in declared and other in declared)):
             return name
     return None
 

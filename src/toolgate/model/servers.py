@@ -135,8 +135,7 @@ class ServerRecord:
         """The record for connections of one principal."""
         assert self.http is not None
         assert self.http.oauth is not None
-        oauth = replace(self.http.oauth, owner=principal_id)
-        return replace(self, http=replace(self.http, oauth=oauth))
+        return replace(self, http=replace(self.http, oauth=replace(self.http.oauth, owner=principal_id)))
 
 
 RUNNER_START_TIMEOUT_S: Final = 300.0

@@ -55,8 +55,7 @@ class QuotaWindow(NamedTuple):
 def collect_quotas(principal: Principal, task: TaskPolicy | None) -> tuple[HolderQuotas, ...]:
     found = []
     if principal.budgets is not None:
-        key = QuotaHolder("key", principal.id.removeprefix("key:"))
-        found.append(HolderQuotas(key, principal.budgets))
+        found.append(HolderQuotas(QuotaHolder("key", principal.id.removeprefix("key:")), principal.budgets))
     if task is not None and task.budgets is not None:
         found.append(HolderQuotas(QuotaHolder("task", task.task_id), task.budgets))
     return tuple(found)

@@ -374,8 +374,7 @@ def summarize_exclusions(decisions: Iterable[Decision]) -> Exclusions:
     """What `decisions` leave out. Rules are not in the fingerprint: they may quote errors that differ each
     time."""
     against = [one for one in decisions if one.reason is not None]
-    servers = [one for one in against if one.tool is None]
-    named = servers[:MAX_EXCLUSIONS]
+    named = [one for one in against if one.tool is None][:MAX_EXCLUSIONS]
     if len(named) < MAX_EXCLUSIONS:
         named += [one for one in against if one.tool is not None][: MAX_EXCLUSIONS - len(named)]
     return Exclusions(

@@ -172,8 +172,7 @@ def _set_servers(platform: Snapshot, task: TaskPolicy, kept: Iterable[ToolRef]) 
 def _loosen(platform: Snapshot, task: TaskPolicy, kept: Collection[ToolRef]) -> TaskPolicy:
     """`task` without the rules that would deny something of `kept`."""
     deny = tuple(text for text in task.deny if not _denies(platform, text, kept))
-    ids = tuple({ref.server_id for ref in kept})
-    bare = TaskPolicy(task_id=task.task_id, default=ids)
+    bare = TaskPolicy(task_id=task.task_id, default=tuple({ref.server_id for ref in kept}))
 
     def admits(policy: TaskPolicy) -> bool:
         return all(_judge(platform, policy, ref).allowed for ref in kept)

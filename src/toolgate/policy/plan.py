@@ -47,8 +47,7 @@ class TaskChange:
     @property
     def has_effect(self) -> bool:
         before, after = (self.refusal_before, self.problem_before), (self.refusal_after, self.problem_after)
-        lists = self.added or self.removed or self.reach_added or self.reach_removed
-        return bool(lists) or before != after
+        return bool(self.added or self.removed or self.reach_added or self.reach_removed) or before != after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,8 +229,7 @@ class Planner:
         scope = self._compose(platform, policy, SessionRequest(), limits)
         reach = scope.admitted
         if policy is not None and policy.allowed is not None:
-            widest = SessionRequest(servers=policy.allowed)
-            reach |= self._compose(platform, policy, widest, limits).admitted
+            reach |= self._compose(platform, policy, SessionRequest(servers=policy.allowed), limits).admitted
         return _Side(tools=frozenset(scope.refs), reach=reach, refusal=scope.refusal)
 
     def _compose(

@@ -267,8 +267,7 @@ class ResponseOutput:
 
     def fail(self, code: str, message: str) -> None:
         """End a response that fails."""
-        error = {"code": code, "message": message}
-        self.finish(self._head, ending="failed", extra={"error": error})
+        self.finish(self._head, ending="failed", extra={"error": {"code": code, "message": message}})
 
     def _frame(self, kind: str, members: Mapping[str, Any]) -> None:
         if self._is_stream:

@@ -43,7 +43,6 @@ from toolgate.model.names import parse_server_id
 MAX_ITEMS: Final = 10_000
 """Of an input, as of messages: far more than any model's context holds."""
 _SHORTEST: Final = 256
-_RESULTS: Final = ("_output", "_response")
 _MARKS: Final = tuple(f'"{prefix}'.encode() for prefix in (CALL, LIST, APPROVAL, ID_PREFIX))
 _PARSED: Final = ("input", "tools", "tool_choice", "model", "stream")
 _SERVERS: Final = "mcp.server_ids"
@@ -331,7 +330,7 @@ class _InputRestorer:
         """Restore the id of the model's server; before a result, the outputs of the calls next to it."""
         sent = member_text(members, key) or ""
         carried = self._open(sent)
-        if carried is not None and (member_text(members, "type") or "").endswith(_RESULTS):
+        if carried is not None and (member_text(members, "type") or "").endswith(("_output", "_response")):
             self._add_outputs(carried)
         self._add({**members, key: shorten_id(sent) if carried is None else carried.call_id})
 
