@@ -10,7 +10,6 @@ list and a call cost from then on.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import time
 from types import MappingProxyType

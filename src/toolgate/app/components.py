@@ -5,7 +5,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -90,11 +90,11 @@ async def open_identities(
     settings: Settings, admin_key: str | None, audit: AuditLog, *, awaits_keys: bool = False
 ) -> AsyncIterator[Identities]:
     """Authentication. Raises StartRefused if tokens would be accepted that prove nothing."""
-    async with AsyncExitStack() as stack:
-        verifier: TokenVerifier | None = None
-        if settings.oidc is not None:
-            opening = load_lazily("toolgate.gateway.auth.oidc").open_oidc
-            verifier = await stack.enter_async_context(opening(settings.oidc, build_issuer_fetcher(settings)))
+    opening: AbstractAsyncContextManager[TokenVerifier | None] = nullcontext()
+    if settings.oidc is not None:
+        oidc = load_lazily("toolgate.gateway.auth.oidc")
+        opening = oidc.open_oidc(settings.oidc, build_issuer_fetcher(settings))
+    async with opening as verifier:
         yield Identities(
             admin_key=admin_key,
             trusts_local=settings.trust_loopback and settings.is_loopback,

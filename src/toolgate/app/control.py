@@ -50,13 +50,14 @@ async def open_control(
     """Open the registry, follow what nodes report, serve REST and gRPC."""
     tls = _read_tls(settings.grpc)
     async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
         opening = open_store(settings.database or settings.registry_file, wall_clock_ms, waits=True)
-        host = await stack.enter_async_context(open_registry_host(settings, environ, opening))
+        host = await enter(open_registry_host(settings, environ, opening))
         store = host.store
         await load_session_key(store)
         stack.enter_context(open_loop_lag(host.metrics))
         authorizer = build_authorizer(settings, environ)
-        openers, _, _ = await stack.enter_async_context(
+        openers, _, _ = await enter(
             open_connectors(
                 settings,
                 environ,
@@ -73,8 +74,8 @@ async def open_control(
         services = GatewayServices(console_url=find_console_url(settings, base_url))
         # It explains every scope over what nodes report, and calls nothing.
         gateway = build_gateway(settings, servers, host.audit, host.metrics, services=services)
-        await stack.enter_async_context(servers)
-        plane = await stack.enter_async_context(
+        await enter(servers)
+        plane = await enter(
             open_control_plane(
                 host,
                 gateway,
@@ -85,9 +86,7 @@ async def open_control(
         )
         control = plane.control
         describe_gateway(gateway)
-        grpc_address = await stack.enter_async_context(
-            open_grpc_server(control, settings.grpc.listen, tls=tls)
-        )
+        grpc_address = await enter(open_grpc_server(control, settings.grpc.listen, tls=tls))
         rest = build_console_endpoint(
             RestApi(ENDPOINTS, control, services=plane.rest_services, hint=_ELSEWHERE)
         )

@@ -99,16 +99,17 @@ async def open_registry_host(
     """Open the store, the audit log with its index, and the archives. Raises StartRefused."""
     admin_key, metrics = read_key_file(settings.admin_key_file, "admin_key_file"), Metrics()
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(opening)
+        enter = stack.enter_async_context
+        store = await enter(opening)
         await _refuse_public_without_keys(settings, store, admin_key)
-        journal = await stack.enter_async_context(open_exported_journal(settings, metrics))
-        index = await stack.enter_async_context(open_index(settings, journal))
+        journal = await enter(open_exported_journal(settings, metrics))
+        index = await enter(open_index(settings, journal))
         searching = open_semantic_search(settings.semantic_model, settings.data_dir)
-        semantic_search = await stack.enter_async_context(searching)
+        semantic_search = await enter(searching)
         objects = open_object_store(settings.artifacts or str(settings.data_dir / "artifacts"), environ)
         uploads = UploadStore(objects, settings.data_dir / "uploads", clock_ms=wall_clock_ms)
         sweep = _repeat(uploads.sweep, every_s=SWEEP_EVERY_S, what="removal of abandoned uploads")
-        await stack.enter_async_context(run_in_background(sweep))
+        await enter(run_in_background(sweep))
         yield RegistryHost(
             settings=settings,
             environ=environ,
@@ -162,7 +163,8 @@ async def open_control_plane(
     """Everything that governs, over `gateway`. `own` is what only this process gives its `Control`."""
     settings, store = host.settings, host.store
     async with AsyncExitStack() as stack:
-        identities = await stack.enter_async_context(open_identities(settings, host.admin_key, host.audit))
+        enter = stack.enter_async_context
+        identities = await enter(open_identities(settings, host.admin_key, host.audit))
         directory = settings.mcp_registry_dir
         loaders = [] if directory is None else [await _load_directory(host, directory.expanduser())]
 
@@ -172,9 +174,9 @@ async def open_control_plane(
             await on_state(state)
 
         watchers = [follow_pins(store, gateway), *(loader.watch() for loader in loaders)]
-        await stack.enter_async_context(_follow_registry(store, apply, *watchers))
-        await stack.enter_async_context(open_upkeep(store, host.metrics, host.audit))
-        catalog = await stack.enter_async_context(_build_catalog(host, gateway))
+        await enter(_follow_registry(store, apply, *watchers))
+        await enter(open_upkeep(store, host.metrics, host.audit))
+        catalog = await enter(_build_catalog(host, gateway))
         control = Control(
             gateway=gateway,
             store=store,
@@ -196,7 +198,7 @@ async def open_control_plane(
             audit_index=host.audit_index,
             **own,
         )
-        webhook = await stack.enter_async_context(open_webhook(settings, store, gateway))
+        webhook = await enter(open_webhook(settings, store, gateway))
         yield ControlPlane(
             control=control,
             rest_services=[*loaders, *([] if webhook is None else [webhook])],

@@ -118,20 +118,6 @@ DEFINITIONS_DIR: Final = "definitions"
 """Under the data directory: what servers offered when they were last listed."""
 
 
-class EndpointRouter:
-    """Routes requests to MCP, chat or REST: the hot path first."""
-
-    def __init__(self, mcp: HttpHandler, chat: HttpHandler, rest: HttpHandler) -> None:
-        self._mcp = mcp
-        self._chat = chat
-        self._rest = rest
-
-    def __call__(self, request: HttpRequest, responder: Responder) -> Awaitable[None]:
-        if is_mcp_path(request.path):
-            return self._mcp(request, responder)
-        return (self._chat if is_openai_path(request.path) else self._rest)(request, responder)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorDependencies:
     """What connecting needs in addition to records: tokens, and the files of packages."""
@@ -213,9 +199,10 @@ async def open_gateway(
 ) -> AsyncIterator[Gateway]:
     """A gateway over its own pool of servers."""
     async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
         stack.enter_context(open_loop_lag(metrics))
-        tracing = await stack.enter_async_context(open_traces(settings, environ))
-        openers, warden, unpacked = await stack.enter_async_context(
+        tracing = await enter(open_traces(settings, environ))
+        openers, warden, unpacked = await enter(
             open_connectors(
                 settings, environ, supplies, named=lambda: list_package_hashes(gateway.snapshot), audit=audit
             )
@@ -233,7 +220,7 @@ async def open_gateway(
                 gateway.on_tools_changed(server_id)
             services.on_tools_changed()
 
-        known = await stack.enter_async_context(KeptDefinitions(settings.data_dir / DEFINITIONS_DIR))
+        known = await enter(KeptDefinitions(settings.data_dir / DEFINITIONS_DIR))
         pool = Pool(
             openers,
             on_change=changed,
@@ -250,9 +237,9 @@ async def open_gateway(
         )
         _describe_slots(metrics, pool.slots)
         gateway = build_gateway(settings, pool, audit, metrics, services=replace(services, tracer=tracing))
-        await stack.enter_async_context(open_token_audit(gateway))
-        await stack.enter_async_context(gateway.quotas.reporting())
-        await stack.enter_async_context(pool)
+        await enter(open_token_audit(gateway))
+        await enter(gateway.quotas.reporting())
+        await enter(pool)
         yield gateway
 
 
@@ -319,7 +306,11 @@ async def open_endpoints(
             ChatServices(gateway=gateway, models=models, signer=sessions.signer, wall_s=time.time),
             metadata=discovery,
         )
-        router = EndpointRouter(mcp, chat, rest)
+
+        def route(request: HttpRequest, responder: Responder) -> Awaitable[None]:
+            if is_mcp_path(request.path):  # the hot path first
+                return mcp(request, responder)
+            return (chat if is_openai_path(request.path) else rest)(request, responder)
 
         def close_streams() -> None:
             mcp.close()
@@ -329,7 +320,7 @@ async def open_endpoints(
         yield ServingApp(
             settings=settings,
             gateway=gateway,
-            front=OriginGuard(router, list_own_hosts(settings), settings.allowed_origins),
+            front=OriginGuard(route, list_own_hosts(settings), settings.allowed_origins),
             close_streams=close_streams,
         )
 

@@ -69,18 +69,17 @@ async def open_node(
     address = _build_control_address(settings)
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
         metrics = Metrics()
-        journal = await stack.enter_async_context(open_exported_journal(settings, metrics))
-        meaning = await stack.enter_async_context(
-            open_semantic_search(settings.semantic_model, settings.data_dir)
-        )
-        link = await stack.enter_async_context(open_control_connection(address))
-        await stack.enter_async_context(_forward_audit(journal, link, node_id=settings.process_id))
+        journal = await enter(open_exported_journal(settings, metrics))
+        meaning = await enter(open_semantic_search(settings.semantic_model, settings.data_dir))
+        link = await enter(open_control_connection(address))
+        await enter(_forward_audit(journal, link, node_id=settings.process_id))
 
         def tools_changed() -> None:
             following.reporter.on_change()
 
-        gateway = await stack.enter_async_context(
+        gateway = await enter(
             open_gateway(
                 settings,
                 environ,
@@ -97,16 +96,14 @@ async def open_node(
                 ),
             )
         )
-        identities = await stack.enter_async_context(
-            open_identities(settings, admin_key, journal.log, awaits_keys=True)
-        )
+        identities = await enter(open_identities(settings, admin_key, journal.log, awaits_keys=True))
         sessions = ClientSessions(
             secrets.token_bytes(SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time
         )
         following = ControlFollower(
             settings, link, gateway=gateway, identities=identities, sessions=sessions, base_url=base_url
         )
-        await stack.enter_async_context(following.running())
+        await enter(following.running())
         serving = GatewayProcess(
             gateway=gateway,
             identities=identities,
@@ -119,9 +116,7 @@ async def open_node(
         controls = ", ".join(f"`{target}`" for target in settings.control)
         hint = f"this is a node: what it serves is governed at {controls}"
         rest = RestApi(NODE_ENDPOINTS, serving, hint=hint)
-        yield await stack.enter_async_context(
-            open_endpoints(settings, environ, serving, sessions=sessions, work=work, rest=rest)
-        )
+        yield await enter(open_endpoints(settings, environ, serving, sessions=sessions, work=work, rest=rest))
 
 
 def _forward_audit(

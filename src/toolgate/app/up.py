@@ -57,14 +57,15 @@ async def open_up(
             hint="unset it, or run `toolgate control` with it, and `toolgate node`",
         )
     async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
         opening = open_sqlite_store(settings.registry_file, wall_clock_ms)
-        host = await stack.enter_async_context(open_registry_host(settings, environ, opening))
+        host = await enter(open_registry_host(settings, environ, opening))
         store = host.store
         sessions = ClientSessions(await load_session_key(store), clock_s=time.monotonic, wall_s=time.time)
         # What was ended before a restart is synced first; no other process ends sessions.
         endings = EndedSessionExchange(sessions, build_store_sync(store.ended_sessions), every_s=_ALONE_S)
         await endings.sync_once()
-        await stack.enter_async_context(run_in_background(endings.run()))
+        await enter(run_in_background(endings.run()))
         grants = GrantFiles(settings.data_dir / "logins")
         authorizer = build_authorizer(settings, environ, grants)
         services = GatewayServices(
@@ -73,7 +74,7 @@ async def open_up(
             quotas=store.spending,
             tool_index=HybridIndex(host.semantic_search),
         )
-        gateway = await stack.enter_async_context(
+        gateway = await enter(
             open_gateway(
                 settings,
                 environ,
@@ -91,15 +92,11 @@ async def open_up(
             except StorageFailed as exc:
                 _log.warning("a useless login was forgotten, and its file stays: %s", exc)
 
-        plane = await stack.enter_async_context(
-            open_control_plane(host, gateway, on_state=tidy_logins, logins=logins)
-        )
+        plane = await enter(open_control_plane(host, gateway, on_state=tidy_logins, logins=logins))
         control = plane.control
         rest = build_console_endpoint(RestApi(ENDPOINTS, control, services=plane.rest_services))
         work = InvocationSource(queue=store.invocations, fetch=host.modules.read)
-        app = await stack.enter_async_context(
-            open_endpoints(settings, environ, control, sessions=sessions, work=work, rest=rest)
-        )
+        app = await enter(open_endpoints(settings, environ, control, sessions=sessions, work=work, rest=rest))
 
         def close_streams() -> None:
             app.close_streams()

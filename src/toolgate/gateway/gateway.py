@@ -17,7 +17,14 @@ import msgspec
 
 from toolgate.audit.events import DefinitionChanged
 from toolgate.audit.log.writer import AuditLog
-from toolgate.catalog.find_tools import DESCRIBE_TOOL, SEARCH_TOOLS, parse_search_arguments, parse_target
+from toolgate.catalog.encoding import make_error_result
+from toolgate.catalog.find_tools import (
+    DESCRIBE_TOOL,
+    SEARCH_TOOLS,
+    SearchArguments,
+    parse_search_arguments,
+    parse_target,
+)
 from toolgate.errors import InvalidArguments, ServerUnavailable, ToolgateError, TooManyTools, UnknownTool
 from toolgate.gateway.auth.identity import principal_of, reaches
 from toolgate.gateway.call import CallContext
@@ -26,10 +33,10 @@ from toolgate.gateway.call.audit_trail import FAILED, AuditTrail, outcome_of_err
 from toolgate.gateway.call.pipeline import CallPipeline
 from toolgate.gateway.call.quota import QuotaLeases
 from toolgate.gateway.call.targets import find_argument_fault, find_current_route, find_target
-from toolgate.gateway.cluster import Servers
-from toolgate.gateway.cluster.drift import DriftDetector, DriftedTool
-from toolgate.gateway.scope.caller import Caller, Trace
-from toolgate.gateway.scope.compose import (
+from toolgate.gateway.cluster import DriftDetector, DriftedTool, Servers
+from toolgate.gateway.scope.caller import (
+    Caller,
+    Trace,
     can_show_server,
     check_key,
     compose_scope,
@@ -42,13 +49,7 @@ from toolgate.gateway.scope.scope_audit import ScopeAudit
 from toolgate.gateway.scope.token_counts import TokenCounts
 from toolgate.gateway.scope.view import View, ViewCache, ViewSettings, count_scope
 from toolgate.gateway.search import HybridIndex
-from toolgate.gateway.search.tool_search import (
-    INDEX_WAIT_S,
-    SEARCH_HINT,
-    ToolSearch,
-    describe_tool,
-    failed_find_result,
-)
+from toolgate.gateway.search.tool_search import INDEX_WAIT_S, SEARCH_HINT, ToolSearch, describe_tool
 from toolgate.gateway.subscriptions import MAX_OPEN, Subscriptions
 from toolgate.gateway.subscriptions.resources import ResourceSubscriptions
 from toolgate.model.json_text import Members
@@ -72,9 +73,6 @@ from toolgate.upstream.pool.pool import ServerResponse
 
 PAGE_SIZE: Final = 500
 """Entries of a list in one page: about the largest lists of one server."""
-
-MakeResult = Callable[[], Coroutine[Any, Any, Members]]
-"""Makes the result of a find tool."""
 
 _log = logging.getLogger(__name__)
 
@@ -365,7 +363,8 @@ class Gateway:
                 return self._call_find_tool(CallContext(view, FIND_ROUTES[name], name, params, trace, client))
             self._audit_trail.record_unknown(view, name, trace, code=UnknownTool.code)
             raise UnknownTool(f"Unknown tool: {name}")
-        self._check_arguments(view, route, params, trace)
+        if fault := find_argument_fault(params, route):
+            raise self._malformed(view, route, trace, fault)
         params.pop("task", None)  # MCP tasks are not supported: the call is a plain one
         params["name"] = route.upstream_name
         return self._pipeline.run(CallContext(view, route, "tools/call", params, trace, client))
@@ -375,23 +374,21 @@ class Gateway:
         view, tool, params = call.view, call.method, call.params
         try:
             if tool == SEARCH_TOOLS:
-                arguments = parse_search_arguments(params)
-                search = partial(self.tool_search.search, view, self.snapshot, arguments)
-                return self._run_find_tool(call, search)
+                return self._run_find_tool(call, parse_search_arguments(params))
             name, target_params = parse_target(tool, params)
             route = view.tools.get(name)
         except InvalidArguments as exc:
-            return self._run_find_tool(call, partial(failed_find_result, exc))
+            return self._run_find_tool(call, make_error_result(exc))
         if fault := find_argument_fault(target_params, route):
-            return self._run_find_tool(call, partial(failed_find_result, InvalidArguments(fault)))
+            return self._run_find_tool(call, make_error_result(InvalidArguments(fault)))
         if route is None:
             self._audit_trail.record_unknown(view, name, call.trace, code=UnknownTool.code)
             unknown = UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)
-            return _respond(partial(failed_find_result, unknown))
+            return _respond(make_error_result(unknown))
         if tool == DESCRIBE_TOOL:
             # All that was read of them.
             params["arguments"] = msgspec.Raw(msgspec.json.encode({"name": name}))
-            return self._run_find_tool(call, partial(describe_tool, name, route))
+            return self._run_find_tool(call, describe_tool(name, route))
         target_params.pop("task", None)
         target_params["name"] = route.upstream_name
         target = CallContext(view, route, "tools/call", target_params, call.trace, call.client)
@@ -402,8 +399,8 @@ class Gateway:
     ) -> Coroutine[Any, Any, ServerResponse]:
         """Request a prompt, a resource or a completion; `params` are those of `method`."""
         route = self._find_route(view, method, params, trace)
-        if method == "prompts/get":
-            self._check_arguments(view, route, params, trace)
+        if method == "prompts/get" and (fault := find_argument_fault(params, route)):
+            raise self._malformed(view, route, trace, fault)
         return self._pipeline.run(CallContext(view, route, method, params, trace, client))
 
     def server_of(self, view: View, method: str, params: Params, *, trace: Trace) -> str:
@@ -431,11 +428,14 @@ class Gateway:
             message = "the tool or its policy changed while the call waited; nothing was sent"
             raise ServerUnavailable(message, hint="call it again")
 
-    async def _run_find_tool(self, call: CallContext, make_result: MakeResult) -> ServerResponse:
+    async def _run_find_tool(self, call: CallContext, result: SearchArguments | Members) -> ServerResponse:
+        """Search, or return the result of another find tool; audited like a server's."""
         began_s, outcome = time.perf_counter(), FAILED
         redaction = compile_redaction(self.snapshot.redaction, RedactionRules())
         try:
-            response = await _respond(make_result)
+            if isinstance(result, SearchArguments):
+                result = await self.tool_search.search(call.view, self.snapshot, result)
+            response = await _respond(result)
             outcome = outcome_of_response(response, call.route.tool)
         except (ToolgateError, asyncio.CancelledError) as exc:
             outcome = outcome_of_error(exc, call.trace)
@@ -458,10 +458,9 @@ class Gateway:
         else:
             self._audit_trail.record_unmade(view, route, trace, code=code)
 
-    def _check_arguments(self, view: View, route: Route, params: Params, trace: Trace) -> None:
-        if fault := find_argument_fault(params, route):
-            self._audit_trail.record_unmade(view, route, trace, code=InvalidArguments.code)
-            raise InvalidArguments(fault)
+    def _malformed(self, view: View, route: Route, trace: Trace, fault: str) -> InvalidArguments:
+        self._audit_trail.record_unmade(view, route, trace, code=InvalidArguments.code)
+        return InvalidArguments(fault)
 
     def record_refused(
         self, principal: Principal, reason: ToolgateError | str, *, trace: Trace, task_id: str | None = None
@@ -471,5 +470,5 @@ class Gateway:
         trail.record_refused(principal, reason, trace, task_id=task_id or "", snapshot=snapshot)
 
 
-async def _respond(make_result: MakeResult) -> ServerResponse:
-    return ServerResponse(RpcResponse(members=await make_result()), "legacy")
+async def _respond(result: Members) -> ServerResponse:
+    return ServerResponse(RpcResponse(members=result), "legacy")

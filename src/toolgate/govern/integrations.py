@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound
-from toolgate.gateway.scope.compose import can_show_server
+from toolgate.gateway.scope.caller import can_show_server
 from toolgate.govern.changes.commit import MAX_COMMIT_ATTEMPTS, MAX_RECORDS, AuditedStep, store_audited
 from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from toolgate.catalog.definitions import diff_definitions
 from toolgate.errors import Conflict, InvalidRecord, ToolgateError
-from toolgate.gateway.cluster.drift import DriftedTool
+from toolgate.gateway.cluster import DriftedTool
 from toolgate.gateway.gateway import Gateway
 from toolgate.govern.changes.records import find_record, read_mapping
 from toolgate.govern.control import Control

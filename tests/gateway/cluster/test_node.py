@@ -15,8 +15,8 @@ from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.catalog.definitions import check_tools
 from toolgate.catalog.listings import ServerLists, digest_lists
 from toolgate.errors import ServerUnavailable
+from toolgate.gateway.cluster import DriftedTool
 from toolgate.gateway.cluster import node as reporting
-from toolgate.gateway.cluster.drift import DriftedTool
 from toolgate.gateway.cluster.node import MAX_DEFINITION_BYTES, NodeReporter
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.servers import ServerRecord

@@ -14,7 +14,7 @@ from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
 from tests.upstream.http_links import opener, params, record_for
 from tests.upstream.pool.test_pins import Watched
 from toolgate.errors import ServerUnavailable, ToolgateError, UnknownTool
-from toolgate.gateway.cluster.drift import DriftDetector
+from toolgate.gateway.cluster import DriftDetector
 from toolgate.model.servers import Sharing
 from toolgate.model.tools import ToolDefinition
 from toolgate.upstream.pool.pool import CallOrigin, Pool

@@ -8,7 +8,7 @@ from tests.upstream.memory_link import MemoryNet, definition, params, pool_of, r
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.catalog.definitions import check_tools
 from toolgate.errors import ServerUnavailable, UnknownTool
-from toolgate.gateway.cluster.drift import DriftDetector
+from toolgate.gateway.cluster import DriftDetector
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Pin, ToolDefinition
 from toolgate.upstream.connection.contract import RpcResponse

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.upstream.memory_link import MemoryNet, definition, params, pool_of, record
-from toolgate.gateway.cluster.drift import DriftDetector
+from toolgate.gateway.cluster import DriftDetector
 from toolgate.model.servers import PackageRef, ServerRecord
 from toolgate.model.tools import Pin
 from toolgate.upstream.connection.contract import StartFailed

@@ -38,13 +38,7 @@ from toolgate.gateway.scope.routes import Route
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.json_text import describe_ambiguity, find_clash
 from toolgate.redaction.arguments import DEFAULT_REDACTION, Members, Redaction, parse_members
-from toolgate.registry.approvals import (
-    AGREED,
-    DECLINED,
-    ApprovalService,
-    ApprovalVerdict,
-    ElicitedDecision,
-)
+from toolgate.registry.approvals import AGREED, DECLINED, ApprovalService, ApprovalVerdict, ElicitedDecision
 from toolgate.upstream.connection.contract import ClientChannel
 
 APPROVALS_PAGE: Final = "/console/approvals/"
@@ -114,7 +108,6 @@ class ApprovalStage:
         self._recheck = recheck
 
     def applies_to(self, call: CallContext) -> bool:
-        """See `CallStage`."""
         return call.route.approval is not None
 
     async def admit(self, call: CallContext) -> Admission | Denial:

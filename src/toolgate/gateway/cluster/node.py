@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 
 from toolgate.catalog.listings import ServerLists, digest_lists, read_lists
 from toolgate.errors import ToolgateError
-from toolgate.gateway.cluster import Servers
-from toolgate.gateway.cluster.drift import DriftedTool
+from toolgate.gateway.cluster import DriftedTool, Servers
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.tools import ServerTools
 from toolgate.policy.rules import is_unlisted

@@ -17,10 +17,9 @@ from toolgate.catalog.listings import ServerLists, check_lists
 from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, ToolgateError
 from toolgate.model.reports import Definitions, HealthState, NodeReport, ServerReport
 from toolgate.model.servers import ServerRecord, Transport
-from toolgate.model.tools import Pin, ServerTools, ToolDefinition
+from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.upstream.connection.contract import (
     DEFAULT_LIMITS,
-    Acknowledgement,
     ClientChannel,
     Connector,
     Params,
@@ -96,7 +95,9 @@ class ReportedServers:
         """The URL of a live node, if there is one."""
         self._tools: Mapping[str, ServerTools] = MappingProxyType({})
         self._health: Mapping[str, ServerHealth] = MappingProxyType({})
-        self._backoff = _Backoff()
+        self._missing: AbstractSet[_Version] | None = None
+        """Definitions that nodes announced and that were not saved, by the last look for them."""
+        self._wait_s = self._due_s = 0.0
         self._saved_ms: Mapping[str, int] | None = None
         """When the definitions of each server were saved, by the last look for missing ones."""
         self._following: asyncio.Task[None] | None = None
@@ -161,18 +162,10 @@ class ReportedServers:
             hint=f"send the call to a node{example}; `GET /admin/api/nodes` lists them",
         )
 
-    # Nothing is connected here, so these have no effect.
+    def _ignore(self, *_args: object) -> None:
+        """Nothing is connected here."""
 
-    def set_pins(self, _pins: Mapping[str, Pin], /) -> None: ...
-
-    def end_session(self, _session: str, /) -> None: ...
-
-    def reconnect(self, _server_id: str, _principal_id: str, /) -> None: ...
-
-    def end_principal(self, _principal_id: str, /) -> None: ...
-
-    def watch(self, _server_id: str, _uris: frozenset[str], /) -> Acknowledgement:
-        return None
+    set_pins = end_session = reconnect = end_principal = watch = _ignore
 
     async def _follow(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -215,8 +208,13 @@ class ReportedServers:
             self._publish()
 
     async def _find_due(self, missing: AbstractSet[_Version]) -> AbstractSet[str]:
-        is_due = self._backoff.is_due(missing, asyncio.get_running_loop().time())
-        known = self._saved_ms
+        # At first, when others are missing than before, then ever less often.
+        now_s, is_new, known = asyncio.get_running_loop().time(), missing != self._missing, self._saved_ms
+        is_due = self._missing is None or bool(missing and (is_new or now_s >= self._due_s))
+        self._missing = missing
+        if is_due:
+            self._wait_s = MIN_PAUSE_S if is_new else min(2 * self._wait_s, MAX_BACKOFF_S)
+            self._due_s = now_s + self._wait_s
         if not missing and known is not None:
             return frozenset()
         saved = self._saved_ms = await self._reports.definition_times()
@@ -248,25 +246,6 @@ class ReportedServers:
             tools[server_id] = shown if shown is not None and shown == offer else offer
             health[server_id] = _build_health(offer, summary)
         self._tools, self._health = MappingProxyType(tools), MappingProxyType(health)
-
-
-class _Backoff:
-    """When to look for definitions that nodes announce and that are not saved yet."""
-
-    def __init__(self) -> None:
-        self._missing: AbstractSet[_Version] | None = None
-        self._wait_s = 0.0
-        self._due_s = 0.0
-
-    def is_due(self, missing: AbstractSet[_Version], now_s: float) -> bool:
-        """Whether to look now: at first, when others are missing than before, then ever less often."""
-        is_new, is_first = missing != self._missing, self._missing is None
-        self._missing = missing
-        if not is_first and (not missing or (not is_new and now_s < self._due_s)):
-            return False
-        self._wait_s = MIN_PAUSE_S if is_new else min(2 * self._wait_s, MAX_BACKOFF_S)
-        self._due_s = now_s + self._wait_s
-        return True
 
 
 def _summarize(live: Sequence[NodeReport]) -> Mapping[str, _ServerSummary]:

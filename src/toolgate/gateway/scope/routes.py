@@ -169,8 +169,14 @@ def normalize_uri(uri: str) -> str | None:
 
     For matching rules only: two different resources may have one normal form.
     """
-    text = _decode(uri)
-    if text is None or not uri.isprintable() or "\0" in text:
+    text = uri
+    for _ in range(_MAX_DECODED):
+        decoded, text = text, unquote(text)
+        if decoded == text:
+            break
+    else:
+        return None
+    if not uri.isprintable() or "\0" in text:
         return None
     text = text.replace("\\", "/")
     if ".." in _SEPARATOR.split(text):
@@ -183,15 +189,6 @@ def normalize_uri(uri: str) -> str | None:
     host, slash, path = rest[2:].partition("/")
     host = "" if host.lower() == "localhost" else host
     return f"{scheme.lower()}://{_collapse_slashes(host + slash + path)}"
-
-
-def _decode(text: str) -> str | None:
-    for _ in range(_MAX_DECODED):
-        decoded = unquote(text)
-        if decoded == text:
-            return text
-        text = decoded
-    return None
 
 
 def _collapse_slashes(path: str) -> str:

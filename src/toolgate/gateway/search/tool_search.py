@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from toolgate.catalog.encoding import encode_definition, make_error_result
+from toolgate.catalog.encoding import encode_definition
 from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, SearchArguments
 from toolgate.catalog.rows import fill_row, make_rows
 from toolgate.catalog.word_search import make_entry
-from toolgate.errors import CallTimedOut, ServerBusy, ToolgateError
+from toolgate.errors import CallTimedOut, ServerBusy
 from toolgate.gateway.scope.routes import Route
 from toolgate.gateway.scope.view import View
 from toolgate.gateway.search import HybridIndex
@@ -52,14 +52,6 @@ class _Card(NamedTuple):
     is_read_only: bool
 
 
-class _IndexedServer(NamedTuple):
-    """A server as the index has it."""
-
-    offer: ServerTools
-    cards: Mapping[str, _Card]
-    """By digest of the definition."""
-
-
 class ToolSearch:
     """Searches tools for callers."""
 
@@ -75,7 +67,8 @@ class ToolSearch:
         self._timeout_s = timeout_s
         self._index_wait_s = index_wait_s
         self._index_batch = index_batch
-        self._indexed: dict[str, _IndexedServer] = {}
+        self._indexed: dict[str, tuple[ServerTools, Mapping[str, _Card]]] = {}
+        """The servers as the index has them, with a card for each digest of a definition."""
         self._serial = -1
         self._newest: Snapshot | None = None
         """The snapshot that the index is to reach."""
@@ -135,10 +128,9 @@ class ToolSearch:
         return sum(not self._has(one, snapshot.servers[one]) for one in server_ids if one in snapshot.servers)
 
     def _has(self, server_id: str, offer: ServerTools) -> bool:
-        indexed = self._indexed.get(server_id)
-        if indexed is None:
+        if server_id not in self._indexed:
             return False
-        known = indexed.offer
+        known, _ = self._indexed[server_id]
         return known is offer or (known.tools is offer.tools and known.record == offer.record)
 
     async def _run_indexing(self) -> None:
@@ -178,9 +170,7 @@ class ToolSearch:
             # The rows of the catalog, so that a search here finds what a search there finds.
             rows = make_rows(None, (), record=offer.record, offer=offer, at_ms=0) if offer.tools else ()
             self._index.put(server_id, [make_entry(row) for row in rows])
-            self._indexed[server_id] = _IndexedServer(
-                offer, {row.digest: _Card(row.title, row.is_read_only) for row in rows}
-            )
+            self._indexed[server_id] = offer, {row.digest: _Card(row.title, row.is_read_only) for row in rows}
 
     def _drop(self, server_ids: AbstractSet[str]) -> None:
         """In a thread."""
@@ -228,7 +218,7 @@ class ToolSearch:
 
     def _card(self, route: Route) -> _Card:
         indexed = self._indexed.get(route.server_id)
-        card = None if indexed is None else indexed.cards.get(route.digest)
+        card = None if indexed is None else indexed[1].get(route.digest)
         if card is None:  # the view is of another snapshot than the index
             assert route.tool is not None
             row = fill_row(CatalogRow(package_id=route.server_id, tool_name=route.name), route.tool)
@@ -252,12 +242,7 @@ class ToolSearch:
         }
 
 
-async def failed_find_result(exc: ToolgateError) -> Members:
-    """The result of a find tool that was called wrongly."""
-    return make_error_result(exc)
-
-
-async def describe_tool(name: str, route: Route) -> Members:
+def describe_tool(name: str, route: Route) -> Members:
     """One tool in full, as a result of `describe_tool`."""
     assert route.tool is not None  # only tools are searched
     definition = encode_definition(route.tool, name, era="modern")

@@ -31,8 +31,7 @@ from toolgate.gateway.auth.signing import Signer
 from toolgate.gateway.chat.completions import COMPLETIONS_PATH
 from toolgate.gateway.chat.scope import ChatScope, resolve_chat_scope
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.scope.caller import Caller, Trace
-from toolgate.gateway.scope.compose import explain_for, visible_servers
+from toolgate.gateway.scope.caller import Caller, Trace, explain_for, visible_servers
 from toolgate.model.json_text import Members
 from toolgate.model.names import parse_task_id
 from toolgate.model.principals import Principal

@@ -12,8 +12,7 @@ from typing import get_args
 from toolgate.errors import Forbidden, NotFound
 from toolgate.gateway.auth.identity import principal_of, reaches
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.scope.caller import Caller, Mode
-from toolgate.gateway.scope.compose import can_show_server, explain_for, visible_decisions
+from toolgate.gateway.scope.caller import Caller, Mode, can_show_server, explain_for, visible_decisions
 from toolgate.gateway.scope.routes import decide_unlisted
 from toolgate.govern.process import GatewayProcess
 from toolgate.model.names import RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id

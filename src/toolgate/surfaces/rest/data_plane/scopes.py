@@ -20,8 +20,7 @@ from toolgate.catalog.naming import join_tool_name
 from toolgate.errors import NotFound, PolicyDenied, TooManyTools
 from toolgate.gateway.auth.identity import reaches
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.scope.caller import Caller, Mode
-from toolgate.gateway.scope.compose import can_show_server, visible_servers
+from toolgate.gateway.scope.caller import Caller, Mode, can_show_server, visible_servers
 from toolgate.govern.process import GatewayProcess
 from toolgate.model.http import is_loopback
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
