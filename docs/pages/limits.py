@@ -23,7 +23,7 @@ from toolgate.gateway.call import elicitation as in_place
 from toolgate.gateway.call import quota as purses
 from toolgate.gateway.chat import session as chat_session
 from toolgate.gateway.scope import view
-from toolgate.gateway.search import semantic, tool_search
+from toolgate.gateway.search import semantic
 from toolgate.gateway.subscriptions import resources
 from toolgate.gateway.subscriptions import resources as resource_watches
 from toolgate.govern import approvals as approval_webhook
@@ -251,10 +251,10 @@ def _search() -> Rows:
         ),
         (
             "searches that wait: on a node, of one caller",
-            f"{tool_search.MAX_WAITING}, {tool_search.MAX_WAITING_EACH}",
+            f"{searching.MAX_WAITING}, {searching.MAX_WAITING_EACH}",
             "`mcp_busy` at once",
         ),
-        ("time for one, the index made first", duration(tool_search.SEARCH_TIMEOUT_S), "`mcp_timeout`"),
+        ("time for one, the index made first", duration(searching.SEARCH_TIMEOUT_S), "`mcp_timeout`"),
         ("`q` of `/api/catalog/search`", f"{rest_catalog.MAX_QUERY_CHARS:,} characters", "`invalid_request`"),
         ("hits of it", f"the best {catalog.MAX_FOUND:,}", "more words, or filters"),
         ("schemas in a page of the catalog", size(rest_request.MAX_PAGE_BYTES), "the page ends sooner"),

@@ -48,8 +48,7 @@ from toolgate.gateway.scope.routes import FIND_ROUTES, Route
 from toolgate.gateway.scope.scope_audit import ScopeAudit
 from toolgate.gateway.scope.token_counts import TokenCounts
 from toolgate.gateway.scope.view import View, ViewCache, ViewSettings, count_scope
-from toolgate.gateway.search import HybridIndex
-from toolgate.gateway.search.tool_search import INDEX_WAIT_S, SEARCH_HINT, ToolSearch, describe_tool
+from toolgate.gateway.search import INDEX_WAIT_S, SEARCH_HINT, HybridIndex, ToolSearch, describe_tool
 from toolgate.gateway.subscriptions import MAX_OPEN, Subscriptions
 from toolgate.gateway.subscriptions.resources import ResourceSubscriptions
 from toolgate.model.json_text import Members

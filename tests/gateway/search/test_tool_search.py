@@ -16,8 +16,7 @@ from toolgate.catalog.word_search import SearchEntry
 from toolgate.errors import CallTimedOut, ServerBusy
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View, ViewSettings
-from toolgate.gateway.search import HybridIndex, tool_search
-from toolgate.gateway.search.tool_search import MAX_WAITING, MAX_WAITING_EACH, ToolSearch
+from toolgate.gateway.search import INDEX_BATCH, MAX_WAITING, MAX_WAITING_EACH, HybridIndex, ToolSearch
 from toolgate.model.principals import Principal
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools, Snapshot
@@ -210,7 +209,7 @@ async def test_a_search_waits_for_the_servers_of_its_caller_and_not_for_all() ->
     class Slow(Watched):
         def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
             super().put(group, entries)
-            assert len(self.puts) < 3 * tool_search.INDEX_BATCH or go_on.wait(60)
+            assert len(self.puts) < 3 * INDEX_BATCH or go_on.wait(60)
 
     searching = Slow()
     by, platform = ToolSearch(searching, index_wait_s=PATIENT_S), snapshot(*many)
@@ -221,7 +220,7 @@ async def test_a_search_waits_for_the_servers_of_its_caller_and_not_for_all() ->
     await by.settled()
 
     assert [tool["name"] for tool in result(members)["tools"]] == ["s099.read"]
-    assert indexed <= 3 * tool_search.INDEX_BATCH
+    assert indexed <= 3 * INDEX_BATCH
     assert sorted(searching.puts) == [one.record.server_id for one in many]
 
 

@@ -207,13 +207,7 @@ class ApprovalStage:
         )
 
     def _record(
-        self,
-        request: ApprovalRequest,
-        verdict: ApprovalVerdict,
-        step: ApprovalStep,
-        *,
-        decided_by: str = "",
-        reason: str = "",
+        self, request: ApprovalRequest, verdict: ApprovalVerdict, step: ApprovalStep, **decision: str
     ) -> None:
         self._audit.record(
             ApprovalRecorded(
@@ -224,8 +218,7 @@ class ApprovalStage:
                 task_id=request.task_id,
                 server_id=request.server_id,
                 tool=request.tool,
-                decided_by=decided_by,
-                reason=reason,
+                **decision,
             )
         )
 

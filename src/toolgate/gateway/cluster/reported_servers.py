@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Never, Self
 
 from toolgate.catalog.listings import ServerLists, check_lists
 from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, ToolgateError
@@ -20,13 +20,11 @@ from toolgate.model.servers import ServerRecord, Transport
 from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.upstream.connection.contract import (
     DEFAULT_LIMITS,
-    ClientChannel,
     Connector,
-    Params,
 )
 from toolgate.upstream.pool.connectors import Connectors, TrialReport, try_server
 from toolgate.upstream.pool.health import ServerHealth
-from toolgate.upstream.pool.pool import NO_ORIGIN, CallOrigin, PoolLoad, ServerResponse
+from toolgate.upstream.pool.pool import PoolLoad
 
 if TYPE_CHECKING:  # a node loads no SQL
     from toolgate.registry.store.side_tables import Reports
@@ -145,17 +143,8 @@ class ReportedServers:
         return await try_server(record, self._connectors, DEFAULT_LIMITS)
 
     async def call(
-        self,
-        server_id: str,
-        _method: str,
-        _params: Params,
-        /,
-        *,
-        tool: ToolDefinition | None = None,
-        client: ClientChannel | None = None,
-        origin: CallOrigin = NO_ORIGIN,
-    ) -> ServerResponse:
-        del client, origin
+        self, server_id: str, *_args: object, tool: ToolDefinition | None = None, **_options: object
+    ) -> Never:
         example = "" if self.node_url is None else f", such as `{self.node_url}`"
         raise ServerUnavailable(
             f"`{server_id if tool is None else tool.ref}` runs on nodes; this process is control plane only",

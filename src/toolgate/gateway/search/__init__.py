@@ -1,26 +1,36 @@
-"""The find tools: search the tools of a scope that is too large to list.
+"""The find tools: search the tools of a scope that is too large to list, and describe one of them in full.
 
-`ToolSearch` keeps an index of all servers' tools in the background and searches it for one view at a time.
-The catalog of `govern` uses the same `HybridIndex` (here), which ranks by words, and by meaning if a model is
-configured.
-
-- `tool_search`  the results of `search_tools` and `describe_tool`
-- `semantic`  embeddings with a local model (loaded only if one is configured)
-
-Never shows a tool outside the caller's view. Never blocks the event loop for longer than one search of words.
+The index of a process holds the tools of all servers; a search only looks at those of the caller's own view,
+so a tool outside its scope is like a missing one. The index follows the snapshot in the background once a
+caller has tools to search: a batch of servers at a time, in a thread, those that a search waits for first. A
+search waits for its caller's servers for a moment, then answers with what is indexed and says how much is
+not. It ranks by words, and by meaning if a model is configured (`semantic`, loaded only then). The catalog of
+`govern` uses the same `HybridIndex`. Never blocks the event loop for longer than one search of words.
 """
 
 import asyncio
+import logging
 import threading
-from collections.abc import AsyncIterator, Container, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from toolgate.catalog.word_search import SearchEntry, SearchHit, SearchIndex, fuse_rankings
-from toolgate.errors import StartRefused
+import msgspec
+
+from toolgate.catalog.encoding import encode_definition
+from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, SearchArguments
+from toolgate.catalog.rows import fill_row, make_rows
+from toolgate.catalog.word_search import SearchEntry, SearchHit, SearchIndex, fuse_rankings, make_entry
+from toolgate.errors import CallTimedOut, ServerBusy, StartRefused
+from toolgate.gateway.scope.routes import Route
+from toolgate.gateway.scope.view import View
 from toolgate.lazy_modules import load_lazily
+from toolgate.model.json_text import Members
+from toolgate.model.packages import UNCATEGORIZED, CatalogRow
+from toolgate.model.tools import ServerTools, Snapshot
 
 if TYPE_CHECKING:
     from toolgate.gateway.search.semantic import SemanticSearch
@@ -90,3 +100,238 @@ class HybridIndex:
         except TimeoutError:
             near = []
         return fuse_rankings([worded, near], limit=limit)
+
+
+MAX_WAITING: Final = 64
+MAX_WAITING_EACH: Final = 16
+"""Searches of a node, and of one principal, at once: further ones get `mcp_busy`."""
+MAX_CONCURRENT: Final = 2
+"""A search among 10,000 tools may block the event loop for 20 ms; other tasks run between two."""
+SEARCH_TIMEOUT_S: Final = 30.0
+"""How long a search may wait for its turn and for the index."""
+INDEX_WAIT_S: Final = 3.0
+"""How long a search waits for its caller's servers to be indexed: models retry sooner than they wait."""
+INDEX_BATCH: Final = 10
+"""Servers that are indexed before the next ones are chosen by what searches wait for."""
+SEARCH_HINT: Final = "find tools with `search_tools`, and use their names unchanged"
+
+_log = logging.getLogger(__name__)
+_encode = msgspec.json.encode
+
+
+class _Card(NamedTuple):
+    """What a search result shows of a tool next to its definition."""
+
+    title: str
+    is_read_only: bool
+
+
+class ToolSearch:
+    """Searches tools for callers."""
+
+    def __init__(
+        self,
+        index: HybridIndex | None = None,
+        *,
+        timeout_s: float = SEARCH_TIMEOUT_S,
+        index_wait_s: float = INDEX_WAIT_S,
+        index_batch: int = INDEX_BATCH,
+    ) -> None:
+        self._index = HybridIndex() if index is None else index
+        self._timeout_s = timeout_s
+        self._index_wait_s = index_wait_s
+        self._index_batch = index_batch
+        self._indexed: dict[str, tuple[ServerTools, Mapping[str, _Card]]] = {}
+        """The servers as the index has them, with a card for each digest of a definition."""
+        self._serial = -1
+        self._newest: Snapshot | None = None
+        """The snapshot that the index is to reach."""
+        self._urgent: dict[str, None] = {}
+        """Servers that searches wait for: they are indexed first."""
+        self._indexing: asyncio.Task[None] | None = None
+        self._progress = asyncio.Event()
+        """Set after each batch, and then replaced."""
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
+        self._waiting: Counter[str] = Counter()
+
+    async def search(self, view: View, snapshot: Snapshot, arguments: SearchArguments) -> Members:
+        """The matching tools of the view, as a result of `search_tools`. Raises ServerBusy, CallTimedOut."""
+        principal_id = view.caller.principal.id
+        if self._waiting.total() >= MAX_WAITING or self._waiting[principal_id] >= MAX_WAITING_EACH:
+            raise ServerBusy("too many searches wait already")
+        self._waiting[principal_id] += 1
+        try:
+            async with asyncio.timeout(self._timeout_s), self._slots:
+                await asyncio.sleep(0)  # searches that come together would otherwise block the loop together
+                return await self._search(view, snapshot, arguments)
+        except TimeoutError as exc:
+            raise CallTimedOut(f"nothing was found within {self._timeout_s:g} s") from exc
+        finally:
+            self._waiting[principal_id] -= 1
+            self._waiting += Counter()  # drops principals without a search
+
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Index `snapshot` in the background: a caller has tools to search in it."""
+        if self._newest is None or self._newest.serial < snapshot.serial:
+            self._newest = snapshot
+        if self._serial < self._newest.serial and not self._is_indexing:
+            self._indexing = asyncio.get_running_loop().create_task(self._run_indexing())
+
+    async def settled(self) -> None:
+        """Returns once the index has reached the newest snapshot."""
+        while self._is_indexing:
+            await self._progress.wait()
+
+    async def _wait_for_index(self, snapshot: Snapshot, server_ids: Sequence[str]) -> int:
+        """Wait a moment until these servers are indexed; how many are not."""
+        self.prepare(snapshot)
+        self._urgent |= dict.fromkeys(server_ids)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._index_wait_s):
+                while self._count_missing(snapshot, server_ids) and self._is_indexing:
+                    await self._progress.wait()
+        return self._count_missing(snapshot, server_ids)
+
+    @property
+    def _is_indexing(self) -> bool:
+        return self._indexing is not None and not self._indexing.done()
+
+    def _count_missing(self, snapshot: Snapshot, server_ids: Sequence[str]) -> int:
+        if self._serial >= snapshot.serial:
+            return 0
+        return sum(not self._has(one, snapshot.servers[one]) for one in server_ids if one in snapshot.servers)
+
+    def _has(self, server_id: str, offer: ServerTools) -> bool:
+        if server_id not in self._indexed:
+            return False
+        known, _ = self._indexed[server_id]
+        return known is offer or (known.tools is offer.tools and known.record == offer.record)
+
+    async def _run_indexing(self) -> None:
+        """Index until the newest snapshot is reached. After a failure, the next search tries again."""
+        try:
+            while self._newest is not None and self._serial < self._newest.serial:
+                await self._index_snapshot(self._newest)
+        except Exception:
+            _log.exception("the index of tools is incomplete")
+        finally:
+            # After this task is done, so that waiting searches see that.
+            asyncio.get_running_loop().call_soon(self._signal_progress)
+
+    async def _index_snapshot(self, snapshot: Snapshot) -> None:
+        """Index the servers that differ, unless a newer snapshot comes meanwhile."""
+        pending = {one: None for one, offer in snapshot.servers.items() if not self._has(one, offer)}
+        while pending and self._newest is snapshot:
+            urgent = [one for one in self._urgent if one in pending]
+            self._urgent = dict.fromkeys(urgent[self._index_batch :])
+            batch = [*urgent, *(one for one in pending if one not in self._urgent)][: self._index_batch]
+            for server_id in batch:
+                pending.pop(server_id, None)
+            await asyncio.to_thread(self._put, {one: snapshot.servers[one] for one in batch})
+            self._signal_progress()
+        if not pending:
+            await asyncio.to_thread(self._drop, self._indexed.keys() - snapshot.servers.keys())
+            self._serial = snapshot.serial
+            self._urgent.clear()
+
+    def _signal_progress(self) -> None:
+        progress, self._progress = self._progress, asyncio.Event()
+        progress.set()
+
+    def _put(self, servers: Mapping[str, ServerTools]) -> None:
+        """In a thread, one at a time."""
+        for server_id, offer in servers.items():
+            # The rows of the catalog, so that a search here finds what a search there finds.
+            rows = make_rows(None, (), record=offer.record, offer=offer, at_ms=0) if offer.tools else ()
+            self._index.put(server_id, [make_entry(row) for row in rows])
+            self._indexed[server_id] = offer, {row.digest: _Card(row.title, row.is_read_only) for row in rows}
+
+    def _drop(self, server_ids: AbstractSet[str]) -> None:
+        """In a thread."""
+        for server_id in server_ids:
+            self._index.drop(server_id)
+            del self._indexed[server_id]
+
+    async def _search(self, view: View, snapshot: Snapshot, arguments: SearchArguments) -> Members:
+        has_query = bool(arguments.query.strip())
+        missing = await self._wait_for_index(snapshot, view.scope.servers) if has_query else 0
+        candidates = view.names_by_key
+        if arguments.has_filter:
+
+            def select() -> dict[str, str]:
+                tools = view.tools
+                named = view.names_by_key.items()
+                return {key: name for key, name in named if self._matches(tools[name], snapshot, arguments)}
+
+            candidates = await asyncio.to_thread(select)
+        names: list[str] = []
+        note = ""
+        if has_query:
+            hits = await self._index.search(arguments.query, limit=arguments.limit, within=candidates)
+            names = [candidates[hit.key] for hit in hits]
+        if not names:
+            names = list(candidates.values())[: arguments.limit]
+            note = _empty_search_note(arguments.query, shown=len(names), total=len(candidates))
+        if missing:
+            servers = f"The tools of {missing} of {len(view.scope.servers)} servers are still being indexed"
+            note = f"{servers}: search again in a moment to find them, too. {note}".strip()
+        tools = [self._show(name, view.tools[name]) for name in names]
+        result = {"tools": tools, "total": len(candidates)} | ({"note": note} if note else {})
+        lines = [f"{one['name']}: {' '.join(one['description'].split())}" for one in tools]
+        return _make_result("\n".join([*([note] if note else []), *lines]), _encode(result))
+
+    def _matches(self, route: Route, snapshot: Snapshot, arguments: SearchArguments) -> bool:
+        offer = snapshot.servers.get(route.server_id)
+        return (
+            offer is not None
+            and arguments.server in (None, route.server_id)
+            and arguments.category in (None, offer.record.category or UNCATEGORIZED)
+            and (arguments.tag is None or arguments.tag in offer.record.tags)
+            and arguments.read_only in (None, self._card(route).is_read_only)
+        )
+
+    def _card(self, route: Route) -> _Card:
+        indexed = self._indexed.get(route.server_id)
+        card = None if indexed is None else indexed[1].get(route.digest)
+        if card is None:  # the view is of another snapshot than the index
+            assert route.tool is not None
+            row = fill_row(CatalogRow(package_id=route.server_id, tool_name=route.name), route.tool)
+            card = _Card(row.title, row.is_read_only)
+        return card
+
+    def _show(self, name: str, route: Route) -> dict[str, Any]:
+        assert route.tool is not None
+        card, text = self._card(route), route.tool.description
+        if len(text) > MAX_DESCRIPTION_CHARS:
+            text = f"{text[: MAX_DESCRIPTION_CHARS - 1]}…"
+        title = {"title": card.title} if card.title else {}
+        read_only = {"readOnly": True} if card.is_read_only else {}
+        return {
+            "name": name,
+            **title,
+            "description": text,
+            "server": route.server_id,
+            **read_only,
+            "tokens": route.tool.tokens,
+        }
+
+
+def describe_tool(name: str, route: Route) -> Members:
+    """One tool in full, as a result of `describe_tool`."""
+    assert route.tool is not None  # only tools are searched
+    definition = encode_definition(route.tool, name, era="modern")
+    return _make_result(definition.decode(), definition)
+
+
+def _empty_search_note(query: str, *, shown: int, total: int) -> str:
+    if not total:
+        return "There is no tool here with these filters."
+    first = f"The first {shown} of {total} by name:" if shown < total else "All there are, by name:"
+    return f"Nothing here suits `{query}`; try other words. {first}" if query.strip() else first
+
+
+def _make_result(text: str, structured: bytes) -> Members:
+    return {
+        "content": msgspec.Raw(_encode([{"type": "text", "text": text}])),
+        "structuredContent": msgspec.Raw(structured),
+    }
