@@ -87,9 +87,8 @@ async def open_control(
         control = plane.control
         describe_gateway(gateway)
         grpc_address = await enter(open_grpc_server(control, settings.grpc.listen, tls=tls))
-        rest = build_console_endpoint(
-            RestApi(ENDPOINTS, control, services=plane.rest_services, hint=_ELSEWHERE)
-        )
+        api = RestApi(ENDPOINTS, control, services=plane.rest_services, hint=_ELSEWHERE)
+        rest = build_console_endpoint(api)
         yield ServingApp(
             settings=settings,
             gateway=gateway,

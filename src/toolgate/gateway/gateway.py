@@ -122,9 +122,8 @@ class Gateway:
         self.console_url = services.console_url
         self._page_size = services.page_size
         self._views = ViewCache()
-        self.subscriptions = Subscriptions(
-            self._known_view, watch=servers.watch, max_open=services.max_streams
-        )
+        streams = services.max_streams
+        self.subscriptions = Subscriptions(self._known_view, watch=servers.watch, max_open=streams)
         self.drift = DriftDetector()
         """Quarantines definitions that changed since approval."""
         self.tokens = TokenCounts(audit)

@@ -252,9 +252,7 @@ class Identities:
 
     def apply(self, keys: Mapping[str, Key]) -> None:
         """Replace the stored keys: at once for new requests, and for everything that holds a credential."""
-        stored = {
-            bytes.fromhex(key.sha256): Proof(principal_of(key), key.expires_at_s) for key in keys.values()
-        }
+        stored = {bytes.fromhex(k.sha256): Proof(principal_of(k), k.expires_at_s) for k in keys.values()}
         self._keys = stored | self._fixed
         self._awaits_keys = False
         self._held_keys.recheck(self._keys)

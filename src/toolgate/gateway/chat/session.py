@@ -264,9 +264,8 @@ class ChatSession(ABC):
             error = CallError(code=CALLER_TOOL_FAILED, message=str(exc), retryable=False)
             return render_error(error), error.code
         except InputRequired:
-            return _render_failure(
-                InputNotGiven("the tool asks its user for input, and a chat has no user to ask")
-            )
+            failure = InputNotGiven("the tool asks its user for input, and a chat has no user to ask")
+            return _render_failure(failure)
         except ToolgateError as exc:
             return _render_failure(exc)
 
