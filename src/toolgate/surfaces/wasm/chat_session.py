@@ -16,7 +16,7 @@ traps.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -28,7 +28,7 @@ from toolgate.gateway.chat.session import CallerToolFailed
 from toolgate.model.chat import ChatBudgetLimits
 from toolgate.model.json_text import UNREADABLE, KnownNames, Members, decode_members, encode_raw
 from toolgate.policy.layers import parse_session_params
-from toolgate.surfaces.wasm.context import TaskContext, TaskGuest, decode_text, has_nul
+from toolgate.surfaces.wasm.context import TaskContext, TaskGuest, decode_text
 from toolgate.wasm.abi import EPOLLIN, EPOLLOUT, Errno, FdEntry, FdTable, HostcallFault
 
 MAX_PARAM_BYTES: Final = 262_144
@@ -80,18 +80,12 @@ def parse_param(data: bytes) -> tuple[str, msgspec.Raw]:
         msgspec.json.decode(param.value)
     except UNREADABLE as exc:
         raise HostcallFault(Errno.EIO) from exc
-    if has_nul(data):
+    # JSON can write a NUL only as an escape; a backslash that is escaped begins none.
+    if b"\\u0000" in data.replace(b"\\\\", b""):
         raise HostcallFault(Errno.EINVAL)
     if not param.key:
         raise HostcallFault(Errno.EIO)
     return param.key, param.value
-
-
-class Arena(NamedTuple):
-    """The place and length of the arena in the guest's memory."""
-
-    start: int
-    length: int
 
 
 class SessionParams:
@@ -138,8 +132,9 @@ class SessionParams:
         return str(self._values.get(key, ""))
 
     @property
-    def arena(self) -> Arena:
-        return Arena(self._values.get("tool_arena_ptr", 0), self._values.get("tool_arena_len", 0))
+    def arena(self) -> tuple[int, int]:
+        """The address and length of the arena in the guest's memory."""
+        return self._values.get("tool_arena_ptr", 0), self._values.get("tool_arena_len", 0)
 
     @property
     def budgets(self) -> ChatBudgetLimits:
@@ -205,7 +200,7 @@ def call_guest_tool(
     Calls it once more if it returns how much room it needs, and the arena has that much.
     """
     try:
-        call = _ArenaCall(guest, tool, params.arena, arguments)
+        call = _ArenaCall(guest, tool, params, arguments)
         capacity = min(call.room, max_bytes)
         rc, length = call.attempt(capacity)
         if rc == -Errno.ENOSPC and length <= call.room:
@@ -225,17 +220,18 @@ def call_guest_tool(
 class _ArenaCall:
     """The arena during one call: the arguments, and the room for the output."""
 
-    def __init__(self, guest: TaskGuest, tool: GuestTool, arena: Arena, arguments: bytes) -> None:
-        if arena.start <= 0 or arena.length <= 0:
+    def __init__(self, guest: TaskGuest, tool: GuestTool, params: SessionParams, arguments: bytes) -> None:
+        start, length = params.arena
+        if start <= 0 or length <= 0:
             raise HostcallFault(Errno.EFAULT)
-        self.output = -(-(arena.start + len(arguments) + 1) // 8) * 8
-        room = arena.start + arena.length - self.output - _CELL_BYTES
+        self.output = -(-(start + len(arguments) + 1) // 8) * 8
+        room = start + length - self.output - _CELL_BYTES
         self.room = min(room - room % _CELL_BYTES, MAX_OUTPUT_BYTES)
         if self.room <= 0:
             raise HostcallFault(Errno.ENOSPC)
-        guest.write(arena.start, arguments + b"\0")
+        guest.write(start, arguments + b"\0")
         self._guest = guest
-        self._function = (tool.index, arena.start, len(arguments), self.output)
+        self._function = (tool.index, start, len(arguments), self.output)
 
     def attempt(self, capacity: int) -> tuple[int, int]:
         """What the function returns, and the length that it leaves in the cell after the output."""

@@ -94,8 +94,3 @@ def decode_text(data: bytes) -> str:
     if "\0" in text:
         raise HostcallFault(Errno.EINVAL)
     return text
-
-
-def has_nul(json: bytes) -> bool:
-    """Whether a string in `json` holds a NUL, which JSON can only write as an escape."""
-    return b"\\u0000" in json.replace(b"\\\\", b"")  # without escaped backslashes

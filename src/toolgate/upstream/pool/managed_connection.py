@@ -34,9 +34,9 @@ from toolgate.upstream.pool.admission import ChildSlots, ServerGate
 from toolgate.upstream.pool.connectors import Connectors
 from toolgate.upstream.pool.health import RestartBackoff, StderrTail, describe_slow_start, wall_ms
 from toolgate.upstream.pool.kept_definitions import DeclareTools, KeptDefinitions, declare_nothing
-from toolgate.upstream.pool.revisions import RevisionChoice
 
-if TYPE_CHECKING:  # it uses this module
+if TYPE_CHECKING:  # they use this module
+    from toolgate.upstream.pool.sessions import RevisionChoice
     from toolgate.upstream.pool.supervisor import ServerSupervisor
 
 Step = Callable[[], Awaitable[None] | None]

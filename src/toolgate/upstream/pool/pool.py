@@ -161,7 +161,8 @@ class Pool:
             return
         before = None
         if server is not None:
-            if _is_upgrade(server.record, record):
+            old = server.record
+            if old.package and record.package and old.enabled and record.enabled:  # another version of it
                 before = server.discovery.tools
             self._retire(server, drain_s=self._context.limits.drain_s if record.enabled else 0.0)
         # After a change of launch, definitions kept under the same variable names may be of their old values.
@@ -433,11 +434,6 @@ async def _send_again(
         return await send(timeout_s=timeout_s)
     except SessionReplaced as exc:
         raise ServerUnavailable("the server ends its sessions again and again; nothing was sent") from exc
-
-
-def _is_upgrade(before: ServerRecord, after: ServerRecord) -> bool:
-    """Whether it is another version of the same package, not just any other program."""
-    return None not in (before.package, after.package) and before.enabled and after.enabled
 
 
 def _cap_response(method: str, result: bytes, max_bytes: int) -> bytes:

@@ -1,5 +1,4 @@
-"""Connections to one server besides its own: dedicated ones per session or principal, and a session-based
-one.
+"""Connections to a server besides its own: dedicated ones per session or principal, and a session-based one.
 
 A dedicated connection opens with the first call of its owner, and no other caller uses it. A session's tells
 the server what that session's client can do; a principal's shows the server that principal's login. It ends
@@ -11,6 +10,7 @@ session. The server's own connection lists for all others.
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from toolgate.errors import CallTimedOut, LoginRequired, ServerBusy, ServerUnavailable
+from toolgate.model.json_text import UNREADABLE
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Pin, Revision
@@ -29,6 +30,7 @@ from toolgate.upstream.connection.contract import (
     ServerConnection,
     StartFailed,
 )
+from toolgate.upstream.connection.messages import parse_error
 from toolgate.upstream.pool.discovery import ListFailed, read_list
 from toolgate.upstream.pool.managed_connection import ManagedConnection, Step
 
@@ -39,6 +41,21 @@ ROOTS_WAIT_S: Final = 5.0
 """How long the first call of a session waits until its server knows the roots of its client."""
 SHARE: Final = 10
 """The last fifth of a server's sessions is for principals with less than a tenth of all."""
+MAX_LEARNED: Final = 1_000
+"""Tools, prompts and resources of one server to remember. A server has at most 2,000 tools."""
+MAX_EXAMINED_BYTES: Final = 2_048
+"""A longer result is not an SDK's complaint about the revision, which is one sentence."""
+
+_NO_BACK_CHANNEL: Final = (b"erver-initiated requests", b"erver-to-client requests")
+"""The error when a tool sends a request on a stateless connection: Python SDK 2.x and FastMCP 4.x ("no
+back-channel for server-initiated requests"), TypeScript SDK 2.x ("Server-to-client requests are not
+available")."""
+_INVALID_RESULT: Final = "Handler returned an invalid result"
+"""The error of the Python SDK 2.x when a tool returns `input_required` in a session. The TypeScript SDK
+translates such a result itself."""
+_ROUND_PARAMS: Final = ("inputResponses", "requestState")
+
+_log: Final = logging.getLogger(__name__)
 
 
 class _SecondaryConnection(ManagedConnection):
@@ -299,3 +316,69 @@ class DedicatedConnections:
         if connection is not None:
             self._server.calls += connection.calls
             connection.stop()
+
+
+class RevisionChoice:
+    """How calls to a server that supports both revisions choose between its two connections.
+
+    Such a server runs the same tool in two ways. On a stateless connection (2026-07-28) a tool asks its
+    client by returning `input_required`; on a session-based one (up to 2025-11-25) by a request of its own.
+    Most SDKs do not translate between the two, and a list does not say which one a tool uses. So a call uses
+    the revision of its client, as it would without a gateway. A tool that turns out to need the other one
+    gets it from its next call on: the failed call is never sent again, because its tool may have done
+    something before it asked.
+    """
+
+    __slots__ = ("_learned", "_server_id")
+
+    def __init__(self, server_id: str) -> None:
+        self._server_id = server_id
+        self._learned: dict[tuple[str, bytes], Revision] = {}
+
+    def needs_session(self, client: ClientChannel | None, method: str, params: Params) -> bool:
+        """Whether a call belongs on the session-based connection."""
+        if client is None or client.capabilities == NO_CAPABILITIES:
+            return False  # it cannot be asked anything, so both connections will do
+        if not client.has_session and any(name in params for name in _ROUND_PARAMS):
+            return False  # the next round of what began on the stateless connection
+        if self._learned:
+            learned = self._learned.get(_identify_subject(method, params))
+            if learned is not None:
+                return learned == "legacy"
+        return client.has_session
+
+    def learn(self, method: str, params: Params, revision: Revision, response: RpcResponse) -> None:
+        """Remember what a call needs if its response says that `revision` was wrong."""
+        if response.size > MAX_EXAMINED_BYTES or not _is_wrong_revision(revision, response):
+            return
+        needed: Revision = "legacy" if revision == "modern" else "modern"
+        if len(self._learned) < MAX_LEARNED:
+            self._learned[_identify_subject(method, params)] = needed
+            kind = "session-based" if needed == "legacy" else "stateless"
+            why = f"a `{method}` failed because it needs a {kind} connection; its next call uses one"
+            _log.info("server `%s`: %s", self._server_id, why)
+
+    def forget(self) -> None:
+        """After a reconnect: the server may be another program now."""
+        self._learned.clear()
+
+
+def _identify_subject(method: str, params: Params) -> tuple[str, bytes]:
+    """The name of a tool or prompt, or the URI of a resource."""
+    return method, bytes(params.get("name") or params.get("uri") or b"")
+
+
+def _is_wrong_revision(revision: Revision, response: RpcResponse) -> bool:
+    if revision == "modern":
+        text = response.error if response.error is not None else _read_tool_error(response)
+        return any(words in text for words in _NO_BACK_CHANNEL)
+    return response.error is not None and parse_error(response.error).message == _INVALID_RESULT
+
+
+def _read_tool_error(response: RpcResponse) -> bytes:
+    """The content of a tool's result that is an error; empty for any other result."""
+    try:
+        members = response.members or {}
+    except UNREADABLE:
+        return b""
+    return bytes(members.get("content", b"")) if members.get("isError") == b"true" else b""

@@ -27,8 +27,7 @@ from toolgate.upstream.pool.discovery import CHANGED_LISTS, ListFailed, ListResu
 from toolgate.upstream.pool.health import ServerHealth, StderrTail, wall_ms
 from toolgate.upstream.pool.kept_definitions import check_declared_tools
 from toolgate.upstream.pool.managed_connection import ManagedConnection, PoolContext, Step
-from toolgate.upstream.pool.revisions import RevisionChoice
-from toolgate.upstream.pool.sessions import DedicatedConnections, SessionBasedConnection
+from toolgate.upstream.pool.sessions import DedicatedConnections, RevisionChoice, SessionBasedConnection
 
 ListOutcome = tuple[ListKind, ListResult | ListFailed]
 
