@@ -9,6 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Final, Literal
 
 from toolgate.catalog.definitions import diff_definitions
@@ -18,7 +19,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.govern.changes.records import find_record, read_mapping
 from toolgate.govern.control import Control
 from toolgate.model.revisions import RecordWrite, StoredRecord
-from toolgate.model.tools import Pin, ServerTools, Snapshot, ToolDefinition
+from toolgate.model.tools import Pin, ServerTools, ToolDefinition
 from toolgate.policy.rules import is_unlisted
 from toolgate.registry.records.codec import parse_record
 from toolgate.registry.store.sql_store import Store
@@ -69,7 +70,7 @@ async def follow_pins(
     store: Store, gateway: Gateway, *, gap_s: float = GAP_S, retry_s: float = RETRY_S
 ) -> None:
     """Quarantine changed tools of what is served, and store the definitions that pins name. Never returns."""
-    kept = _PinnedDefinitions(store)
+    known: list[object] = []
     serial, is_failing = -1, False
     while True:
         serial = await gateway.wait_for_swap(serial)
@@ -78,7 +79,13 @@ async def follow_pins(
             for one in gateway.drift.unrecorded:
                 changed[one.server_id][one.tool] = one.found
             await record_quarantined(store, changed, seen=gateway.snapshot.revision)
-            await kept.follow(gateway.snapshot)
+            snapshot = gateway.snapshot
+            lists = [snapshot.servers[one].tools for one in snapshot.pins if one in snapshot.servers]
+            # Unchanged pins and lists are the same objects: then there is nothing to do.
+            now = [snapshot.pins, *lists]
+            if len(now) != len(known) or not all(map(is_, now, known)):
+                await _store_definitions(store, lists)
+                known = now
             is_failing = False
         except Exception as exc:  # a bug with one pin must not end the quarantine of all others
             if not isinstance(exc, ToolgateError):
@@ -91,41 +98,20 @@ async def follow_pins(
         await asyncio.sleep(gap_s)
 
 
-class _PinnedDefinitions:
-    """Stores the definitions that pins name: the approved ones, and those found in their place."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._pins: Mapping[str, Pin] = {}
-        self._lists: Mapping[str, Mapping[str, ToolDefinition]] = {}
-
-    async def follow(self, snapshot: Snapshot) -> None:
-        """Store those that `snapshot` has, and delete those that no pin names any more."""
-        servers = snapshot.servers
-        lists = {one: servers[one].tools for one in snapshot.pins if one in servers}
-        # Unchanged lists are the same objects: then there is nothing to do.
-        is_same = all(self._lists.get(one) is tools for one, tools in lists.items())
-        is_known = is_same and len(lists) == len(self._lists)
-        if is_known and snapshot.pins is self._pins:
-            return
-        kept = await self._store.pinned.digests()
-        # In this order: a definition that is saved for a pin written meanwhile is not in `kept`, so it stays.
-        named = {
-            digest
-            for stored in (await self._store.list("pin")).records
-            for member in ("tools", "changed")
-            for digest in read_mapping(stored.body, member).values()
-        }
-        await self._store.pinned.save(
-            {
-                tool.digest: tool.raw
-                for tools in lists.values()
-                for tool in tools.values()
-                if tool.digest in named and tool.digest not in kept
-            }
-        )
-        await self._store.pinned.forget(kept - named)
-        self._pins, self._lists = snapshot.pins, lists
+async def _store_definitions(store: Store, lists: Sequence[Mapping[str, ToolDefinition]]) -> None:
+    """Store the definitions in `lists` that pins name, approved or found instead, and delete all others."""
+    kept = await store.pinned.digests()
+    # In this order: a definition that is saved for a pin written meanwhile is not in `kept`, so it stays.
+    named = {
+        digest
+        for stored in (await store.list("pin")).records
+        for member in ("tools", "changed")
+        for digest in read_mapping(stored.body, member).values()
+    }
+    found = {tool.digest: tool.raw for tools in lists for tool in tools.values()}
+    missing = (found.keys() & named) - kept
+    await store.pinned.save({digest: found[digest] for digest in missing})
+    await store.pinned.forget(kept - named)
 
 
 MAX_LINES: Final = 5_000

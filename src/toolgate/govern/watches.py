@@ -6,9 +6,9 @@ misses and repeats nothing.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from toolgate.errors import SessionLimit, ToolgateError
@@ -33,8 +33,7 @@ def watchable_kinds(principal: Principal) -> frozenset[Kind]:
 
 def filter_batch(batch: ChangeBatch, kinds: Collection[Kind]) -> ChangeBatch:
     """The changes of `kinds` in the batch. Without any, it is a bookmark."""
-    changes = tuple(change for change in batch.changes if change.kind in kinds)
-    return ChangeBatch(revision=batch.revision, changes=changes, digest=batch.digest)
+    return replace(batch, changes=tuple(change for change in batch.changes if change.kind in kinds))
 
 
 class RegistryWatch:
@@ -76,8 +75,8 @@ class RegistryWatches:
 
     def __init__(self, most: int = MAX_WATCHES) -> None:
         self._most = most
-        self._held: Counter[str] = Counter()
-        self._open: set[RegistryWatch] = set()
+        self._open: dict[RegistryWatch, str] = {}
+        """The id of the principal of each."""
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -86,21 +85,17 @@ class RegistryWatches:
     @contextmanager
     def admit(self, principal: Principal) -> Iterator[RegistryWatch]:
         """Open a watch for the block. Raises SessionLimit for one too many."""
-        if self._held[principal.id] >= self._most:
+        if [*self._open.values()].count(principal.id) >= self._most:
             raise SessionLimit(
                 f"`{principal.id}` has {self._most} watches open, the most it may",
                 hint="close one of them, or share one among those who need it",
             )
         watch = RegistryWatch(is_over=self._is_closed)
-        self._held[principal.id] += 1
-        self._open.add(watch)
+        self._open[watch] = principal.id
         try:
             yield watch
         finally:
-            self._open.discard(watch)
-            self._held[principal.id] -= 1
-            if not self._held[principal.id]:
-                del self._held[principal.id]
+            del self._open[watch]
 
     def close(self) -> None:
         """End all watches, and every later one at once."""

@@ -96,11 +96,16 @@ class UploadStore:
         try:
             found = await self._assemble(upload, parts, path)
             await self.discard(principal_id, sha256)
-            _check_hash(upload, found)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-        return path
+        if found == upload.sha256:
+            return path
+        path.unlink(missing_ok=True)
+        raise InvalidRequest(
+            "the parts together do not have the announced hash",
+            hint="send all of them again: one was cut or mixed up on the way",
+        )
 
     async def discard(self, principal_id: str, sha256: str) -> None:
         """Forget what was sent of an upload."""
@@ -130,7 +135,7 @@ class UploadStore:
     async def _assemble(self, upload: _Upload, parts: int, path: Path) -> str:
         """Write all parts into the file; its hash."""
         size = 0
-        with path.open("wb") as file:
+        with path.open("w+b") as file:
             for number in range(1, parts + 1):
                 name = f"{_directory(upload)}/{number}"
                 piece = await self._objects.get(name, max_bytes=MAX_PART_BYTES)
@@ -138,7 +143,8 @@ class UploadStore:
                 if size > MAX_ARCHIVE_BYTES:
                     raise _too_large()
                 await asyncio.to_thread(file.write, piece)
-        return await asyncio.to_thread(_hash, path)
+            file.seek(0)
+            return (await asyncio.to_thread(hashlib.file_digest, file, "sha256")).hexdigest()
 
     def _new_file(self) -> Path:
         self._sweep_files()
@@ -162,11 +168,6 @@ class UploadStore:
                     path.unlink()
 
 
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _parse_upload(principal_id: str, sha256: str) -> _Upload:
     return _Upload(hashlib.sha256(principal_id.encode()).hexdigest(), parse_sha256(sha256))
 
@@ -182,14 +183,6 @@ def _by_upload(objects: Iterable[ObjectInfo]) -> StagedUploads:
             owner, sha256, number = match.groups()
             found[_Upload(owner, sha256)][int(number)] = one
     return found
-
-
-def _check_hash(upload: _Upload, found: str) -> None:
-    if found != upload.sha256:
-        raise InvalidRequest(
-            "the parts together do not have the announced hash",
-            hint="send all of them again: one was cut or mixed up on the way",
-        )
 
 
 def _check_room(staged: StagedUploads, upload: _Upload, *, number: int, size: int) -> None:

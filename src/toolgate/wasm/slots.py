@@ -70,7 +70,11 @@ class Slot(Generic[C]):
             threading.stack_size(usual)
 
     def _work(self) -> None:
-        _lower_priority()
+        if sys.platform == "linux":  # elsewhere, threads have no priority of their own
+            # All other threads run first: guests may spin, and the event loop serves all callers.
+            thread = threading.get_native_id()
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
         while (order := self.orders.get()) is not None:
             order()
             del order
@@ -142,14 +146,6 @@ class Slot(Generic[C]):
     def _current(self) -> Guest[C]:
         assert self._guest is not None  # it makes the call
         return self._guest
-
-
-def _lower_priority() -> None:
-    """Let all other threads run first: guests may spin, and the event loop serves all callers."""
-    if sys.platform == "linux":  # elsewhere, threads have no priority of their own
-        thread = threading.get_native_id()
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
 
 
 class Slots(Generic[C]):

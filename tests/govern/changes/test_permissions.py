@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolgate.errors import Forbidden
-from toolgate.govern.changes.permissions import check_grant, check_removal, check_writer_role
+from toolgate.govern.changes.permissions import check_grant, check_removal, check_role
 from toolgate.model.principals import Ceiling, Principal, Quotas, Role
 from toolgate.model.revisions import Kind
 from toolgate.registry.records.codec import parse_record
@@ -44,7 +44,7 @@ def test_each_kind_has_the_least_role_that_may_write_it(role: Role, writable: se
     found = set()
     for kind in kinds:
         try:
-            check_writer_role(actor(role), kind)
+            check_role(actor(role), kind)
         except Forbidden:
             continue
         found.add(kind)

@@ -14,12 +14,7 @@ from typing import Final, Literal, NamedTuple
 from toolgate.audit.events import AdminRecorded
 from toolgate.errors import Conflict, Forbidden, InvalidRecord, NotFound, PlanOutdated
 from toolgate.govern.changes.impact import ChangePlan, lint_edits, plan_edits, predict_snapshot
-from toolgate.govern.changes.permissions import (
-    check_grant,
-    check_removal,
-    check_writer_role,
-    is_within_ceiling,
-)
+from toolgate.govern.changes.permissions import check_grant, check_removal, check_role, is_within_ceiling
 from toolgate.govern.changes.records import PendingChange, RecordEdit, parse_change
 from toolgate.govern.control import Control
 from toolgate.govern.operator_policy import PLANNED_KINDS, check_operator_policy, check_plan
@@ -135,7 +130,7 @@ async def check_commit(
     """As `check_changes`, for `actor` to store them: with its role, and with a plan if one is required."""
 
     def check_right(change: PendingChange) -> None:
-        check_writer_role(actor, change.kind)
+        check_role(actor, change.kind)
         check_plan(control.operator_policy, change.kind, plan_id)
 
     for change in changes:

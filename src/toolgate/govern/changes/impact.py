@@ -84,8 +84,11 @@ async def plan_edits(control: Control, edits: Sequence[RecordEdit]) -> ChangePla
     # In a thread: a task that reaches many servers would block the event loop.
     planned = await asyncio.to_thread(control.planner.plan, before, after, limits=control.gateway.limits)
     noticed = tuple(one for one in planned.changes if one.has_effect)
+    records = [(*edit.change.key, edit.body_before, edit.body) for edit in edits if edit.has_effect]
+    seen = [(it.task_id, it.share, it.added, it.removed, it.reach_added, it.reach_removed) for it in noticed]
+    canonical = _encode_canonical((sorted(records, key=itemgetter(0, 1)), seen))
     return ChangePlan(
-        id=_digest_plan(edits, noticed),
+        id=hashlib.sha256(canonical).hexdigest()[:32],
         edits=tuple(edits),
         tasks=noticed,
         unchanged=sum(one.task_id is not None and not one.has_effect for one in planned.changes),
@@ -95,13 +98,6 @@ async def plan_edits(control: Control, edits: Sequence[RecordEdit]) -> ChangePla
             if isinstance(edit.record, ServerRecord) and is_unlisted(after.servers[edit.record.server_id])
         ),
     )
-
-
-def _digest_plan(edits: Sequence[RecordEdit], effects: Sequence[TaskChange]) -> str:
-    records = [(*edit.change.key, edit.body_before, edit.body) for edit in edits if edit.has_effect]
-    seen = [(it.task_id, it.share, it.added, it.removed, it.reach_added, it.reach_removed) for it in effects]
-    canonical = _encode_canonical((sorted(records, key=itemgetter(0, 1)), seen))
-    return hashlib.sha256(canonical).hexdigest()[:32]
 
 
 def find_literals(offers: Iterable[ServerTools]) -> list[LintFinding]:

@@ -42,7 +42,7 @@ _FOR_ALL: Final = "a chat upstream is for all callers"
 """The model requests of all of them go there."""
 
 
-def check_writer_role(actor: Principal, kind: Kind) -> None:
+def check_role(actor: Principal, kind: Kind) -> None:
     """Raise Forbidden if the role of `actor` may not write records of this kind."""
     needed = WRITER_ROLES.get(kind)
     if needed is None or not reaches(actor.role, needed):
