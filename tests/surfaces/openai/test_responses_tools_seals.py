@@ -2,11 +2,12 @@
 
 import pytest
 
-from toolgate.chat.responses.requests import CarriedCall
-from toolgate.gateway.auth.signing import SEAL_LIFETIME_S, Signer
-from toolgate.surfaces.openai.responses_tools import RecentIds, SealedCalls
+from toolgate.chat.responses.requests import CarriedCall, decode_carried, encode_carried
+from toolgate.gateway.auth.signing import SEAL_LIFETIME_S, SealedIds, Signer
+from toolgate.surfaces.openai.responses_tools import PURPOSE, RecentIds
 
 CARRIED = CarriedCall("call_1", (("call_0", "zero"),), "one", "one.echo", "{}")
+ENCODED = encode_carried(CARRIED)
 
 
 class Clock:
@@ -17,16 +18,18 @@ class Clock:
 
 
 def test_what_is_sealed_opens_for_its_principal_at_every_node() -> None:
-    sealed = SealedCalls(Signer(b"k" * 32), Clock()).seal("p_", CARRIED, principal_id="ada")
+    sealed = SealedIds(Signer(b"k" * 32), Clock(), PURPOSE).seal("p_", ENCODED, principal_id="ada")
+    opened = SealedIds(Signer(b"k" * 32), Clock(), PURPOSE).open("p_", sealed, principal_id="ada")
 
-    assert SealedCalls(Signer(b"k" * 32), Clock()).open("p_", sealed, principal_id="ada") == CARRIED
+    assert opened is not None
+    assert decode_carried(opened) == CARRIED
 
 
 @pytest.mark.parametrize("why", ["principal", "purpose", "key", "expired", "tampered", "foreign"])
 def test_nothing_else_opens(why: str) -> None:
     clock = Clock()
-    seals = SealedCalls(Signer(b"k" * 32), clock)
-    sealed = seals.seal("p_", CARRIED, principal_id="ada")
+    seals = SealedIds(Signer(b"k" * 32), clock, PURPOSE)
+    sealed = seals.seal("p_", ENCODED, principal_id="ada")
     prefix, principal_id = "p_", "ada"
     match why:
         case "principal":
@@ -34,7 +37,7 @@ def test_nothing_else_opens(why: str) -> None:
         case "purpose":
             prefix, sealed = "q_", "q_" + sealed.removeprefix("p_")
         case "key":
-            seals = SealedCalls(Signer(b"x" * 32), clock)
+            seals = SealedIds(Signer(b"x" * 32), clock, PURPOSE)
         case "expired":
             clock.now_s += SEAL_LIFETIME_S + 1
         case "tampered":

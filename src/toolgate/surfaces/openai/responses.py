@@ -34,6 +34,8 @@ from toolgate.chat.responses.requests import (
     ResponsesRequest,
     ResponsesTranscript,
     chat_name,
+    decode_carried,
+    encode_carried,
     has_gateway_items,
     parse_responses_request,
     restore_input,
@@ -43,16 +45,17 @@ from toolgate.chat.responses.tools import OfferedTool, OfferedTools, resolve_cho
 from toolgate.chat.tool_calls import CallError, ToolCall, parse_arguments
 from toolgate.chat.tool_loop import AskModel, RefuseTool, RunTool, ToolLoop
 from toolgate.errors import InvalidChat, ToolgateError, UnknownTool
+from toolgate.gateway.auth.signing import SealedIds
 from toolgate.gateway.chat.scope import ChatScope, count_chat
 from toolgate.gateway.chat.session import ChatContext, ChatOutcome, ChatSession, ModelTurn, ToolEvent
 from toolgate.model.json_text import Members, encode_raw
 from toolgate.surfaces.openai import passthrough
 from toolgate.surfaces.openai.exchange import RESPONSES, ChatEventStream, ChatExchange
 from toolgate.surfaces.openai.responses_tools import (
+    PURPOSE,
     RESPONSES_DOOR,
     OfferedScope,
     ResponsesMemory,
-    SealedCalls,
     offer_scope,
 )
 from toolgate.upstream.models.client import ModelResponse
@@ -142,7 +145,7 @@ class ResponsesSession(ChatSession):
         self._memory = memory
         self._by_view: Mapping[str, OfferedTool] = by_view
         self._shadowed = injection.shadowed
-        self._seals = SealedCalls(exchange.services.signer, exchange.services.wall_s)
+        self._seals = SealedIds(exchange.services.signer, exchange.services.wall_s, PURPOSE)
         self._stream = ChatEventStream(exchange)
         self._transcript = ResponsesTranscript(
             request, model=context.scope.model, functions=injection.tools, choice=choice
@@ -287,7 +290,8 @@ class ResponsesSession(ChatSession):
 
     def _open(self, sent: str) -> CarriedCall | None:
         prefix = APPROVAL if sent.startswith(APPROVAL) else ID_PREFIX
-        return self._seals.open(prefix, sent, principal_id=self._exchange.fingerprint)
+        data = self._seals.open(prefix, sent, principal_id=self._exchange.fingerprint)
+        return None if data is None else decode_carried(data)
 
     async def _run_approved(self, approved: tuple[ApprovedCall, ...]) -> Mapping[str, msgspec.Raw]:
         """Outputs by the ids of the approval requests. A node accepts each approval once."""
@@ -353,7 +357,8 @@ class ResponsesSession(ChatSession):
             self._output.add_message(outcome.finish.closing, key=secrets.token_hex(12))
 
     def _seal(self, prefix: str, carried: CarriedCall) -> str:
-        return self._seals.seal(prefix, carried, principal_id=self._exchange.fingerprint)
+        data = encode_carried(carried)
+        return self._seals.seal(prefix, data, principal_id=self._exchange.fingerprint)
 
     def _extension(self, outcome: ChatOutcome) -> Mapping[str, Any]:
         """The `toolgate` member; empty if the gateway has nothing to report."""

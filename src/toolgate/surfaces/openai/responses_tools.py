@@ -7,14 +7,14 @@ its own scope.
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import msgspec
 
 from toolgate.catalog.find_tools import CALL_TOOL
-from toolgate.chat.responses.requests import CarriedCall, ResponsesRequest, decode_carried, encode_carried
+from toolgate.chat.responses.requests import ResponsesRequest
 from toolgate.chat.responses.tools import (
     ALL_TOOLS,
     GATEWAY_LABEL,
@@ -24,7 +24,6 @@ from toolgate.chat.responses.tools import (
     unknown_label,
 )
 from toolgate.errors import PolicyDenied, ToolgateError, TooManyTools
-from toolgate.gateway.auth.signing import SealedIds, Signer
 from toolgate.gateway.chat.scope import ChatScope, ToolTable, tool_table
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller, Trace
@@ -105,23 +104,8 @@ async def _select_named_tools(
 
 MAX_KEPT: Final = 10_000
 """Ids that a node remembers; 3 MB at most. The oldest goes first."""
-_PURPOSE: Final = b"responses-call"
-
-
-class SealedCalls:
-    """Seals calls into ids, and opens them. `wall_s` is the time of day."""
-
-    def __init__(self, signer: Signer, wall_s: Callable[[], float]) -> None:
-        self._ids = SealedIds(signer, wall_s, _PURPOSE)
-
-    def seal(self, prefix: str, carried: CarriedCall, *, principal_id: str) -> str:
-        """Return an id that begins with `prefix` and holds `carried`, for this principal."""
-        return self._ids.seal(prefix, encode_carried(carried), principal_id=principal_id)
-
-    def open(self, prefix: str, sent: str, *, principal_id: str) -> CarriedCall | None:
-        """Return what an id holds; None if it is invalid, expired or another principal's."""
-        data = self._ids.open(prefix, sent, principal_id=principal_id)
-        return None if data is None else decode_carried(data)
+PURPOSE: Final = b"responses-call"
+"""Of the ids that hold calls."""
 
 
 class RecentIds:

@@ -11,13 +11,16 @@ import re
 import select
 import socket
 import time
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, cast
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 import httptools
 
 from toolgate.model.http import HeadShape, parse_head_shape
 from toolgate.upstream.connection.contract import DEADLINE_CHECK_S, MAX_MESSAGE_BYTES
+
+if TYPE_CHECKING:  # it uses this module
+    from toolgate.upstream.http.connection_pool import HttpPool
 
 _EVENT_STREAM: Final = b"text/event-stream"
 _DRAIN_S: Final = 1.0
@@ -101,66 +104,51 @@ class StreamSink(Protocol):
         """The current deadline: later than `deadline` while a client is asked something."""
 
 
-class HttpConnectionOwner(Protocol):
-    """The pool of a connection, as the connection sees it: see `HttpPool`."""
-
-    def resume_stream_at_s(self, took_s: float) -> float: ...
-
-    def give_back(self, connection: "HttpClientConnection") -> None: ...
-
-    def forget(self, connection: "HttpClientConnection") -> None: ...
-
-    def on_closed_idle(self, idle_s: float) -> None: ...
-
-
+@dataclass(slots=True, eq=False, repr=False)
 class HttpClientConnection(asyncio.Protocol):
     """One connection with one request at a time. Both asyncio's protocol and httptools' callbacks."""
 
-    __slots__ = (
-        *("_armed_s", "_awaits_head", "_body", "_deadline", "_drain", "_first", "_head_bytes"),
-        *("_headers", "_held", "_is_framed", "_is_paused", "_keeps_alive", "_kept_s", "_known"),
-        *("_limits", "_loop", "_max_body_bytes", "_missing", "_parser", "_pending_bytes"),
-        *("_pieces", "_pool", "_sink", "_status", "_timer", "_transport", "_waiter"),
-        *("has_request", "idle_since", "idled_s"),
-    )
+    _pool: "HttpPool"
+    _limits: HttpLimits
+    _loop: asyncio.AbstractEventLoop
+    _transport: asyncio.Transport = field(init=False)
+    _parser: httptools.HttpResponseParser = field(init=False)
+    _status: int = field(init=False)
+    _headers: dict[bytes, bytes] = field(init=False)
+    _body: bytes | bytearray = field(init=False)
+    _head_bytes: int = field(init=False)
+    _is_framed: bool = field(init=False)
+    _: KW_ONLY
+    _waiter: asyncio.Future[HttpResponse] | None = None
+    _sink: StreamSink | None = None
+    _drain: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _armed_s: float = math.inf
+    _deadline: float = math.inf
+    has_request: bool = False
+    _awaits_head: bool = False
+    _first: bytes = b""
+    """The first bytes of the current response."""
+    _known: tuple[HeadShape, dict[bytes, bytes]] | None = None
+    """The head of the newest plain response: the next one usually equals it and is not parsed again."""
+    idle_since: float = -1.0
+    """Below 0: the connection is new."""
+    idled_s: float = 0.0
+    """How long it was idle before its current request."""
+    _kept_s: float = math.inf
+    """The server's announced keep-alive time, less a margin."""
+    _max_body_bytes: int = 0
+    _pending_bytes: int = 0
+    _pieces: int = 0
+    _held: bytes = b""
+    """Bytes of a stream that are not parsed yet."""
+    _missing: int = 0
+    """Bytes that are missing of a body whose head was known."""
+    _keeps_alive: bool = False
+    _is_paused: bool = False
 
-    _transport: asyncio.Transport
-    _headers: dict[bytes, bytes]
-    _body: bytes | bytearray
-
-    def __init__(
-        self, pool: HttpConnectionOwner, limits: HttpLimits, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self._pool = pool
-        self._limits = limits
-        self._loop = loop
+    def __post_init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
-        self._waiter: asyncio.Future[HttpResponse] | None = None
-        self._sink: StreamSink | None = None
-        self._drain: asyncio.TimerHandle | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed_s = self._deadline = math.inf
-        self.has_request = False
-        self._awaits_head = False
-        self._first = b""
-        """The first bytes of the current response."""
-        self._known: tuple[HeadShape, dict[bytes, bytes]] | None = None
-        """The head of the newest plain response: the next one usually equals it and is not parsed again."""
-        self.idle_since = -1.0
-        """Below 0: the connection is new."""
-        self.idled_s = 0.0
-        """How long it was idle before its current request."""
-        self._kept_s = math.inf
-        """The server's announced keep-alive time, less a margin."""
-        self._max_body_bytes = 0
-        self._pending_bytes = 0
-        self._pieces = 0
-        self._held = b""
-        """Bytes of a stream that are not parsed yet."""
-        self._missing = 0
-        """Bytes that are missing of a body whose head was known."""
-        self._keeps_alive = False
-        self._is_paused = False
         self._reset_response()
 
     def exchange(

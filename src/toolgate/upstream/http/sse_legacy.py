@@ -38,10 +38,10 @@ from toolgate.upstream.http.endpoint import (
     EndpointResolver,
     RequestHeads,
     ResolvedEndpoint,
+    interpret_rejection,
     with_body,
     without_body,
 )
-from toolgate.upstream.http.negotiation import interpret_rejection
 from toolgate.upstream.http.responses import (
     RequestRejected,
     convert_rejection,

@@ -36,8 +36,7 @@ from toolgate.upstream.connection.subscriptions import (
 )
 from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut
 from toolgate.upstream.http.connection_pool import ConnectFailed
-from toolgate.upstream.http.endpoint import with_body
-from toolgate.upstream.http.negotiation import StreamableEndpoint
+from toolgate.upstream.http.endpoint import StreamableEndpoint, with_body
 from toolgate.upstream.http.responses import (
     REPEATABLE,
     NotificationStream,

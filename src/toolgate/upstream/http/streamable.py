@@ -38,13 +38,14 @@ from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTim
 from toolgate.upstream.http.connection_pool import ConnectFailed
 from toolgate.upstream.http.endpoint import (
     EndpointResolver,
+    HttpNegotiation,
     HttpSession,
     RequestHeads,
+    StreamableEndpoint,
     encode_trace_headers,
     with_body,
     without_body,
 )
-from toolgate.upstream.http.negotiation import HttpNegotiation, StreamableEndpoint
 from toolgate.upstream.http.responses import (
     MIN_DELAY_S,
     REPEATABLE,
