@@ -22,7 +22,6 @@ from tests.upstream.memory_link import MemoryNet, pool_of
 from toolgate.app.components import wall_clock_ms
 from toolgate.audit.events import AdminRecorded
 from toolgate.audit.index.index import AuditIndex, IndexFile
-from toolgate.audit.index.tables import prepare_tables
 from toolgate.audit.log.writer import AuditLog
 from toolgate.catalog.rows import CatalogQuality
 from toolgate.gateway.auth.identity import Identities, hash_key
@@ -287,7 +286,7 @@ class LazyIndexFile:
     def _open(self) -> IndexFile:
         if self._file is None:
             file = IndexFile(self._path)
-            file.prepare(prepare_tables)
+            file.prepare()
             self._file = file
         return self._file
 

@@ -33,9 +33,7 @@ _SEVERITIES: Final[Mapping[str, SeverityNumber.ValueType]] = {
     "error": SeverityNumber.SEVERITY_NUMBER_ERROR,
     "unknown": SeverityNumber.SEVERITY_NUMBER_ERROR,
 }
-
 _log = logging.getLogger(__name__)
-
 Send = Callable[[bytes], Awaitable[None]]
 """Sends encoded records. Raises NotTaken."""
 
@@ -128,6 +126,10 @@ def _make_record(line: bytes, log: str) -> LogRecord | None:
         seen, body = _decode(line), line.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    try:
+        trace_id = bytes.fromhex(seen.trace_id)
+    except ValueError:
+        trace_id = b""
     notes = [
         _make_attribute(f"toolgate.{name}", value) for name in _ATTRIBUTES if (value := getattr(seen, name))
     ]
@@ -140,16 +142,9 @@ def _make_record(line: bytes, log: str) -> LogRecord | None:
         event_name=f"toolgate.audit.{seen.type}",
         body=AnyValue(string_value=body),
         attributes=[number, _make_attribute("toolgate.audit.log.writer", log), *notes],
-        trace_id=_parse_trace_id(seen.trace_id),
+        trace_id=trace_id,
     )
 
 
 def _make_attribute(name: str, value: str) -> KeyValue:
     return KeyValue(key=name, value=AnyValue(string_value=value))
-
-
-def _parse_trace_id(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        return b""

@@ -8,7 +8,7 @@ from sqlalchemy.dialects import sqlite
 
 from toolgate.audit.index.index import IndexFile, open_sqlite_index
 from toolgate.audit.index.statements import build_conditions
-from toolgate.audit.index.tables import EVENTS, EventFilter, prepare_tables
+from toolgate.audit.index.tables import EVENTS, EventFilter
 from toolgate.errors import StartRefused, StorageFailed
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ def test_a_page_is_found_in_order_by_an_index_and_never_sorted(
     tmp_path: Path, equals: dict[str, str], index: str
 ) -> None:
     file = IndexFile(tmp_path / "audit.db")
-    file.prepare(prepare_tables)
+    file.prepare()
     query = select(EVENTS).where(*build_conditions(EventFilter(equals=equals)))
     query = query.order_by(EVENTS.c.at_ms.desc(), EVENTS.c.position.desc()).limit(100)
     text = query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from toolgate.model.tasks import MAX_OUTPUT_BYTES
 from toolgate.proto import node_pb2
 from toolgate.registry.invocations import keep_newest_lines
 from toolgate.registry.replication.connection import ControlAddress, open_control_connection
-from toolgate.registry.replication.remote import RemoteInvocations, encode_ending
+from toolgate.registry.replication.remote import RemoteInvocations
 from toolgate.surfaces.grpc.reports import MAX_CLAIMED, MAX_COUNT, MAX_TEXT, parse_ending, parse_line
 from toolgate.surfaces.grpc.server import open_grpc_server
 
@@ -267,7 +267,7 @@ async def test_a_report_that_fails_is_for_a_caller_that_runs_it_to_repeat() -> N
 
     with pytest.raises(ControlUnavailable):
         await RemoteInvocations(link).report("a", 1, lines=[line(1)], ending=SUCCESS)
-    assert [one.ending for one in link.sent] == [encode_ending(SUCCESS)]
+    assert [one.ending for one in link.sent] == [node_pb2.Ending(**asdict(SUCCESS))]
 
 
 async def test_a_long_log_is_sent_in_parts_until_it_is_lost() -> None:

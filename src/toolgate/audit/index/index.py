@@ -28,7 +28,6 @@ from toolgate.telemetry.logs import FULL_DISK_HINT, describe_full_disk
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
 READERS: Final = 2
 _BUSY_S: Final = 5.0
 _PRAGMAS: Final = (
@@ -65,11 +64,11 @@ class IndexFile:
         event.listen(self._engine, "connect", _on_connect)
         event.listen(self._engine, "begin", _on_begin)
 
-    def prepare(self, work: Callable[[Connection], None]) -> None:
-        """Create the file if it is missing, for its owner only, and do `work`. Raises StartRefused."""
+    def prepare(self) -> None:
+        """Create the file and its tables if missing, for its owner only. Raises StartRefused."""
         try:
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            self.change(work)
+            self.change(prepare_tables)
             self.change(_analyze)
         except (OSError, StorageFailed) as exc:
             if full := describe_full_disk(self._path, exc):
@@ -139,7 +138,7 @@ async def open_sqlite_index(path: Path) -> AsyncIterator["AuditIndex"]:
     """The index in a SQLite file, created if it is missing. Raises StartRefused."""
     file = IndexFile(path)
     try:
-        await asyncio.to_thread(file.prepare, prepare_tables)
+        await asyncio.to_thread(file.prepare)
         async with AuditIndex(file) as index:
             yield index
     finally:

@@ -80,7 +80,6 @@ def _sums(found: Sequence[Any]) -> TokenSums:
 
 MAX_USES: Final = 100_000
 """Tools by holder that are counted at once: more than any registry has."""
-
 UseColumn = Literal["task_id", "principal"]
 
 
@@ -162,7 +161,6 @@ MAX_AROUND: Final = 100
 """Events before one of a session or request, and as many after it."""
 NEAR_MS: Final = 10 * 60_000
 """Clients number requests from 1 on in every session: the same number much later is another request."""
-
 _NOT_LISTED: Final = (events.CallStarted, TokensCounted)
 """Starts of calls are for the log alone, for their end has all they have. Token counts are added up."""
 _KEYS_OF_CALL: Final = attrgetter(*KEYS, "session", "layer", "rule", "profile")
@@ -320,10 +318,8 @@ def _read_events(connection: Connection, query: sa.Select[Any]) -> Sequence[Inde
 
 
 def prune(connection: Connection, *, before_ms: int, keep: int, step: int) -> int:
-    """Delete up to `step` events that are too old, or too many for `keep`, and return how many it were.
-
-    A log without events since `before_ms` is forgotten: if it were sent again, all of it would be too old.
-    """
+    """Delete up to `step` events that are too old, or too many for `keep`, and return how many it were. A log
+    without events since `before_ms` is forgotten: if it were sent again, all of it would be too old."""
     newest = connection.execute(select(HEAD.c.position).with_for_update()).scalar_one()
     oldest = select(EVENTS.c.position).where(EVENTS.c.at_ms < before_ms).order_by(EVENTS.c.at_ms).limit(step)
     surplus = select(EVENTS.c.position).where(EVENTS.c.position <= newest - keep).limit(step)

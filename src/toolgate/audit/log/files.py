@@ -350,10 +350,8 @@ class LogTail:
         return LogChunk(after, upto, lines)
 
     def _has_moved(self) -> bool:
-        """Whether the next lines are in another file, or in this one from its start.
-
-        The latter after something like logrotate with `copytruncate` has emptied it.
-        """
+        """Whether the next lines are in another file, or in this one from its start. The latter after
+        something like logrotate with `copytruncate` has emptied it."""
         try:
             now = self._path.stat()
         except FileNotFoundError:

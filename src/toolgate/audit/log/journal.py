@@ -27,18 +27,8 @@ from typing import Final
 import msgspec
 
 from toolgate.audit.events import CallRecorded, CallStarted
-from toolgate.audit.log.files import (
-    MAX_CHUNK_LINES,
-    LogChunk,
-    LogTail,
-    encode_line,
-    is_followed,
-    is_misplaced,
-    join_lines,
-    last_sequence,
-    parse_number,
-    rotate_files,
-)
+from toolgate.audit.log import files
+from toolgate.audit.log.files import LogChunk, LogTail
 from toolgate.audit.log.write_ahead import LeftoverLines, open_write_ahead, read_leftover
 from toolgate.audit.log.writer import KEEP_FILES, ROTATE_BYTES, AuditLog, AuditSink, JsonLinesSink
 from toolgate.errors import StorageUnavailable, ToolgateError
@@ -60,10 +50,8 @@ EMPTY_CHUNK: Final = LogChunk(0, 0, [])
 """Asks the follower for its number."""
 FINISH_TIMEOUT_S: Final = 2.0
 """For the last lines of a process that ends."""
-
 Deliver = Callable[[LogChunk], Awaitable[int]]
 """Takes a piece of the log. Returns the number up to which the follower has the log."""
-
 _KIND: Final = re.compile(rb'\{"seq":[0-9]{1,16},"type":"(start|call)"')
 _END_BYTES: Final = 256 * 1024
 """Of the newest lines: every start can afford to read that much."""
@@ -85,19 +73,19 @@ def recover_log(path: Path, ahead: Path, sink: AuditSink) -> None:
     left = read_leftover(ahead)
     if left is None:
         # It ended well. Or the file was removed: then the log has calls without their end.
-        last, lines, begun = last_sequence(path), [], find_open_starts(_read_end(path))
+        last, lines, begun = files.last_sequence(path), [], find_open_starts(_read_end(path))
     else:
         _truncate_torn_line(path, left)
-        last = last_sequence(path)
-        lines = [line for line in left.lines if parse_number(line) > last]
+        last = files.last_sequence(path)
+        lines = [line for line in left.lines if files.parse_number(line) > last]
         begun = find_open_starts([*_read_from(path, left.scan_from), *lines])
-    upto = max([last, *map(parse_number, lines)])
+    upto = max([last, *map(files.parse_number, lines)])
     for number, (begun_as, start) in enumerate(begun.items(), start=upto + 1):
         same = msgspec.structs.asdict(start)
         end = CallRecorded(**same, outcome="unknown", code=GATEWAY_ENDED, start=begun_as)
-        lines.append(encode_line(number, end))
+        lines.append(files.encode_line(number, end))
     if lines:
-        sink.write(join_lines(lines))
+        sink.write(files.join_lines(lines))
         _log.warning(
             "the process before this one ended unexpectedly: %d audit lines were still to be written, "
             "and the end of %d calls is unknown",
@@ -112,7 +100,7 @@ def find_open_starts(lines: Iterable[bytes]) -> Mapping[int, CallStarted]:
         kind = _KIND.match(line)
         try:
             if kind is not None and kind[1] == b"start":
-                begun[parse_number(line)] = _decode_start(line)
+                begun[files.parse_number(line)] = _decode_start(line)
             elif kind is not None and kind[1] == b"call":
                 begun.pop(_decode_ended(line).start, None)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -128,7 +116,7 @@ def _truncate_torn_line(path: Path, left: LeftoverLines) -> None:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 64 * 1024))
         torn = file.read().rpartition(b"\n")[2]
-        seal = b'{"seq":%d,"type":"seal"' % (parse_number(left.lines[-1]) if left.lines else 0)
+        seal = b'{"seq":%d,"type":"seal"' % (files.parse_number(left.lines[-1]) if left.lines else 0)
         is_known = any(line.startswith(torn) for line in left.lines)
         if torn and (is_known or seal.startswith(torn) or torn.startswith(seal)):
             file.truncate(size - len(torn))
@@ -159,21 +147,21 @@ class Journal:
 
     def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES, keep: int = KEEP_FILES) -> None:
         """Continue the log at `path`, or begin one. Raises OSError."""
-        self.name = (read_name(path) if last_sequence(path) else None) or _make_name(path)
+        self.name = (read_name(path) if files.last_sequence(path) else None) or _make_name(path)
         """A new log gets a new name, so that a number in it never means two events."""
         self.kept_lines = rotate_bytes * keep // _LINE_BYTES
         """About how many lines the files hold before the oldest are removed."""
-        if is_misplaced(path):
+        if files.is_misplaced(path):
             _log.error(
                 "the audit files were renamed, swapped or copied: `%s` is not the newest. A new file begins; "
                 "run `toolgate audit verify`",
                 path.name,
             )
-            rotate_files(path)
+            files.rotate_files(path)
         sink = JsonLinesSink(path, rotate_bytes=rotate_bytes, keep=keep)
         ahead = path.with_suffix(".ahead")
         recover_log(path, ahead, sink)
-        last = last_sequence(path)
+        last = files.last_sequence(path)
         self.log = AuditLog(
             sink,
             ahead=open_write_ahead(ahead, scan_from=last + 1),
@@ -204,22 +192,18 @@ class Journal:
 def read_name(path: Path) -> str | None:
     """The name of the log at `path`; None without one."""
     try:
-        name = _name_file(path).read_text("ascii", "replace").strip()
+        name = path.with_name(path.name + ".id").read_text("ascii", "replace").strip()
     except FileNotFoundError:
         return None
     return name if len(name) == NAME_CHARS and name.isalnum() else None
 
 
 def _make_name(path: Path) -> str:
-    file, name = _name_file(path), secrets.token_hex(NAME_CHARS // 2)
+    file, name = path.with_name(path.name + ".id"), secrets.token_hex(NAME_CHARS // 2)
     file.unlink(missing_ok=True)
     file.touch(0o600)
     file.write_text(f"{name}\n", "ascii")
     return name
-
-
-def _name_file(path: Path) -> Path:
-    return path.with_name(path.name + ".id")
 
 
 class Backpressure:
@@ -283,7 +267,7 @@ class LogFollower:
                 lines = await self._step()
                 if not lines:
                     await written.wait()
-                elif (behind := self.journal.log.last_sequence - (self._taken or 0)) >= MAX_CHUNK_LINES:
+                elif (behind := self.journal.log.last_sequence - (self._taken or 0)) >= files.MAX_CHUNK_LINES:
                     took_s, most = time.monotonic() - began_s, self.journal.kept_lines // 2
                     await asyncio.sleep(self._backpressure.pause_s(took_s, behind=behind, most=most))
                 elif lines >= MANY_LINES:
@@ -310,7 +294,7 @@ class LogFollower:
         found = await asyncio.to_thread(self.tail.read, self._taken)
         if not found.lines:
             return 0
-        taken = await self.deliver(found._replace(lines=list(filter(is_followed, found.lines))))
+        taken = await self.deliver(found._replace(lines=list(filter(files.is_followed, found.lines))))
         if taken == found.after:
             raise StorageUnavailable("it accepts no events")
         lost = found.upto - found.after - len(found.lines)

@@ -15,7 +15,6 @@ MAX_BREAKS: Final = 20
 """Reported of one log. With that many, the rest does not matter."""
 _LINE_BYTES: Final = 1024 * 1024
 """Longer than any line."""
-
 BreakKind = Literal["changed", "missing", "added", "reordered", "out_of_place", "cut_off"]
 
 
@@ -230,12 +229,7 @@ class LogVerifier:
         report.last_seq = self.last_seq = upto
 
     def _break(
-        self,
-        kind: BreakKind,
-        report: FileReport,
-        lines: tuple[int, int],
-        numbers: tuple[int, int],
-        what: str,
+        self, kind: BreakKind, report: FileReport, lines: tuple[int, int], numbers: tuple[int, int], what: str
     ) -> None:
         if len(self.breaks) < MAX_BREAKS:
             self.breaks.append(LogBreak(kind, report.file, *lines, *numbers, what))

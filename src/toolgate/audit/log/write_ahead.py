@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 FILE_BYTES: Final = 8 * 1024 * 1024
 LINE_ROOM_BYTES: Final = FILE_BYTES - 64
-
 _MAGIC: Final = b"TGAHEAD1"
 # The magic, the end of the lines, and the number from which on calls may lack their end.
 _HEAD: Final = struct.Struct("=8sQQ")

@@ -17,18 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from toolgate.audit.events import AuditEvent, CallEnded, CallRecorded
-from toolgate.audit.log.files import (
-    GENESIS,
-    EncodedLines,
-    encode_line,
-    encode_seal,
-    find_last_seal,
-    join_lines,
-    list_files,
-    make_seal,
-    parse_number,
-    rotate_files,
-)
+from toolgate.audit.log import files
 from toolgate.audit.log.write_ahead import LINE_ROOM_BYTES, MappedWriteAhead, WriteAhead
 from toolgate.errors import ServerUnavailable
 
@@ -43,7 +32,6 @@ MAX_HELD_BYTES: Final = LINE_ROOM_BYTES
 """Of lines, while a sink fails. Later events are lost, and counted in the log."""
 MAX_BEGIN_BYTES: Final = 4 * 1024 * 1024
 """Held at most when a call may begin: the other half is for ends of calls, and all other events."""
-
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
@@ -51,7 +39,7 @@ _encode = msgspec.json.Encoder().encode
 class AuditSink(Protocol):
     """Where audit events go, as lines: each once, in order."""
 
-    def write(self, lines: EncodedLines) -> None:
+    def write(self, lines: files.EncodedLines) -> None:
         """Take all of `lines`, or raise OSError and take none. Copy their text: its memory is reused."""
 
     def close(self) -> None:
@@ -69,16 +57,16 @@ class JsonLinesSink:
         self._rotate_bytes = rotate_bytes
         self._keep = keep
         self._fd: int | None = None
-        self._prev = GENESIS
+        self._prev = files.GENESIS
 
-    def write(self, lines: EncodedLines) -> None:
+    def write(self, lines: files.EncodedLines) -> None:
         fd = self._open()
-        seal = make_seal(self._prev, lines)
-        sealed_by = encode_seal(seal)
+        seal = files.make_seal(self._prev, lines)
+        sealed_by = files.encode_seal(seal)
         size = os.lseek(fd, 0, os.SEEK_END)
         if size and size + len(lines.text) + len(sealed_by) > self._rotate_bytes:
             self.close()
-            rotate_files(self._path, keep=self._keep)
+            files.rotate_files(self._path, keep=self._keep)
             fd = self._open()
         self._append(fd, lines.text, sealed_by)
         self._prev = seal.sha256
@@ -104,14 +92,14 @@ class JsonLinesSink:
         size = os.fstat(fd).st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
             self._append(fd, b"\n")  # a crash tore the last line: the next is not part of it
-        seals = filter(None, (find_last_seal(file).seal for file in list_files(self._path)))
+        seals = filter(None, (files.find_last_seal(file).seal for file in files.list_files(self._path)))
         last = max(seals, key=lambda seal: seal.upto, default=None)
-        self._prev = GENESIS if last is None else last.sha256
-        rest = find_last_seal(self._path).rest.splitlines(keepends=True)
+        self._prev = files.GENESIS if last is None else last.sha256
+        rest = files.find_last_seal(self._path).rest.splitlines(keepends=True)
         if rest:
-            upto = max(last.upto if last else 0, *map(parse_number, rest))
-            seal = make_seal(self._prev, join_lines(rest)._replace(upto=upto))
-            self._append(fd, encode_seal(seal))
+            upto = max(last.upto if last else 0, *map(files.parse_number, rest))
+            seal = files.make_seal(self._prev, files.join_lines(rest)._replace(upto=upto))
+            self._append(fd, files.encode_seal(seal))
             self._prev = seal.sha256
 
     def _append(self, fd: int, *texts: bytes | memoryview) -> None:
@@ -185,11 +173,9 @@ class AuditLog:
             del self._begun[start]
 
     def record(self, event: AuditEvent) -> int:
-        """Record `event` and return its number. It is safe when this returns.
-
-        0: it is lost, because the sink has failed for long.
-        """
-        return self._take(self._next, encode_line(self._next, event))
+        """Record `event` and return its number. It is safe when this returns. 0: it is lost, because the sink
+        has failed for long."""
+        return self._take(self._next, files.encode_line(self._next, event))
 
     def _take(self, number: int, line: bytes) -> int:
         """Keep the line of the next number. Returns that number, or 0 if the line is lost."""
@@ -215,7 +201,7 @@ class AuditLog:
             return
         try:
             with self._ahead.lines() as text:
-                self._sink.write(EncodedLines(text, self._of, self._upto))
+                self._sink.write(files.EncodedLines(text, self._of, self._upto))
         except OSError as exc:
             self._on_failure(exc)
             return

@@ -19,15 +19,12 @@ idles."""
 ROUND_MS: Final = 10 * 60 * 1000
 """How long after its first round an approved call may send the next one."""
 KEEP_CLOSED_MS: Final = 30 * 24 * 3600 * 1000
-
 NOTICE_MS: Final = 15_000
 """An unacknowledged notice is sent again after this, then after twice as long, up to `NOTICE_MS_MOST`."""
 NOTICE_MS_MOST: Final = 240_000
-
 AGREED: Final = "agreed to in place"
 DECLINED: Final = "declined in place"
 """The reasons of elicited decisions."""
-
 ApprovalOutcome = Literal["granted", "asked", "waiting", "denied", "full"]
 """`granted`: the call may be sent, now and once. `asked`: a new request waits. `waiting`: a known request
 waits. `full`: no request was made, since too many wait already."""

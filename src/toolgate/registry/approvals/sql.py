@@ -38,13 +38,7 @@ class Approvals(SharedTable):
 
     @transaction("approvals")
     def settle(
-        self,
-        connection: Connection,
-        request: ApprovalRequest,
-        decision: ElicitedDecision,
-        /,
-        *,
-        new_id: str,
+        self, connection: Connection, request: ApprovalRequest, decision: ElicitedDecision, /, *, new_id: str
     ) -> ApprovalVerdict:
         now_ms = self.read_clock_ms(connection)
         query = select(APPROVALS).where(_ROW.open_binding == request.binding, _ROW.id == decision.approval_id)
@@ -62,10 +56,8 @@ class Approvals(SharedTable):
     def decide(
         self, connection: Connection, approval_id: str, *, is_approved: bool, by: str, reason: str
     ) -> CallApproval:
-        """Decide a pending approval. Raises NotFound, and Conflict if it is no longer pending.
-
-        An approved call may be sent within `EXPIRES_MS` from now on.
-        """
+        """Decide a pending approval. Raises NotFound, and Conflict if it is no longer pending. An approved
+        call may be sent within `EXPIRES_MS` from now on."""
         now_ms = self.read_clock_ms(connection)
         query = select(APPROVALS).where(_ROW.id == approval_id).with_for_update()
         row = connection.execute(query).one_or_none()
@@ -121,10 +113,8 @@ class Approvals(SharedTable):
         return await self._expire() if await self._has_any(_is_expired) else ()
 
     async def claim_notices(self, *, limit: int) -> Sequence[CallApproval]:
-        """Claim pending approvals whose notice is due, oldest first.
-
-        Each is returned to one caller, and again after a growing delay, until `mark_notified`.
-        """
+        """Claim pending approvals whose notice is due, oldest first. Each is returned to one caller, and
+        again after a growing delay, until `mark_notified`."""
         return await self._claim_notices(limit) if await self._has_any(_needs_notice) else ()
 
     @transaction("approvals")
@@ -240,8 +230,6 @@ def _insert(connection: Connection, approval: CallApproval) -> bool:
         "binding": binding,
         "open_binding": binding,
         "created_ms": approval.created_ms,
-        "notices": 0,
-        "notice_ms": 0,
     }
     return bool(insert_new(connection, APPROVALS, [row]))
 

@@ -27,10 +27,8 @@ def sync_directory(directory: Path) -> None:
 
 
 def lock_file(path: Path) -> int:
-    """Lock `path` by a file next to it. Returns its descriptor: closing it releases the lock.
-
-    Raises StartRefused if another process has the lock.
-    """
+    """Lock `path` by a file next to it. Returns its descriptor: closing it releases the lock. Raises
+    StartRefused if another process has the lock."""
     lock_path = path.with_name(path.name + ".lock")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

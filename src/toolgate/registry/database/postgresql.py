@@ -62,10 +62,8 @@ _NOTICES: Final[Mapping[Topic, str]] = {
 }
 _FULL: Final = frozenset({"53100", "58030"})
 """PostgreSQL's codes for a full disk and an input/output error."""
-
 _PASSING: Final = ("starting up", "shutting down", "not yet accepting", "recovery", "too many clients")
 """Words in refusals that are temporary: libpq passes on the text of a refusal, and no code."""
-
 T = TypeVar("T")
 
 

@@ -35,7 +35,6 @@ _PRAGMAS: Final = (
     "cell_size_check = ON",
     "trusted_schema = OFF",
 )
-
 T = TypeVar("T")
 
 
@@ -70,10 +69,8 @@ class SqliteDatabase:
             raise StorageFailed(f"cannot read the registry: {_cause(exc)}") from exc
 
     def change(self, work: Callable[[Connection], T], topic: Topic) -> T:  # noqa: ARG002 (no other process listens)
-        """Run a transaction that writes. After an I/O error it refuses all others until a restart.
-
-        A failed fsync may have dropped the very pages that a second one would then report as written.
-        """
+        """Run a transaction that writes. After an I/O error it refuses all others until a restart. A failed
+        fsync may have dropped the very pages that a second one would then report as written."""
         if self._broken_by is not None:
             raise StorageFailed(f"the registry is read-only since an error: {self._broken_by}")
         try:

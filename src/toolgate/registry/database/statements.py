@@ -44,7 +44,6 @@ ROWS_AT_ONCE: Final = 500
 """Rows in memory while a whole log is read or written."""
 CHANGES_AT_ONCE: Final = 1_000
 """Changes read at once, with their bodies. A transaction may have more and is never read in part."""
-
 _DIGESTS_IN_ROWS: Final = ("digest", "digest_before")
 """Columns that queries add to rows of other tables. Checksums do not include them."""
 
@@ -78,10 +77,8 @@ def read_head(connection: Connection) -> StoreHead:
 
 
 def lock_head(connection: Connection) -> StoreHead:
-    """Return the head, locked until the end of this transaction. Waits for other writers.
-
-    It has no digest: a row that was read while this waited is outdated.
-    """
+    """Return the head, locked until the end of this transaction. Waits for other writers. It has no digest: a
+    row that was read while this waited is outdated."""
     return head_from_row(connection.execute(select(HEAD).with_for_update()).one())
 
 
@@ -277,10 +274,8 @@ def read_history(connection: Connection, kind: Kind, record_id: str, limit: int)
 
 
 def read_batches(connection: Connection, after: int, upto: int) -> list[ChangeBatch]:
-    """Return the transactions with `after < revision <= upto` that the log has, in order.
-
-    It returns fewer if they have more than `CHANGES_AT_ONCE` changes, but always the first one whole.
-    """
+    """Return the transactions with `after < revision <= upto` that the log has, in order. It returns fewer if
+    they have more than `CHANGES_AT_ONCE` changes, but always the first one whole."""
     upto = _find_page_end(connection, after, upto)
     query = (
         select(CHANGES, DIGESTS.c.digest)

@@ -89,20 +89,16 @@ ENDED_SESSIONS: Final = _table(
     Index("ended_sessions_by_time", "at_ms"),
     since=10,
 )
-# The newest report of each node. It is no policy, and nodes repeat it.
-REPORTS: Final = _table(
-    "reports",
-    Column("id", Text, primary_key=True),
-    Column("at_ms", BigInteger, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    since=2,
-)
-DEFINITIONS: Final = _table(
-    "definitions",
-    Column("id", Text, primary_key=True),
-    Column("at_ms", BigInteger, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    since=2,
+# The newest report of each node and definitions of each server. They are no policy, and nodes repeat them.
+REPORTS, DEFINITIONS = (
+    _table(
+        name,
+        Column("id", Text, primary_key=True),
+        Column("at_ms", BigInteger, nullable=False),
+        Column("body", LargeBinary, nullable=False),
+        since=2,
+    )
+    for name in ("reports", "definitions")
 )
 # The tools of packages, a projection of records, manifests and definitions.
 TOOL_CATALOG: Final = _table(

@@ -9,7 +9,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -22,11 +22,9 @@ from toolgate.registry.records.codec import parse_server, unknown_fields
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_FILE_NAME: Final = 128
 MAX_DEPTH: Final = 16
-
 _SUFFIXES: Final = (".toml", ".json")
 _TEMPORARY_ENDS: Final = ("~", ".swp", ".swo", ".swx", ".tmp", ".bak", ".part")
 _CLAIMED_ID = re.compile(r"""["']?server_id["']?\s*[=:]\s*["']([a-z0-9_-]+)["']""")
-
 Fingerprint = frozenset[tuple[str, int, int, int]]
 """Name, inode, size and time of every server file. It is equal as long as no file is saved."""
 
@@ -64,13 +62,13 @@ class DirectoryScan:
     warnings: tuple[str, ...]
 
 
+@dataclass(eq=False)
 class _Findings:
     """Collects problems and warnings while files are read."""
 
-    def __init__(self, *, strict: bool) -> None:
-        self.strict = strict
-        self.problems: list[FileProblem] = []
-        self.warnings: list[str] = []
+    strict: bool = False
+    problems: list[FileProblem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     def warn_or_fail(self, file: str, message: str) -> None:
         """Report a warning, or a problem if `strict`."""
@@ -81,10 +79,8 @@ class _Findings:
 
 
 def scan_directory(directory: Path, *, recursive: bool = False, strict: bool = False) -> DirectoryScan:
-    """Read every file. Raises NotFound when the directory itself cannot be read.
-
-    If `strict`, unknown fields, duplicate ids and world-writable files are problems, not warnings.
-    """
+    """Read every file. Raises NotFound when the directory itself cannot be read. If `strict`, unknown fields,
+    duplicate ids and world-writable files are problems, not warnings."""
     findings = _Findings(strict=strict)
     servers: dict[str, ServerFile] = {}
     with _translate_errors(directory):
@@ -113,7 +109,7 @@ def scan_directory(directory: Path, *, recursive: bool = False, strict: bool = F
 def fingerprint(directory: Path, *, recursive: bool = False) -> Fingerprint:
     """Return what a save changes. Raises NotFound like `scan_directory`."""
     with _translate_errors(directory):
-        files = list(_walk(directory, "", recursive=recursive, findings=_Findings(strict=False)))
+        files = list(_walk(directory, "", recursive=recursive, findings=_Findings()))
     looks = set()
     for file in files:
         with suppress(FileNotFoundError):

@@ -155,10 +155,8 @@ LOOK_EVERY_S: Final = 5.0
 """How often to look for changes: not every file system notifies of them."""
 ATTEMPTS: Final = 8
 """How often to plan again while others keep committing in between."""
-
 OnApplied = Callable[[ReloadReport, str], None]
 """Called with what was done, and who requested it."""
-
 _log = logging.getLogger(__name__)
 
 

@@ -27,7 +27,6 @@ from toolgate.registry.interchange.server_json import Json, json_object, json_ob
 from toolgate.registry.records.codec import parse_server
 
 ImportFormat = Literal["auto", "registry", "mcpServers", "server.json", "docker"]
-
 _PLACES: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp", "mcpServers"))
 _URL_FIELDS: Final = ("url", "serverUrl", "httpUrl")
 
@@ -39,7 +38,6 @@ _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*+(?:"|\\?\Z))|,(?=\s*[}\]])', re
 _VARIABLE = re.compile(r"\$\{(?:(env|input):)?([A-Za-z_][\w-]*)(:-(?:[^}$]|\$(?!\{))*+)?\}")
 # The only YAML format. No line of TOML begins like this.
 _DOCKER_CATALOG = re.compile(r"^registry[ \t]*:", re.MULTILINE)
-
 _IMAGE = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(?::[0-9]+)?(?:/[A-Za-z0-9._-]+)*(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?"
 )
@@ -47,7 +45,6 @@ _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TEMPLATE = re.compile(r"\{\{\s*([A-Za-z_][\w.-]*)\s*(\|[^{}]*)?\}\}")
 _SHELL_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)")
 _LABEL = re.compile(r"[\w.+-][\w .+-]{0,62}[\w.+-]|[\w.+-]")
-
 _LEFT_OUT: Final = (
     *("volumes", "user", "extraHosts", "allowHosts", "privileged", "capAdd", "devices", "network"),
     *("securityOpt", "entrypoint", "workdir", "ports", "pid", "ipc"),
@@ -65,10 +62,8 @@ class ImportResult:
 
 
 def parse_imports(content: object, form: ImportFormat = "auto") -> ImportResult:
-    """Import the servers in `content`: parsed JSON, or JSON, TOML or YAML as text.
-
-    Raises InvalidRecord if it has no servers.
-    """
+    """Import the servers in `content`: parsed JSON, or JSON, TOML or YAML as text. Raises InvalidRecord if it
+    has no servers."""
     try:
         return _parse(content, form)
     except RecursionError as exc:
@@ -79,7 +74,11 @@ def _parse(content: object, form: ImportFormat) -> ImportResult:
     document = _parse_text(content, form) if isinstance(content, str) else content
     match _detect_format(document) if form == "auto" else form:
         case "registry":
-            return ImportResult(_parse_own_records(document), {})
+            bodies: list[Any] = document if isinstance(document, list) else [document]
+            are_own = (isinstance(one, dict) and isinstance(one.get("server_id"), str) for one in bodies)
+            if not bodies or not all(are_own):
+                raise InvalidRecord("this is not a server file of this gateway: `server_id` is missing")
+            return ImportResult(bodies, {})
         case "server.json":
             return _parse_server_json_list(document)
         case "docker":
@@ -120,14 +119,6 @@ def _detect_format(document: object) -> ImportFormat:
     inner = first.get("server")
     is_listed = server_json.is_server_json(inner if isinstance(inner, dict) else first)
     return "server.json" if is_listed else "mcpServers"
-
-
-def _parse_own_records(document: object) -> list[dict[str, Any]]:
-    found = document if isinstance(document, list) else [document]
-    bodies = [one for one in found if isinstance(one, dict) and isinstance(one.get("server_id"), str)]
-    if not bodies or len(bodies) < len(found):
-        raise InvalidRecord("this is not a server file of this gateway: `server_id` is missing")
-    return bodies
 
 
 def _parse_server_json_list(document: object) -> ImportResult:

@@ -18,7 +18,6 @@ from toolgate.model.names import REFERENCE
 from toolgate.redaction.shapes import MASK, looks_secret
 
 Json = Mapping[str, Any]
-
 RUNNERS: Final[Mapping[str, tuple[str, ...]]] = {
     "npm": ("npx", "bunx", "pnpx"),
     "pypi": ("uvx", "pipx"),
@@ -92,11 +91,8 @@ def _runner_arguments(kind: str, command: str, env: Mapping[str, str]) -> list[s
 
 
 def _check_container(options: Sequence[str], env: Mapping[str, str]) -> None:
-    """Raises InvalidRecord if the file decides how to run a container, not just what.
-
-    That is any option that gives it more than its image, and any variable that configures the program
-    starting it.
-    """
+    """Raises InvalidRecord if the file decides how to run a container, not just what. That is any option that
+    gives it more than its image, and any variable that configures the program starting it."""
     words = iter(options)
     for word in words:
         if word in {"-e", "--env"}:
@@ -152,10 +148,8 @@ def _arguments(package: Json, member: str) -> Iterator[str]:
 
 
 def _text(source: Json, name: str) -> str | None:
-    """Return the text of one input. None: it may be omitted.
-
-    The default of a secret is dropped: the operator must set it.
-    """
+    """Return the text of one input. None: it may be omitted. The default of a secret is dropped: the operator
+    must set it."""
     value, default = source.get("value"), source.get("default")
     if isinstance(value, str):
         return _fill_placeholders(value, source)
@@ -198,11 +192,9 @@ def json_objects(owner: Json, member: str) -> list[Json]:
 
 
 JsonObject = dict[str, Any]
-
 SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 MAX_TITLE: Final = 100
 """Characters of titles and descriptions."""
-
 _VERSION = re.compile(r"[0-9][\w.+!-]*")
 _VERSION_SIGNS: Final = {"npm": "@", "nuget": "@", "pypi": "=="}
 """What separates an identifier from its version. The tag of an image is part of its identifier."""

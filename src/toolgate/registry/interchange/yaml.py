@@ -16,7 +16,6 @@ from toolgate.errors import InvalidRecord
 MAX_YAML_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 100_000
-
 _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
 """The meaning of plain words. Any other is text, `no` and `off` included."""
 # The parser in C, if the library was built with it, is twenty times as fast.

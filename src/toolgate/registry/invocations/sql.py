@@ -28,12 +28,7 @@ from toolgate.model.invocations import (
 from toolgate.model.principals import Principal
 from toolgate.registry import invocations as rules
 from toolgate.registry.database.tables import INVOCATION_LINES, INVOCATIONS, insert_new, pick_fields
-from toolgate.registry.database.transactions import (
-    ChangeCounter,
-    SharedTable,
-    Topic,
-    transaction,
-)
+from toolgate.registry.database.transactions import ChangeCounter, SharedTable, Topic, transaction
 from toolgate.registry.invocations import (
     InvocationCreation,
     InvocationEntry,
@@ -45,7 +40,6 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_principal: Final = msgspec.msgpack.Decoder(Principal).decode
 _decode_ending: Final = msgspec.msgpack.Decoder(InvocationResult).decode
 _decode_line: Final = msgspec.msgpack.Decoder(LogLine).decode
-
 _ROW: Final = INVOCATIONS.c
 _LIGHT: Final = [column for column in _ROW if column.name not in {"input", "stdout", "stderr"}]
 _WITH_INPUT: Final[Sequence[sa.ColumnElement[Any]]] = [*_LIGHT, _ROW.input]
@@ -140,13 +134,13 @@ class Invocations(SharedTable):
         after = rules.cancel_entry(entry, now_ms)
         if after is not entry:
             _store(connection, [(position, after)])
-        found = _read_invocation(connection, invocation_id)
+        found = _read_invocation(connection, _ROW.id == invocation_id)
         assert found is not None  # its row is locked
         return found
 
     @transaction()
     def get(self, connection: Connection, invocation_id: str) -> Invocation | None:
-        return _read_invocation(connection, invocation_id)
+        return _read_invocation(connection, _ROW.id == invocation_id)
 
     @transaction()
     def list(
@@ -263,8 +257,8 @@ def _count_queued(connection: Connection) -> int:
     return int(connection.execute(queued).scalar_one())
 
 
-def _read_invocation(connection: Connection, invocation_id: str) -> Invocation | None:
-    row = connection.execute(select(INVOCATIONS).where(_ROW.id == invocation_id)).one_or_none()
+def _read_invocation(connection: Connection, *where: sa.ColumnElement[bool]) -> Invocation | None:
+    row = connection.execute(select(INVOCATIONS).where(*where)).one_or_none()
     if row is None:
         return None
     known = _entry(row).invocation
@@ -301,16 +295,15 @@ def _read_earlier(connection: Connection, new: Invocation) -> InvocationCreation
     """Return the invocation that has the idempotency key already. Raises Conflict if its input differs."""
     if new.idempotency_key is None:
         return None
-    query = select(_ROW.id, _ROW.input_digest).where(
+    earlier = _read_invocation(
+        connection,
         _ROW.principal_id == new.principal.id,
         _ROW.task_id == new.task_id,
         _ROW.idempotency_key == new.idempotency_key,
     )
-    row = connection.execute(query).one_or_none()
-    earlier = None if row is None else _read_invocation(connection, row.id)
-    if row is None or earlier is None:
+    if earlier is None:
         return None
-    if row.input_digest != _input_digest(new.input):
+    if earlier.input != new.input:
         raise Conflict(
             f"the key `{earlier.idempotency_key}` was used with another input before",
             hint="give each call its own key, and repeat a call with the same input",
@@ -342,7 +335,7 @@ def _new_row(invocation: Invocation) -> dict[str, Any]:
         "id": invocation.invocation_id,
         "principal_id": invocation.principal.id,
         "principal": _encode(invocation.principal),
-        "input_digest": _input_digest(invocation.input),
+        "input_digest": sha256(invocation.input).hexdigest(),
         "input": invocation.input,
         **_state_columns(InvocationEntry(invocation=invocation)),
     }
@@ -369,7 +362,3 @@ def _entry(row: Row[Any]) -> InvocationEntry:
         **pick_fields(row, _STATE),
     )
     return InvocationEntry(invocation=invocation, **pick_fields(row, _COUNTS))
-
-
-def _input_digest(content: bytes) -> str:
-    return sha256(content).hexdigest()

@@ -22,36 +22,23 @@ from toolgate.model.tasks import Profile, Task
 from toolgate.model.tools import Pin
 from toolgate.policy.layers import parse_task_policy
 from toolgate.redaction.records import redact_record
+from toolgate.registry.records import policy_bodies, server_bodies
 from toolgate.registry.records.body import StrictBody, field_path, find_problems, invalid_record
-from toolgate.registry.records.policy_bodies import (
-    ChatUpstreamBody,
-    ChoiceBody,
-    KeyBody,
-    ProfileBody,
-    TaskBody,
-)
-from toolgate.registry.records.server_bodies import (
-    PackageBody,
-    PinBody,
-    SecretBody,
-    ServerBody,
-    default_namespace,
-)
+from toolgate.registry.records.server_bodies import default_namespace
 
 Record: TypeAlias = (
     ServerRecord | Task | Profile | Key | Pin | Package | ChatUpstream | InternalSecret | IntegrationChoice
 )
-
 BODIES: Final[Mapping[Kind, type[StrictBody]]] = {
-    "server": ServerBody,
-    "task": TaskBody,
-    "profile": ProfileBody,
-    "key": KeyBody,
-    "pin": PinBody,
-    "package": PackageBody,
-    "chat_upstream": ChatUpstreamBody,
-    "secret": SecretBody,
-    "choice": ChoiceBody,
+    "server": server_bodies.ServerBody,
+    "task": policy_bodies.TaskBody,
+    "profile": policy_bodies.ProfileBody,
+    "key": policy_bodies.KeyBody,
+    "pin": server_bodies.PinBody,
+    "package": server_bodies.PackageBody,
+    "chat_upstream": policy_bodies.ChatUpstreamBody,
+    "secret": server_bodies.SecretBody,
+    "choice": policy_bodies.ChoiceBody,
 }
 _OTHER_IDS: Final[Mapping[Kind, str]] = {"pin": "server_id", "chat_upstream": "upstream_id"}
 ID_FIELDS: Final[Mapping[Kind, str]] = {kind: _OTHER_IDS.get(kind, f"{kind}_id") for kind in BODIES}
@@ -69,19 +56,15 @@ ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def parse_server(body: Mapping[str, Any], *, strict: bool = True) -> ServerRecord:
-    """Parse a server. Raises InvalidRecord, which names each wrong field.
-
-    If `strict`, an unknown field is wrong. Otherwise it is ignored, and `unknown_fields` returns it.
-    """
-    server: ServerRecord = _validate(ServerBody, body, strict=strict)
+    """Parse a server. Raises InvalidRecord, which names each wrong field. If `strict`, an unknown field is
+    wrong. Otherwise it is ignored, and `unknown_fields` returns it."""
+    server: ServerRecord = _validate(server_bodies.ServerBody, body, strict=strict)
     return server
 
 
 def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict: bool = True) -> Record:
-    """Parse the record `record_id`, and the `config` of a task. Raises InvalidRecord.
-
-    The body may omit the id, but must not have another one.
-    """
+    """Parse the record `record_id`, and the `config` of a task. Raises InvalidRecord. The body may omit the
+    id, but must not have another one."""
     id_field = ID_FIELDS[kind]
     if body.get(id_field, record_id) != record_id:
         raise InvalidRecord(f"`{id_field}`: differs from `{record_id[:80]}`, the id it is written under")
@@ -153,7 +136,6 @@ def _encode_value(value: object) -> object:
 
 
 DiffOperation = Literal["added", "changed", "removed"]
-
 ABSENT: Final = "(default)"
 
 

@@ -143,7 +143,6 @@ def _check_patterns(patterns: list[str]) -> list[str]:
 
 ABSENT_IF_EMPTY: Final = BeforeValidator(lambda value: None if value == "" else value)
 """For optional texts: `""` means that the field is absent, as in SPEAR's registry files."""
-
 _LINES: Final = _without_controls("\t\r\n")
 # Field limits come before the rules: after them, Pydantic words its message for lists.
 Title = Annotated[str, Field(max_length=200), _without_controls("")]

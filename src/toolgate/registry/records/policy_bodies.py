@@ -13,19 +13,8 @@ from typing import Annotated, Final
 
 from pydantic import Field, field_validator, model_validator
 
-from toolgate.model import tasks
+from toolgate.model import principals, tasks
 from toolgate.model.chat import ChatBudgets, ChatMode, ChatUpstream, NameProfile, OtherTools
-from toolgate.model.principals import (
-    MAX_CALLS,
-    MAX_TOKENS,
-    Ceiling,
-    IntegrationChoice,
-    IntegrationState,
-    Key,
-    Quotas,
-    Role,
-    make_choice_id,
-)
 from toolgate.registry.records import fields
 from toolgate.registry.records.body import StrictBody, make_value
 
@@ -183,7 +172,7 @@ MAX_PRINCIPAL_CHARS: Final = 300
 """`oidc:` and a subject of 255 characters, with room."""
 
 
-class CeilingBody(StrictBody, makes=Ceiling):
+class CeilingBody(StrictBody, makes=principals.Ceiling):
     """The most a key may ever reach. A list left out does not restrict; an empty one lets nothing pass."""
 
     tasks: Annotated[list[fields.Name], Field(max_length=2_000)] | None = None
@@ -199,27 +188,27 @@ class CeilingBody(StrictBody, makes=Ceiling):
 class QuotasBody(StrictBody):
     """What may be used over time, at all nodes together. A field left out does not restrict; none is zero."""
 
-    calls_per_minute: int | None = Field(default=None, ge=1, le=MAX_CALLS)
+    calls_per_minute: int | None = Field(default=None, ge=1, le=principals.MAX_CALLS)
     """Calls within one minute of the clock."""
-    calls_per_day: int | None = Field(default=None, ge=1, le=MAX_CALLS)
+    calls_per_day: int | None = Field(default=None, ge=1, le=principals.MAX_CALLS)
     """Calls within one day, by UTC."""
-    tokens_per_day: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
+    tokens_per_day: int | None = Field(default=None, ge=1, le=principals.MAX_TOKENS)
     """Tokens within one day, by UTC: of the results of tools, by estimate, and of chats as models report
     them. What is under way when they are used up still ends."""
 
-    def value(self) -> Quotas | None:
-        budgets = Quotas(self.calls_per_minute, self.calls_per_day, self.tokens_per_day)
-        return None if budgets == Quotas() else budgets
+    def value(self) -> principals.Quotas | None:
+        budgets = principals.Quotas(self.calls_per_minute, self.calls_per_day, self.tokens_per_day)
+        return None if budgets == principals.Quotas() else budgets
 
 
-class KeyBody(StrictBody, makes=Key):
+class KeyBody(StrictBody, makes=principals.Key):
     """A credential, as its hash."""
 
     key_id: fields.Name
     """The principal's name in audit and logs."""
     sha256: fields.Sha256
     """The SHA-256 of the key. The key itself is never stored."""
-    role: Role
+    role: principals.Role
     """`admin` governs, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools, `node` is
     for a node of this gateway."""
     ceiling: CeilingBody = CeilingBody()
@@ -230,7 +219,7 @@ class KeyBody(StrictBody, makes=Key):
     """Unix time after which it proves nothing."""
     budgets: QuotasBody | None = None
     """What all who use it may use over time, together."""
-    integrations: IntegrationState = "on"
+    integrations: principals.IntegrationState = "on"
     """What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
     those marked as read-only, `off` nothing. Callers switch servers on and off within the ceiling."""
 
@@ -242,23 +231,19 @@ class ChoiceBody(StrictBody):
     """The SHA-256 of `principal`."""
     principal: Annotated[str, Field(min_length=1, max_length=MAX_PRINCIPAL_CHARS)]
     """Whose choice it is, as the audit names it."""
-    servers: Annotated[dict[fields.ServerId, IntegrationState], Field(max_length=MAX_CHOICES)] = Field(
-        default={}
-    )
+    servers: dict[fields.ServerId, principals.IntegrationState] = Field(default={}, max_length=MAX_CHOICES)
     """Server id to what the caller has of it."""
 
     @model_validator(mode="after")
     def _id_of_its_principal(self) -> "ChoiceBody":
-        if self.choice_id != make_choice_id(self.principal):
+        if self.choice_id != principals.make_choice_id(self.principal):
             raise fields.field_error("`choice_id` is not the SHA-256 of `principal`")
         return self
 
-    def value(self) -> IntegrationChoice:
+    def value(self) -> principals.IntegrationChoice:
         # Interned: thousands of callers choose among the same servers.
         servers = {intern(server_id): state for server_id, state in self.servers.items()}
-        return IntegrationChoice(
-            choice_id=self.choice_id, principal=self.principal, servers=MappingProxyType(servers)
-        )
+        return make_value(self, principals.IntegrationChoice, servers=MappingProxyType(servers))
 
 
 _BUDGETS = ChatBudgets()

@@ -59,7 +59,8 @@ def plan_transaction(
         _check_precondition(key, write, stored)
         before = stored.body if stored else None
         after = None if write.body is None else decode_body(encode_body(write.body))
-        if not _is_same_body(before, after):
+        # Compared as JSON: the order of members does not matter, but `1`, `1.0` and `true` differ.
+        if _encode_sorted(before) != _encode_sorted(after):
             changes.append(
                 RecordChange(
                     revision=revision,
@@ -109,11 +110,6 @@ def _check_precondition(key: RecordKey, write: RecordWrite, stored: StoredRecord
         raise Conflict(f"{key} exists already, at revision {found}")
     now = f"is at revision {found}" if stored else "does not exist"
     raise Conflict(f"{key} {now}, not at {write.if_revision}", data={"revision": found})
-
-
-def _is_same_body(before: Body | None, after: Body | None) -> bool:
-    """Compare as JSON: the order of members does not matter, but `1`, `1.0` and `true` differ."""
-    return _encode_sorted(before) == _encode_sorted(after)
 
 
 def _as_dict(value: object) -> dict[Any, Any]:

@@ -45,7 +45,6 @@ MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 MAX_LISTING_BYTES: Final = 256 * 1024 * 1024
 """All messages of one listing together. A larger one is no registry."""
 MAX_DETAILS: Final = 300
-
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -73,7 +72,6 @@ _HINTS: Final[Mapping[grpc.StatusCode, str]] = {
 _UNREADABLE: Final[Body] = MappingProxyType(dict.fromkeys(ID_FIELDS.values()))
 """The body of a record whose JSON cannot be read. No record parses from it, so it is left out and reported.
 """
-
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 A = TypeVar("A", bound=Message)
 
@@ -130,6 +128,12 @@ class _ReplicaChannel:
         """Begin a call that returns a stream, and end it with the block."""
         return self._begin(self.channel.unary_stream, method, request, response, timeout_s)
 
+    def list_records(
+        self, timeout_s: float
+    ) -> AbstractContextManager[AsyncIterable[node_pb2.ListRecordsResponse]]:
+        request = node_pb2.ListRecordsRequest()
+        return self.stream("ListRecords", request, node_pb2.ListRecordsResponse, timeout_s)
+
     @contextmanager
     def _begin(
         self, kind: Any, method: str, request: Message, response: type[A], timeout_s: float | None
@@ -185,12 +189,12 @@ class GrpcControlConnection:
 
     async def list_records(self) -> RecordList:
         async with self._rotate_on_failure() as replica:
-            with _list(replica, LIST_TIMEOUT_S) as parts:
+            with replica.list_records(LIST_TIMEOUT_S) as parts:
                 return await _collect_listing(replica, parts)
 
     async def newest(self) -> HistoryPosition:
         replica = self._replica()
-        with _list(replica, CALL_TIMEOUT_S) as parts:
+        with replica.list_records(CALL_TIMEOUT_S) as parts:
             async for part in parts:
                 return _position(part)  # leaving the block cancels the rest
         raise errors.ControlUnavailable(f"control at `{replica.target}` lists nothing")
@@ -219,10 +223,8 @@ class GrpcControlConnection:
         return tuple((await self.call("Report", request, node_pb2.ReportResponse)).wanted)
 
     def read_artifact(self, package_id: str, ref: PackageRef) -> AsyncGenerator[bytes, None]:
-        """Yield the archive of a package in pieces. Raises NotFound.
-
-        The caller bounds the size and checks the hash.
-        """
+        """Yield the archive of a package in pieces. Raises NotFound. The caller bounds the size and checks
+        the hash."""
         request = node_pb2.ReadArtifactRequest(package_id=package_id, version=ref.version, sha256=ref.sha256)
         return self._read("ReadArtifact", request, node_pb2.ReadArtifactResponse)
 
@@ -269,13 +271,6 @@ class GrpcControlConnection:
                 self._turn += 1
                 await self.aclose()
             raise
-
-
-def _list(
-    replica: _ReplicaChannel, timeout_s: float
-) -> AbstractContextManager[AsyncIterable[node_pb2.ListRecordsResponse]]:
-    request = node_pb2.ListRecordsRequest()
-    return replica.stream("ListRecords", request, node_pb2.ListRecordsResponse, timeout_s)
 
 
 async def _collect_listing(

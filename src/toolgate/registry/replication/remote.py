@@ -27,9 +27,7 @@ CALL_TIMEOUT_S: Final = 10.0
 MAX_WAIT_S: Final = 30.0
 LINES_BYTES: Final = 2 * 1024 * 1024
 """Of one report, about: an eighth of the largest message. A longer log is reported in parts."""
-
 A = TypeVar("A", bound=Message)
-
 _decode_principal: Final = msgspec.json.Decoder(Principal).decode
 
 
@@ -72,7 +70,7 @@ class RemoteInvocations:
             if (verdict := await self._report(part)) == "lost":
                 return verdict
         if ending is not None:
-            last.ending.CopyFrom(encode_ending(ending))
+            last.ending.CopyFrom(node_pb2.Ending(**asdict(ending)))
         return await self._report(last)
 
     async def _report(self, request: node_pb2.ReportInvocationRequest) -> LeaseVerdict:
@@ -99,10 +97,6 @@ def parse_claimed(sent: node_pb2.ClaimedInvocation, node_id: str) -> Invocation:
     )
     others: dict[str, Any] = {name: getattr(sent, name) for name in same}
     return Invocation(principal=principal, state="running", node_id=node_id, **others)
-
-
-def encode_ending(ending: InvocationResult) -> node_pb2.Ending:
-    return node_pb2.Ending(**asdict(ending))
 
 
 def _split_lines(lines: Sequence[LogLine]) -> list[list[node_pb2.LogLine]]:
@@ -140,14 +134,9 @@ class RemoteApprovals:
         response = await self._control.call(method, request, node_pb2.AskApprovalResponse)
         # A newer control plane may have other outcomes. None of them lets a call pass.
         is_known = response.outcome in get_args(ApprovalOutcome)
-        return ApprovalVerdict(
-            cast("ApprovalOutcome", response.outcome) if is_known else "waiting",
-            response.approval_id,
-            response.expires_ms,
-            response.reason,
-            in_place=response.in_place,
-            console_url=response.console_url,
-        )
+        outcome = cast("ApprovalOutcome", response.outcome) if is_known else "waiting"
+        others: dict[str, Any] = {name: getattr(response, name) for name in ApprovalVerdict._fields[1:]}
+        return ApprovalVerdict(outcome, **others)
 
 
 class RemoteQuotas:

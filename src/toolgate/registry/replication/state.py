@@ -29,7 +29,6 @@ SESSION_SECRET_ID: Final = "session"  # noqa: S105 - the name of the record, not
 LIST_AGAIN_S: Final = 1.0
 PARSED_AT_ONCE: Final = 100
 """A thread parses transactions with more changes: they would delay every caller noticeably."""
-
 _log = logging.getLogger(__name__)
 _KINDS: Final = frozenset(get_args(Kind))
 

@@ -108,20 +108,20 @@ class SyncStatus:
     """How often a watch could not resume where it ended."""
 
 
+@dataclass(eq=False)
 class Backoff:
     """Waits after failures, with full jitter, so that nodes that fail together do not reconnect together."""
 
-    def __init__(self, limits: SyncLimits, jitter: Callable[[], float]) -> None:
-        self._limits = limits
-        self._jitter = jitter
-        self._failures = 0
+    limits: SyncLimits
+    jitter: Callable[[], float]
+    _failures: int = 0
 
     def wait_s(self, *, at_least_up_to_s: float = 0.0, at_most_s: float = math.inf) -> float:
         """Return the next wait. Its bound is between the two given ones."""
-        doubled_s: float = self._limits.backoff_s * 2 ** min(self._failures, _MAX_DOUBLINGS)
+        doubled_s: float = self.limits.backoff_s * 2 ** min(self._failures, _MAX_DOUBLINGS)
         self._failures += 1
-        bound_s = min(doubled_s, self._limits.backoff_max_s, at_most_s)
-        return self._jitter() * max(at_least_up_to_s, bound_s)
+        bound_s = min(doubled_s, self.limits.backoff_max_s, at_most_s)
+        return self.jitter() * max(at_least_up_to_s, bound_s)
 
     def forgive(self) -> None:
         self._failures = 0

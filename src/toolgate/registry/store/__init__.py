@@ -50,7 +50,5 @@ class QuotaSource(Protocol):
     """Quotas as a node uses them."""
 
     async def draw(self, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
-        """Return a grant for each request, in their order. It is counted before it is returned.
-
-        A request also reports what the node spent of earlier grants, and returns what it will not spend.
-        """
+        """Return a grant for each request, in their order. It is counted before it is returned. A request
+        also reports what the node spent of earlier grants, and returns what it will not spend."""

@@ -27,7 +27,6 @@ MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 """A change contains a record twice, and a record came in one bounded request."""
 MAX_ID_CHARS: Final = 64
 _PROGRESS_EVERY: Final = 500
-
 ExportProgress = Callable[[int], None]
 """Called now and then with the number of records and changes done."""
 

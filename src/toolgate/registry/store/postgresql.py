@@ -35,9 +35,7 @@ _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 5.0
 _TELL_EVERY_S: Final = 60.0
 """How often a start that waits for its database logs so: enough to be found, and no flood."""
-
 _CLOCK_MS: Final = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
-
 _log = logging.getLogger(__name__)
 
 

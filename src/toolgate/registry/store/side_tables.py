@@ -32,20 +32,12 @@ from toolgate.registry.database.tables import (
     insert_new,
     upsert,
 )
-from toolgate.registry.database.transactions import (
-    ChangeCounter,
-    SharedTable,
-    Topic,
-    transaction,
-)
+from toolgate.registry.database.transactions import ChangeCounter, SharedTable, Topic, transaction
 
 MAX_KEPT_BYTES: Final = 1024 * 1024
 """Of one pinned definition. No one reads the difference to a larger one."""
-
 _log = logging.getLogger(__name__)
-
 T = TypeVar("T")
-
 _encode: Final = msgspec.msgpack.Encoder(enc_hook=dict).encode  # mappings need not be dicts
 _decode_report: Final = msgspec.msgpack.Decoder(NodeReport)
 _decode_definitions: Final = msgspec.msgpack.Decoder(Definitions)
@@ -72,10 +64,8 @@ class CountedTable(SharedTable):
             self.count.increment()
 
     async def changed(self, seen: int) -> int:
-        """Wait until the count of changes, by any replica, exceeds `seen`. Returns the new count.
-
-        Counts start at 0. One change may count twice, none is missed.
-        """
+        """Wait until the count of changes, by any replica, exceeds `seen`. Returns the new count. Counts
+        start at 0. One change may count twice, none is missed."""
         return await self.count.changed(seen)
 
     @transaction()
@@ -254,11 +244,8 @@ class Catalog(CountedTable):
     def replace(
         self, connection: Connection, package_id: str, rows: Sequence[CatalogRow], *, made_from: str
     ) -> bool:
-        """Replace the rows of a package. Returns whether that changed any.
-
-        `made_from` identifies their sources, so that a restart can skip the package. Equal rows keep their
-        time.
-        """
+        """Replace the rows of a package. Returns whether that changed any. `made_from` identifies their
+        sources, so that a restart can skip the package. Equal rows keep their time."""
         _check_rows(package_id, rows)
         at_ms = self.read_clock_ms(connection)
         # First: it locks the package, so that replicas that write it at once do so one after the other.
