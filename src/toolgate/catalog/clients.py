@@ -126,10 +126,6 @@ def _vscode(endpoint: GatewayEndpoint) -> ClientEntry:
     return {"type": "http", **_cursor(endpoint)}
 
 
-def _vscode_command(endpoint: GatewayEndpoint) -> str:
-    return shlex.join(["code", "--add-mcp", encode_json({"name": endpoint.name, **_vscode(endpoint)})])
-
-
 CLIENT_PROGRAMS: Final[Mapping[ClientKind, ClientProgram]] = {
     "claude-code": ClientProgram(
         title="Claude Code",
@@ -167,7 +163,9 @@ CLIENT_PROGRAMS: Final[Mapping[ClientKind, ClientProgram]] = {
             "darwin": "Library/Application Support/Code/User/mcp.json",
         },
         project_file=".vscode/mcp.json",
-        command=_vscode_command,
+        command=lambda endpoint: shlex.join(
+            ["code", "--add-mcp", encode_json({"name": endpoint.name, **_vscode(endpoint)})]
+        ),
         after="run `MCP: List Servers` in the command palette and start it",
     ),
     "windsurf": ClientProgram(

@@ -229,20 +229,38 @@ class ToolChanges:
 
 def diff_definitions(old: Definitions, new: Definitions) -> ToolChanges:
     """The changes from `old` to `new`. Raises InvalidDefinition for what is not a JSON object."""
-    before = {name: _parse_digested(raw) for name, raw in old.items()}
-    after = {name: _parse_digested(raw) for name, raw in new.items()}
-    removed = sorted(before.keys() - after.keys())
-    added = sorted(after.keys() - before.keys())
+    before, after = (
+        {name: pick_digested(checks.parse_members(raw)) for name, raw in side.items()} for side in (old, new)
+    )
+    went, came = _group_by_content(before, after), _group_by_content(after, before)
+    # A tool is renamed if exactly one that went and one that came have the same content.
     renamed = tuple(
-        _find_renames({name: before[name] for name in removed}, {name: after[name] for name in added})
+        (names[0], came[content][0])
+        for content, names in went.items()
+        if len(names) == 1 and len(came.get(content, ())) == 1
     )
     gone, come = {name for name, _ in renamed}, {name for _, name in renamed}
+    changed: dict[str, tuple[str, ...]] = {}
+    left = MAX_SHOWN_LINES
+    for name in sorted(before.keys() & after.keys()):
+        if checks.encode_canonical(before[name]) != checks.encode_canonical(after[name]):
+            changed[name] = diff_lines(before[name], after[name]) if left > 0 else NOT_SHOWN
+            left -= len(changed[name])
     return ToolChanges(
-        added=tuple(name for name in added if name not in come),
-        removed=tuple(name for name in removed if name not in gone),
+        added=tuple(sorted(after.keys() - before.keys() - come)),
+        removed=tuple(sorted(before.keys() - after.keys() - gone)),
         renamed=renamed,
-        changed=MappingProxyType(_diff_changed(before, after)),
+        changed=MappingProxyType(changed),
     )
+
+
+def _group_by_content(tools: Mapping[str, Members], others: Mapping[str, Members]) -> dict[bytes, list[str]]:
+    """The tools that `others` does not have, by all but their name."""
+    found: dict[bytes, list[str]] = {}
+    for name in sorted(tools.keys() - others.keys()):
+        content = {key: value for key, value in tools[name].items() if key != "name"}
+        found.setdefault(checks.encode_canonical(content), []).append(name)
+    return found
 
 
 def diff_lines(old: object, new: object) -> tuple[str, ...]:
@@ -256,40 +274,6 @@ def diff_lines(old: object, new: object) -> tuple[str, ...]:
     if len(lines) > MAX_DIFF_LINES:
         lines[MAX_DIFF_LINES:] = [f"… and {len(lines) - MAX_DIFF_LINES} more lines"]
     return tuple(lines)
-
-
-def _diff_changed(
-    before: Mapping[str, dict[str, Any]], after: Mapping[str, dict[str, Any]]
-) -> dict[str, tuple[str, ...]]:
-    changed: dict[str, tuple[str, ...]] = {}
-    left = MAX_SHOWN_LINES
-    for name in sorted(before.keys() & after.keys()):
-        if checks.encode_canonical(before[name]) != checks.encode_canonical(after[name]):
-            changed[name] = diff_lines(before[name], after[name]) if left > 0 else NOT_SHOWN
-            left -= len(changed[name])
-    return changed
-
-
-def _parse_digested(raw: bytes) -> dict[str, Any]:
-    return pick_digested(checks.parse_members(raw))
-
-
-def _find_renames(
-    removed: Mapping[str, dict[str, Any]], added: Mapping[str, dict[str, Any]]
-) -> Iterator[tuple[str, str]]:
-    """Pairs that differ in their name alone, if that is unambiguous."""
-    came = _group_by_content(added)
-    for content, names in _group_by_content(removed).items():
-        if len(names) == 1 and len(came.get(content, ())) == 1:
-            yield names[0], came[content][0]
-
-
-def _group_by_content(tools: Mapping[str, dict[str, Any]]) -> dict[bytes, list[str]]:
-    found: dict[bytes, list[str]] = {}
-    for name, members in tools.items():
-        content = checks.encode_canonical({key: value for key, value in members.items() if key != "name"})
-        found.setdefault(content, []).append(name)
-    return found
 
 
 def _split_lines(value: object) -> Sequence[str]:

@@ -197,28 +197,21 @@ def _check_all(kind: _Kind, server_id: str, raws: Sequence[bytes]) -> CheckedLis
 def _check_listing(kind: _Kind, server_id: str, raw: bytes) -> Listing | QuarantinedDefinition:
     label = ""
     try:
-        members = checks.parse_members(raw)
-        name = members.get(kind.key)
+        sent = checks.parse_members(raw)
+        name = sent.get(kind.key)
         if not isinstance(name, str) or not name:
             return QuarantinedDefinition("", f"it has no {kind.key}")
         label = checks.describe_name(name)
         kind.check_name(name)
         label = name
-        return _define(kind, server_id, raw, members)
+        members = kind.repair(name, sent)
+        checks.check_description(members)
+        checks.check_depth(members)
+        encoded = checks.reencode(raw, sent=sent, members=members)
+        digest = hashlib.sha256(checks.encode_canonical(members)).hexdigest()
+        return Listing(server_id=server_id, name=name, raw=encoded, digest=digest)
     except InvalidDefinition as refusal:
         return QuarantinedDefinition(label, str(refusal))
-
-
-def _define(kind: _Kind, server_id: str, raw: bytes, sent: Members) -> Listing:
-    members = kind.repair(sent[kind.key], sent)
-    checks.check_description(members)
-    checks.check_depth(members)
-    return Listing(
-        server_id=server_id,
-        name=sent[kind.key],
-        raw=checks.reencode(raw, sent=sent, members=members),
-        digest=hashlib.sha256(checks.encode_canonical(members)).hexdigest(),
-    )
 
 
 def _check_prompt_name(name: str) -> None:

@@ -12,7 +12,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from toolgate.errors import InvalidRecord
@@ -101,13 +101,9 @@ def make_chat_names(
     taken = set(names.values())
     for ref, name in joined.items():
         if ref not in names:
-            names[ref] = _make_chat_alias(ref, foreign.sub("_", name), taken)
+            readable, digest = foreign.sub("_", name), hashlib.sha256(str(ref).encode()).hexdigest()
+            ends = (f"_{digest[:digits]}" for digits in ALIAS_HASH_DIGITS)  # as many as make it unique
+            aliases = (readable[: MAX_CHAT_NAME - len(end)] + end for end in ends)
+            names[ref] = next(alias for alias in aliases if alias not in taken)
             taken.add(names[ref])
     return {names[ref]: ref for ref in joined}
-
-
-def _make_chat_alias(ref: ToolRef, readable: str, taken: Collection[str]) -> str:
-    """`readable` with enough hash digits to be unique."""
-    digest = hashlib.sha256(str(ref).encode()).hexdigest()
-    aliases = (f"{readable[: MAX_CHAT_NAME - digits - 1]}_{digest[:digits]}" for digits in ALIAS_HASH_DIGITS)
-    return next(alias for alias in aliases if alias not in taken)

@@ -360,7 +360,10 @@ class SearchIndex:
         visible = shown.live
         if within is not None:
             visible = bytes(map(and_, visible, map(within.__contains__, shown.keys)))
-        return _take_best(shown.keys, _score(shown.postings, visible, _weigh_query(query)), limit)
+        words = list(dict.fromkeys(split_query(query[:MAX_QUERY_CHARS])))[:MAX_QUERY_TERMS]
+        weights = {other: _SYNONYM_WEIGHT for term in words for other in SYNONYMS.get(term, ())}
+        scores = _score(shown.postings, visible, weights | dict.fromkeys(words, 1.0))
+        return _take_best(shown.keys, scores, limit)
 
     def _append(self, entry: SearchEntry) -> None:
         keys, postings, _ = self._shown
@@ -425,13 +428,6 @@ def _compact_posting(posting: _Posting, places: "array[int]", live: bytes) -> _P
         array("I", map(places.__getitem__, compress(documents, flags))),
         array("f", compress(posting.weights, flags)),
     )
-
-
-def _weigh_query(query: str) -> dict[str, float]:
-    """The terms of a query with their weights, synonyms included."""
-    words = list(dict.fromkeys(split_query(query[:MAX_QUERY_CHARS])))[:MAX_QUERY_TERMS]
-    others = {other: _SYNONYM_WEIGHT for term in words for other in SYNONYMS.get(term, ())}
-    return others | dict.fromkeys(words, 1.0)
 
 
 def _score(postings: dict[str, _Posting], visible: bytes, weights_by_term: dict[str, float]) -> list[float]:

@@ -181,8 +181,10 @@ def _parse_runner(words: Sequence[str]) -> str | None:
         words = [word for word in arguments if "=" not in word and not word.startswith("-")]
         rest = [word for word in words if word.rpartition("/")[2] != "env"]
         return _parse_runner(rest) if rest else None
-    if program in _SHELLS:
-        return _parse_script_runner(arguments)
+    if program in _SHELLS:  # the first command of a script: `sh -c "exec npx …"`
+        script = next((word for word in arguments if not word.startswith("-")), "")
+        words = [word for word in script.split() if word != "exec"]
+        return _parse_runner(words) if words else None
     if program in _RUNNERS:
         return program
     plain = [word for word in arguments if not word.startswith("-")]
@@ -190,10 +192,3 @@ def _parse_runner(words: Sequence[str]) -> str | None:
         if plain[: len(subcommand)] == list(subcommand):
             return " ".join((program, *subcommand))
     return None
-
-
-def _parse_script_runner(arguments: Sequence[str]) -> str | None:
-    """The runner in the first command of a script: `sh -c "exec npx …"`."""
-    script = next((word for word in arguments if not word.startswith("-")), "")
-    words = [word for word in script.split() if word != "exec"]
-    return _parse_runner(words) if words else None
