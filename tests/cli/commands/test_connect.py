@@ -12,7 +12,7 @@ from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from toolgate.cli.command import CommandError
 from toolgate.cli.commands.connect import MergeResult, merge_entry
-from toolgate.surfaces.http.selection import format_scope_url
+from toolgate.surfaces.http.parsing import format_scope_url
 
 URL = "http://127.0.0.1:8080/api/mcp/t/review"
 NOW = datetime(2026, 11, 15, 12, 30, 0, tzinfo=UTC)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from toolgate.surfaces.http.responder import HttpResponder
+from toolgate.surfaces.http.messages import HttpResponder
 
 
 @dataclass

@@ -24,8 +24,7 @@ from toolgate.model.tools import Snapshot
 from toolgate.policy.scope import ScopeLimits
 from toolgate.registry.replication.state import RegistryState
 from toolgate.surfaces.http.guard import OriginGuard
-from toolgate.surfaces.http.messages import Headers, HttpRequest
-from toolgate.surfaces.http.responder import EVENT_HEADERS, encode_event
+from toolgate.surfaces.http.messages import EVENT_HEADERS, Headers, HttpRequest, encode_event
 from toolgate.surfaces.mcp.endpoint import McpEndpoint
 from toolgate.surfaces.mcp.session import ClientSessions, SessionLimits
 from toolgate.telemetry import Metrics

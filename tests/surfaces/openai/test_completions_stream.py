@@ -22,7 +22,7 @@ from tests.upstream.scripted_model import (
     whole,
     without_done,
 )
-from toolgate.surfaces.http.responder import KEEPALIVE
+from toolgate.surfaces.http.messages import KEEPALIVE
 from toolgate.surfaces.openai import exchange
 from toolgate.upstream.connection.contract import RpcResponse
 

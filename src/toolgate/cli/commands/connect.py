@@ -35,7 +35,7 @@ from toolgate.cli.files import replace_file
 from toolgate.cli.options import GatewayConnection, ScopeOptions
 from toolgate.cli.render import layout as ui
 from toolgate.model.http import is_loopback
-from toolgate.surfaces.http.selection import format_scope_url
+from toolgate.surfaces.http.parsing import format_scope_url
 
 
 def render_connection(

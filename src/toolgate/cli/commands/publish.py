@@ -51,7 +51,7 @@ from toolgate.packages.manifest import (
     replace_tools,
 )
 from toolgate.registry.records.codec import parse_server
-from toolgate.surfaces.http.selection import format_scope_url
+from toolgate.surfaces.http.parsing import format_scope_url
 from toolgate.upstream.connection.contract import DEFAULT_LIMITS
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress

@@ -28,7 +28,7 @@ from toolgate.errors import InvalidRecord
 from toolgate.model.names import ToolRef
 from toolgate.model.tools import read_effects
 from toolgate.policy.patterns import Patterns
-from toolgate.surfaces.http.selection import format_scope_url
+from toolgate.surfaces.http.parsing import format_scope_url
 
 
 def render_skill(answer: JsonObject) -> RenderableType:

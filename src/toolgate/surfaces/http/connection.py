@@ -17,8 +17,13 @@ import httptools
 
 from toolgate.errors import BodyTooLarge, HeadTooLarge, InvalidRequest, SessionLimit, ToolgateError
 from toolgate.model.http import HeadShape, parse_head_shape
-from toolgate.surfaces.http.messages import HttpHandler, HttpRequest, encode_error
-from toolgate.surfaces.http.responder import HttpResponder, encode_http_response
+from toolgate.surfaces.http.messages import (
+    HttpHandler,
+    HttpRequest,
+    HttpResponder,
+    encode_error,
+    encode_http_response,
+)
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -78,14 +83,14 @@ class HttpServerConnection(asyncio.Protocol):
         "_peer",
         "_repeated",
         "_target",
-        "_transport",
         "_waiting",
         "active_since",
         "is_mid_request",
         "running",
+        "transport",
     )
 
-    _transport: asyncio.Transport
+    transport: asyncio.Transport
 
     def __init__(self, owner: "HttpServer", loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
@@ -110,10 +115,10 @@ class HttpServerConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+        self.transport = cast("asyncio.Transport", transport)
         name = transport.get_extra_info("peername")
         self._peer = str(name[0]) if isinstance(name, tuple) and name else ""  # empty on a Unix socket
-        self._transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
+        self.transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
         if not self._owner.add_connection(self):
             self._refuse(SessionLimit("this node holds as many connections as it may"))
 
@@ -121,7 +126,7 @@ class HttpServerConnection(asyncio.Protocol):
         if self._discarding:
             self._discarding = max(self._discarding - len(data), 0)
             if not self._discarding:
-                self._transport.abort()
+                self.transport.abort()
             return
         is_at_start = self.running is None and not self.is_mid_request
         if is_at_start and self._start_known(data):
@@ -215,7 +220,7 @@ class HttpServerConnection(asyncio.Protocol):
         if length is not None and int(length) > MAX_BODY_BYTES:
             raise _oversized_body_error()
         if b"expect" in self._headers and not self._waiting and self.running is None:
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_chunk_header(self) -> None:
         self._is_past_chunks = True  # until something of the chunk comes: the last one has nothing
@@ -293,7 +298,7 @@ class HttpServerConnection(asyncio.Protocol):
         try:
             await self._owner.handler(request, responder)
         except asyncio.CancelledError:
-            self._transport.abort()
+            self.transport.abort()
             raise
         except Exception:  # the request ends here, whatever went wrong
             _log.exception("a request failed")
@@ -307,7 +312,7 @@ class HttpServerConnection(asyncio.Protocol):
         if not responder.is_over:
             self._abandon(responder)
         elif not responder.keeps_alive or self._owner.is_closing:
-            self._transport.close()
+            self.transport.close()
         elif self._waiting:
             self._start(*self._waiting.popleft())
 
@@ -315,24 +320,24 @@ class HttpServerConnection(asyncio.Protocol):
         """No answer came: say so if nothing was said yet, and end the connection."""
         if not responder.has_started:
             responder.send(500, encode_error(ToolgateError("internal error")))
-        self._transport.close()
+        self.transport.close()
 
     def _refuse(self, error: ToolgateError) -> None:
         """End a connection that cannot be read further; with a response, if no other is under way."""
         if self.running is None:
-            self._transport.write(encode_http_response(error.wire.http, encode_error(error), close=True))
+            self.transport.write(encode_http_response(error.wire.http, encode_error(error), close=True))
             if isinstance(error, BodyTooLarge) and self._parts <= MAX_BODY_PARTS:
                 # The client closes once it has read the answer; the sweep ends those that do not.
                 self._discarding, self._body = MAX_DISCARDED_BYTES, b""
-                self._transport.write_eof()
+                self.transport.write_eof()
                 return
-        self._transport.close()
+        self.transport.close()
 
     def write_response(self, data: bytes) -> None:
-        self._transport.write(data)
+        self.transport.write(data)
 
     def write_long(self, head: bytes, body: bytes) -> None:
-        self._transport.writelines((head, body))
+        self.transport.writelines((head, body))
 
     async def wait_drained(self) -> None:
         if self._drained is not None:
@@ -341,13 +346,7 @@ class HttpServerConnection(asyncio.Protocol):
     @property
     def unread_bytes(self) -> int:
         """What the client has not read yet."""
-        return self._transport.get_write_buffer_size()
-
-    def close(self) -> None:
-        self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
+        return self.transport.get_write_buffer_size()
 
 
 def _oversized_body_error() -> BodyTooLarge:
@@ -403,13 +402,13 @@ class HttpServer:
         self.is_closing = True
         for connection in tuple(self._connections):
             if connection.running is None:
-                connection.close()
+                connection.transport.close()
         try:
             async with asyncio.timeout(drain_s):
                 await self._wait_disconnected()
         except TimeoutError:
             for connection in tuple(self._connections):
-                connection.abort()
+                connection.transport.abort()
             await self._wait_disconnected()
 
     async def _wait_disconnected(self) -> None:
@@ -425,7 +424,7 @@ class HttpServer:
             now = clock()
             for number, connection in enumerate(tuple(self._connections), start=1):
                 if connection in self._connections and self._is_overdue(connection, now):
-                    connection.abort()
+                    connection.transport.abort()
                 if number % SWEPT_AT_ONCE == 0:
                     await asyncio.sleep(0)
 

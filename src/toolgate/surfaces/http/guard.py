@@ -33,7 +33,7 @@ def is_preflight(request: HttpRequest) -> bool:
     return request.method == "OPTIONS" and b"access-control-request-method" in request.headers
 
 
-def preflight_headers(request: HttpRequest) -> Headers:
+def _preflight_headers(request: HttpRequest) -> Headers:
     """What a page may send: every method, and the headers that it asks for (`Mcp-Param-…` has any name)."""
     headers = [(b"access-control-allow-methods", _METHODS), (b"access-control-max-age", b"%d" % MAX_AGE_S)]
     wanted = request.headers.get(b"access-control-request-headers", b"")
@@ -82,7 +82,7 @@ class OriginGuard:
             ]
         )
         if is_preflight(request):
-            return _send(responder, 204, headers=preflight_headers(request))
+            return _send(responder, 204, headers=_preflight_headers(request))
         request.is_from_elsewhere = not self._origins[origin]
         # The console's own origin may be listed, too.
         request.is_from_other_origin = origin.partition(b"://")[2] != request.headers.get(b"host")

@@ -1,9 +1,14 @@
-"""What an HTTP handler gets, how it responds, and what every one has around it: headers of errors, spans."""
+"""What an HTTP handler gets, and how it responds: whole, as a stream, or as server-sent events.
+
+Also what every handler has around it: headers of errors, spans.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from dataclasses import KW_ONLY, dataclass, field
+from http import HTTPStatus
+from typing import Final, Protocol
 
 import msgspec
 
@@ -113,3 +118,142 @@ def trace_request(
         except ToolgateError as exc:
             span.note("http.response.status_code", exc.wire.http)
             raise
+
+
+EVENT_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+    (b"x-content-type-options", b"nosniff"),
+]
+KEEPALIVE: Final = b": keep-alive\n\n"
+KEEPALIVE_S: Final = 15.0
+"""What a stream says while it has nothing to say, and how often."""
+_LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
+
+
+def encode_event(message: bytes, *, event_id: bytes = b"") -> bytes:
+    """One JSON message as a server-sent event. A client resumes a stream from the `event_id` it saw last."""
+    if b"\n" in message or b"\r" in message:
+        # JSON has line ends only between its tokens, where a space will do; an event ends at the first.
+        message = message.translate(_LINE_ENDS_TO_SPACES)
+    if event_id:
+        return b"id: %b\nevent: message\ndata: %b\n\n" % (event_id, message)
+    return b"event: message\ndata: %b\n\n" % message
+
+
+MAX_UNREAD_MESSAGE_BYTES: Final = 1024 * 1024
+"""What a client may leave unread before nothing more is said to it ahead of its answer."""
+
+_STATUS_LINES: Final = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+_OK_JSON: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+_LONG_BYTES: Final = 16 * 1024
+"""A body from this size on is not copied once more to stand behind its head."""
+_JSON: Final = b"content-type: application/json\r\n"
+_BODILESS: Final = frozenset({202, 204, 304})
+
+
+class ConnectionWriter(Protocol):
+    """The connection, as far as an answer needs it."""
+
+    def write_response(self, data: bytes) -> None:
+        """Put bytes on the connection."""
+
+    def write_long(self, head: bytes, body: bytes) -> None:
+        """Put both on the connection, together."""
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the client has not read yet."""
+
+    async def wait_drained(self) -> None:
+        """Wait until the client has read most of what was written."""
+
+
+def encode_http_response(status: int, body: bytes, headers: Headers = (), *, close: bool = False) -> bytes:
+    """A whole answer. It is JSON unless `headers` say otherwise."""
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    is_typed = any(line[:13].lower() == b"content-type:" for line in lines)
+    return b"%b%b%b%bcontent-length: %d\r\n\r\n%b" % (
+        _status_line(status),
+        b"" if is_typed or status in _BODILESS else _JSON,
+        b"".join(lines),
+        b"connection: close\r\n" if close else b"",
+        len(body),
+        body,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class HttpResponder:
+    """Answers one request. Once ended it has no effect: a late word cannot reach the next answer."""
+
+    _wire: ConnectionWriter
+    _: KW_ONLY
+    keeps_alive: bool
+    has_body: bool
+    has_started: bool = False
+    is_over: bool = False
+    task: "asyncio.Task[None]" = field(init=False)
+    _added: Headers = ()
+    _has_sent_messages: bool = False
+    """Messages came ahead of the answer, which is the last of them."""
+
+    def add_headers(self, headers: Headers) -> None:
+        self._added = (*self._added, *headers)
+
+    def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
+        if self.has_started:
+            if self._has_sent_messages and not self.is_over:
+                self._put(encode_event(body))
+                self.end()
+            return
+        self.has_started = self.is_over = True
+        if self._added:
+            headers = (*headers, *self._added)
+        if status == 200 and not headers and self.keeps_alive and self.has_body:
+            if len(body) < _LONG_BYTES:
+                self._wire.write_response(_OK_JSON % len(body) + body)
+            else:
+                self._wire.write_long(_OK_JSON % len(body), body)
+            return
+        answer = encode_http_response(status, body, headers, close=not self.keeps_alive)
+        self._wire.write_response(answer if self.has_body else answer[: len(answer) - len(body)])
+
+    def send_message(self, message: bytes) -> bool:
+        if self.is_over or self._wire.unread_bytes > MAX_UNREAD_MESSAGE_BYTES:
+            return False
+        if not self.has_started:
+            self._has_sent_messages = True
+            self.start(200, EVENT_HEADERS)
+        self._put(encode_event(message))
+        return True
+
+    def start(self, status: int, headers: Headers) -> None:
+        if self.has_started:
+            return
+        self.has_started = True
+        lines = b"".join(b"%b: %b\r\n" % header for header in (*headers, *self._added))
+        close = b"" if self.keeps_alive else b"connection: close\r\n"
+        head = b"%b%b%btransfer-encoding: chunked\r\n\r\n" % (_status_line(status), lines, close)
+        self._wire.write_response(head)
+
+    async def write(self, chunk: bytes) -> None:
+        if chunk and self.has_body and not self.is_over:
+            self._put(chunk)
+            await self._wire.wait_drained()
+
+    def _put(self, chunk: bytes) -> None:
+        if self.has_body:
+            self._wire.write_response(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+
+    def end(self) -> None:
+        if self.has_started and not self.is_over:
+            self.is_over = True
+            self._wire.write_response(b"0\r\n\r\n" if self.has_body else b"")
+
+
+def _status_line(status: int) -> bytes:
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status

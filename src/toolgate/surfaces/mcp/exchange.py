@@ -29,8 +29,7 @@ from toolgate.model.names import parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
 from toolgate.model.tools import ToolDefinition
 from toolgate.surfaces.http.messages import HttpRequest, Responder
-from toolgate.surfaces.http.parsing import parse_query
-from toolgate.surfaces.http.selection import PARAMETERS, parse_mode, parse_selection
+from toolgate.surfaces.http.parsing import PARAMETERS, parse_mode, parse_query, parse_selection
 from toolgate.upstream.connection.contract import Params
 from toolgate.upstream.connection.messages import iter_mirrored_headers
 

@@ -19,8 +19,7 @@ from toolgate.model.json_text import decode_members
 from toolgate.model.protocol import LIST_CHANGED, UPDATED
 from toolgate.model.servers import EMPTY
 from toolgate.model.tools import ListKind, Revision
-from toolgate.surfaces.http.messages import Headers, Responder
-from toolgate.surfaces.http.responder import KEEPALIVE, KEEPALIVE_S, encode_event
+from toolgate.surfaces.http.messages import KEEPALIVE, KEEPALIVE_S, Headers, Responder, encode_event
 from toolgate.surfaces.mcp.jsonrpc import McpMessage, decode_error
 from toolgate.upstream.pool.pool import ServerResponse
 

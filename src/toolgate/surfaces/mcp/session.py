@@ -31,8 +31,7 @@ from toolgate.model.principals import Principal
 from toolgate.model.protocol import CANCELLED
 from toolgate.model.reports import MAX_ENDED, EndedSession
 from toolgate.policy.layers import SessionRequest
-from toolgate.surfaces.http.messages import Responder
-from toolgate.surfaces.http.responder import KEEPALIVE, KEEPALIVE_S
+from toolgate.surfaces.http.messages import KEEPALIVE, KEEPALIVE_S, Responder
 from toolgate.surfaces.mcp.exchange import CallerBinding
 from toolgate.surfaces.mcp.jsonrpc import ClientResponse
 from toolgate.surfaces.mcp.responses import encode_notification, encode_request

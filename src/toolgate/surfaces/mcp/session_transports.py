@@ -28,9 +28,8 @@ from toolgate.errors import (
 )
 from toolgate.model.principals import Principal
 from toolgate.model.protocol import LEGACY_VERSIONS, PROTOCOL_VERSION_KEY
-from toolgate.surfaces.http.messages import Headers, Responder
+from toolgate.surfaces.http.messages import EVENT_HEADERS, Headers, Responder, encode_event
 from toolgate.surfaces.http.parsing import is_small_and_flat, parse_json, parse_off_loop, parse_query
-from toolgate.surfaces.http.responder import EVENT_HEADERS, encode_event
 from toolgate.surfaces.mcp.dispatch import trace_request
 from toolgate.surfaces.mcp.exchange import CallerBinding, McpExchange, parse_caller
 from toolgate.surfaces.mcp.jsonrpc import ClientResponse, McpMessage, parse_message

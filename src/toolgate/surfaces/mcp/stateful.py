@@ -37,8 +37,7 @@ from toolgate.gateway.subscriptions import Subscription
 from toolgate.model.principals import Principal
 from toolgate.model.protocol import CANCELLED, LEGACY_VERSIONS, LOG_MESSAGE
 from toolgate.policy.layers import parse_tools_selection
-from toolgate.surfaces.http.messages import Responder
-from toolgate.surfaces.http.responder import EVENT_HEADERS
+from toolgate.surfaces.http.messages import EVENT_HEADERS, Responder
 from toolgate.surfaces.mcp.dispatch import (
     LIST_KINDS,
     SERVER_METHODS,

@@ -25,8 +25,7 @@ from toolgate.model.protocol import (
     SUBSCRIPTION_ID_KEY,
     UPDATED,
 )
-from toolgate.surfaces.http.messages import HttpRequest
-from toolgate.surfaces.http.responder import EVENT_HEADERS, encode_event
+from toolgate.surfaces.http.messages import EVENT_HEADERS, HttpRequest, encode_event
 from toolgate.surfaces.mcp.dispatch import (
     LIST_KINDS,
     SERVER_METHODS,

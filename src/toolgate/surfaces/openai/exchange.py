@@ -36,9 +36,15 @@ from toolgate.model.json_text import Members
 from toolgate.model.names import parse_task_id
 from toolgate.model.principals import Principal
 from toolgate.policy.scope import Scope
-from toolgate.surfaces.http.messages import Headers, HttpRequest, Responder
+from toolgate.surfaces.http.messages import (
+    EVENT_HEADERS,
+    KEEPALIVE,
+    KEEPALIVE_S,
+    Headers,
+    HttpRequest,
+    Responder,
+)
 from toolgate.surfaces.http.parsing import parse_off_loop, parse_query
-from toolgate.surfaces.http.responder import EVENT_HEADERS, KEEPALIVE, KEEPALIVE_S
 from toolgate.telemetry.spans import read_trace_id
 from toolgate.upstream.models.client import Models
 

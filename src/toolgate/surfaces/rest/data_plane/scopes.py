@@ -9,13 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from toolgate.catalog.clients import (
-    CLIENT_PROGRAMS,
-    ClientKind,
-    GatewayEndpoint,
-    describe_selection,
-    warn_about_length,
-)
+from toolgate.catalog import clients
 from toolgate.catalog.naming import join_tool_name
 from toolgate.errors import NotFound, PolicyDenied, TooManyTools
 from toolgate.gateway.auth.identity import reaches
@@ -28,7 +22,7 @@ from toolgate.model.principals import Principal
 from toolgate.model.reports import HealthState
 from toolgate.policy.rules import RegistryTotals, count_registered, is_unlisted
 from toolgate.policy.scope import RefusalCode, Scope
-from toolgate.surfaces.http.selection import format_mcp_url, parse_mode, parse_selection
+from toolgate.surfaces.http.parsing import format_mcp_url, parse_mode, parse_selection
 from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall, parse_page
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import get
@@ -314,7 +308,7 @@ _PLATFORMS: Final = ("linux", "darwin")
 class AssistantShown(ResponseShape, frozen=True, kw_only=True):
     """How one program is told."""
 
-    id: ClientKind
+    id: clients.ClientKind
     title: str
     file: str | None
     """Where the document goes, or what it is merged into; `~` is the home directory. Null: its settings."""
@@ -358,18 +352,18 @@ async def show_client_setup(serving: GatewayProcess, call: RestCall[None]) -> Co
     needs_key = call.authorization is not None or not is_loopback(urlsplit(url).hostname or "")
     if "needs_key" in call.query:
         needs_key = call.flag("needs_key")
-    door = GatewayEndpoint(name=caller.task_id or "toolgate", url=url, needs_key=needs_key)
+    door = clients.GatewayEndpoint(name=caller.task_id or "toolgate", url=url, needs_key=needs_key)
     platform = call.choice("platform", _PLATFORMS) or _PLATFORMS[0]
     return ConnectAnswer(
         url=url,
-        note=describe_selection(call.query),
-        warnings=list(filter(None, [warn_about_length(url)])),
+        note=clients.describe_selection(call.query),
+        warnings=list(filter(None, [clients.warn_about_length(url)])),
         clients=list(_show_clients(door, platform)),
     )
 
 
-def _show_clients(door: GatewayEndpoint, platform: str) -> Iterator[AssistantShown]:
-    for name, program in CLIENT_PROGRAMS.items():
+def _show_clients(door: clients.GatewayEndpoint, platform: str) -> Iterator[AssistantShown]:
+    for name, program in clients.CLIENT_PROGRAMS.items():
         below_home = program.file_below_home(platform)
         yield AssistantShown.of(
             program,

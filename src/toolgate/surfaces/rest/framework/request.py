@@ -9,7 +9,6 @@ added or removed meanwhile.
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -389,10 +388,9 @@ def encode_cursor(record_id: str) -> str:
 def parse_cursor(cursor: str) -> str:
     """The id of a cursor. Raises InvalidRequest."""
     try:
-        record_id = base64.b64decode(
-            cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True
-        ).decode()
-    except (binascii.Error, ValueError):
+        padded = cursor + "=" * (-len(cursor) % 4)
+        record_id = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+    except ValueError:
         record_id = ""
     if not record_id or encode_cursor(record_id) != cursor:
         raise InvalidRequest("invalid cursor", hint="begin without one")

@@ -9,7 +9,6 @@ import logging
 import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -114,7 +113,7 @@ def _endpoint(
     answer: Shape | str | None = None,
     **options: Any,
 ) -> Callable[[Handler[B]], RestEndpoint[B]]:
-    """A decorator that makes an endpoint of its handler. The table of a module lists its endpoints.
+    """A decorator that makes an endpoint of its handler, and so a row of the table: see `list_endpoints`.
 
     Unless given, the shape of the response is the return type of the handler, and the body is validated as
     the model in the type of its call.
@@ -252,7 +251,10 @@ class RestApi:
             request_id=request_id,
             body=None if endpoint.body is None else await endpoint.body.read(request),
         )
-        with self._trace(endpoint, call, request):
+        tracer = self._process.gateway.tracer if endpoint.is_traced else None
+        notes = {"toolgate.door": "rest", "toolgate.principal": "" if principal is None else principal.id}
+        trace = read_trace_headers(request)
+        with trace_request(tracer, trace, verb=endpoint.method, route=endpoint.path, notes=notes):
             return await self._handle(endpoint, call, request)
 
     async def _authenticate(self, request: HttpRequest, endpoints: EndpointsByMethod) -> Principal | None:
@@ -268,20 +270,9 @@ class RestApi:
         if not endpoints:
             raise NotFound("nothing is found under this path", hint=self._hint)
         if method not in endpoints:
-            raise MethodNotAllowed(
-                f"`{method[:20]}` is not a method of this path", data={"allowed": sorted(endpoints)}
-            )
+            allowed = {"allowed": sorted(endpoints)}
+            raise MethodNotAllowed(f"`{method[:20]}` is not a method of this path", data=allowed)
         return endpoints[method]
-
-    def _trace(
-        self, endpoint: RestEndpoint[Any], call: RestCall[Any], request: HttpRequest
-    ) -> AbstractContextManager[None]:
-        tracing = self._process.gateway.tracer
-        if not endpoint.is_traced or tracing is None:
-            return nullcontext()
-        notes = {"toolgate.door": "rest", "toolgate.principal": call.caller.id}
-        trace = read_trace_headers(request)
-        return trace_request(tracing, trace, verb=endpoint.method, route=endpoint.path, notes=notes)
 
     async def _handle(
         self, endpoint: RestEndpoint[Any], call: RestCall[Any], request: HttpRequest

@@ -26,12 +26,7 @@ from toolgate.registry.records.policy_bodies import CeilingBody, QuotasBody
 from toolgate.surfaces.rest.framework.request import PAGING, NextCursor, RestCall, parse_page
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post, put
-from toolgate.surfaces.rest.resources.collection import (
-    Deleted,
-    RecordCollection,
-    RecordShapes,
-    build_list_shape,
-)
+from toolgate.surfaces.rest.resources import collection
 
 Text = Annotated[str, Field(min_length=1, max_length=4_096)]
 
@@ -264,10 +259,10 @@ async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> 
     "Reset an integration to the default of your key",
     errors=(NotFound, Conflict, TooManyAttempts, StorageFailed),
 )
-async def unset_integration(control: Control, call: RestCall[None]) -> Deleted:
+async def unset_integration(control: Control, call: RestCall[None]) -> collection.Deleted:
     """Have of a server what your key gives before you choose."""
     revision = await integrations.reset_integration(control, call.caller, call.ids["server_id"])
-    return Deleted(revision=revision, warnings=[])
+    return collection.Deleted(revision=revision, warnings=[])
 
 
 @get(_ALL, "admin", "List what callers have chosen for themselves", query=PAGING)
@@ -295,10 +290,10 @@ async def show_choices(control: Control, call: RestCall[None]) -> ChoicesAnswer:
     "Reset the integrations of a caller",
     errors=(NotFound, Conflict, StorageFailed),
 )
-async def reset_choices(control: Control, call: RestCall[None]) -> Deleted:
+async def reset_choices(control: Control, call: RestCall[None]) -> collection.Deleted:
     """Reset all that one caller has chosen: it has what its key gives before it chooses."""
     revision = await integrations.forget_choice(control, call.caller, call.ids["choice_id"])
-    return Deleted(revision=revision, warnings=[])
+    return collection.Deleted(revision=revision, warnings=[])
 
 
 def _show_integration(shape: type[S], one: integrations.Integration, **more: int) -> S:
@@ -343,10 +338,10 @@ class KeyMade(KeyShown):
     warnings: list[str]
 
 
-KEYS: Final = RecordCollection(
+KEYS: Final = collection.RecordCollection(
     kind="key",
     path="/admin/api/keys",
-    shapes=RecordShapes(KeySent, KeyShown, build_list_shape("key", KeyShown), KeyMade),
+    shapes=collection.RecordShapes(KeySent, KeyShown, collection.build_list_shape("key", KeyShown), KeyMade),
 )
 KEY_ENDPOINTS: Final = KEYS.endpoints("list", "read", "history")
 
@@ -392,11 +387,11 @@ async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestRespo
 @delete(
     KEYS.one_path, "admin", "Revoke a key", errors=(NotFound, Conflict, StorageFailed), is_conditional=True
 )
-async def revoke_key(control: Control, call: RestCall[None]) -> Deleted:
+async def revoke_key(control: Control, call: RestCall[None]) -> collection.Deleted:
     """Delete a key. The next request that shows it is refused, whatever session it belongs to."""
     draft = PendingChange(kind="key", id=call.ids["key_id"], sent=None, if_revision=call.if_revision)
     done = await commit_changes(control, call.caller, [draft])
-    return Deleted.of(done)
+    return collection.Deleted.of(done)
 
 
 def _set_budgets(body: Mapping[str, Any], budgets: QuotasBody | None) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from toolgate.registry.interchange.server_json import PublishedIdentity, encode_
 from toolgate.registry.records.body import FieldDescriptions, StrictBody
 from toolgate.registry.records.codec import parse_id
 from toolgate.registry.records.fields import Patterns, ServerId
-from toolgate.surfaces.http.selection import format_server_url
+from toolgate.surfaces.http.parsing import format_server_url
 from toolgate.surfaces.rest.framework.request import (
     PAGING,
     PLAN_HEADER,

@@ -12,16 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from pydantic import Field
 
-from toolgate.errors import (
-    BodyTooLarge,
-    Conflict,
-    InvalidRequest,
-    NotFound,
-    NoWorkload,
-    QueueFull,
-    SessionLimit,
-    ToolgateError,
-)
+from toolgate import errors
 from toolgate.govern.control import Control
 from toolgate.govern.invocations import (
     cancel_invocation,
@@ -66,14 +57,14 @@ class InvocationSent(StrictBody):
     def input_bytes(self) -> bytes:
         """Raises InvalidRequest, BodyTooLarge."""
         if self.input is not None and self.input_base64 is not None:
-            raise InvalidRequest("of `input` and `input_base64`, one is enough")
+            raise errors.InvalidRequest("of `input` and `input_base64`, one is enough")
         try:
             sent = self.input_base64
             found = (self.input or "").encode() if sent is None else base64.b64decode(sent, validate=True)
         except ValueError:
-            raise InvalidRequest("`input_base64` is not base64") from None
+            raise errors.InvalidRequest("`input_base64` is not base64") from None
         if len(found) > MAX_INPUT_BYTES:
-            raise BodyTooLarge(f"the input is larger than {MAX_INPUT_BYTES} bytes")
+            raise errors.BodyTooLarge(f"the input is larger than {MAX_INPUT_BYTES} bytes")
         return found
 
 
@@ -227,7 +218,7 @@ _ONE: Final = f"{_ALL}/{{invocation_id}}"
     InvocationShown,
     headers=(IDEMPOTENCY_KEY,),
     statuses=(200, 202),
-    errors=(NotFound, NoWorkload, Conflict, QueueFull, BodyTooLarge),
+    errors=(errors.NotFound, errors.NoWorkload, errors.Conflict, errors.QueueFull, errors.BodyTooLarge),
 )
 async def start_invocation(control: Control, call: RestCall[InvocationSent]) -> RestResponse:
     """Run the task's workload as the caller, under the task's policy.
@@ -253,13 +244,13 @@ async def _await_or_cancel(control: Control, made: Invocation, wait_s: int, *, i
         return await wait_for_end(control, made.invocation_id, within_s=wait_s) or made
     except asyncio.CancelledError:
         if not is_kept:
-            with suppress(ToolgateError, TimeoutError):
+            with suppress(errors.ToolgateError, TimeoutError):
                 async with asyncio.timeout(CANCEL_S):
                     await control.store.invocations.cancel(made.invocation_id)
         raise
 
 
-@get(_ALL, "agent", "List the runs of a task", query=PAGING, errors=(NotFound,))
+@get(_ALL, "agent", "List the runs of a task", query=PAGING, errors=(errors.NotFound,))
 async def show_invocations(control: Control, call: RestCall[None]) -> InvocationsAnswer:
     """The caller's invocations of the task, the newest first; to the role `viewer`, those of all callers."""
     page = parse_page(call)
@@ -270,7 +261,7 @@ async def show_invocations(control: Control, call: RestCall[None]) -> Invocation
     return InvocationsAnswer(invocations=[summarize(one) for one in shown], next_cursor=more)
 
 
-@get(_ONE, "agent", "Read a run of a task", errors=(NotFound,))
+@get(_ONE, "agent", "Read a run of a task", errors=(errors.NotFound,))
 async def read_invocation(control: Control, call: RestCall[None]) -> InvocationShown:
     """Its state and, once it has ended, its result."""
     return show_invocation(await _find(control, call))
@@ -281,7 +272,7 @@ async def read_invocation(control: Control, call: RestCall[None]) -> InvocationS
     "agent",
     "Read the log of a run",
     query=(Parameter("after", "Only lines after the one with this `seq`.", "number"),),
-    errors=(NotFound,),
+    errors=(errors.NotFound,),
 )
 async def read_lines(control: Control, call: RestCall[None]) -> LinesAnswer:
     """What the guest has written and logged so far, or after the line `after`, up to a thousand lines."""
@@ -292,7 +283,7 @@ async def read_lines(control: Control, call: RestCall[None]) -> LinesAnswer:
     return LinesAnswer.of(found, lines=lines)
 
 
-@post(f"{_ONE}/cancel", "agent", "Cancel a run", errors=(NotFound,))
+@post(f"{_ONE}/cancel", "agent", "Cancel a run", errors=(errors.NotFound,))
 async def cancel_run(control: Control, call: RestCall[NoBody]) -> InvocationShown:
     """End one that waits; have one ended that runs. Those of others need the role `admin`."""
     found = await cancel_invocation(control, call.caller, call.ids["task_id"], call.ids["invocation_id"])
@@ -306,7 +297,7 @@ async def cancel_run(control: Control, call: RestCall[NoBody]) -> InvocationShow
     EVENTS,
     query=(Parameter("after", "Only lines after the one with this `seq`.", "number"),),
     headers=(streams.LAST_EVENT_ID,),
-    errors=(NotFound, SessionLimit),
+    errors=(errors.NotFound, errors.SessionLimit),
 )
 async def follow_invocation(control: Control, call: RestCall[None]) -> RestResponse:
     """What the guest writes and logs, as it comes, until the run has ended.

@@ -34,7 +34,7 @@ from toolgate.registry.records.codec import parse_record
 from toolgate.registry.records.fields import Name, ServerId, Sha256
 from toolgate.registry.records.policy_bodies import ProfileBody, TaskBody
 from toolgate.registry.records.server_bodies import PinBody
-from toolgate.surfaces.http.selection import format_mcp_url
+from toolgate.surfaces.http.parsing import format_mcp_url
 from toolgate.surfaces.rest.data_plane.scopes import RefusalShown
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision

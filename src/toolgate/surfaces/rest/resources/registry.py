@@ -6,16 +6,7 @@ credential expires, gets an `error` event as its last. It misses nothing if it r
 
 from typing import Any, Final, get_args
 
-from toolgate.errors import (
-    Compacted,
-    Conflict,
-    Forbidden,
-    InvalidRecord,
-    InvalidRequest,
-    NotFound,
-    SessionLimit,
-    StorageFailed,
-)
+from toolgate import errors
 from toolgate.govern.changes.commit import audit_change
 from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
@@ -45,7 +36,7 @@ from toolgate.surfaces.rest.framework.routing import get, post
         Parameter("kinds", "Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`."),
     ),
     headers=(streams.LAST_EVENT_ID,),
-    errors=(Compacted, SessionLimit),
+    errors=(errors.Compacted, errors.SessionLimit),
 )
 async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
     """Changes as they are committed, one event a transaction.
@@ -70,7 +61,7 @@ async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
 def _parse_since(control: Control, call: RestCall[None]) -> int:
     """The revision to go on after."""
     if "epoch" in call.query and call.query["epoch"] != control.store.epoch:
-        raise Compacted("this registry has another history than the one that was watched")
+        raise errors.Compacted("this registry has another history than the one that was watched")
     last = streams.parse_last_event_id(call)
     since = call.number("since") if last is None else last
     return control.store.revision if since is None else since
@@ -83,9 +74,9 @@ def _parse_kinds(call: RestCall[None]) -> frozenset[Kind]:
     asked = set(call.query["kinds"].split(","))
     known = set(get_args(Kind)) - {"secret", "choice"}
     if not asked <= known:
-        raise InvalidRequest(f"`kinds` are among {join_quoted(sorted(known))}")
+        raise errors.InvalidRequest(f"`kinds` are among {join_quoted(sorted(known))}")
     if not asked <= may:
-        raise Forbidden("watching keys needs the role `admin`")
+        raise errors.Forbidden("watching keys needs the role `admin`")
     return frozenset(kind for kind in may if kind in asked)
 
 
@@ -121,7 +112,7 @@ class ReloadAnswer(ResponseShape, frozen=True, kw_only=True):
     "Read the server files again",
     service=DirectoryLoader,
     query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", "flag"),),
-    errors=(NotFound, InvalidRecord, Conflict, StorageFailed),
+    errors=(errors.NotFound, errors.InvalidRecord, errors.Conflict, errors.StorageFailed),
 )
 async def reload_directory(loader: DirectoryLoader, call: RestCall[NoBody]) -> ReloadAnswer:
     """Make the registry agree with the directory of server files, or, in a dry run, only say how."""
@@ -150,7 +141,7 @@ class BackupAnswer(ResponseShape, frozen=True, kw_only=True):
     "Write a backup",
     BackupAnswer,
     statuses=(201,),
-    errors=(NotFound, StorageFailed),
+    errors=(errors.NotFound, errors.StorageFailed),
 )
 async def make_backup(control: Control, call: RestCall[NoBody]) -> RestResponse:
     """Write everything the registry holds into a new file in the gateway's data directory.
@@ -172,7 +163,7 @@ class DataDirectoryAnswer(ResponseShape, frozen=True, kw_only=True):
     """On the gateway's own machine."""
 
 
-@get("/admin/api/data-directory", "admin", "Show the data directory", errors=(NotFound,))
+@get("/admin/api/data-directory", "admin", "Show the data directory", errors=(errors.NotFound,))
 async def show_data_directory(control: Control, _call: RestCall[None]) -> DataDirectoryAnswer:
     """The directory that holds the audit log, packages and, without a database, the registry."""
     return DataDirectoryAnswer(path=str(control.data_dir.resolve()))

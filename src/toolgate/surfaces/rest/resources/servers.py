@@ -79,7 +79,13 @@ async def show_servers(control: Control, records: Sequence[StoredRecord]) -> lis
 def _show_servers(
     control: Control, reports: Sequence[NodeReport], records: Sequence[StoredRecord]
 ) -> list[dict[str, Any]]:
-    on_nodes = _group_reports(control, reports)
+    """With what the nodes that are there say of each server."""
+    on_nodes: dict[str, list[ServerOnNode]] = defaultdict(list)
+    for node in reports:
+        for server in () if node.is_lost(control.clock_ms()) else node.servers:
+            error, hint = redact_text(server.last_error), redact_text(server.hint)
+            shown = ServerOnNode.of(server, node_id=node.node_id, last_error=error, hint=hint)
+            on_nodes[server.server_id].append(shown)
     known = control.gateway.servers.health()
     tail_chars = STDERR_TAIL_BYTES if len(records) == 1 else LISTED_STDERR_CHARS
     return [
@@ -92,22 +98,6 @@ def _show_servers(
         }
         for stored in records
     ]
-
-
-def _group_reports(control: Control, reports: Sequence[NodeReport]) -> Mapping[str, list[ServerOnNode]]:
-    """What the nodes that are there say of each server."""
-    found: dict[str, list[ServerOnNode]] = defaultdict(list)
-    for report in reports:
-        if not report.is_lost(control.clock_ms()):
-            for server in report.servers:
-                shown = ServerOnNode.of(
-                    server,
-                    node_id=report.node_id,
-                    last_error=redact_text(server.last_error),
-                    hint=redact_text(server.hint),
-                )
-                found[server.server_id].append(shown)
-    return found
 
 
 def show_health(health: ServerHealth, tail_chars: int = STDERR_TAIL_BYTES) -> ServerHealth:

@@ -125,21 +125,20 @@ async def show_tokens(control: Control, call: RestCall[None]) -> TokensAnswer:
     since = max(0, today - days + 1)
     found = await control.audit_index.tokens(since_ms=since * DAY_MS, task_id=call.query.get("task"))
     total = TokenSums(*(sum(getattr(day, name) for day in found.days.values()) for name in SUMS))
+
+    def encode(sums: TokenSums) -> dict[str, int]:
+        return sums._asdict() | {"saved_tokens": sums.full_tokens - sums.definition_tokens}
+
+    def format_day(day: int) -> str:
+        return datetime.fromtimestamp(day * DAY_MS / 1000, UTC).date().isoformat()
+
     return TokensAnswer(
-        since=_format_day(since),
-        until=_format_day(today),
-        days=[TokensOfDay(day=_format_day(day), **_encode_sums(sums)) for day, sums in found.days.items()],
-        tasks=[TokensOfTask(task_id=task_id, **_encode_sums(sums)) for task_id, sums in found.tasks.items()],
-        total=TokensShown(**_encode_sums(total)),
+        since=format_day(since),
+        until=format_day(today),
+        days=[TokensOfDay(day=format_day(day), **encode(sums)) for day, sums in found.days.items()],
+        tasks=[TokensOfTask(task_id=task_id, **encode(sums)) for task_id, sums in found.tasks.items()],
+        total=TokensShown(**encode(total)),
     )
-
-
-def _encode_sums(sums: TokenSums) -> dict[str, int]:
-    return sums._asdict() | {"saved_tokens": sums.full_tokens - sums.definition_tokens}
-
-
-def _format_day(day: int) -> str:
-    return datetime.fromtimestamp(day * DAY_MS / 1000, UTC).date().isoformat()
 
 
 class ActivityBucket(ResponseShape, frozen=True, kw_only=True):
@@ -295,12 +294,7 @@ class LearnAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 def _show_unused(found: Iterable[UnusedTool | least_privilege.RemovedGrant]) -> list[UnusedShown]:
-    return [
-        UnusedShown(
-            server_id=one.ref.server_id, tool=one.ref.name, last_used_ms=one.last_ms, tokens=one.tokens
-        )
-        for one in found
-    ]
+    return [UnusedShown.of(one.ref, one, tool=one.ref.name, last_used_ms=one.last_ms) for one in found]
 
 
 class HolderShown(ResponseShape, frozen=True, kw_only=True):
@@ -395,13 +389,7 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
     plan = await show_plan(found.plan, found.revision, found.plan_warnings)
     newly_allowed = set(found.lesson.newly_allowed)
     kept = [
-        KeptShown(
-            server_id=ref.server_id,
-            tool=ref.name,
-            calls=used.calls,
-            last_used_ms=used.last_ms,
-            is_anew=ref in newly_allowed,
-        )
+        KeptShown.of(ref, used, tool=ref.name, last_used_ms=used.last_ms, is_anew=ref in newly_allowed)
         for ref, used in found.kept.items()
     ]
     return LearnAnswer.of(
@@ -445,16 +433,14 @@ async def list_unused(control: Control, call: RestCall[None]) -> UnusedAnswer:
     uses = await least_privilege.read_usage(control, since_ms=_parse_since(control, call, UNUSED_DAYS))
     is_one = task_id is not None or key_id is not None
     most = None if is_one else MAX_NAMED
+    found = await least_privilege.weigh_holders(snapshot, shown, uses)
     servers = [] if is_one or page.after else least_privilege.find_idle_servers(snapshot, uses)[:MAX_SERVERS]
-    return UnusedAnswer(
+    return UnusedAnswer.of(
+        uses,
         revision=snapshot.revision,
-        since_ms=uses.since_ms,
         audit_begins_ms=uses.begins_ms,
-        holders=[
-            _show_holder(one, most=most) for one in await least_privilege.weigh_holders(snapshot, shown, uses)
-        ],
+        holders=[_show_holder(one, most=most) for one in found],
         servers=[IdleServerShown.of(one, last_used_ms=one.last_ms) for one in servers],
-        warnings=list(uses.warnings),
         next_cursor=next_cursor,
     )
 
