@@ -14,7 +14,8 @@ from enum import IntEnum
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from shlex import quote
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 from rich.console import Console, RenderableType
@@ -23,10 +24,16 @@ from typer import Option
 
 from toolgate.cli.render.layout import DIM, JsonObject, done, encode_json, escape_line, failed
 
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
 Command = Callable[..., None]
 
 JsonOption = Annotated[bool, Option("--json", help="Print JSON, one object a line.")]
 DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")]
+
+
+def url_option(url: str) -> str:
+    """What a command line needs that is to reach the gateway at `url`: nothing for the usual one."""
+    return "" if url == DEFAULT_URL else f" --url {quote(url)}"
 
 
 class ExitCode(IntEnum):
@@ -186,9 +193,7 @@ class CommandOutput:
     def show(
         self, value: JsonObject | Iterable[JsonObject], rendered: RenderableType, *, is_line: bool = False
     ) -> None:
-        """Print `value` to a program or `rendered` to a person. `is_line`: one of many, as it comes; a line,
-        however long, for readers of lines.
-        """
+        """Print `value` to a program or `rendered` to a person. `is_line`: one of many, however long."""
         if self.as_json:
             print_json(value)
         elif is_line:

@@ -68,8 +68,14 @@ def load_object(path: Path, text: str | None = None) -> dict[str, Any]:
 
 def load_records(paths: Sequence[Path]) -> list[FileRecord]:
     """Every record in the files, and in all files under the directories. None is there twice."""
-    files = [file for path in paths for file in _walk_files(path)]
-    records = [record for file in files for record in _records_in(file)]
+    records: list[FileRecord] = []
+    for file in (file for path in paths for file in _walk_files(path)):
+        text = read_text(file)
+        value = _parse(file, text)
+        for body in value if isinstance(value, list) else [value]:
+            if not isinstance(body, dict):
+                raise UsageError(f"`{file}` holds neither an object nor a list of objects")
+            records.append(_parse_record(file, text, body))
     if not records:
         raise UsageError(
             f"there is no record in {', '.join(f'`{path}`' for path in paths)}",
@@ -109,15 +115,6 @@ def _walk_files(path: Path) -> Iterator[Path]:
         for name in sorted(names):
             if name.lower().endswith(SUFFIXES) and not name.startswith("."):
                 yield Path(directory, name)
-
-
-def _records_in(path: Path) -> Iterator[FileRecord]:
-    text = read_text(path)
-    value = _parse(path, text)
-    for body in value if isinstance(value, list) else [value]:
-        if not isinstance(body, dict):
-            raise UsageError(f"`{path}` holds neither an object nor a list of objects")
-        yield _parse_record(path, text, body)
 
 
 def _parse(path: Path, text: str) -> Any:

@@ -15,8 +15,15 @@ from rich.console import RenderableType
 from typer import Option
 
 from toolgate.catalog.clients import KEY_VARIABLE
-from toolgate.cli.command import CommandOutput, JsonOption, UsageError, command, drop_unset, group_command
-from toolgate.cli.render.up import DEFAULT_URL
+from toolgate.cli.command import (
+    DEFAULT_URL,
+    CommandOutput,
+    JsonOption,
+    UsageError,
+    command,
+    drop_unset,
+    group_command,
+)
 from toolgate.cli.rest import Query, RestClient, open_client
 
 _GATEWAY = "Gateway"

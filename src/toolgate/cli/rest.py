@@ -35,9 +35,7 @@ Query = Mapping[str, str]
 
 
 def parse_events(lines: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """The events in the lines of a stream: their names, and the JSON on their data lines. Comments, which
-    only keep it open, are passed over.
-    """
+    """The names of events, and the JSON on their data lines. Comments only keep a stream open."""
     fields: dict[str, str] = {}
     for line in lines:
         if not line:
@@ -51,9 +49,7 @@ def parse_events(lines: Iterable[str]) -> Iterator[tuple[str, Any]]:
 
 
 def build_conditions(*, revision: int | None = None, plan_id: str | None = None) -> dict[str, str]:
-    """The headers of a change that is made only if `revision` is still the record's newest, and only if it
-    does what the plan showed.
-    """
+    """The headers of a change: only of this newest revision, only if it does what the plan showed."""
     match = {} if revision is None else {"if-match": f'"{revision}"'}
     return match if plan_id is None else {**match, "toolgate-plan": plan_id}
 
@@ -110,8 +106,7 @@ class RestClient:
             yield from answer.iter_bytes()
 
     def events(self, path: str, query: Query, *, silence_s: float = 60.0) -> Iterator[tuple[str, Any]]:
-        """The names and data of the events of a stream, until it ends. A silence of `silence_s` is a
-        timeout."""
+        """The names and data of events, until the stream ends. A silence of `silence_s` is a timeout."""
         headers = {"accept": "text/event-stream"}
         timeout = httpx2.Timeout(silence_s, connect=5.0)
         with self._stream(path, query, headers=headers, timeout=timeout) as answer:

@@ -51,9 +51,7 @@ class Tracer(Protocol):
         """Run the block in a child of the current span. An exception marks it as failed."""
 
     def continued(self, carried: Mapping[str, str]) -> AbstractContextManager[None]:
-        """Run the block in the trace of the client, by `traceparent` and `tracestate`; malformed ones are
-        ignored.
-        """
+        """Run the block in the client's trace, by `traceparent` and `tracestate`; malformed are ignored."""
 
     def carried(self) -> Mapping[str, str]:
         """The current span as `traceparent` and `tracestate`, for a server."""

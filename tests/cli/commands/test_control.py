@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.processes import DEADLINE_S, PROGRAM, running
 from tests.cli.screen import shown
-from toolgate.cli.render.up import render_control_ready
+from toolgate.cli.commands.serve import render_control_ready
 
 
 def test_control_serves_rest_and_grpc_says_where_and_ends_with_0_on_sigint(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
 from tests.package_kit import manifest, pack
 from toolgate.catalog.definitions import check_tools
-from toolgate.cli.command import CommandError
+from toolgate.cli.command import DEFAULT_URL, CommandError
 from toolgate.cli.commands.packages import (
     render_install_plan,
     render_installed,
@@ -20,7 +20,6 @@ from toolgate.cli.commands.packages import (
     render_packages,
 )
 from toolgate.cli.commands.publish import PackageDirectory, VersionBump, bump_version, render_published
-from toolgate.cli.render.up import DEFAULT_URL
 from toolgate.model.tools import ToolDefinition
 
 EVIL = "\x1b[31mred\u202e"

@@ -13,14 +13,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
-from toolgate.cli.command import CommandError, DryRunOption, add_group, command
+from toolgate.cli.command import CommandError, DryRunOption, add_group, command, url_option
 from toolgate.cli.files import ReportProgress, send_parts
 from toolgate.cli.options import GatewayConnection, add_list_commands
 from toolgate.cli.record_commands import ConditionOptions, IdArgument, PlanOption
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.changes import render_records
 from toolgate.cli.render.layout import JsonObject
-from toolgate.cli.render.up import url_option
 from toolgate.cli.rest import RestClient, build_conditions, build_record_path
 
 PACKAGES: Final = "/api/packages"

@@ -27,6 +27,7 @@ from toolgate.cli.command import (
     UsageError,
     command,
     open_console,
+    url_option,
 )
 from toolgate.cli.commands import packages
 from toolgate.cli.commands.packages import InstallOptions
@@ -34,7 +35,6 @@ from toolgate.cli.files import open_progress, replace_file
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
-from toolgate.cli.render.up import url_option
 from toolgate.cli.rest import RestClient
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import parse_server_id, slugify_server_id
@@ -99,10 +99,7 @@ class PackageDirectory:
         self.manifest: Manifest = parse_manifest(msgspec.json.encode(own))
 
     def complete(self, tools: Sequence[ToolDefinition]) -> bytes:
-        """The manifest with all that the server lists. Other members stay, in their order.
-
-        One from before version 2 is rewritten.
-        """
+        """The manifest with these tools; other members stay, in their order. Before version 2: rewritten."""
         if self.manifest.schema_version == "v2":
             document = {name: value for name, value in self._document.items() if name not in _DERIVED}
             document["tools"] = [msgspec.Raw(tool.raw) for tool in tools]

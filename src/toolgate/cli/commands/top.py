@@ -57,9 +57,7 @@ class MetricsSnapshot:
         return found
 
     def since(self, before: "MetricsSnapshot") -> "MetricsSnapshot":
-        """By how much the counters that are shown rose since another reading of the same processes, and in
-        how many seconds. One that is lower now counts from zero.
-        """
+        """What the shown counters rose by, and in how many seconds. One that fell counts from zero."""
         risen: dict[str, dict[Labels, float]] = defaultdict(dict)
         for name in (CALLS, ERRORS, LATENCY, DENIALS):
             known = before.samples.get(name, {})

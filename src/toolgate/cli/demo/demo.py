@@ -26,7 +26,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.catalog.clients import CLIENT_PROGRAMS, GatewayEndpoint
-from toolgate.cli.command import CommandError, CommandOutput, StepProgress, open_console
+from toolgate.cli.command import CommandError, CommandOutput, StepProgress, open_console, url_option
 from toolgate.cli.demo.kit import (
     DATA,
     LOCK,
@@ -40,7 +40,6 @@ from toolgate.cli.demo.kit import (
 from toolgate.cli.files import FileRecord
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
-from toolgate.cli.render.up import render_console, url_option
 from toolgate.cli.rest import RestClient, build_record_path, open_client
 from toolgate.settings import parse_listen
 
@@ -62,6 +61,9 @@ def render_demo(
     model: str | None = None,
 ) -> RenderableType:
     """The table, and the lines to paste. `program` is how this program can be called from here."""
+    count = sum(ui.health_of(one).get("tools", 0) for one in servers)
+    served = Text(f"{ui.count_of(count, 'tool')} of {ui.count_of(len(servers), 'server')}", style=ui.OK)
+    headline = ui.sentence("\n", ("Toolgate", "bold"), " serves ", served, " at ", ui.bold(url))
     at, first = url_option(url), views[0]["task_id"]
     connect = CLIENT_PROGRAMS["claude-code"].command
     assert connect is not None  # Claude Code has one
@@ -72,7 +74,7 @@ def render_demo(
         f"{program} explain --task {first}{at}",
     ]
     return ui.stack_parts(
-        Group(_render_headline(url, servers), *render_console(console)),
+        Group(headline, *([] if console is None else [ui.sentence("its console is at ", ui.bold(console))])),
         _render_tasks(servers, views),
         Group(
             Text("Connect Claude Code to a task:", style="bold"),
@@ -89,12 +91,6 @@ def render_demo(
         None if model is None else _render_chat(f"{url}/t/{views[-1]['task_id']}/v1", model),
         Text("Ctrl-C stops the gateway and all its servers.", style=ui.DIM),
     )
-
-
-def _render_headline(url: str, servers: Sequence[JsonObject]) -> Text:
-    tools = sum(ui.health_of(one).get("tools", 0) for one in servers)
-    served = Text(f"{ui.count_of(tools, 'tool')} of {ui.count_of(len(servers), 'server')}", style=ui.OK)
-    return ui.sentence("\n", Text("Toolgate", style="bold"), " serves ", served, " at ", ui.bold(url))
 
 
 def _render_tasks(servers: Sequence[JsonObject], views: Sequence[JsonObject]) -> RenderableType:
