@@ -148,7 +148,6 @@ class Gateway:
         """The totals of all servers, and the serial of their snapshot."""
         self._state: RegistryState | None = None
         self._is_swap_due = False
-        self._applied = asyncio.Event()
         self._swapped = asyncio.Event()
         self._suspension: Callable[[], ToolgateError] | None = None
 
@@ -176,13 +175,11 @@ class Gateway:
         else:  # agents change their own choices often: the views of others stay
             self._views.drop(changed)
             self._announce()
-        applied, self._applied = self._applied, asyncio.Event()
-        applied.set()
 
     async def wait_for_revision(self, revision: int) -> None:
         """Returns once this revision of the registry, or a later one, is served."""
         while self.snapshot.revision < revision:
-            await self._applied.wait()
+            await self._swapped.wait()
 
     async def wait_for_swap(self, serial: int) -> int:
         """Returns the serial of the snapshot once it differs from `serial`."""

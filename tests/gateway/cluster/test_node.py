@@ -59,7 +59,7 @@ class Node:
             itself=ITSELF,
             status=lambda: CURRENT,
             drifted=lambda: self.drifted,
-            max_definition_bytes=max_bytes,
+            max_bytes=max_bytes,
         )
 
     def apply(self, *records: ServerRecord) -> None:

@@ -165,28 +165,28 @@ class _HeldCredential:
             self.timer = None
 
 
+@dataclass(slots=True)
 class CredentialExpiry:
     """Watches held credentials and reports when one lapses. `clock_s` is the time of day."""
 
-    def __init__(self, clock_s: Callable[[], float]) -> None:
-        self._clock_s = clock_s
-        self._held: set[_HeldCredential] = set()
+    clock_s: Callable[[], float]
+    held: set[_HeldCredential] = field(default_factory=set)
 
     @contextmanager
     def hold(self, digest: bytes, proof: Proof, *, on_lapse: Callable[[], None]) -> Iterator[None]:
         """Call `on_lapse` if, within the block, `proof` expires or `digest` proves something else."""
         held = _HeldCredential(digest, proof, on_lapse)
-        self._held.add(held)
+        self.held.add(held)
         self._check(held)
         try:
             yield
         finally:
-            self._held.discard(held)
+            self.held.discard(held)
             held.stop()
 
     def recheck(self, proofs: Mapping[bytes, Proof]) -> None:
         """Only `proofs` are in force now: every other held credential lapses."""
-        for held in tuple(self._held):
+        for held in tuple(self.held):
             if proofs.get(held.digest) != held.proof:
                 self._lapse(held)
 
@@ -194,7 +194,7 @@ class CredentialExpiry:
         expires_at_s = held.proof.expires_at_s
         if expires_at_s is None:
             return
-        left_s = expires_at_s - self._clock_s()
+        left_s = expires_at_s - self.clock_s()
         if left_s <= 0:
             self._lapse(held)
         else:
@@ -202,7 +202,7 @@ class CredentialExpiry:
             held.timer = loop.call_later(min(left_s, RECHECK_S), self._check, held)
 
     def _lapse(self, held: _HeldCredential) -> None:
-        self._held.discard(held)
+        self.held.discard(held)
         held.stop()
         held.on_lapse()
 

@@ -10,7 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Never
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -128,31 +128,31 @@ async def read_metadata(issuer: str, fetcher: Fetcher) -> Mapping[str, Any]:
     return document
 
 
+@dataclass(slots=True)
 class IssuerMetadata:
     """The issuer's metadata, cached. `clock_s` is monotonic."""
 
-    def __init__(self, issuer: str, fetcher: Fetcher, *, clock_s: Callable[[], float]) -> None:
-        self._issuer = issuer
-        self._fetcher = fetcher
-        self._clock_s = clock_s
-        self._lock = asyncio.Lock()
-        self._known: Mapping[str, Any] | None = None
-        self._refresh_at_s: float | None = None
+    issuer: str
+    fetcher: Fetcher
+    clock_s: Callable[[], float]
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    known: Mapping[str, Any] | None = None
+    refresh_at_s: float | None = None
 
     async def read(self) -> Mapping[str, Any]:
         """The newest known metadata. Raises IssuerUnavailable without any."""
-        async with self._lock:
-            if self._refresh_at_s is None or self._clock_s() >= self._refresh_at_s:
+        async with self.lock:
+            if self.refresh_at_s is None or self.clock_s() >= self.refresh_at_s:
                 ttl_s = METADATA_TTL_S
                 try:
-                    self._known = await read_metadata(self._issuer, self._fetcher)
+                    self.known = await read_metadata(self.issuer, self.fetcher)
                 except FetchFailed as exc:
                     _log.warning("cannot read the metadata of the issuer: %s", exc)
                     ttl_s = METADATA_RETRY_S
-                self._refresh_at_s = self._clock_s() + ttl_s
-        if self._known is None:
+                self.refresh_at_s = self.clock_s() + ttl_s
+        if self.known is None:
             raise IssuerUnavailable("the issuer cannot be asked where to log in")
-        return self._known
+        return self.known
 
 
 class LoginToken(NamedTuple):

@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import jwt
@@ -72,43 +72,43 @@ class SigningKey(NamedTuple):
     algorithms: tuple[str, ...]
 
 
+@dataclass(slots=True)
 class SigningKeys:
     """The keys of one issuer. `clock_s` is monotonic."""
 
-    def __init__(self, fetch: FetchJwks, *, clock_s: Callable[[], float]) -> None:
-        self._fetch = fetch
-        self._clock_s = clock_s
-        self._keys: Mapping[str, SigningKey] = {}
-        self._fetched_s: float | None = None
-        self._lock = asyncio.Lock()
-        self.on_withdrawal: Callable[[], None] | None = None
-        """Called when a key is no longer published, or its id has another key."""
-        self.is_current = False
-        """Whether the last fetch succeeded."""
+    fetch: FetchJwks
+    clock_s: Callable[[], float]
+    keys: Mapping[str, SigningKey] = field(default_factory=dict)
+    fetched_s: float | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    on_withdrawal: Callable[[], None] | None = None
+    """Called when a key is no longer published, or its id has another key."""
+    is_current: bool = False
+    """Whether the last fetch succeeded."""
 
     def find(self, kid: str | None) -> SigningKey | None:
         """The key of that id. A token need not name the only key."""
         if kid is not None:
-            return self._keys.get(kid)
-        return next(iter(self._keys.values())) if len(self._keys) == 1 else None
+            return self.keys.get(kid)
+        return next(iter(self.keys.values())) if len(self.keys) == 1 else None
 
     async def refresh(self) -> None:
         """Fetch the keys, unless that was done a moment ago. Never raises: known keys stay known."""
-        async with self._lock:
-            now_s = self._clock_s()
-            if self._fetched_s is not None and now_s - self._fetched_s < MIN_REFRESH_S:
+        async with self.lock:
+            now_s = self.clock_s()
+            if self.fetched_s is not None and now_s - self.fetched_s < MIN_REFRESH_S:
                 return
-            self._fetched_s = now_s
+            self.fetched_s = now_s
             try:
-                keys = parse_keys(await self._fetch())
+                keys = parse_keys(await self.fetch())
             except FetchFailed as exc:
                 # Once per outage, not once per attempt.
-                log = _log.warning if self.is_current or not self._keys else _log.debug
+                log = _log.warning if self.is_current or not self.keys else _log.debug
                 log("the keys of the token issuer cannot be fetched, those known stay in use: %s", exc)
                 self.is_current = False
                 return
             self.is_current = True
-            known, self._keys = self._keys, keys
+            known, self.keys = self.keys, keys
             if self.on_withdrawal is not None and any(keys.get(kid) != key for kid, key in known.items()):
                 self.on_withdrawal()
 

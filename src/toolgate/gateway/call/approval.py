@@ -9,6 +9,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -84,28 +85,17 @@ def _unambiguous_members(pairs: list[tuple[str, Any]]) -> Members:
     return members
 
 
+@dataclass(slots=True)
 class ApprovalStage:
     """Admits calls that are approved. Without a `service`, it admits none that needs approval."""
 
-    name = "approval"
-
-    def __init__(
-        self,
-        audit: AuditLog,
-        service: ApprovalService | None,
-        *,
-        console_url: str = "",
-        recheck: Callable[[Caller, Route], bool] = lambda _caller, _route: True,
-    ) -> None:
-        """`console_url` is the base URL of the console; empty: the service knows it.
-
-        `recheck` says whether a route is still what it was, after a person took time to decide, and raises
-        what the caller is refused with by now.
-        """
-        self._audit = audit
-        self._service = service
-        self._console_url = console_url
-        self._recheck = recheck
+    audit: AuditLog
+    service: ApprovalService | None
+    console_url: str = ""
+    """Base URL of the console; empty: the service knows it."""
+    recheck: Callable[[Caller, Route], bool] = lambda _caller, _route: True
+    """Whether a route is still what it was after a person took time. Raises what refuses the call now."""
+    name: str = "approval"
 
     def applies_to(self, call: CallContext) -> bool:
         return call.route.approval is not None
@@ -158,7 +148,7 @@ class ApprovalStage:
             client.elicitation_due = ApprovalElicitation(elicitation, verdict)
             return verdict
         action = await elicit_approval(client, elicitation)
-        if action == "accept" and not self._recheck(call.view.caller, call.route):
+        if action == "accept" and not self.recheck(call.view.caller, call.route):
             return verdict
         return await self._settle(request, ElicitedAnswer(verdict, action))
 
@@ -177,14 +167,14 @@ class ApprovalStage:
     async def _query(
         self, request: ApprovalRequest, decision: ElicitedDecision | None = None
     ) -> ApprovalVerdict:
-        if self._service is None:
+        if self.service is None:
             raise _approvals_unavailable()
         new_id = secrets.token_hex(8)
         try:
             if decision is None:
-                verdict = await self._service.ask(request, new_id=new_id)
+                verdict = await self.service.ask(request, new_id=new_id)
             else:
-                verdict = await self._service.settle(request, decision, new_id=new_id)
+                verdict = await self.service.settle(request, decision, new_id=new_id)
         except ToolgateError as exc:
             raise _approvals_unavailable() from exc
         if verdict.outcome == "asked":
@@ -198,7 +188,7 @@ class ApprovalStage:
                 f"a person denied this call of {tool}: {verdict.reason or 'no reason given'}",
                 data={"approval_id": approval_id, "reason": verdict.reason},
             )
-        url = f"{self._console_url or verdict.console_url}{APPROVALS_PAGE}{approval_id}"
+        url = f"{self.console_url or verdict.console_url}{APPROVALS_PAGE}{approval_id}"
         return ApprovalRequired(
             f"a person must approve this call of {tool} first: it waits for approval `{approval_id}`",
             hint=f"have it approved by `toolgate approvals approve {approval_id}` or at `{url}`, then repeat "
@@ -209,7 +199,7 @@ class ApprovalStage:
     def _record(
         self, request: ApprovalRequest, verdict: ApprovalVerdict, step: ApprovalStep, **decision: str
     ) -> None:
-        self._audit.record(
+        self.audit.record(
             ApprovalRecorded(
                 at_ms=int(time.time() * 1e3),
                 approval_id=verdict.approval_id,

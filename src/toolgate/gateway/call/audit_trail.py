@@ -91,15 +91,13 @@ class _StartFields(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     trace_id: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class AuditTrail:
     """Records and counts calls. `decide` says why a caller may not use what it called."""
 
-    def __init__(
-        self, audit: AuditLog, metrics: Metrics, *, decide: Callable[[Caller, ToolRef], Decision]
-    ) -> None:
-        self._audit = audit
-        self._metrics = metrics
-        self._decide = decide
+    audit: AuditLog
+    metrics: Metrics
+    decide: Callable[[Caller, ToolRef], Decision]
 
     def record_start(self, call: CallContext) -> int:
         """Write a call durably before it is sent; its number. Raises ServerUnavailable if that fails."""
@@ -114,16 +112,16 @@ class AuditTrail:
             shared = _encode_shared_fields(call)
         line = shared + own[1:] if len(own) > len(b"{}") else shared[:-1] + b"}"
         try:
-            return self._audit.begin(int(time.time() * 1e3), line)
+            return self.audit.begin(int(time.time() * 1e3), line)
         except ServerUnavailable as exc:
-            self._metrics.tool(route.server_id, route.label).refuse(exc.code)
+            self.metrics.tool(route.server_id, route.label).refuse(exc.code)
             raise
 
     def record_end(self, call: CallContext, start: int, took_s: float, outcome: CallOutcome) -> None:
         """Write how a call ended that has the start record `start`."""
         at_ms, took_us = int(time.time() * 1e3), int(took_s * 1e6)
         size, tokens = outcome.result_bytes, outcome.result_tokens
-        self._audit.end(CallEnded(at_ms, outcome.outcome, start, outcome.code, took_us, size, tokens))
+        self.audit.end(CallEnded(at_ms, outcome.outcome, start, outcome.code, took_us, size, tokens))
         self._count(call, took_s, outcome)
 
     def record_unsent(
@@ -139,7 +137,7 @@ class AuditTrail:
         route, arguments = call.route, call.params.get("arguments")
         layer, rule_text = (route.layer, route.rule) if rule is None else rule
         if outcome.outcome == "denied":
-            for stats in (self._metrics.tool(route.server_id, route.label), *call.view.arms):
+            for stats in (self.metrics.tool(route.server_id, route.label), *call.view.arms):
                 stats.refuse(outcome.code)
             self._count_shadow(route)
         else:
@@ -180,7 +178,7 @@ class AuditTrail:
         code = reason if isinstance(reason, str) else reason.code
         servers = reason.servers if isinstance(reason, PolicyDenied) else ()
         registered = [server_id for server_id in servers if server_id in snapshot.servers]
-        self._metrics.denials.update((server_id, code) for server_id in registered or [""])
+        self.metrics.denials.update((server_id, code) for server_id in registered or [""])
         self._record(
             trace,
             principal=principal.id,
@@ -196,7 +194,7 @@ class AuditTrail:
 
     def record_unknown(self, view: View, name: str, trace: Trace, *, code: str) -> None:
         """Write that a caller named something that is not in its view."""
-        for stats in (self._metrics.tool("", ""), *view.arms):
+        for stats in (self.metrics.tool("", ""), *view.arms):
             stats.refuse(code)
         # After the response: the time it takes must not tell what is denied from what does not exist.
         asyncio.get_running_loop().call_soon(
@@ -206,7 +204,7 @@ class AuditTrail:
     def _record_denied(self, view: View, name: str, trace: Trace, code: str, at_ms: int, /) -> None:
         ref = guess_ref(view.caller, name)
         try:
-            decision = None if ref is None else self._decide(view.caller, ref)
+            decision = None if ref is None else self.decide(view.caller, ref)
         except ToolgateError:  # the caller's task was removed
             decision = None
         # Empty if no rule keeps the name from the caller.
@@ -216,7 +214,7 @@ class AuditTrail:
         self._record(trace, at_ms, **fields, **_view_fields(view))
 
     def _record(self, trace: Trace, at_ms: int = 0, /, **fields: Any) -> None:
-        self._audit.record(
+        self.audit.record(
             CallRecorded(
                 at_ms=at_ms or int(time.time() * 1e3),
                 door=trace.door,
@@ -228,7 +226,7 @@ class AuditTrail:
         )
 
     def _count(self, call: CallContext, took_s: float, outcome: CallOutcome) -> None:
-        metrics, route, view, took_ms = self._metrics, call.route, call.view, took_s * 1e3
+        metrics, route, view, took_ms = self.metrics, call.route, call.view, took_s * 1e3
         code = outcome.code or ("" if outcome.outcome == "ok" else outcome.outcome)
         stats = metrics.calls.get((route.server_id, route.label))
         if stats is None:
@@ -243,7 +241,7 @@ class AuditTrail:
 
     def _count_shadow(self, route: Route) -> None:
         if route.shadow:
-            self._metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
+            self.metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
 
 
 def _view_fields(view: View) -> dict[str, Any]:

@@ -7,6 +7,7 @@ else talks to the servers, and nothing is sent before its audit record is writte
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -62,24 +63,17 @@ def note_response(span: Span, answer: ServerResponse, *, is_tool: bool) -> None:
         span.fail(TOOL_ERROR)
 
 
+@dataclass(frozen=True, slots=True)
 class CallPipeline:
     """Admits, audits and sends requests."""
 
-    def __init__(
-        self,
-        servers: Servers,
-        audit: AuditTrail,
-        stages: Sequence[CallStage],
-        *,
-        recheck: Callable[[Caller, Route], None],
-        tracer: Tracer | None = None,
-    ) -> None:
-        """`stages` admit in order. `recheck` raises what refuses a request that waited for its server."""
-        self._servers = servers
-        self._audit = audit
-        self._stages = stages
-        self._recheck = recheck
-        self._tracer = tracer
+    servers: Servers
+    audit: AuditTrail
+    stages: Sequence[CallStage]
+    """They admit in this order."""
+    recheck: Callable[[Caller, Route], None]
+    """Raises what refuses a request that waited for its server."""
+    tracer: Tracer | None
 
     def run(self, call: CallContext) -> Coroutine[Any, Any, ServerResponse]:
         """Send the request and return the server's response. Raises a `ToolgateError` on a denial."""
@@ -89,7 +83,7 @@ class CallPipeline:
 
     async def _admit_and_send(self, call: CallContext) -> ServerResponse:
         admissions: list[Admission] = []
-        for stage in self._stages:
+        for stage in self.stages:
             if stage.applies_to(call):
                 try:
                     admissions.append(await self._admit(call, stage))
@@ -106,17 +100,17 @@ class CallPipeline:
     async def _admit(self, call: CallContext, stage: CallStage) -> Admission:
         began_s = time.perf_counter()
         try:
-            with open_span(self._tracer, stage.name) as span:
+            with open_span(self.tracer, stage.name) as span:
                 admitted = await stage.admit(call)
                 if span is not None and isinstance(admitted, Denial):
                     span.fail(admitted.error.code)
         except (ToolgateError, asyncio.CancelledError) as exc:
             outcome = outcome_of_error(exc, call.trace)
-            self._audit.record_unsent(call, time.perf_counter() - began_s, outcome)
+            self.audit.record_unsent(call, time.perf_counter() - began_s, outcome)
             raise
         if isinstance(admitted, Denial):
             outcome = CallOutcome("denied", admitted.error.code)
-            self._audit.record_unsent(
+            self.audit.record_unsent(
                 call, time.perf_counter() - began_s, outcome, rule=(admitted.layer, admitted.rule)
             )
             raise admitted.error
@@ -125,13 +119,13 @@ class CallPipeline:
     async def _send(self, call: CallContext) -> ServerResponse:
         view, route, trace = call.view, call.route, call.trace
         # Invariant: the record is durable before the first byte leaves: a crash cannot hide a call (ADR 40).
-        record = self._audit.record_start(call)
+        record = self.audit.record_start(call)
         began_s, outcome = time.perf_counter(), FAILED
-        recheck = partial(self._recheck, view.caller, route)
+        recheck = partial(self.recheck, view.caller, route)
         origin = CallOrigin(trace.session or view.session_key, recheck, view.caller.principal.id)
         try:
-            if self._tracer is None:
-                response = await self._servers.call(
+            if self.tracer is None:
+                response = await self.servers.call(
                     route.server_id,
                     call.method,
                     call.params,
@@ -140,13 +134,13 @@ class CallPipeline:
                     origin=origin,
                 )
             else:
-                response = await self._send_traced(call, origin, self._tracer)
+                response = await self._send_traced(call, origin, self.tracer)
             outcome = outcome_of_response(response, route.tool)
         except (ToolgateError, asyncio.CancelledError) as exc:
             outcome = outcome_of_error(exc, trace)
             raise
         finally:
-            self._audit.record_end(call, record, time.perf_counter() - began_s, outcome)
+            self.audit.record_end(call, record, time.perf_counter() - began_s, outcome)
         return response
 
     async def _send_traced(self, call: CallContext, origin: CallOrigin, tracer: Tracer) -> ServerResponse:
@@ -160,7 +154,7 @@ class CallPipeline:
                 members.pop(name, None)
             members |= {name: msgspec.Raw(_encode(value)) for name, value in tracer.carried().items()}
             params = {**call.params, "_meta": msgspec.Raw(_encode(members))}
-            response = await self._servers.call(
+            response = await self.servers.call(
                 call.route.server_id, call.method, params, tool=tool, client=call.client, origin=origin
             )
             note_response(span, response, is_tool=tool is not None)

@@ -169,6 +169,7 @@ class ChatSession(ABC):
         cancelled, and each of them has a result all the same. The totals are recorded in any case.
         """
         context, totals, ended_by = self.context, self._totals, CallCancelled.code
+        gateway = context.gateway
         try:
             outcome = await self._run_loop()
             ended_by = outcome.finish.reason
@@ -177,15 +178,10 @@ class ChatSession(ABC):
             raise
         finally:
             totals.calls, totals.rounds = self.loop.calls_made, self.loop.rounds
-            totals.count_limit_hit(context.gateway.metrics, context.trace.door, ended_by)
-            totals.record_end(
-                context.gateway.audit,
-                context.gateway.metrics,
-                context.scope.caller,
-                context.trace,
-                ended_by=ended_by,
-            )
-        context.gateway.metrics.chat_rounds.add(self.loop.rounds)
+            totals.count_limit_hit(gateway.metrics, context.trace.door, ended_by)
+            caller, trace = context.scope.caller, context.trace
+            totals.record_end(gateway.audit, gateway.metrics, caller, trace, ended_by=ended_by)
+        gateway.metrics.chat_rounds.add(self.loop.rounds)
         return outcome
 
     async def run_tools(self, steps: Sequence[RunTool | RefuseTool]) -> list[tuple[ToolCall, str]]:

@@ -9,7 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from operator import is_
 from typing import Final, NamedTuple
 
@@ -40,76 +40,68 @@ class _ReportedLists(NamedTuple):
     digest: str
 
 
+@dataclass(slots=True)
 class NodeReporter:
     """Reports for one node. Run `run` in its own task."""
 
-    def __init__(
-        self,
-        control: ControlConnection,
-        servers: Servers,
-        *,
-        itself: NodeReport,
-        status: Callable[[], SyncStatus],
-        drifted: Callable[[], Iterable[DriftedTool]] = tuple,
-        max_definition_bytes: int = MAX_DEFINITION_BYTES,
-    ) -> None:
-        """`itself` has what never changes. `drifted`: see `DriftDetector.unrecorded`."""
-        self._control = control
-        self._servers = servers
-        self._itself = itself
-        self._status = status
-        self._drifted = drifted
-        self._max_bytes = max_definition_bytes
-        self._changed = asyncio.Event()
-        self._reported: dict[str, _ReportedLists] = {}
-        self._requested: Sequence[str] = ()
-        """Servers whose definitions the control plane has not got."""
-        self._sent: dict[str, str] = {}
-        """Server id → digest of its definitions that were sent last."""
-        self._is_failing = False
+    control: ControlConnection
+    servers: Servers
+    itself: NodeReport
+    """What never changes."""
+    status: Callable[[], SyncStatus]
+    drifted: Callable[[], Iterable[DriftedTool]]
+    """See `DriftDetector.unrecorded`."""
+    max_bytes: int = MAX_DEFINITION_BYTES
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    reported: dict[str, _ReportedLists] = field(default_factory=dict)
+    requested: Sequence[str] = ()
+    """Servers whose definitions the control plane has not got."""
+    sent: dict[str, str] = field(default_factory=dict)
+    """Server id → digest of its definitions that were sent last."""
+    is_failing: bool = False
 
     def on_change(self) -> None:
-        self._changed.set()
+        self.changed.set()
 
     async def run(self) -> None:
         """Report every change, and at REPORT_INTERVAL_S, until cancelled."""
         while True:
-            self._changed.clear()
+            self.changed.clear()
             report = self.build_report()
-            definitions = self._take_definitions(self._requested)
+            definitions = self._take_definitions(self.requested)
             try:
-                self._requested = await self._control.report(report, definitions)
-                self._is_failing = False
+                self.requested = await self.control.report(report, definitions)
+                self.is_failing = False
             except ToolgateError as exc:
-                self._requested = ()
-                if not self._is_failing:
+                self.requested = ()
+                if not self.is_failing:
                     _log.warning("the control plane rejects the reports of this node: %s; %s", exc, exc.hint)
-                self._is_failing = True
+                self.is_failing = True
             # Only definitions that were not sent before are urgent: nodes that disagree about a server would
             # otherwise send theirs without end.
-            if any(self._is_unsent(server_id) for server_id in self._requested):
+            if any(self._is_unsent(server_id) for server_id in self.requested):
                 await asyncio.sleep(DEFINITIONS_INTERVAL_S)
                 continue
             await asyncio.sleep(DEBOUNCE_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(REPORT_INTERVAL_S - DEBOUNCE_S):
-                    await self._changed.wait()
+                    await self.changed.wait()
 
     def _is_unsent(self, server_id: str) -> bool:
-        reported = self._reported.get(server_id)
-        return reported is not None and reported.digest != self._sent.get(server_id, "")
+        reported = self.reported.get(server_id)
+        return reported is not None and reported.digest != self.sent.get(server_id, "")
 
     def build_report(self) -> NodeReport:
-        status, healths = self._status(), self._servers.health()
-        self._reported = {
+        status, healths = self.status(), self.servers.health()
+        self.reported = {
             server_id: self._read_lists(server_id, offer)
-            for server_id, offer in sorted(self._servers.tools().items())
+            for server_id, offer in sorted(self.servers.tools().items())
         }
         changed: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        for one in self._drifted():
+        for one in self.drifted():
             changed[one.server_id][one.tool] = one.found
         return replace(
-            self._itself,
+            self.itself,
             epoch=status.epoch,
             revision=status.revision,
             is_degraded=status.is_degraded,
@@ -130,28 +122,28 @@ class NodeReporter:
                     definitions=digest,
                     changed=changed.get(server_id, {}),
                 )
-                for server_id, (offer, _, digest) in self._reported.items()
+                for server_id, (offer, _, digest) in self.reported.items()
                 if (health := healths.get(server_id)) is not None
             ),
         )
 
     def _read_lists(self, server_id: str, offer: ServerTools) -> _ReportedLists:
         """Digests are computed once for each list."""
-        before, lists = self._reported.get(server_id), read_lists(offer)
+        before, lists = self.reported.get(server_id), read_lists(offer)
         if before is not None and all(map(is_, before.lists, lists)):
             return _ReportedLists(offer, lists, before.digest)
         return _ReportedLists(offer, lists, "" if is_unlisted(offer) else digest_lists(lists))
 
     def _take_definitions(self, requested: Sequence[str]) -> Sequence[Definitions]:
         taken = []
-        room = self._max_bytes
+        room = self.max_bytes
         for server_id in requested:
-            reported = self._reported.get(server_id)
+            reported = self.reported.get(server_id)
             if reported is None or not reported.digest:
                 continue
             lists = reported.lists
             size = sum(map(len, lists.raws))
-            if self._max_bytes >= size > room:
+            if self.max_bytes >= size > room:
                 continue
             if size <= room:
                 room -= size
@@ -168,5 +160,5 @@ class NodeReporter:
                 )
             elif self._is_unsent(server_id):
                 _log.warning("the definitions of `%s` are too large to report: %d bytes", server_id, size)
-            self._sent[server_id] = reported.digest
+            self.sent[server_id] = reported.digest
         return taken

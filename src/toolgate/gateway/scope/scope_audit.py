@@ -6,6 +6,7 @@ Never an event per list: the last audited scope of each caller is remembered, wi
 import hashlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from toolgate.audit.events import AppliedFilter, Exclusion, ScopeOffered
@@ -29,19 +30,19 @@ _MEMBER_BYTES: Final = 80
 """Bytes of the member names of one exclusion."""
 
 
+@dataclass(slots=True)
 class ScopeAudit:
     """Writes an audit event when a caller's offer differs from the one audited last."""
 
-    def __init__(self, audit: AuditLog, *, most: int = MAX_AUDITED_CALLERS) -> None:
-        self.most = most
-        self._audit = audit
-        self._last: dict[tuple[str, str], tuple[str, int, int]] = {}
-        self._minute = 0
-        self._detailed: dict[str, int] = {}
-        """Events with names per principal in that minute."""
+    audit: AuditLog
+    most: int = MAX_AUDITED_CALLERS
+    last: dict[tuple[str, str], tuple[str, int, int]] = field(default_factory=dict)
+    minute: int = 0
+    detailed: dict[str, int] = field(default_factory=dict)
+    """Events with names per principal in that minute."""
 
     def __len__(self) -> int:
-        return len(self._last)
+        return len(self.last)
 
     def record_offer(self, view: View, surface: str) -> None:
         if view.is_audited:
@@ -50,20 +51,20 @@ class ScopeAudit:
         caller, scope = (view.session_key, view.mode), view.scope
         applied = hash((scope.servers, scope.filters, view.profiles))
         offer = scope_digest(view), view.excluded.fingerprint, applied
-        if self._last.pop(caller, None) != offer:
-            self._audit.record(_build_event(view, surface, offer[0], is_detailed=self._take_detail(view)))
-        self._last[caller] = offer
-        while len(self._last) > self.most:
-            del self._last[next(iter(self._last))]
+        if self.last.pop(caller, None) != offer:
+            self.audit.record(_build_event(view, surface, offer[0], is_detailed=self._take_detail(view)))
+        self.last[caller] = offer
+        while len(self.last) > self.most:
+            del self.last[next(iter(self.last))]
 
     def _take_detail(self, view: View) -> bool:
         minute, principal_id = int(time.time() / 60), view.caller.principal.id
-        if minute != self._minute:
-            self._minute, self._detailed = minute, {}
-        count = self._detailed.get(principal_id, 0)
-        if count >= MAX_DETAILED or (not count and len(self._detailed) >= self.most):
+        if minute != self.minute:
+            self.minute, self.detailed = minute, {}
+        count = self.detailed.get(principal_id, 0)
+        if count >= MAX_DETAILED or (not count and len(self.detailed) >= self.most):
             return False
-        self._detailed[principal_id] = count + 1
+        self.detailed[principal_id] = count + 1
         return True
 
 

@@ -1,7 +1,7 @@
 """What lists and results cost models, in tokens: an estimate for each result, and the counts of each task."""
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import sub
 from typing import Final
 
@@ -94,33 +94,33 @@ class TaskTokens:
         self.results += tokens
 
 
+@dataclass(slots=True)
 class TokenCounts:
     """The counts of all tasks, and what the audit log has of them."""
 
-    def __init__(self, audit: AuditLog) -> None:
-        self._audit = audit
-        self._tasks: dict[str, TaskTokens] = {}
-        self._audited: dict[str, tuple[int, ...]] = {}
+    audit: AuditLog
+    tasks: dict[str, TaskTokens] = field(default_factory=dict)
+    audited: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def of(self, task_id: str) -> TaskTokens:
         """The counts of a registered task; of callers without a task: under no name."""
-        found = self._tasks.get(task_id)
+        found = self.tasks.get(task_id)
         if found is None:
-            found = self._tasks[task_id] = TaskTokens()
+            found = self.tasks[task_id] = TaskTokens()
         return found
 
     def audit_changes(self, *, at_ms: int, registered: Container[str]) -> None:
         """Audit what changed, an event per task, and drop tasks that are gone."""
-        for task_id, tokens in list(self._tasks.items()):
+        for task_id, tokens in list(self.tasks.items()):
             now = (tokens.lists, tokens.definitions, tokens.full, tokens.calls, tokens.results)
-            before = self._audited.get(task_id, (0,) * len(now))
+            before = self.audited.get(task_id, (0,) * len(now))
             if now != before:
-                self._audited[task_id] = now
-                self._audit.record(TokensCounted(at_ms, task_id, *map(sub, now, before)))
+                self.audited[task_id] = now
+                self.audit.record(TokensCounted(at_ms, task_id, *map(sub, now, before)))
             elif task_id and task_id not in registered:
-                del self._tasks[task_id]
-                self._audited.pop(task_id, None)
+                del self.tasks[task_id]
+                self.audited.pop(task_id, None)
 
     def read(self, name: str) -> Mapping[str, float]:
         """One of the counts of each task."""
-        return {task_id: float(getattr(tokens, name)) for task_id, tokens in self._tasks.items()}
+        return {task_id: float(getattr(tokens, name)) for task_id, tokens in self.tasks.items()}

@@ -8,7 +8,7 @@ import base64
 import binascii
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -304,40 +304,40 @@ MAX_CACHE_BYTES: Final = 32 * 1024 * 1024
 """All views together, by estimate. A dropped view costs its caller one compilation (about 1 ms)."""
 
 
+@dataclass(slots=True)
 class ViewCache:
     """Views by caller; drops the oldest if all together are too large."""
 
-    def __init__(self, *, max_bytes: int = MAX_CACHE_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._views: dict[Caller, View] = {}
-        self.size = 0
-        """In bytes, by estimate."""
+    max_bytes: int = MAX_CACHE_BYTES
+    size: int = 0
+    """In bytes, by estimate."""
+    views: dict[Caller, View] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self._views)
+        return len(self.views)
 
     def get(self, caller: Caller) -> View | None:
-        return self._views.get(caller)
+        return self.views.get(caller)
 
     def add(self, view: View) -> None:
-        self._views[view.caller] = view
+        self.views[view.caller] = view
         self._grow(view.size)
 
     def on_growth(self, view: View, grown: int) -> None:
         """A view has grown. Ignored if the view was dropped meanwhile."""
-        if self._views.get(view.caller) is view:
+        if self.views.get(view.caller) is view:
             self._grow(grown)
 
     def drop(self, principal_ids: AbstractSet[str]) -> None:
-        for caller in [one for one in self._views if one.principal.id in principal_ids]:
-            self.size -= self._views.pop(caller).size
+        for caller in [one for one in self.views if one.principal.id in principal_ids]:
+            self.size -= self.views.pop(caller).size
 
     def clear(self) -> None:
-        self._views.clear()
+        self.views.clear()
         self.size = 0
 
     def _grow(self, grown: int) -> None:
         self.size += grown
-        while self.size > self._max_bytes and len(self._views) > 1:
-            oldest = self._views.pop(next(iter(self._views)))
+        while self.size > self.max_bytes and len(self.views) > 1:
+            oldest = self.views.pop(next(iter(self.views)))
             self.size -= oldest.size

@@ -17,6 +17,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -43,28 +44,26 @@ _log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+@dataclass(slots=True)
 class VectorCache:
     """The vectors of one model in a SQLite file, by text. One thread at a time uses it.
 
     Everything in it can be made again, so a damaged file is replaced, and an unusable path is only logged.
     """
 
-    def __init__(
-        self, path: Path, model_id: str, *, max_vectors: int = MAX_VECTORS, wait_s: float = 1.0
-    ) -> None:
-        """`wait_s`: how long to wait for another process that writes to the file."""
-        self._path = path
-        self._wait_s = wait_s
-        self._model_id = model_id.encode()
-        self._max_vectors = max_vectors
-        self._connection: sqlite3.Connection | None = None
-        self._is_failing = False
+    path: Path
+    model_id: str
+    max_vectors: int = MAX_VECTORS
+    wait_s: float = 1.0
+    """How long to wait for another process that writes to the file."""
+    connection: sqlite3.Connection | None = None
+    is_failing: bool = False
 
     def close(self) -> None:
         """Close the file. It is opened again when it is needed."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
     def get(self, texts: Sequence[str]) -> dict[str, bytes]:
         def read(file: sqlite3.Connection) -> dict[str, bytes]:
@@ -77,30 +76,30 @@ class VectorCache:
         def write(file: sqlite3.Connection) -> None:
             with file:
                 file.executemany(_PUT, [(self._key(text), vector) for text, vector in vectors.items()])
-                file.execute(_TRIM, (self._max_vectors,))
+                file.execute(_TRIM, (self.max_vectors,))
 
         self._try(write)
 
     def _key(self, text: str) -> bytes:
-        return sha256(self._model_id + b"\0" + text.encode("utf-8", "surrogatepass")).digest()
+        return sha256(self.model_id.encode() + b"\0" + text.encode("utf-8", "surrogatepass")).digest()
 
     def _try(self, act: Callable[[sqlite3.Connection], T]) -> T | None:
         """The result of `act` on the file; None if the file cannot be used."""
         try:
-            if self._connection is None:
-                self._connection = _open_file(self._path, self._wait_s)
-            done = act(self._connection)
+            if self.connection is None:
+                self.connection = _open_file(self.path, self.wait_s)
+            done = act(self.connection)
         except (OSError, sqlite3.OperationalError) as exc:
             # No space, no permission, or locked by another process: nothing is damaged.
-            if not self._is_failing:
-                _log.warning("vectors are not saved in `%s`: %s", self._path, exc)
-            self._is_failing = True
+            if not self.is_failing:
+                _log.warning("vectors are not saved in `%s`: %s", self.path, exc)
+            self.is_failing = True
         except sqlite3.DatabaseError as exc:
-            _log.warning("`%s` is damaged and replaced; vectors are made again: %s", self._path, exc)
+            _log.warning("`%s` is damaged and replaced; vectors are made again: %s", self.path, exc)
             self.close()
-            self._path.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
         else:
-            self._is_failing = False
+            self.is_failing = False
             return done
         return None
 

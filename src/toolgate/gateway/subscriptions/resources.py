@@ -41,35 +41,35 @@ def max_for_one(of: int) -> int:
     return -(-of * 4 // 5)
 
 
+@dataclass(slots=True)
 class FairSlots:
     """Slots of a node, of which no principal can take all."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._held: Counter[str] = Counter()
-        self._taken = 0
+    what: str
+    held: Counter[str] = field(default_factory=Counter)
+    taken: int = 0
 
     def __len__(self) -> int:
-        return self._taken
+        return self.taken
 
     def take(self, principal_id: str, *, of: int) -> None:
         """Take one of `of` slots. Raises SessionLimit."""
-        held = self._held[principal_id]
-        if self._taken >= of:
-            raise SessionLimit(f"this node holds {of} {self._what}")
-        if self._taken >= max_for_one(of) and held * SHARE >= of:
+        held = self.held[principal_id]
+        if self.taken >= of:
+            raise SessionLimit(f"this node holds {of} {self.what}")
+        if self.taken >= max_for_one(of) and held * SHARE >= of:
             raise SessionLimit(
-                f"you hold {held} {self._what}, and the remaining ones are for others",
+                f"you hold {held} {self.what}, and the remaining ones are for others",
                 hint="close those you do not need",
             )
-        self._held[principal_id] = held + 1
-        self._taken += 1
+        self.held[principal_id] = held + 1
+        self.taken += 1
 
     def release(self, principal_id: str) -> None:
-        self._taken -= 1
-        self._held[principal_id] -= 1
-        if not self._held[principal_id]:
-            del self._held[principal_id]
+        self.taken -= 1
+        self.held[principal_id] -= 1
+        if not self.held[principal_id]:
+            del self.held[principal_id]
 
 
 class TimeSlice:
