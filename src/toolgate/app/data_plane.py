@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from toolgate.app.components import (
     build_gateway,
@@ -61,9 +61,6 @@ if TYPE_CHECKING:
     from toolgate.wasm.module_cache import CompiledModules, FetchModule
     from toolgate.wasm.slots import Slots
 
-MODULE_CACHE_DIR: Final = "modules-cache"
-"""In the data directory: what was compiled, and can be compiled again."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvocationSource:
@@ -92,7 +89,7 @@ class GuestRuntime:
             if modules is None:
                 compiled = await asyncio.to_thread(load_lazily, "toolgate.wasm.module_cache")
                 modules = compiled.CompiledModules(
-                    self._settings.data_dir / MODULE_CACHE_DIR, self._fetch, named=self._named
+                    self._settings.data_dir / "modules-cache", self._fetch, named=self._named
                 )
                 self._modules = await self.stack.enter_async_context(modules)
         return await modules.open(sha256)
@@ -112,10 +109,6 @@ class GuestRuntime:
         if not snapshot.revision:  # nothing is known of tasks yet
             return None
         return {task.workload.module for task in snapshot.tasks.values() if task.workload is not None}
-
-
-DEFINITIONS_DIR: Final = "definitions"
-"""Under the data directory: what servers offered when they were last listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +213,7 @@ async def open_gateway(
                 gateway.on_tools_changed(server_id)
             services.on_tools_changed()
 
-        known = await enter(KeptDefinitions(settings.data_dir / DEFINITIONS_DIR))
+        known = await enter(KeptDefinitions(settings.data_dir / "definitions"))
         pool = Pool(
             openers,
             on_change=changed,

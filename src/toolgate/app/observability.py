@@ -86,8 +86,6 @@ def open_journal(settings: Settings) -> Iterator[Journal]:
 
 SPAN_INTERVAL_S: Final = 1.0
 """How long spans are gathered before they are sent, unless the standard variable says otherwise."""
-EXPORT_POSITION_FILE: Final = "audit.otlp"
-"""How far the collector has the audit log."""
 
 
 @asynccontextmanager
@@ -136,7 +134,7 @@ async def open_exported_journal(settings: Settings, metrics: Metrics) -> AsyncIt
             tracing = load_lazily("toolgate.telemetry.tracing")
             export = audit.AuditExport(
                 build_collector(otlp).send_logs,
-                settings.data_dir / EXPORT_POSITION_FILE,
+                settings.data_dir / "audit.otlp",
                 resource=tracing.make_resource(settings.process_id).attributes,
                 log=journal.name,
             )

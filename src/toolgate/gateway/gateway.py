@@ -70,9 +70,6 @@ from toolgate.upstream.connection.contract import ClientChannel, Params, RpcResp
 from toolgate.upstream.pool.health import describe_slow_start
 from toolgate.upstream.pool.pool import ServerResponse
 
-PAGE_SIZE: Final = 500
-"""Entries of a list in one page: about the largest lists of one server."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -89,7 +86,8 @@ class GatewayServices:
     tool_index: HybridIndex | None = None
     """The index of the find tools. None: one that searches by words alone."""
     tracer: Tracer | None = None
-    page_size: int = PAGE_SIZE
+    page_size: int = 500
+    """Entries of a list in one page: about the largest lists of one server."""
     max_streams: int = MAX_OPEN
     search_wait_s: float = INDEX_WAIT_S
     on_tools_changed: Callable[[], None] = lambda: None

@@ -31,7 +31,6 @@ from toolgate.upstream.http.fetch import Fetcher, FetchFailed, parse_secure_targ
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 """The path of the gateway's metadata (RFC 9728); a resource's own path follows it."""
-RESOURCE_NAME: Final = "Toolgate"
 METADATA_TTL_S: Final = 300.0
 METADATA_RETRY_S: Final = 10.0
 """The pause after a failure: any client can make us ask."""
@@ -109,7 +108,7 @@ class ResourceMetadata:
             "resource": self._base_url(called_url) + path,
             "authorization_servers": [self.issuer],
             "bearer_methods_supported": ["header"],
-            "resource_name": RESOURCE_NAME,
+            "resource_name": "Toolgate",
         }
 
     def _base_url(self, called_url: str) -> str:

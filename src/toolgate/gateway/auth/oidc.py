@@ -48,7 +48,6 @@ _BY_RANK: Final[tuple[Role, ...]] = ("admin", "publisher", "viewer", "agent", "n
 # Only asymmetric algorithms: a verifier must not be able to sign.
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVES: Final = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}
-_EDWARDS: Final = ("EdDSA",)
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 """Types of token that are accepted. Not, for example, logout tokens: the same keys sign those."""
 _CHECKS: Final[dict[str, Any]] = {
@@ -147,7 +146,7 @@ def _parse_key(body: Mapping[str, Any]) -> SigningKey | None:
         case EllipticCurvePublicKey():
             algorithms = _CURVES.get(key.curve.name, ())
         case Ed25519PublicKey():
-            algorithms = _EDWARDS
+            algorithms = ("EdDSA",)
     if "alg" in body:
         algorithms = tuple(name for name in algorithms if name == body["alg"])
     return SigningKey(key, algorithms) if algorithms else None

@@ -24,7 +24,6 @@ from toolgate.model.json_text import UNREADABLE, decode_members, describe_ambigu
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.upstream.connection.contract import Params
 
-NOT_AN_OBJECT: Final = "`arguments` must be an object"
 _EMPTY: Final = frozenset({b'""', b"null"})
 """What some clients and models send for a tool without arguments."""
 
@@ -134,7 +133,7 @@ def find_argument_fault(params: Params, route: Route | None) -> str:
         return ""
     if not _is_object(raw):
         if bytes(raw) not in _EMPTY or route is None or _requires_arguments(route):
-            return NOT_AN_OBJECT
+            return "`arguments` must be an object"
         params["arguments"] = msgspec.Raw(b"{}")
         return ""
     names = decode_members(raw).keys()

@@ -27,7 +27,6 @@ from toolgate.model.json_text import Members
 from toolgate.upstream.models.client import ModelResponse
 
 COMPLETIONS_PATH: Final = "/chat/completions"
-_TURN_PURPOSE: Final = b"chat-turn"
 
 OnDelta = Callable[[CompletionDelta], Awaitable[None]]
 
@@ -39,7 +38,7 @@ class SealedTurns:
     """
 
     def __init__(self, signer: Signer, wall_s: Callable[[], float]) -> None:
-        self._ids = SealedIds(signer, wall_s, _TURN_PURPOSE)
+        self._ids = SealedIds(signer, wall_s, b"chat-turn")
 
     def seal(self, turn: HiddenTurn, *, principal_id: str) -> str:
         return self._ids.seal(ID_PREFIX, encode_hidden(turn), principal_id=principal_id)

@@ -55,7 +55,6 @@ MAX_CONCURRENT_CALLS: Final = 8
 """Tool calls of one chat at the same time; the others of a reply wait. Servers have limits of their own."""
 CALLER_TOOL_PREFIX: Final = "own/"
 """Marks a function of the caller that runs here: no name in a view begins so."""
-CALLER_TOOL_FAILED: Final = "tool_exec_failed"
 _INVALID_PARAMS: Final = -32602
 _MAX_QUOTED: Final = 1_000
 """Characters of a server's error message. What is longer is mostly a stack trace."""
@@ -257,7 +256,7 @@ class ChatSession(ABC):
                 return cut_text(await caller_tool(step.arguments), max_bytes), ""
             return _render_response(await self._call_server(step), max_bytes)
         except CallerToolFailed as exc:
-            error = CallError(code=CALLER_TOOL_FAILED, message=str(exc), retryable=False)
+            error = CallError(code="tool_exec_failed", message=str(exc), retryable=False)
             return render_error(error), error.code
         except InputRequired:
             failure = InputNotGiven("the tool asks its user for input, and a chat has no user to ask")

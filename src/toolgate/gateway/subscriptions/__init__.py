@@ -28,7 +28,6 @@ ListSignatures = Mapping[ListKind, bytes]
 """A short digest of each list."""
 SIGNATURE_BYTES: Final = 6
 """Of a digest: it travels in event ids, and a client can only fool itself with a collision."""
-_NO_SIGNATURES: Final[ListSignatures] = {}
 
 
 class ListenerUpdate(NamedTuple):
@@ -188,5 +187,5 @@ def _read_signatures(find_view: Callable[[Caller], View], caller: Caller) -> Lis
     try:
         signatures = find_view(caller).signatures
     except ToolgateError:
-        return _NO_SIGNATURES
+        return {}
     return {kind: signature[:SIGNATURE_BYTES] for kind, signature in signatures.items()}
