@@ -82,7 +82,7 @@ async def follow_pins(
             snapshot = gateway.snapshot
             lists = [snapshot.servers[one].tools for one in snapshot.pins if one in snapshot.servers]
             # Unchanged pins and lists are the same objects: then there is nothing to do.
-            now = [snapshot.pins, *lists]
+            now: list[object] = [snapshot.pins, *lists]
             if len(now) != len(known) or not all(map(is_, now, known)):
                 await _store_definitions(store, lists)
                 known = now
