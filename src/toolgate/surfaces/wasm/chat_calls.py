@@ -242,7 +242,6 @@ def cchat_write_fn(guest: TaskGuest, fd: int, index: int, pointer: int, length: 
 
 
 def cchat_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_length: int) -> int:
-    """Set a parameter of a session, or read the usage of a response."""
     entry = guest.fds.get(fd, ChatEntry)
     if command == SET_PARAM:
         data = guest.read(argument, guest.read_u32(argument_length), most=MAX_PARAM_BYTES)

@@ -285,7 +285,6 @@ class GuestChat(ChatEntry):
         self._tool_bytes += len(tool.declared)
 
     def request(self) -> ChatRequest:
-        """Build the next request. Raises InvalidChat and BodyTooLarge."""
         if self._bytes > MAX_SESSION_BYTES:
             raise BodyTooLarge(
                 f"the messages of this session are more than {MAX_SESSION_BYTES} bytes",
@@ -344,7 +343,6 @@ class ChatResponse(ChatEntry):
 
 
 def check_kept(fds: FdTable) -> None:
-    """ENOMEM if a guest has as much open as it may."""
     chats = (entry for entry in fds.entries.values() if isinstance(entry, GuestChat | ChatResponse))
     if sum(chat.kept_bytes for chat in chats) >= MAX_KEPT_BYTES:
         raise HostcallFault(Errno.ENOMEM)

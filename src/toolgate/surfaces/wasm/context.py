@@ -36,7 +36,6 @@ class CallLog:
         return self.most - self.total
 
     def count_call(self) -> None:
-        """Raises ToolCallLimit."""
         if self.total >= self.most:
             raise ToolCallLimit(f"this run has made {self.most} calls, as many as it may")
         self.total += 1

@@ -195,7 +195,6 @@ def spear_epoll_close(guest: TaskGuest, epfd: int) -> int:
 
 
 def spear_fd_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_length: int) -> int:
-    """Set the flags of a descriptor, narrow it, or report on it."""
     entry = guest.fds.get(fd, FdEntry)
     if command in (SET_FLAGS, NARROW):
         most = MAX_FLAGS_BYTES if command == SET_FLAGS else MAX_POLICY_BYTES

@@ -325,7 +325,6 @@ class InvocationRun:
 
 
 def _result_of(cause: EndCause) -> InvocationResult:
-    """The result of an invocation that did not run."""
     return InvocationResult(state=cause.state, ended_by=cause.ended_by, message=cause.message)
 
 

@@ -271,13 +271,11 @@ class BackgroundTasks:
         return task
 
     def cancel(self) -> None:
-        """Cancel all tasks and accept no more."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
 
     async def aclose(self) -> None:
-        """Cancel all tasks and wait until they have ended."""
         self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 

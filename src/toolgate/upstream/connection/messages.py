@@ -127,29 +127,24 @@ def is_utf8(message: bytes | bytearray) -> bool:
 
 
 def encode_request(number: int, method: str, params: Params) -> bytes:
-    """One request, without the line end."""
     return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (number, _encode(method), _encode(params))
 
 
 def encode_notification(method: str, params: Params) -> bytes:
-    """One notification, without the line end."""
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encode(method), _encode(params))
 
 
 def encode_cancelled(key: bytes) -> bytes:
-    """The cancellation of the gateway's request `key`."""
     return encode_notification(CANCELLED, {"requestId": msgspec.Raw(key)})
 
 
 def encode_response(request: IncomingMessage, response: RpcResponse) -> bytes:
-    """The response to a server's request, without the line end."""
     if response.error is not None:
         return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request.id, response.error)
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request.id, response.result or b"{}")
 
 
 def is_tool_error(members: Members) -> bool:
-    """Whether the result of a `tools/call` says that the tool failed."""
     is_error = members.get("isError")
     return is_error is not None and bytes(is_error) == b"true"
 
@@ -310,7 +305,6 @@ def iter_mirrored_headers(tool: ToolDefinition, arguments: bytes) -> Iterator[tu
 
 
 def _read_text_at(raw: bytes, path: tuple[str, ...]) -> str | None:
-    """The string, number or boolean at `path`, as text; None for anything else."""
     try:
         for key in path:
             raw = bytes(decode_members(raw)[key])

@@ -89,7 +89,6 @@ async def negotiate(
 
 
 async def _wait_until_read(probe: asyncio.Future[ServerInfo | None], was_read: WaitUntilRead) -> None:
-    """Return once the server has read the probe, or answered it."""
     await asyncio.sleep(0)  # the task that sends the probe has not run yet
     reading = asyncio.ensure_future(was_read())
     waiting: set[asyncio.Future[Any]] = {probe, reading}

@@ -268,7 +268,6 @@ class Relay:
         return None
 
     def _is_principal_at_limit(self, owner: bytes) -> bool:
-        """Whether the rest of the client requests is reserved for other principals."""
         principal_id = self._requests[owner][0].principal_id
         own = (
             len(of_call.open)

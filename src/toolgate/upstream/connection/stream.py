@@ -146,7 +146,6 @@ class StreamConnection(ABC):
             self._relay.leave(key)
 
     def _resolve(self, key: bytes, response: RpcResponse) -> bool:
-        """Deliver a response. False if no request waits for it."""
         future = self._pending.pop(key, None)
         if future is None or future.done():
             return False
@@ -208,7 +207,6 @@ class StreamConnection(ABC):
         """The connection has ended."""
 
     def _receive(self, data: bytes | bytearray) -> None:
-        """Take one line or event from the stream."""
         try:
             message = messages.decode_incoming(data)
         except UNREADABLE:

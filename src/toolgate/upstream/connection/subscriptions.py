@@ -62,7 +62,6 @@ class StatefulSubscriptions:
             await asyncio.wait({sending}, timeout=_LEVEL_WAIT_S)
 
     def renew(self) -> None:
-        """Subscribe again in a new session."""
         self._rank = self._quietest
         self._subscribed.clear()
         self.watch(self.uris)
@@ -151,7 +150,6 @@ def notify_missed(info: ServerInfo, uris: frozenset[str], listener: ConnectionLi
 
 
 def _build_filter(info: ServerInfo, uris: frozenset[str]) -> Params:
-    """Everything that a stateless server announces, and these resources."""
     wanted = {
         f"{capability}ListChanged": msgspec.Raw(b"true")
         for capability in LIST_CHANGED

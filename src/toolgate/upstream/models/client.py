@@ -252,7 +252,6 @@ class Models:
                 stream.abandon()
 
     def _find_endpoint(self, upstream: ChatUpstream) -> ModelEndpoint:
-        """The endpoint with the current record and secrets."""
         upstream_id = upstream.upstream_id
         record = HttpEndpoint(url=upstream.base_url, headers=upstream.headers, auth_ref=upstream.auth_ref)
         old = self._endpoints.get(upstream_id)
@@ -376,7 +375,6 @@ def find_upstream(upstreams: Mapping[str, ChatUpstream], model: str) -> tuple[Ch
 
 
 def serves_model(upstream: ChatUpstream, model: str) -> bool:
-    """Whether `upstream` takes requests for `model`."""
     return upstream.enabled and any(matches_glob(pattern, model) for pattern in upstream.models)
 
 
@@ -405,7 +403,6 @@ def merge_models(upstreams: dict[str, ChatUpstream], lists: Sequence[list[Member
 
 
 def _parse_id(model: Members) -> str:
-    """The model's id; empty if it has no valid one."""
     try:
         return msgspec.json.decode(model["id"], type=str)
     except (*UNREADABLE, KeyError):

@@ -129,11 +129,9 @@ class ModelEventStream:
 
     @property
     def is_over(self) -> bool:
-        """Whether its whole time has passed."""
         return self._loop.time() >= self._deadline_s
 
     def attach(self, connection: HttpClientConnection, response: asyncio.Future[HttpResponse]) -> None:
-        """The request was written on `connection`, and `response` is its future."""
         self._connection = connection
         self._response = response
         response.add_done_callback(self._on_done)
@@ -302,7 +300,6 @@ class ModelEndpoint:
             self._close_unused()
 
     def retire(self) -> None:
-        """Close it as soon as the requests in flight have ended."""
         self._is_retired = True
         self._close_unused()
 

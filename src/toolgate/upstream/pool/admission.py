@@ -94,7 +94,6 @@ class NodeSlots:
             raise rejection
 
     def release(self, principal_id: str) -> None:
-        """Give a slot back, or to the next waiting call."""
         self.in_flight -= 1
         held = self._held[principal_id] - 1
         if held:
@@ -185,7 +184,6 @@ class ServerGate:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is empty, and no call waits."""
         return self.is_empty and not self._waiting
 
     @property
@@ -300,7 +298,6 @@ class YieldingClient:
         self.notify = client.notify
 
     async def ask(self, method: str, params: bytes) -> RpcResponse:
-        """See `ClientChannel.ask`."""
         if not self._open_requests and not self._is_over:
             self._gate.release_for_client()
             self._slots.release(self._payer)
@@ -348,7 +345,6 @@ class ChildSlots:
         self._turns: dict[ManagedConnection, asyncio.Future[None]] = {}
 
     def is_awaited_by(self, holder: "ManagedConnection") -> bool:
-        """Whether a start of `holder` waits for a slot."""
         return holder in self._turns
 
     async def take(self, holder: "ManagedConnection | None", *, is_urgent: bool) -> None:
@@ -382,7 +378,6 @@ class ChildSlots:
             self._urgent.append(turn)
 
     def hold(self, holder: "ManagedConnection") -> None:
-        """The child of `holder` runs."""
         self._holders.add(holder)
 
     def begin_closing(self, holder: "ManagedConnection") -> None:

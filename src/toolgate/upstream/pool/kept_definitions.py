@@ -225,7 +225,6 @@ class KeptDefinitions:
                     path.unlink(missing_ok=True)
 
     def _trim(self) -> None:
-        """Forget the oldest entries over the limits."""
         size = sum(entry.size for entry in self._entries.values())
         for server_id, entry in sorted(self._entries.items(), key=lambda item: item[1].verified_ms):
             if len(self._entries) <= self.max_servers and size <= self.max_bytes:

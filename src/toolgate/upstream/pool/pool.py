@@ -193,7 +193,6 @@ class Pool:
         return {server_id: server.discovery.tools for server_id, server in self._servers.items()}
 
     def offer(self, server_id: str) -> ServerTools | None:
-        """The known offer of one server."""
         server = self._servers.get(server_id)
         return None if server is None else server.discovery.tools
 
@@ -388,7 +387,6 @@ class Pool:
         return has_waited
 
     def end_session(self, session: str) -> None:
-        """Close everything that servers keep for this session."""
         for dedicated in self._dedicated:
             dedicated.end_session(session)
 
@@ -398,7 +396,6 @@ class Pool:
             self._servers[server_id].reconnect(principal_id)
 
     def end_principal(self, principal_id: str) -> None:
-        """Close the dedicated connections of a principal that was removed."""
         for dedicated in self._dedicated:
             dedicated.end_principal(principal_id)
 

@@ -299,7 +299,6 @@ class DedicatedConnections:
         return connection
 
     def end_session(self, session: str) -> None:
-        """Close the connections of `session`."""
         if self._is_per_session:
             self._end_matching(lambda owner: owner.session == session)
 
@@ -336,7 +335,6 @@ class RevisionChoice:
         self._learned: dict[tuple[str, bytes], Revision] = {}
 
     def needs_session(self, client: ClientChannel | None, method: str, params: Params) -> bool:
-        """Whether a call belongs on the session-based connection."""
         if client is None or client.capabilities == NO_CAPABILITIES:
             return False  # it cannot be asked anything, so both connections will do
         if not client.has_session and any(name in params for name in _ROUND_PARAMS):
@@ -364,7 +362,6 @@ class RevisionChoice:
 
 
 def _identify_subject(method: str, params: Params) -> tuple[str, bytes]:
-    """The name of a tool or prompt, or the URI of a resource."""
     return method, bytes(params.get("name") or params.get("uri") or b"")
 
 
@@ -376,7 +373,6 @@ def _is_wrong_revision(revision: Revision, response: RpcResponse) -> bool:
 
 
 def _read_tool_error(response: RpcResponse) -> bytes:
-    """The content of a tool's result that is an error; empty for any other result."""
     try:
         members = response.members or {}
     except UNREADABLE:

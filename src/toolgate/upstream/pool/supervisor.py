@@ -216,12 +216,10 @@ class ServerSupervisor(ManagedConnection):
 
     @property
     def in_flight(self) -> int:
-        """Calls at the server, on any connection."""
         return sum(gate.in_flight + gate.outside for gate in self._gates)
 
     @property
     def queued(self) -> int:
-        """Calls that wait for a place."""
         return sum(gate.queued for gate in self._gates)
 
     @property

@@ -129,7 +129,6 @@ class Child:
         self._stderr.close()
 
     def abandon(self) -> None:
-        """Kill it and leave the rest to its keeper."""
         self.kill()
         self._control.close()
         self._on_gone()
@@ -230,7 +229,6 @@ class Warden:
         return child
 
     async def aclose(self) -> None:
-        """Stop all remaining children, then the process."""
         self._is_closed = True
         for child in self._children:
             child.stop()
@@ -342,7 +340,6 @@ def _explain_no_room() -> Iterator[None]:
 
 
 def _explain(failure: ChildStartFailure, command: str, cwd: str | None) -> str:
-    """What is wrong with the record or the machine, for people."""
     step, code = failure
     reason = os.strerror(code).lower()
     if step == "supervisor":

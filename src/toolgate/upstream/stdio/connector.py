@@ -68,7 +68,6 @@ class StdioConnection(StreamConnection):
         self.pid = child.pid
 
     async def discard(self) -> None:
-        """End a connection that never opened, at once."""
         self._finish("was given up")
         if self._child is not None:
             self._child.kill()

@@ -146,7 +146,6 @@ class PipeWriter:
             self.has_room.clear()
 
     def close(self) -> None:
-        """Close at once and drop what is pending."""
         if self._fd >= 0:
             self._left_unread = self._count_unread()
             self._loop.remove_writer(self._fd)

@@ -160,7 +160,6 @@ def reap() -> tuple[dict[int, int], bool]:
 
 
 def find_children() -> set[int]:
-    """The pids whose parent is this process."""
     own = b"%d" % os.getpid()
     with os.scandir("/proc") as entries:
         return {
