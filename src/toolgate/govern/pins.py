@@ -70,7 +70,7 @@ async def follow_pins(
     store: Store, gateway: Gateway, *, gap_s: float = GAP_S, retry_s: float = RETRY_S
 ) -> None:
     """Quarantine changed tools of what is served, and store the definitions that pins name. Never returns."""
-    known: list[object] = []
+    known: Sequence[object] = ()
     serial, is_failing = -1, False
     while True:
         serial = await gateway.wait_for_swap(serial)
