@@ -200,8 +200,6 @@ def accept_as(model: type[BaseModel], *, may_be_empty: bool = False) -> BodySpec
     return BodySpec(model, parse_object, may_be_empty=may_be_empty)
 
 
-NO_BODY: Final = validate_as(NoBody, may_be_empty=True)
-"""The body of an action that needs none."""
 OCTETS_BODY: Final[BodySpec[bytes]] = BodySpec(None, bytes, media_type=OCTETS)
 """A body that is carried as it is."""
 WASM_BODY: Final[BodySpec[bytes]] = BodySpec(None, bytes, media_type=WASM)

@@ -97,10 +97,6 @@ _STATES: Final[tuple[ApprovalState, ...]] = get_args(ApprovalState)
 STATE: Final = Parameter("state", f"Only those in this state: {join_quoted(_STATES)}.")
 
 
-# Its signature is over the very bytes, and nothing is said of them before that is checked.
-_SIGNED_BODY: Final[BodySpec[bytes]] = BodySpec(approvals.DecisionBody, bytes, is_raw=True)
-
-
 @get(_ALL, "viewer", "List the approvals of calls", query=(STATE, *PAGING))
 async def show_approvals(control: Control, call: RestCall[None]) -> ApprovalsAnswer:
     """The newest first: those that wait, and what became of others."""
@@ -130,19 +126,17 @@ async def approve(control: Control, call: RestCall[ApproveSent]) -> ApprovalShow
 
     The local administrator can: anyone on this machine could change the policy as well.
     """
+    approval_id = call.ids["approval_id"]
     decided = approvals.ApprovalDecision(is_approved=True, reason=call.body.reason)
-    return show_approval(
-        await approvals.decide_approval(control, call.caller, call.ids["approval_id"], decided)
-    )
+    return show_approval(await approvals.decide_approval(control, call.caller, approval_id, decided))
 
 
 @post(f"{_ONE}/deny", "publisher", "Deny a call", errors=(NotFound, Conflict))
 async def deny(control: Control, call: RestCall[DenySent]) -> ApprovalShown:
     """Deny the call. The caller gets the reason when it calls again, and may request approval after that."""
+    approval_id = call.ids["approval_id"]
     decided = approvals.ApprovalDecision(is_approved=False, reason=call.body.reason)
-    return show_approval(
-        await approvals.decide_approval(control, call.caller, call.ids["approval_id"], decided)
-    )
+    return show_approval(await approvals.decide_approval(control, call.caller, approval_id, decided))
 
 
 @post(
@@ -150,7 +144,8 @@ async def deny(control: Control, call: RestCall[DenySent]) -> ApprovalShown:
     ANYONE,
     "Decide on a call, as the receiver of the webhook",
     service=approvals.ApprovalWebhook,
-    body=_SIGNED_BODY,
+    # Its signature is over the very bytes, and nothing is said of them before that is checked.
+    body=BodySpec(approvals.DecisionBody, bytes, is_raw=True),
     headers=(
         Parameter(approvals.SIGNATURE, '`t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>", in hex>`.'),
     ),
@@ -166,7 +161,6 @@ async def decide_from_webhook(webhook: approvals.ApprovalWebhook, call: RestCall
         raise Unauthenticated("this gateway needs a key")
     approval_id, sent = call.ids["approval_id"], parse_model(approvals.DecisionBody, parse_json(call.body))
     if sent.approval_id != approval_id:
-        raise InvalidRequest(
-            "`approval_id` is not the one in the path: what is signed must say what it is of"
-        )
+        problem = "`approval_id` is not the one in the path: what is signed must say what it is of"
+        raise InvalidRequest(problem)
     return show_approval(await webhook.decide(approval_id, sent))

@@ -268,16 +268,14 @@ async def unset_integration(control: Control, call: RestCall[None]) -> collectio
 @get(_ALL, "admin", "List what callers have chosen for themselves", query=PAGING)
 async def show_choices(control: Control, call: RestCall[None]) -> ChoicesAnswer:
     """What all callers have chosen for themselves."""
-    shown, more = parse_page(call).cut(
-        await integrations.list_choices(control, call.caller), lambda one: one.id
-    )
+    found = await integrations.list_choices(control, call.caller)
+    shown, more = parse_page(call).cut(found, lambda one: one.id)
     choices = [
-        ChoiceShown(
+        ChoiceShown.of(
+            one,
             choice_id=one.id,
-            principal=str(one.body.get("principal", "")),
-            servers=dict(one.body.get("servers", {})),
-            revision=one.revision,
-            updated_at_ms=one.updated_at_ms,
+            principal=one.body.get("principal", ""),
+            servers=one.body.get("servers", {}),
         )
         for one in shown
     ]

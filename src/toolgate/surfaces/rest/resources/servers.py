@@ -256,9 +256,8 @@ async def show_client(control: Control, _call: RestCall[None]) -> Mapping[str, A
     """Who this gateway is where it asks for tokens: its `client_id` at authorization servers is this URL."""
     url = control.logins.own_url
     if url is None:
-        raise NotFound(
-            "this gateway is no client that a URL describes", hint="set `public_url` to its `https` URL"
-        )
+        hint = "set `public_url` to its `https` URL"
+        raise NotFound("this gateway is no client that a URL describes", hint=hint)
     return describe_client(url)
 
 
