@@ -18,10 +18,7 @@ from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, Toolgat
 from toolgate.model.reports import Definitions, HealthState, NodeReport, ServerReport
 from toolgate.model.servers import ServerRecord, Transport
 from toolgate.model.tools import ServerTools, ToolDefinition
-from toolgate.upstream.connection.contract import (
-    DEFAULT_LIMITS,
-    Connector,
-)
+from toolgate.upstream.connection.contract import DEFAULT_LIMITS, Connector
 from toolgate.upstream.pool.connectors import Connectors, TrialReport, try_server
 from toolgate.upstream.pool.health import ServerHealth
 from toolgate.upstream.pool.pool import PoolLoad
