@@ -186,8 +186,10 @@ class RpcDispatcher(grpc.GenericRpcHandler):
     async def _serve(self, rpc: Rpc, raws: AsyncIterator[bytes], context: Context) -> None:
         try:
             principal = await self._admit(rpc, context)
-            is_dialogue = rpc.descriptor.client_streaming
-            request = _parse_requests(rpc, raws) if is_dialogue else _parse_request(rpc, await context.read())
+            if rpc.descriptor.client_streaming:
+                request: object = (_parse_request(rpc, raw) async for raw in raws)
+            else:
+                request = _parse_request(rpc, await context.read())
             call = RpcCall(control=self._control, principal=principal, request=request)
             if rpc.descriptor.server_streaming:
                 messages = cast("StreamHandler", rpc.handler)(call)
@@ -292,11 +294,6 @@ def _parse_request(rpc: Rpc, raw: object) -> Message:
         raise ParseFailed(
             f"the request is no `{name}`", hint="build the client from this gateway's `proto/`"
         ) from exc
-
-
-async def _parse_requests(rpc: Rpc, raws: AsyncIterator[bytes]) -> AsyncIterator[Message]:
-    async for raw in raws:
-        yield _parse_request(rpc, raw)
 
 
 async def _abort(context: Context, exc: Exception, name: str) -> NoReturn:

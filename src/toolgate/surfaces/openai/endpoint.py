@@ -72,6 +72,8 @@ class ChatEndpoint:
             if request.method != method:
                 hint, data = f"use {method}", {"allowed": [method]}
                 raise MethodNotAllowed(f"`{request.method}` is not served here", hint=hint, data=data)
+            if method == "POST":
+                check_json_media(request)
             # Close the connections to upstreams that the newest snapshot no longer has.
             upstreams = self._services.gateway.snapshot.chat_upstreams
             if upstreams is not self._upstreams:
@@ -83,7 +85,7 @@ class ChatEndpoint:
                 responder=responder,
                 principal=principal,
                 target=target,
-                body=await _parse_body(request) if method == "POST" else {},
+                body=await parse_off_loop(_parse_members, request.body) if method == "POST" else {},
                 request_id=request_id,
             )
             with self._trace(exchange):
@@ -149,13 +151,8 @@ async def serve_models(exchange: ChatExchange) -> None:
     exchange.responder.send(200, msgspec.json.encode(listed), exchange.headers)
 
 
-async def _parse_body(request: HttpRequest) -> Members:
-    """One JSON object without ambiguous members. Raises ParseFailed, UnsupportedMedia."""
-    check_json_media(request)
-    return await parse_off_loop(_parse_members, request.body)
-
-
 def _parse_members(body: bytes) -> Members:
+    """One JSON object without ambiguous members. Raises ParseFailed."""
     whole = parse_json(body)
     if not isinstance(whole, dict):
         raise ParseFailed("the body is not a JSON object", hint="send one JSON object as UTF-8 JSON")

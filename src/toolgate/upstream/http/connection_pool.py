@@ -11,6 +11,7 @@ import os
 import socket
 import ssl
 from collections import deque
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from typing import Final
 
@@ -45,42 +46,39 @@ class ConnectFailed(Exception):
     """No connection, so nothing was sent."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class HttpPool:
     """Connections to one server.
 
     It reuses the most recently used one first, so the others can become idle.
     """
 
-    def __init__(
-        self,
-        target: HttpTarget,
-        egress: Egress,
-        *,
-        tls: ssl.SSLContext | None = None,
-        limits: HttpLimits = DEFAULT_LIMITS,
-    ) -> None:
-        """`tls` decides which authorities are trusted; by default, the system's are."""
-        self._target = target
-        self._egress = egress
-        self._tls = tls
-        self._limits = limits
-        self._loop = asyncio.get_running_loop()
-        self._connections: set[HttpClientConnection] = set()
-        self._idle: deque[HttpClientConnection] = deque()
-        # Bounded by the callers: a server's budget admits a limited number of calls.
-        self._waiters: deque[asyncio.Future[None]] = deque()
-        self._opening = 0
-        self._failed_connects = 0
-        """In a row."""
-        self._failure = ""
-        self._retry_s = 0.0
-        self._reuse_s = math.inf
-        """How soon a kept connection must be reused: half of the server's last keep-alive time."""
-        self._distrusted_until_s = -math.inf
-        self._distrust_s = self._limits.distrust_s
-        self.streams_yield_until_s = 0.0
-        self._sweep: asyncio.TimerHandle | None = None
-        self._is_closed = False
+    _target: HttpTarget
+    _egress: Egress
+    _: KW_ONLY
+    tls: ssl.SSLContext | None = None
+    """Decides which authorities are trusted; by default, the system's are."""
+    limits: HttpLimits = DEFAULT_LIMITS
+    streams_yield_until_s: float = 0.0
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _connections: set[HttpClientConnection] = field(default_factory=set)
+    _idle: deque[HttpClientConnection] = field(default_factory=deque)
+    # Bounded by the callers: a server's budget admits a limited number of calls.
+    _waiters: deque[asyncio.Future[None]] = field(default_factory=deque)
+    _opening: int = 0
+    _failed_connects: int = 0
+    """In a row."""
+    _failure: str = ""
+    _retry_s: float = 0.0
+    _reuse_s: float = math.inf
+    """How soon a kept connection must be reused: half of the server's last keep-alive time."""
+    _distrusted_until_s: float = -math.inf
+    _distrust_s: float = field(init=False)
+    _sweep: asyncio.TimerHandle | None = None
+    _is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._distrust_s = self.limits.distrust_s
 
     @property
     def size(self) -> int:
@@ -164,7 +162,7 @@ class HttpPool:
         if self._waiters:
             self._wake_next()
         if self._sweep is None:
-            self._sweep = self._loop.call_later(self._limits.idle_s / 2, self._close_stale)
+            self._sweep = self._loop.call_later(self.limits.idle_s / 2, self._close_stale)
 
     def forget(self, connection: HttpClientConnection) -> None:
         """`connection` has ended."""
@@ -195,7 +193,7 @@ class HttpPool:
         try:
             async with asyncio.timeout_at(deadline):
                 while not self._is_closed:
-                    if len(self._connections) + self._opening < self._limits.max_connections:
+                    if len(self._connections) + self._opening < self.limits.max_connections:
                         return await self._connect()
                     await self._wait_turn()
                     connection = self._take_idle()
@@ -238,13 +236,13 @@ class HttpPool:
     async def _connect_in_time(self) -> HttpClientConnection:
         began_s = self._loop.time()
         # After repeated failures, fail at once, except for one attempt per cooldown.
-        if self._failed_connects >= self._limits.max_failed_connects:
+        if self._failed_connects >= self.limits.max_failed_connects:
             if began_s < self._retry_s:
                 raise ConnectFailed(self._failure)
-            self._retry_s = began_s + self._limits.cooldown_s
+            self._retry_s = began_s + self.limits.cooldown_s
         self._opening += 1
         try:
-            async with asyncio.timeout(self._limits.connect_timeout_s):
+            async with asyncio.timeout(self.limits.connect_timeout_s):
                 return await self._connect_any()
         except asyncio.CancelledError:
             # Usually out of time. A connect that was cancelled soon says nothing about the server.
@@ -254,7 +252,7 @@ class HttpPool:
         except EgressRefused as exc:
             raise ConnectFailed(str(exc)) from exc
         except OSError as exc:
-            self._count_failure(_describe_error(exc, self._limits.connect_timeout_s))
+            self._count_failure(_describe_error(exc, self.limits.connect_timeout_s))
             raise ConnectFailed(self._failure) from exc
         finally:
             self._opening -= 1
@@ -262,12 +260,12 @@ class HttpPool:
     def _count_failure(self, reason: str) -> None:
         self._failed_connects += 1
         self._failure = f"cannot connect to `{self._target.address}`: {reason}"
-        self._retry_s = self._loop.time() + self._limits.cooldown_s
+        self._retry_s = self._loop.time() + self.limits.cooldown_s
 
     async def _connect_any(self) -> HttpClientConnection:
         """The first checked address that answers. Each has its share of the time: none can use it all."""
         addresses = await self._egress.resolve(self._target.host, self._target.port)
-        share_s = self._limits.connect_timeout_s / len(addresses)
+        share_s = self.limits.connect_timeout_s / len(addresses)
         for address in addresses[:-1]:
             with contextlib.suppress(OSError):  # TimeoutError is one
                 async with asyncio.timeout(share_s):
@@ -275,24 +273,24 @@ class HttpPool:
         return await self._connect_to(addresses[-1])
 
     async def _connect_to(self, address: str) -> HttpClientConnection:
-        if self._target.is_tls and self._tls is None:
+        if self._target.is_tls and self.tls is None:
             # Reads every authority from disk, which would block the event loop.
-            self._tls = await asyncio.to_thread(_load_system_trust)
+            self.tls = await asyncio.to_thread(_load_system_trust)
         _, connection = await self._loop.create_connection(
-            lambda: HttpClientConnection(self, self._limits, self._loop),
+            lambda: HttpClientConnection(self, self.limits, self._loop),
             address,
             self._target.port,
-            ssl=self._tls if self._target.is_tls else None,
+            ssl=self.tls if self._target.is_tls else None,
             server_hostname=self._target.host if self._target.is_tls else None,
         )
         return connection
 
     def _close_stale(self) -> None:
-        oldest = self._loop.time() - self._limits.idle_s
+        oldest = self._loop.time() - self.limits.idle_s
         # Taken from the right and given back there, so the stalest are on the left.
         while self._idle and self._idle[0].idle_since <= oldest:
             self._idle.popleft().drop()
-        again_s = self._limits.idle_s / 2
+        again_s = self.limits.idle_s / 2
         self._sweep = self._loop.call_later(again_s, self._close_stale) if self._idle else None
 
 

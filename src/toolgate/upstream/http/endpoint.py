@@ -249,13 +249,13 @@ class _NullReceiver:
         return deadline
 
 
+@dataclass(slots=True)
 class HttpNegotiation:
     """One negotiation with one server."""
 
-    def __init__(self, endpoint: StreamableEndpoint) -> None:
-        self._endpoint = endpoint
-        self.session: HttpSession | None = None
-        """The result of the handshake, if the server is session-based."""
+    _endpoint: StreamableEndpoint
+    session: HttpSession | None = None
+    """The result of the handshake, if the server is session-based."""
 
     async def run(self, *, known_revision: Revision | None, timeout_s: float) -> ServerInfo:
         """Raises StartFailed, and TimeoutError."""

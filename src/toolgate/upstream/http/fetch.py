@@ -7,7 +7,7 @@ exception: an operator configured it, so it may have any address and may be reac
 import asyncio
 import ssl
 from collections.abc import Mapping
-from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -51,18 +51,19 @@ def parse_secure_target(url: str) -> HttpTarget:
     return target
 
 
+@dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Fetches documents. `tls` decides which servers are trusted; by default, the system's authorities do."""
+    """Fetches documents."""
 
-    def __init__(self, egress: Egress, *, tls: ssl.SSLContext | None = None) -> None:
-        self._egress = egress
-        self._tls = tls
+    egress: Egress
+    tls: ssl.SSLContext | None = None
+    """Decides which servers are trusted; by default, the system's authorities do."""
 
     async def restrict_for(self, url: str) -> "Fetcher":
         """A fetcher for addresses in a document at `url`: a public server cannot send us to a private
         address.
         """
-        public = self._egress.without_private()
+        public = self.egress.without_private()
         try:
             target = parse_target(url)
             await public.resolve(target.host, target.port)
@@ -70,9 +71,7 @@ class Fetcher:
             return self
         except OSError:
             pass  # an unknown host is trusted no more than any other
-        stricter = copy(self)
-        stricter._egress = public
-        return stricter
+        return replace(self, egress=public)
 
     async def get_json(self, url: str) -> Any:
         """The document at `url`. Raises FetchFailed."""
@@ -117,7 +116,7 @@ class Fetcher:
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
         head = f"{'GET' if body is None else 'POST'} {target.path} HTTP/1.1\r\n{lines}\r\n".encode("ascii")
-        pool = HttpPool(target, self._egress, tls=self._tls, limits=_LIMITS)
+        pool = HttpPool(target, self.egress, tls=self.tls, limits=_LIMITS)
         try:
             deadline = asyncio.get_running_loop().time() + FETCH_S
             return await pool.send(head + (body or b""), deadline=deadline)

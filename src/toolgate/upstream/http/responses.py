@@ -64,24 +64,18 @@ class ResponseMissing(ExchangeFailed):
     """The HTTP exchange succeeded without the JSON-RPC response."""
 
 
+@dataclass(slots=True, eq=False)
 class PendingResponse:
     """The response that one request waits for. It is the sink of a stream that may carry it."""
 
-    __slots__ = ("_id", "_on_open", "_parser", "_receiver", "response")
-
-    def __init__(
-        self, key: bytes, receiver: MessageReceiver, on_open: Callable[[], None] | None = None
-    ) -> None:
-        """`key` is the number of the request; empty for a stream that belongs to none.
-
-        `on_open` is called when a stream has opened.
-        """
-        self._id = key
-        self._receiver = receiver
-        self._on_open = on_open
-        self._parser: SseParser | None = None
-        self.response: IncomingMessage | None = None
-        """The response, once a stream has carried it."""
+    key: bytes
+    """The number of the request; empty for a stream that belongs to none."""
+    receiver: MessageReceiver
+    on_open: Callable[[], None] | None = None
+    """Called when a stream has opened."""
+    response: IncomingMessage | None = None
+    """The response, once a stream has carried it."""
+    _parser: SseParser | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -102,8 +96,8 @@ class PendingResponse:
         if self._parser is None:
             self._parser = SseParser(MAX_MESSAGE_BYTES)
         self._parser.restart()
-        if self._on_open is not None:
-            self._on_open()
+        if self.on_open is not None:
+            self.on_open()
 
     def feed(self, chunk: bytes) -> bool:
         assert self._parser is not None  # begin() comes first
@@ -117,20 +111,20 @@ class PendingResponse:
         return self.response is not None
 
     def deadline(self, deadline: float) -> float:
-        return self._receiver.deadline_of(self._id, deadline)
+        return self.receiver.deadline_of(self.key, deadline)
 
     def parse(self, response: HttpResponse) -> IncomingMessage:
         """The JSON-RPC response in `response` or on its stream. Raises RequestRejected and ExchangeFailed."""
         if self.response is not None:
             return self.response
         if response.status != 200:
-            raise parse_rejected(response, self._id)
+            raise parse_rejected(response, self.key)
         if not response.body and response.is_stream:
             raise ResponseMissing("the server's stream ended without the response")
         message = _parse_message(response.body)
         if message is None:
             raise ResponseMissing("the server's answer is not a JSON-RPC message")
-        if message.method or not _responds_to(message, self._id):
+        if message.method or not _responds_to(message, self.key):
             raise ResponseMissing("the server's answer is not to this request")
         return message
 
@@ -139,10 +133,10 @@ class PendingResponse:
         if message is None:
             raise StreamRefused("an event on the server's stream is not a JSON-RPC message")
         if message.method:
-            self._receiver.receive(message, self._id)
-        elif _responds_to(message, self._id):
+            self.receiver.receive(message, self.key)
+        elif _responds_to(message, self.key):
             self.response = message
-        elif self._id:
+        elif self.key:
             raise StreamRefused("the server's stream carries a response to another request")
 
 
@@ -181,6 +175,7 @@ _LASTING_S: Final = 5.0
 """A stream that ends sooner was hardly worth opening; the next attempt waits longer."""
 
 
+@dataclass(slots=True, eq=False)
 class NotificationStream:
     """A server's stream for notifications outside of requests, `list_changed` above all, reopened when it
     ends.
@@ -190,38 +185,27 @@ class NotificationStream:
     server's `retry` says.
     """
 
-    def __init__(
-        self,
-        pool: HttpPool,
-        receiver: MessageReceiver,
-        *,
-        build_request: Callable[[bytes], tuple[bytes, bytes]],
-        on_missed: Callable[[], None],
-        on_open: Callable[[], None] | None = None,
-    ) -> None:
-        """`build_request` takes a position and returns the number, if any, and the bytes of a request.
-
-        `on_open` is called whenever the stream has opened; `on_missed` if it was open before, because
-        notifications in between are lost.
-        """
-        self._pool = pool
-        self._receiver = receiver
-        self._build_request = build_request
-        self._on_missed = on_missed
-        self._on_open = on_open
-        self._position = b""
-        self._delay_s = MIN_DELAY_S
-        self._failures = 0
-        self._has_opened = False
-        self._retry_after_s = 0
+    pool: HttpPool
+    receiver: MessageReceiver
+    build_request: Callable[[bytes], tuple[bytes, bytes]]
+    """Takes a position and returns the number, if any, and the bytes of a request."""
+    on_missed: Callable[[], None]
+    """Called when the stream has opened again, because notifications in between are lost."""
+    on_open: Callable[[], None] | None = None
+    """Called whenever the stream has opened."""
+    _position: bytes = b""
+    _delay_s: float = MIN_DELAY_S
+    _failures: int = 0
+    _has_opened: bool = False
+    _retry_after_s: int = 0
 
     async def run(self) -> None:
         """Follow the stream until the server ends it for good, or the caller cancels."""
         clock = asyncio.get_running_loop().time
         while self._failures < _MAX_FAILURES:
             self._retry_after_s = 0
-            key, request = self._build_request(self._position)
-            stream = PendingResponse(key, self._receiver, self._handle_open)
+            key, request = self.build_request(self._position)
+            stream = PendingResponse(key, self.receiver, self._handle_open)
             began_s = clock()
             if await self._follow(stream, request):
                 return
@@ -230,7 +214,7 @@ class NotificationStream:
     async def _follow(self, stream: PendingResponse, request: bytes) -> bool:
         """Follow one stream to its end. True if there is no point in another."""
         try:
-            response = await self._pool.send(request, deadline=None, sink=stream)
+            response = await self.pool.send(request, deadline=None, sink=stream)
         except (ConnectFailed, ExchangeFailed):
             return False
         is_refused = stream.response is not None and bool(stream.response.error)
@@ -238,10 +222,10 @@ class NotificationStream:
         return is_refused or not (response.is_stream or response.status == 429 or response.status >= 500)
 
     def _handle_open(self) -> None:
-        if self._on_open is not None:
-            self._on_open()
+        if self.on_open is not None:
+            self.on_open()
         if self._has_opened:
-            self._on_missed()
+            self.on_missed()
         self._has_opened = True
 
     def _next_delay_s(self, stream: PendingResponse, lived_s: float) -> float:

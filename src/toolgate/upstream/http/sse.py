@@ -47,12 +47,20 @@ class SseParser:
         rest = b"" if chunk.endswith((b"\n", b"\r")) or not lines else lines.pop()
         events: list[SseEvent] = []
         for line in lines:
-            event = self._take_line(self._finish_line(line))
+            whole = bytes(self._line) + line if self._line else line
+            self._line.clear()
+            if not self._has_started:
+                self._has_started = True
+                whole = whole.removeprefix(_BOM)
+            event = self._take_line(whole)
             if event is not None:
                 events.append(event)
         if chunk:
             self._skips_newline = chunk.endswith(b"\r")
-            self._keep(rest)
+            # Of a comment only the first byte is kept: comments may be endless.
+            if not self._line.startswith(b":"):
+                self._line += rest
+                self._check_size()
         return events
 
     def restart(self) -> None:
@@ -62,22 +70,6 @@ class SseParser:
         self._type = b""
         self._has_started = False
         self._skips_newline = False
-
-    def _keep(self, rest: bytes) -> None:
-        """Keep the beginning of a line; of a comment, only its first byte: comments may be endless."""
-        if self._line.startswith(b":"):
-            return
-        self._line += rest
-        self._check_size()
-
-    def _finish_line(self, rest: bytes) -> bytes:
-        if self._line:
-            rest = bytes(self._line) + rest
-            self._line.clear()
-        if not self._has_started:
-            self._has_started = True
-            rest = rest.removeprefix(_BOM)
-        return rest
 
     def _take_line(self, line: bytes) -> SseEvent | None:
         if not line:

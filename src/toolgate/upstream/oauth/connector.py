@@ -52,25 +52,18 @@ from toolgate.upstream.oauth.grants import GrantFiles, LoginKey, StoredGrant
 _LOG_IN: Final = "`toolgate servers login {}`"
 
 
+@dataclass(frozen=True, slots=True)
 class Authorizer:
     """Requests tokens, and renews those of logins."""
 
-    def __init__(
-        self,
-        secrets: Secrets,
-        fetcher: Fetcher,
-        *,
-        clock_s: Callable[[], float],
-        grants: GrantFiles | None = None,
-        own_url: str | None = None,
-    ) -> None:
-        """Without `grants`, no one can log in here. `own_url` is the URL of the gateway's client metadata."""
-        self._secrets = secrets
-        self._fetcher = fetcher
-        self._clock_s = clock_s
-        self._locks: WeakValueDictionary[LoginKey, asyncio.Lock] = WeakValueDictionary()
-        self.grants = grants
-        self.own_url = own_url
+    secrets: Secrets
+    fetcher: Fetcher
+    clock_s: Callable[[], float]
+    grants: GrantFiles | None = None
+    """Without them, no one can log in here."""
+    own_url: str | None = None
+    """The URL of the gateway's client metadata."""
+    _locks: WeakValueDictionary[LoginKey, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     async def token(self, record: ServerRecord, rejected: str | None = None) -> OAuthToken:
         """A token for the server of `record`, which has `oauth`. Raises StartFailed.
@@ -102,22 +95,20 @@ class Authorizer:
 
         Raises OAuthFailed and StartFailed.
         """
-        challenge = await provoke_challenge(self._fetcher, self._secrets.expand(endpoint.url))
+        challenge = await provoke_challenge(self.fetcher, self.secrets.expand(endpoint.url))
         parties = await self._find_parties(endpoint, oauth, challenge)
         _check_support(parties.authority, oauth.client_id)
         if oauth.client_id is not None:
             return parties, self._build_client(oauth)
         own_url, authority = self.own_url, parties.authority
-        return parties, await find_client(
-            self._fetcher, authority, own_url=own_url, redirect_uri=redirect_uri
-        )
+        return parties, await find_client(self.fetcher, authority, own_url=own_url, redirect_uri=redirect_uri)
 
     async def _find_parties(
         self, endpoint: HttpEndpoint, oauth: OAuth, challenge: BearerChallenge = NO_CHALLENGE
     ) -> TokenParties:
         """The resource of a token for `endpoint`, and who issues it. Raises OAuthFailed and StartFailed."""
-        issuer = None if oauth.issuer is None else self._secrets.expand(oauth.issuer)
-        return await find_parties(self._fetcher, self._secrets.expand(endpoint.url), issuer, challenge)
+        issuer = None if oauth.issuer is None else self.secrets.expand(oauth.issuer)
+        return await find_parties(self.fetcher, self.secrets.expand(endpoint.url), issuer, challenge)
 
     def _build_client(self, oauth: OAuth, grant: StoredGrant | None = None) -> OAuthClient:
         """The client that the record names, or else the one of the login. Raises StartFailed."""
@@ -125,11 +116,11 @@ class Authorizer:
             assert grant is not None
             return grant.registered_client or OAuthClient(id=grant.client_id)
         ref = oauth.client_secret_ref
-        secret = None if ref is None else self._secrets.secret(ref)
-        return OAuthClient(id=self._secrets.expand(oauth.client_id), secret=secret)
+        secret = None if ref is None else self.secrets.secret(ref)
+        return OAuthClient(id=self.secrets.expand(oauth.client_id), secret=secret)
 
     def token_endpoint(self, authority: AuthorizationServer) -> TokenEndpoint:
-        return TokenEndpoint(self._fetcher, authority, self._clock_s)
+        return TokenEndpoint(self.fetcher, authority, self.clock_s)
 
     def lock(self, key: LoginKey) -> asyncio.Lock:
         """Hold it to change a login: a renewal in flight must not undo a change made meanwhile.
@@ -149,7 +140,7 @@ class Authorizer:
     async def revoke(self, grant: StoredGrant, oauth: OAuth) -> bool:
         """Revoke a grant at its authorization server. Whether the server confirmed it."""
         try:
-            authority = await find_authority(self._fetcher, grant.issuer)
+            authority = await find_authority(self.fetcher, grant.issuer)
             return await self.token_endpoint(authority).revoke(self._build_client(oauth, grant), grant.token)
         except (OAuthFailed, StartFailed):
             return False
@@ -162,13 +153,13 @@ class Authorizer:
         oauth = endpoint.oauth
         if oauth is None or oauth.grant != "authorization_code":
             return False
-        if oauth.issuer is not None and grant.issuer != self._secrets.expand(oauth.issuer):
+        if oauth.issuer is not None and grant.issuer != self.secrets.expand(oauth.issuer):
             return False
         if oauth.client_id is None:
             is_same_client = grant.registered_client is not None or grant.client_id == self.own_url
         else:
-            is_same_client = grant.client_id == self._secrets.expand(oauth.client_id)
-        return is_same_client and covers_url(grant.resource, self._secrets.expand(endpoint.url))
+            is_same_client = grant.client_id == self.secrets.expand(oauth.client_id)
+        return is_same_client and covers_url(grant.resource, self.secrets.expand(endpoint.url))
 
     async def _token_of_login(
         self, key: LoginKey, endpoint: HttpEndpoint, rejected: str | None
@@ -177,7 +168,7 @@ class Authorizer:
             grant = self._require_grant(key, endpoint)
             renew_at_s = grant.token.renew_at_s
             # A rejected token may have been replaced already, for another connection that uses it.
-            is_good = grant.access != rejected and (renew_at_s is None or self._clock_s() < renew_at_s)
+            is_good = grant.access != rejected and (renew_at_s is None or self.clock_s() < renew_at_s)
             return grant.token if is_good else await self._renew(key, endpoint, grant)
 
     async def _renew(self, key: LoginKey, endpoint: HttpEndpoint, grant: StoredGrant) -> OAuthToken:
@@ -185,7 +176,7 @@ class Authorizer:
         if grant.refresh is None:
             raise OAuthFailed(f"the login has expired: {log_in}", is_final=True)
         assert endpoint.oauth is not None
-        authority = await find_authority(self._fetcher, grant.issuer)
+        authority = await find_authority(self.fetcher, grant.issuer)
         client = self._build_client(endpoint.oauth, grant)
         form = {"grant_type": "refresh_token", "refresh_token": grant.refresh, "resource": grant.resource}
         try:
@@ -278,15 +269,13 @@ class TokenRenewal:
                 await self.rejected.wait()
 
 
+@dataclass(frozen=True, slots=True)
 class OAuthConnector(Connector):
     """A connector for records with and without `oauth`."""
 
-    def __init__(
-        self, connector: StreamableConnector, authorizer: Authorizer, *, clock_s: Callable[[], float]
-    ) -> None:
-        self._connector = connector
-        self._authorizer = authorizer
-        self._clock_s = clock_s
+    connector: StreamableConnector
+    authorizer: Authorizer
+    clock_s: Callable[[], float]
 
     async def __call__(
         self,
@@ -296,12 +285,12 @@ class OAuthConnector(Connector):
         known_revision: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> ServerConnection:
-        connect = partial(self._connector, known_revision=known_revision, capabilities=capabilities)
+        connect = partial(self.connector, known_revision=known_revision, capabilities=capabilities)
         if record.http is None or record.http.oauth is None:
             return await connect(record, listener)
         oauth = record.http.oauth
         # What all callers see comes from a shared login or none: no principal lends its own.
-        if oauth.per_principal and not oauth.owner and not self._authorizer.has_login(record):
+        if oauth.per_principal and not oauth.owner and not self.authorizer.has_login(record):
             try:
                 return await connect(_with_token(record, record.http, None), listener)
             except StartFailed as exc:
@@ -312,10 +301,10 @@ class OAuthConnector(Connector):
                     fatal=exc.fatal,
                     retry_after_s=exc.retry_after_s,
                 ) from exc
-        token = await self._authorizer.token(record)
+        token = await self.authorizer.token(record)
         connection = await connect(_with_token(record, record.http, token), listener)
         return OAuthConnection(
-            connection, listener, token, record=record, authorizer=self._authorizer, clock_s=self._clock_s
+            connection, listener, token, record=record, authorizer=self.authorizer, clock_s=self.clock_s
         )
 
 
