@@ -256,8 +256,17 @@ def test_created_and_migrated_tables_are_the_same(make_empty: Callable[[Path], s
         (raw.executescript if isinstance(raw, sqlite3.Connection) else raw.execute)(RELEASE_0_1)
         migrate(connection, 1)
 
+    def migrate_version_7(connection: Connection) -> None:
+        create_tables(connection, epoch="e")
+        for column in ("notices", "notice_ms", "notified_ms"):
+            connection.exec_driver_sql(f"ALTER TABLE approvals DROP COLUMN {column}")
+        for table in ("digests", "ended_sessions"):
+            connection.exec_driver_sql(f"DROP TABLE {table}")
+        migrate(connection, 7)
+
     created = made_by(lambda connection: create_tables(connection, epoch="e"))
 
+    assert made_by(migrate_version_7) == created
     assert created[1] == [(f"{SCHEMA_VERSION:04}",)]
     assert made_by(migrate_release_0_1) == created
 

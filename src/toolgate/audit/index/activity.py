@@ -16,7 +16,6 @@ MAX_NAMED: Final = 20
 """Tools, reasons and callers that a result names."""
 MAX_NAMED_SERVERS: Final = 1_000
 _ADMITTED: Final = EVENTS.c.outcome != "denied"
-_REASON: Final = ("code", "layer", "rule")
 _FAILED: Final = func.sum(case((EVENTS.c.outcome.in_(["error", "tool_error"]), 1), else_=0))
 _COUNT: Final = func.count()
 _decode_numbers = msgspec.json.Decoder(list[int]).decode
@@ -126,7 +125,7 @@ def read_activity(
         buckets=_read_buckets(connection, calls, range(since_ms, until_ms, bucket_ms)),
         servers=_sum_servers(tools),
         tools=[ToolCalls(*name, tally.calls, tally.errors, *tally.percentiles) for name, tally in slowest],
-        denials=[Denials(*row) for row in _read_frequent(connection, _REASON, *calls, ~_ADMITTED)],
+        denials=[*map(Denials._make, _read_frequent(connection, Denials._fields[:3], *calls, ~_ADMITTED))],
         callers=[CallerCalls(*row) for row in _read_frequent(connection, ["principal"], *calls, _ADMITTED)],
     )
 

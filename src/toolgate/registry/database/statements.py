@@ -44,8 +44,6 @@ ROWS_AT_ONCE: Final = 500
 """Rows in memory while a whole log is read or written."""
 CHANGES_AT_ONCE: Final = 1_000
 """Changes read at once, with their bodies. A transaction may have more and is never read in part."""
-_DIGESTS_IN_ROWS: Final = ("digest", "digest_before")
-"""Columns that queries add to rows of other tables. Checksums do not include them."""
 
 
 class DamagedRow(Exception):
@@ -166,8 +164,8 @@ def _encode_row(table: Table, source: object, **others: object) -> dict[str, Any
 
 def _verify_checksum(row: Row[Any], what: str) -> dict[str, Any]:
     values = dict(cast("Mapping[str, Any]", row._mapping))
-    for name in _DIGESTS_IN_ROWS:
-        values.pop(name, None)
+    for name in ("digest", "digest_before"):
+        values.pop(name, None)  # queries add it; it is in no checksum
     if values.pop("checksum") != _checksum(values):
         raise DamagedRow(f"{what.format(**values)} does not match its checksum")
     return values

@@ -82,14 +82,12 @@ class TaskBody(StrictBody, makes=tasks.Task):
     @classmethod
     def _quote_bare_names(cls, config: dict[str, str]) -> dict[str, str]:
         """Stored as JSON text like every other value, so that every reader decodes one form."""
-        bare = {key: config[key] for key in _NAMING_KEYS if _is_bare_name(config, key)}
-        return {**config, **{key: json.dumps(name) for key, name in bare.items()}}
-
-
-def _is_bare_name(config: Mapping[str, str], key: str) -> bool:
-    """Whether the value can only be a name: what JSON reads in another way is refused elsewhere."""
-    text = config.get(key, "")
-    return bool(_BARE_NAME.fullmatch(text)) and not _JSON_WORD.fullmatch(text)
+        for key in _NAMING_KEYS:
+            text = config.get(key, "")
+            # Only what can be nothing but a name: what JSON reads in another way is refused elsewhere.
+            if _BARE_NAME.fullmatch(text) and not _JSON_WORD.fullmatch(text):
+                config = {**config, key: json.dumps(text)}
+        return config
 
 
 MAX_VERSION: Final = 2**31 - 1

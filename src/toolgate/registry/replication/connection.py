@@ -148,7 +148,11 @@ class _ReplicaChannel:
         try:
             yield call
         except grpc.aio.AioRpcError as exc:
-            raise self._translate_status(exc) from exc
+            code = exc.code()
+            # The other end is untrusted until it has authenticated.
+            details = printable(redact_text((exc.details() or "")[:MAX_DETAILS])) or code.name.lower()
+            kind = _FAILURES.get(code, errors.ControlUnavailable)
+            raise kind(f"control at `{self.target}`: {details}", hint=_HINTS.get(code)) from exc
         except grpc.aio.BaseError as exc:
             raise errors.ControlUnavailable(f"the connection to `{self.target}` failed") from exc
         except asyncio.CancelledError as exc:
@@ -159,13 +163,6 @@ class _ReplicaChannel:
             raise errors.ControlUnavailable(f"the connection to `{self.target}` was closed") from exc
         finally:
             call.cancel()
-
-    def _translate_status(self, exc: grpc.aio.AioRpcError) -> errors.ToolgateError:
-        code = exc.code()
-        # The other end is untrusted until it has authenticated.
-        details = printable(redact_text((exc.details() or "")[:MAX_DETAILS]))
-        kind = _FAILURES.get(code, errors.ControlUnavailable)
-        return kind(f"control at `{self.target}`: {details or code.name.lower()}", hint=_HINTS.get(code))
 
 
 class GrpcControlConnection:
@@ -184,7 +181,6 @@ class GrpcControlConnection:
     async def call(
         self, method: str, request: Message, response: type[A], *, timeout_s: float = CALL_TIMEOUT_S
     ) -> A:
-        """See `ControlCalls`."""
         return await self._replica().call(method, request, response, timeout_s)
 
     async def list_records(self) -> RecordList:

@@ -228,7 +228,6 @@ class WatchHub:
 
     @asynccontextmanager
     async def watch(self, since: int, digest: str = "") -> AsyncIterator[AsyncIterator[ChangeBatch]]:
-        """See `Store.watch`."""
         watcher = _Watcher(self, since)
         if since < self.compacted:
             raise _compacted(since)
