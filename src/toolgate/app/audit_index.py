@@ -18,10 +18,10 @@ from toolgate.lazy_modules import load_lazily
 from toolgate.settings import Settings
 
 INDEX_FILE: Final = "audit.db"
-PRUNE_EVERY_S: Final = 60.0
+PRUNE_EVERY_S: Final = 60.0  # events are kept for days: a minute more does not matter
 PRUNE_PAUSE_S: Final = 0.05
 """Between steps, so that writers get their turn."""
-CLOSE_S: Final = 3.0
+CLOSE_S: Final = 3.0  # as for the store: `StoreLimits.close_s`
 
 _log: Final = logging.getLogger(__name__)
 

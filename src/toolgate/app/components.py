@@ -33,12 +33,12 @@ if TYPE_CHECKING:  # a node loads no SQL
     from toolgate.registry.store.side_tables import EndedSessions
     from toolgate.registry.store.sql_store import Store
 
-SESSION_KEY_BYTES: Final = 32
+SESSION_KEY_BYTES: Final = 32  # as long as a digest of HMAC-SHA256 (RFC 2104, section 3)
 SYNC_EVERY_S: Final = 2.0
 """How late a node hears of a session that was ended at another. Control asks its database once a second."""
 SWEEP_S: Final = 60.0
 """How late an idle session ends. It takes a look at each of at most 10,000."""
-MAX_SENT_AT_ONCE: Final = 1_000
+MAX_SENT_AT_ONCE: Final = 1_000  # what the control plane takes in one request
 MAX_PENDING: Final = 10_000
 """Not told yet, while control is away; the oldest are dropped then."""
 

@@ -58,9 +58,9 @@ from toolgate.upstream.models.client import try_models
 if TYPE_CHECKING:
     from toolgate.gateway.search.semantic import SemanticSearch
 
-SWEEP_EVERY_S: Final = 600
-COMPACT_EVERY_S: Final = 600
-FORGET_EVERY_S: Final = 3600
+SWEEP_EVERY_S: Final = 600  # often, against the hour that an upload may rest
+COMPACT_EVERY_S: Final = 600  # as long as every change stays in the log at least
+FORGET_EVERY_S: Final = 3600  # often, against the day or more that these rows are kept
 FORGET_AFTER_MS: Final = 24 * 3600 * 1000
 """A node that has not reported for this long is forgotten."""
 LEASES_EVERY_S: Final = 5

@@ -12,7 +12,7 @@ from toolgate.model.json_text import NO_ARGUMENTS
 Outcome = Literal["ok", "tool_error", "error", "denied", "cancelled", "unknown"]
 """`unknown`: the process ended before the call did."""
 ApprovalStep = Literal["asked", "approved", "denied", "expired", "used"]
-MAX_NUMBER: Final = 2**53
+MAX_NUMBER: Final = 2**53  # the end of the integers that every JSON reader has (RFC 8259, section 6)
 Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 """Numbers of logs that other processes wrote: checked where they are read."""
 

@@ -15,7 +15,7 @@ import msgspec
 
 from toolgate.model.json_text import decode_members
 
-MAX_SCHEMA_DEPTH: Final = 32
+MAX_SCHEMA_DEPTH: Final = 32  # half of what a body may have: an envelope surrounds it
 
 Schema = dict[str, Any]
 Path = tuple[str, ...]
@@ -184,12 +184,12 @@ def _subschemas(path: Path | None, node: Schema) -> Iterator[tuple[Path | None, 
 
 MAX_DEFINITIONS: Final = 2_000
 """Tools, prompts, resources or templates of one server."""
-MAX_DESCRIPTION_BYTES: Final = 16 * 1024
+MAX_DESCRIPTION_BYTES: Final = 16 * 1024  # about 4,000 tokens: more is a manual
 MAX_DEFINITION_BYTES: Final = 1024 * 1024
 """Both schemas and the description at their limits, and as much again for `_meta` and icons."""
-MAX_DEFINITION_DEPTH: Final = 64
+MAX_DEFINITION_DEPTH: Final = 64  # the depth of JSON that the gateway takes from clients
 
-_MAX_SHOWN_NAME: Final = 80
+_MAX_SHOWN_NAME: Final = 80  # a line of a terminal
 
 Members = dict[str, Any]
 encode_canonical = msgspec.json.Encoder(order="sorted").encode

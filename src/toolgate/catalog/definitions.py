@@ -44,7 +44,7 @@ def estimate_tokens(text: bytes) -> int:
     return len(_PIECE.findall(text))
 
 
-MAX_SCHEMA_BYTES: Final = 256 * 1024
+MAX_SCHEMA_BYTES: Final = 256 * 1024  # about 65,000 tokens: no model has use for more
 
 UNDIGESTED: Final = frozenset({"icons", "execution"})
 """Only people look at icons, and their URLs are often signed again for every list."""

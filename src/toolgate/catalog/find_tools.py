@@ -17,12 +17,12 @@ SEARCH_TOOLS: Final = "search_tools"
 DESCRIBE_TOOL: Final = "describe_tool"
 CALL_TOOL: Final = "call_tool"
 
-MAX_QUERY_BYTES: Final = 1_024
-MAX_RESULTS: Final = 50
+MAX_QUERY_BYTES: Final = 1_024  # as many as `q` of the REST search has characters; a purpose is a sentence
+MAX_RESULTS: Final = 50  # five times the default; a model that needs more has to narrow its query
 DEFAULT_RESULTS: Final = 10
 MAX_DESCRIPTION_CHARS: Final = 300
 """Of a tool in a result; `describe_tool` has the rest."""
-MAX_NAME_CHARS: Final = 256
+MAX_NAME_CHARS: Final = 256  # above the 128 of a tool's name with the 40 of its server's id
 
 FIND_INSTRUCTIONS: Final = (
     "The tools of this endpoint are found, not listed: `search_tools` finds them by what they do, "

@@ -24,8 +24,8 @@ from toolgate.catalog.definitions import check_tools
 from toolgate.model.names import PROMPT, RESOURCE
 from toolgate.model.tools import Listing, ServerTools, ToolDefinition
 
-MAX_TEMPLATE_BYTES: Final = 512
-MAX_EXPRESSIONS: Final = 16
+MAX_TEMPLATE_BYTES: Final = 512  # a quarter of a URI: matching costs more the longer a template is
+MAX_EXPRESSIONS: Final = 16  # matching costs more with each; a path and a query have fewer parts
 MAX_WORK: Final = 100_000
 """Of all templates of a server: a URI may be matched with each, while other requests wait."""
 _EXPRESSION_WORK: Final = 12
@@ -103,9 +103,9 @@ class Uri:
         return reached
 
 
-MAX_PROMPT_NAME: Final = 256
-MAX_URI_BYTES: Final = 2_048
-MAX_ARGUMENTS: Final = 128
+MAX_PROMPT_NAME: Final = 256  # as long as that of a tool that gets an alias; MCP has no limit
+MAX_URI_BYTES: Final = 2_048  # as in the protocol of sitemaps.org; a URI is often a URL
+MAX_ARGUMENTS: Final = 128  # people fill them in: well above what a form asks for
 
 CheckedListings = tuple[Mapping[str, Listing], Mapping[str, str]]
 

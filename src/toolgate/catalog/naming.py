@@ -53,7 +53,7 @@ def is_disguised(native: str) -> bool:
     return is_mixed or unicodedata.normalize("NFKC", native) != native
 
 
-MAX_CHAT_NAME: Final = 64
+MAX_CHAT_NAME: Final = 64  # OpenAI's limit for the name of a function
 # An identifier does not begin with a digit: the empty match before one becomes a `_`, too.
 _INVALID_CHARS: Final[Mapping[NameProfile, re.Pattern[str]]] = {
     "default": re.compile(r"[^A-Za-z0-9_-]"),

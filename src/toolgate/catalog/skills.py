@@ -14,8 +14,8 @@ from toolgate.errors import InvalidRecord
 from toolgate.model.names import ToolRef, parse_server_id, parse_task_id
 from toolgate.model.tools import HINTS
 
-MAX_SKILL_TOOLS: Final = 1_000
-MAX_TITLE: Final = 200
+MAX_SKILL_TOOLS: Final = 1_000  # well above `max_tools`: a skill is a selection
+MAX_TITLE: Final = 200  # as the display name of a record: `Title`
 
 # A tool name, with the two wildcards; or an effect.
 _TOOL_NAME = re.compile(rf"[A-Za-z0-9_.*?-]{{1,128}}|@(?:{'|'.join(HINTS)})")

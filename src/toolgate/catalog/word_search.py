@@ -200,8 +200,8 @@ SYNONYMS: Final = _by_term()
 """Term to its synonyms."""
 
 
-MAX_PARAMETER_CHARS: Final = 8_192
-_MAX_TEXTS: Final = 512
+MAX_PARAMETER_CHARS: Final = 8_192  # half of `MAX_TEXT_CHARS`: arguments count less than the description
+_MAX_TEXTS: Final = 512  # 16 characters each fill `MAX_PARAMETER_CHARS`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +264,7 @@ def _decode_schema(schema: bytes) -> Mapping[str, Any]:
     return decoded if isinstance(decoded, Mapping) else {}
 
 
-MAX_QUERY_CHARS: Final = 4_096
+MAX_QUERY_CHARS: Final = 4_096  # four times what a surface passes on; splitting costs by length
 MAX_QUERY_TERMS: Final = 48
 """Distinct terms of a query that count, the first ones."""
 

@@ -94,7 +94,7 @@ def _parse(raw: msgspec.Raw, param: str, *, expected: str, kind: type[_Part]) ->
 
 MAX_MESSAGES: Final = 10_000
 """Far more than any model's context holds; each costs the checks here."""
-_MAX_NAMED: Final = 20
+_MAX_NAMED: Final = 20  # as many as `MAX_NAMES_LISTED` of the tool loop: a message to be read
 _ROLES: Final = ("system", "assistant", "user", "function", "tool", "developer")
 _OTHER_CONTENT: Final = ("tool_calls", "function_call", "refusal", "audio")
 """Members that replace the content of an assistant's message."""

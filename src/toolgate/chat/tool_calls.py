@@ -16,14 +16,14 @@ from toolgate.model.json_text import UNREADABLE, Members
 
 CallKind = Literal["function", "other"]
 """`other`: a call of a tool that is not a function. It never runs here."""
-MAX_ARGUMENT_BYTES: Final = 1_048_576
-MAX_ARGUMENT_DEPTH: Final = 64
+MAX_ARGUMENT_BYTES: Final = 1_048_576  # a quarter of the largest body of an MCP request
+MAX_ARGUMENT_DEPTH: Final = 64  # the depth of JSON that the gateway takes from clients
 MAX_ARGUMENT_CONTAINERS: Final = 20_000
 """Objects and arrays: many empty ones take a parser far longer than their size suggests."""
 INVALID_KEY: Final = "__invalid__"
 """The member that holds arguments in a history if they were not a JSON object."""
 TOOL_ERROR: Final = "tool_error"
-_MAX_SHOWN: Final = 200
+_MAX_SHOWN: Final = 200  # enough for the model to recognise what it wrote
 _MAX_NAME: Final = 64
 """Of a function: the limit of OpenAI, which most servers share."""
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")

@@ -29,7 +29,7 @@ from toolgate.telemetry.logs import FULL_DISK_HINT, describe_full_disk
 T = TypeVar("T")
 P = ParamSpec("P")
 READERS: Final = 2
-_BUSY_S: Final = 5.0
+_BUSY_S: Final = 5.0  # the default of Python's `sqlite3`
 _PRAGMAS: Final = (
     "journal_mode = WAL",
     # A crash of the machine may undo the newest transactions: their events are in the log.

@@ -29,7 +29,7 @@ from toolgate.audit.index.tables import (
 )
 from toolgate.audit.log.files import AuditLine, LineBatch, decode_event
 
-DAY_MS: Final = 24 * 3_600_000
+DAY_MS: Final = 24 * 3_600_000  # 24 hours
 MAX_TASKS: Final = 1_000
 """That a report names."""
 

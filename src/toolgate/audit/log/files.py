@@ -28,12 +28,12 @@ MAX_LINE_BYTES: Final = 16 * 1024
 """The largest event, a scope with all its lists full, has about 12 kB."""
 GENESIS: Final = "0" * 64
 """The digest that the first seal of a log follows."""
-MAX_CHUNK_LINES: Final = 1_000
+MAX_CHUNK_LINES: Final = 1_000  # as many as the control plane takes from a node at once
 CHUNK_BYTES: Final = 512 * 1024
 """Read at a time, and at most delivered at a time."""
 _ATTEMPTS: Final = 20
-_TAIL_BYTES: Final = 64 * 1024
-_HEAD_BYTES: Final = 512 * 1024
+_TAIL_BYTES: Final = 64 * 1024  # four of the longest lines, so at least one is whole
+_HEAD_BYTES: Final = 512 * 1024  # a chunk: only a damaged file has no line end in it
 _CALL_FIELDS: Final = b'"door":'
 _NUMBER: Final = re.compile(rb'\{"seq":([0-9]{1,16})[,}]')
 _SEQ: Final = re.compile(rb'\{"seq":([1-9][0-9]{0,14}),')
@@ -43,7 +43,7 @@ _SEAL: Final = re.compile(
     rb'"of":([1-9][0-9]{0,15})\}'
 )
 _SEAL_TYPE: Final = b',"type":"seal",'
-_STEP_BYTES: Final = 64 * 1024
+_STEP_BYTES: Final = 64 * 1024  # most batches are shorter, and each has a seal; further steps grow by eight
 _encode = msgspec.json.Encoder().encode
 decode_event = msgspec.json.Decoder(AuditEvent).decode
 

@@ -35,15 +35,15 @@ from toolgate.errors import StorageUnavailable, ToolgateError
 
 GATEWAY_ENDED: Final = "gateway_ended"
 """The code of calls that were under way when their process ended."""
-NAME_CHARS: Final = 32
+NAME_CHARS: Final = 32  # 16 random bytes, as many as in a UUID
 BUSY_SHARE: Final = 0.6
 """Of a processor. A process that uses more has no time for what can wait."""
 FOLLOW_SHARE: Final = 0.04
 """Of the time, for deliveries of a busy process."""
-MAX_PAUSE_S: Final = 2.0
-FIRST_DELAY_S: Final = 0.2
-MAX_DELAY_S: Final = 10.0
-MANY_LINES: Final = 100
+MAX_PAUSE_S: Final = 2.0  # people who watch the audit wait for an event no longer than this
+FIRST_DELAY_S: Final = 0.2  # a lock or a dropped connection is over by then
+MAX_DELAY_S: Final = 10.0  # the longest wait of a node that has lost its control plane, too
+MANY_LINES: Final = 100  # a tenth of a chunk
 GATHER_S: Final = 0.5
 """After that many lines more will come. It pays to wait: one delivery costs nearly what a large one does."""
 EMPTY_CHUNK: Final = LogChunk(0, 0, [])

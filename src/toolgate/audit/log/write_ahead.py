@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-FILE_BYTES: Final = 8 * 1024 * 1024
-LINE_ROOM_BYTES: Final = FILE_BYTES - 64
+FILE_BYTES: Final = 8 * 1024 * 1024  # about 12,000 calls (see `ROTATE_BYTES`) while the disk is full (ADR 40)
+LINE_ROOM_BYTES: Final = FILE_BYTES - 64  # without the head: `_LINES_OFFSET`
 _MAGIC: Final = b"TGAHEAD1"
 # The magic, the end of the lines, and the number from which on calls may lack their end.
 _HEAD: Final = struct.Struct("=8sQQ")

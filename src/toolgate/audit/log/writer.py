@@ -24,8 +24,8 @@ from toolgate.errors import ServerUnavailable
 ROTATE_BYTES: Final = 64 * 1024 * 1024
 """About 100,000 calls."""
 KEEP_FILES: Final = 10
-FLUSH_S: Final = 0.2
-FLUSH_BYTES: Final = 128 * 1024
+FLUSH_S: Final = 0.2  # people who follow the file see no delay, and batches are worth a seal
+FLUSH_BYTES: Final = 128 * 1024  # a small part of `audit.ahead`: the rest is for a sink that fails
 RETRY_S: Final = 1.0
 """How soon a sink that failed is tried again."""
 MAX_HELD_BYTES: Final = LINE_ROOM_BYTES
