@@ -73,7 +73,6 @@ async def test_pending_approvals_are_counted_and_expired_ones_audited() -> None:
 async def test_upkeep_that_fails_is_logged_once_and_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolgate.app.control_plane.LEASES_EVERY_S", 0)
     store, tries = MemoryStore(Clock()), asyncio.Semaphore(0)
 
     async def fail(_node_id: str, *, limit: int) -> None:
@@ -82,7 +81,8 @@ async def test_upkeep_that_fails_is_logged_once_and_tried_again(
         raise StorageFailed("the disk is full")
 
     monkeypatch.setattr(store.invocations, "claim", fail)
-    async with asyncio.timeout(DEADLINE_S), open_upkeep(store, Metrics(), AuditLog(MemorySink())):
+    upkeep = open_upkeep(store, Metrics(), AuditLog(MemorySink()), leases_every_s=0)
+    async with asyncio.timeout(DEADLINE_S), upkeep:
         for _ in range(3):
             await tries.acquire()
 

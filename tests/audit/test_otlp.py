@@ -12,7 +12,6 @@ import pytest
 
 from tests.scenarios.collector import Collector
 from toolgate.audit.events import AdminRecorded, CallRecorded, CallStarted
-from toolgate.audit.log import journal as journal_module
 from toolgate.audit.log.files import LogTail
 from toolgate.audit.log.journal import Journal, follow_log
 from toolgate.audit.otlp import AuditExport
@@ -26,12 +25,6 @@ CALL = CallRecorded(
     at_ms=7, door="mcp", principal="key:ada", tool="t", server_id="s", outcome="denied", trace_id=TRACE_ID
 )
 ADMIN = AdminRecorded(at_ms=9, principal="key:root", operation="put", kind="server", record_id="s")
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "MAX_DELAY_S", 0.02)
-    monkeypatch.setattr(journal_module, "FIRST_DELAY_S", 0.01)
 
 
 class Taker:
@@ -70,7 +63,7 @@ async def exported(directory: Path, taker: Taker) -> AsyncIterator[Journal]:
         export = AuditExport(
             taker.send, directory / "audit.otlp", resource={"service.name": "toolgate"}, log=journal.name
         )
-        async with follow_log(journal, export.deliver, who="it", tail=tail):
+        async with follow_log(journal, export.deliver, who="it", tail=tail, retry_s=0.01):
             yield journal
 
 

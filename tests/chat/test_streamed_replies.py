@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 
 from tests.chat.cut_replies import Cut, cut_replies
-from toolgate.chat import streamed_replies
 from toolgate.chat.replies import ModelCompletion, parse_completion
-from toolgate.chat.streamed_replies import CompletionAssembler, CompletionDelta
+from toolgate.chat.streamed_replies import MAX_REPLY_BYTES, CompletionAssembler, CompletionDelta
 from toolgate.chat.tool_calls import ToolCall
 from toolgate.errors import ModelRefused, ModelUnavailable
 from toolgate.model.json_text import Members
@@ -310,10 +309,9 @@ def test_garbage_is_no_reply(data: bytes) -> None:
         CompletionAssembler().feed(data)
 
 
-def test_a_reply_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed_replies, "MAX_REPLY_BYTES", 1_000)
-    assembly = CompletionAssembler()
-    assembly.feed(chunk(content="x" * 500))
+def test_a_reply_without_end_is_cut_off() -> None:
+    assembly, half = CompletionAssembler(), chunk(content="x" * (MAX_REPLY_BYTES // 2))
+    assembly.feed(half)
 
-    with pytest.raises(ModelUnavailable, match="longer than 1000 bytes"):
-        assembly.feed(chunk(content="x" * 500))
+    with pytest.raises(ModelUnavailable, match=f"longer than {MAX_REPLY_BYTES} bytes"):
+        assembly.feed(half)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from tests.contract.audit_indexes import INDEXES, LOG, add, batch, call, times
+from tests.contract.stores import schema_url
 from toolgate.audit.events import (
     AdminRecorded,
     ApprovalRecorded,
@@ -22,13 +24,13 @@ from toolgate.audit.events import (
     SessionEnded,
     TokensCounted,
 )
-from toolgate.audit.index import tables
 from toolgate.audit.index.activity import CallBucket, CallerCalls, Denials
-from toolgate.audit.index.index import AuditIndex, name_log
+from toolgate.audit.index.index import AuditIndex, IndexFile, name_log
 from toolgate.audit.index.statements import DAY_MS, TokenReport
-from toolgate.audit.index.tables import EventFilter, IndexedEvent, TokenSums
+from toolgate.audit.index.tables import EventFilter, IndexedEvent, TokenSums, prepare_tables
 from toolgate.audit.log.files import AuditLine, LineBatch
 from toolgate.errors import StartRefused
+from toolgate.registry.database.postgresql import PostgresDatabase
 
 pytestmark = pytest.mark.anyio
 
@@ -345,17 +347,22 @@ async def test_an_index_is_opened_again_with_all_that_is_in_it(engine: str, tmp_
 
 @pytest.mark.parametrize("engine", INDEXES)
 async def test_an_older_index_is_brought_up_to_date_and_a_newer_one_refused(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, tmp_path: Path
 ) -> None:
     async with INDEXES[engine](tmp_path) as index:
         await add(index, call(1))
     steps: list[int] = []
-    with monkeypatch.context() as newer:
-        newer.setattr(tables, "SCHEMA_VERSION", 5)
-        newer.setattr(tables, "STEPS", {n: lambda _connection, n=n: steps.append(n) for n in (4, 5)})
-        for _ in range(2):
-            async with INDEXES[engine](tmp_path) as index:
-                assert times(await page(index)) == [1]
+    newer = {n: lambda _connection, n=n: steps.append(n) for n in (4, 5)}
+    database = (
+        IndexFile(tmp_path / "audit.db")
+        if engine == "sqlite"
+        else PostgresDatabase(schema_url(tmp_path), topic="audit")
+    )
+    for _ in range(2):
+        await asyncio.to_thread(database.change, partial(prepare_tables, steps=newer))
+    async with AuditIndex(database) as index:
+        assert times(await page(index)) == [1]
+    database.close()
 
     assert steps == [4, 5]
     with pytest.raises(StartRefused, match="schema 5 of a newer Toolgate; this one supports 3"):

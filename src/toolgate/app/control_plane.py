@@ -327,7 +327,9 @@ async def open_webhook(
 
 
 @asynccontextmanager
-async def open_upkeep(store: Store, metrics: Metrics, audit: AuditLog) -> AsyncIterator[None]:
+async def open_upkeep(
+    store: Store, metrics: Metrics, audit: AuditLog, *, leases_every_s: float = LEASES_EVERY_S
+) -> AsyncIterator[None]:
     """Delete what is too old, end lost invocations and expired approvals, and count those that wait."""
     waiting = pending = 0
     metrics.gauge(
@@ -361,7 +363,7 @@ async def open_upkeep(store: Store, metrics: Metrics, audit: AuditLog) -> AsyncI
             )
         ),
         _repeat(end_approvals, every_s=APPROVALS_EVERY_S, what="expiry of approvals"),
-        _repeat(end_leases, every_s=LEASES_EVERY_S, what="expiry of leases"),
+        _repeat(end_leases, every_s=leases_every_s, what="expiry of leases"),
     ):
         yield
 

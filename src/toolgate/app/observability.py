@@ -194,7 +194,7 @@ _TOKEN_METRICS: Final = {
 
 
 @asynccontextmanager
-async def open_token_audit(gateway: Gateway) -> AsyncIterator[None]:
+async def open_token_audit(gateway: Gateway, *, every_s: float = AUDIT_TOKENS_EVERY_S) -> AsyncIterator[None]:
     """Tell what is counted while the block runs, and the rest when it ends."""
     counts = gateway.tokens
 
@@ -203,7 +203,7 @@ async def open_token_audit(gateway: Gateway) -> AsyncIterator[None]:
 
     async def keep_telling() -> None:
         while True:
-            await asyncio.sleep(AUDIT_TOKENS_EVERY_S)
+            await asyncio.sleep(every_s)
             tell()
 
     for metric, (number, help_text) in _TOKEN_METRICS.items():

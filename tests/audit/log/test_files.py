@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from toolgate.audit.events import CallRecorded
-from toolgate.audit.log import files as tail_module
-from toolgate.audit.log.files import LogTail, encode_line, join_lines, parse_line, rotated_path
+from toolgate.audit.log.files import (
+    CHUNK_BYTES,
+    MAX_CHUNK_LINES,
+    LogTail,
+    encode_line,
+    join_lines,
+    parse_line,
+    rotated_path,
+)
 from toolgate.audit.log.writer import JsonLinesSink
 
 CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="ok")
@@ -112,14 +119,14 @@ def test_what_was_rotated_away_is_skipped(path: Path) -> None:
     tail.close()
 
 
-def test_long_logs_come_in_pieces(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail_module, "MAX_CHUNK_LINES", 3)
-    monkeypatch.setattr(tail_module, "CHUNK_BYTES", 200)
-    write(path, range(1, 12))
+def test_long_logs_come_in_pieces(path: Path) -> None:
+    written = range(1, 3 * MAX_CHUNK_LINES)
+    write(path, written, rotate_bytes=4 * CHUNK_BYTES)
     tail = LogTail(path)
 
-    assert len(tail.read(0).lines) <= 3
-    assert numbers(tail, 0) == [*range(1, 12)]
+    assert path.stat().st_size > CHUNK_BYTES
+    assert len(tail.read(0).lines) == MAX_CHUNK_LINES
+    assert numbers(tail, 0) == [*written]
     tail.close()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ from toolgate.audit.events import CallRecorded
 from toolgate.audit.log import files
 from toolgate.audit.log import journal as journal_module
 from toolgate.audit.log.files import LogChunk, parse_line, rotated_path
-from toolgate.audit.log.journal import Journal, follow_log
+from toolgate.audit.log.journal import Journal
 from toolgate.errors import StorageUnavailable
 
 pytestmark = pytest.mark.anyio
 
+# A follower that fails is tried again soon.
+follow_log = partial(journal_module.follow_log, retry_s=0.01)
 CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="ok")
 
 
@@ -46,12 +49,6 @@ class Taker:
                 await asyncio.sleep(0.005)
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "MAX_DELAY_S", 0.02)
-    monkeypatch.setattr(journal_module, "FIRST_DELAY_S", 0.01)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "audit.jsonl"
@@ -76,11 +73,10 @@ async def test_what_is_written_is_delivered_in_order(path: Path) -> None:
 
 
 async def test_where_many_came_at_once_more_are_waited_for_and_the_last_words_are_not(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path,
 ) -> None:
-    monkeypatch.setattr(journal_module, "GATHER_S", 3_600.0)
     journal, taker = Journal(path), Taker()
-    async with follow_log(journal, taker.deliver, who="taker"):
+    async with follow_log(journal, taker.deliver, who="taker", gather_s=3_600.0):
         for _ in range(journal_module.MANY_LINES):
             journal.log.record(CALL)
         journal.log.flush()

@@ -11,10 +11,10 @@ import pytest
 
 from toolgate.audit.events import AdminRecorded, CallEnded, CallRecorded, CallStarted
 from toolgate.audit.log import write_ahead as ahead_module
-from toolgate.audit.log import writer as log_module
 from toolgate.audit.log.files import encode_call_fields
 from toolgate.audit.log.journal import Journal
 from toolgate.audit.log.verify import LogVerifier
+from toolgate.audit.log.writer import FLUSH_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -128,11 +128,10 @@ async def test_a_call_that_began_long_ago_gets_its_end(path: Path) -> None:
     assert [(one["seq"], one["start"]) for one in lines(left) if one["type"] == "call"] == [(47, start)]
 
 
-async def test_a_call_that_flushes_the_log_gets_its_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "FLUSH_BYTES", 1)
+async def test_a_call_that_flushes_the_log_gets_its_end(path: Path) -> None:
     journal = Journal(path)
     journal.log.record(ADMIN)
-    start = journal.log.begin(*BEGUN)
+    start = journal.log.begin(1, encode_call_fields(msgspec.structs.replace(START, tool="t" * FLUSH_BYTES)))
     left = killed(journal, path)
     before = lines(left)
     Journal(left).close()

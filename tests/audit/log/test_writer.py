@@ -3,13 +3,13 @@
 import asyncio
 import logging
 
+import msgspec
 import pytest
 
 from tests.memory_audit import MemorySink
 from toolgate.audit.events import CallEnded, CallRecorded, CallStarted
-from toolgate.audit.log import writer as log_module
 from toolgate.audit.log.files import EncodedLines, encode_call_fields, encode_line
-from toolgate.audit.log.writer import AuditLog
+from toolgate.audit.log.writer import FLUSH_BYTES, AuditLog
 from toolgate.errors import ServerUnavailable
 
 pytestmark = pytest.mark.anyio
@@ -54,7 +54,7 @@ async def test_many_events_leave_at_once() -> None:
             break
 
     sizes = [len(encode_line(*line)) for line in sink.events]
-    assert sum(sizes[:-1]) < log_module.FLUSH_BYTES <= sum(sizes)
+    assert sum(sizes[:-1]) < FLUSH_BYTES <= sum(sizes)
     log.close()
 
 
@@ -86,10 +86,9 @@ async def test_a_failing_sink_loses_nothing_and_is_reported_once(caplog: pytest.
     ]
 
 
-async def test_a_failing_sink_is_tried_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "RETRY_S", 0.01)
+async def test_a_failing_sink_is_tried_again_by_itself() -> None:
     sink = FailingSink()
-    log = AuditLog(sink)
+    log = AuditLog(sink, retry_s=0.01)
     log.record(CALL)
     log.flush()
     sink.is_broken = False
@@ -101,30 +100,31 @@ async def test_a_failing_sink_is_tried_again_by_itself(monkeypatch: pytest.Monke
 
 
 async def test_sto_10_no_call_begins_when_too_much_is_held_and_what_has_begun_is_recorded(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Nothing is to run of which nothing is known. Room is kept for what comes of those that have begun."""
-    size = len(encode_line(1, START))
-    monkeypatch.setattr(log_module, "MAX_BEGIN_BYTES", 2 * size - 1)
-    monkeypatch.setattr(log_module, "MAX_HELD_BYTES", 5 * size)
+    large = msgspec.structs.replace(CALL, tool="x" * 16_000)
     sink = FailingSink()
     log = AuditLog(sink)
     begun = [log.begin(*BEGUN), log.begin(*BEGUN)]
-    log.flush()
+    while not log.is_full:
+        log.record(large)
     for _ in range(3):
         with pytest.raises(ServerUnavailable, match="no call is sent without its record"):
             log.begin(*BEGUN)
     for number in begun:
         log.end(CallEnded(at_ms=2, outcome="ok", start=number))
-    recorded = [log.record(CALL), log.record(CALL)]
+    while log.record(large):
+        pass
+    recorded = log.record(large)
     sink.is_broken = False
     log.flush()
     again = log.begin(*BEGUN)
     log.close()
 
-    assert (begun, recorded, again) == ([1, 2], [0, 0], 6)
-    assert [number for number, _ in sink.events] == [1, 2, 3, 4, 5, 6]
-    gap = sink.events[4][1]
+    assert (begun, recorded) == ([1, 2], 0)
+    assert [number for number, _ in sink.events] == [*range(1, again + 1)]
+    gap = sink.events[-2][1]
     assert isinstance(gap, CallRecorded)
     assert (gap.outcome, gap.code, gap.layer) == ("denied", "mcp_unavailable", "audit")
     assert gap.rule == "3 calls were not sent, 2 events are lost"

@@ -11,8 +11,8 @@ from wasmtime import wat2wasm
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.docs.documents import EXAMPLES
-from toolgate.cli import files
 from toolgate.cli.command import ExitCode
+from toolgate.model.tasks import MAX_MODULE_BYTES
 
 GUEST = bytes(
     wat2wasm(
@@ -149,21 +149,21 @@ def test_a_module_larger_than_a_request_goes_in_parts(at_gateway: Run, tmp_path:
         pytest.param(b"int main() {}", "is not a WebAssembly module", id="not compiled"),
         pytest.param(b"\0asm\x0d\0\1\0", "is a component, not a module", id="a component"),
         pytest.param(b"", "is not a WebAssembly module", id="empty"),
-        pytest.param(GUEST + bytes(200), "has at most 200", id="too large"),
+        pytest.param(GUEST, f"has at most {MAX_MODULE_BYTES:,}", id="too large"),
     ],
 )
 def test_what_is_no_module_is_not_sent(
     gateway: FakeGateway,
     run: Run,
     directory: Path,
-    monkeypatch: pytest.MonkeyPatch,
     *,
     content: bytes | None,
     output: str,
 ) -> None:
-    monkeypatch.setattr(files, "MAX_MODULE_BYTES", 200)
     file = directory / "build" / "guest.wasm"
     file.unlink() if content is None else file.write_bytes(content)
+    if content == GUEST:
+        os.truncate(file, MAX_MODULE_BYTES + 1)
     words = [("apply", "-f", str(directory)), ("tasks", "apply", "-f", str(directory / "job.toml"))]
     words += [
         ("plan", "-f", str(directory)),

@@ -4,7 +4,8 @@ import pytest
 
 from tests.surfaces.mcp.mcp_world import McpWorld, key, open_mcp_world, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
-from toolgate.audit.log import writer as log_module
+from toolgate.audit.events import CredentialRefused
+from toolgate.audit.log.writer import MAX_BEGIN_BYTES
 from toolgate.surfaces.http.messages import Headers
 
 pytestmark = pytest.mark.anyio
@@ -79,11 +80,16 @@ async def test_a_denial_whose_task_is_gone_by_then_is_audited_without_a_reason()
 async def test_a_call_for_whose_record_there_is_no_room_is_counted_and_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def fail(_lines: object) -> None:
+        raise OSError("no space left")
+
     async with open_mcp_world(world(), GIT) as opened:
         await opened.modern("/mcp", "tools/list")
         with monkeypatch.context() as patch:
-            patch.setattr(log_module, "MAX_BEGIN_BYTES", -1)
+            patch.setattr(opened.sink, "write", fail)
+            opened.gateway.audit.record(CredentialRefused(1, "mcp", "x" * MAX_BEGIN_BYTES))
             refused = await opened.modern("/mcp", "tools/call", {"name": "git.log"})
+        opened.gateway.audit.flush()
         await opened.modern("/mcp", "tools/call", {"name": "git.log"})
 
         assert refused.json["result"]["_meta"]["toolgate/error"]["code"] == "mcp_unavailable"

@@ -73,12 +73,9 @@ async def test_a_deleted_task_is_dropped_once_its_tokens_are_reported() -> None:
         assert opened.gateway.tokens.read("lists") == {}
 
 
-async def test_counts_are_metrics_and_are_reported_periodically_and_at_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(observability, "AUDIT_TOKENS_EVERY_S", 0.01)
+async def test_counts_are_metrics_and_are_reported_periodically_and_at_the_end() -> None:
     async with open_mcp_world(world(), GIT, tasks=(REVIEW,)) as opened:
-        async with observability.open_token_audit(opened.gateway):
+        async with observability.open_token_audit(opened.gateway, every_s=0.01):
             await opened.modern("/mcp/t/review", "tools/list")
             async with asyncio.timeout(60):
                 while not (first := _lists(opened)):

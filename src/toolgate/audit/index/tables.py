@@ -85,7 +85,6 @@ class TokenSums(NamedTuple):
     result_tokens: int
 
 
-SCHEMA_VERSION: Final = 3
 METADATA: Final = sa.MetaData()
 _POSITION: Final = BigInteger().with_variant(sa.Integer, "sqlite")
 KEYS: Final = ("outcome", "door", "principal", "task_id", "server_id", "tool", "code", "request_id")
@@ -190,23 +189,24 @@ _SCHEMA_LOCK: Final = 0x746F6F6C61756469
 """An advisory lock: of replicas that start together, one creates or migrates the tables."""
 
 
-def prepare_tables(connection: Connection) -> None:
+def prepare_tables(connection: Connection, steps: Mapping[int, Callable[[Connection], None]] = STEPS) -> None:
     """Create or migrate the tables. Raises StartRefused if they are newer."""
     if connection.dialect.name == "postgresql":
         # Indexing ten million events takes longer than a query may, and so does waiting for it.
         connection.execute(text("SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min'"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
+    newest = max(steps)
     _narrow_indexes(connection.dialect.name)
     if not sa.inspect(connection).has_table(HEAD.name):
         METADATA.create_all(connection, checkfirst=False)
-        connection.execute(sa.insert(HEAD), {"id": 1, "schema_version": SCHEMA_VERSION, "position": 0})
+        connection.execute(sa.insert(HEAD), {"id": 1, "schema_version": newest, "position": 0})
         return
     version = connection.execute(select(HEAD.c.schema_version)).scalar_one()
-    if version > SCHEMA_VERSION:
+    if version > newest:
         raise StartRefused(
-            f"the audit index has schema {version} of a newer Toolgate; this one supports {SCHEMA_VERSION}",
+            f"the audit index has schema {version} of a newer Toolgate; this one supports {newest}",
             hint="start the newer version again; nothing was touched",
         )
-    for step in range(version + 1, SCHEMA_VERSION + 1):
-        STEPS[step](connection)
-    connection.execute(sa.update(HEAD).values(schema_version=SCHEMA_VERSION))
+    for step in range(version + 1, newest + 1):
+        steps[step](connection)
+    connection.execute(sa.update(HEAD).values(schema_version=newest))

@@ -231,13 +231,19 @@ class Backpressure:
 
 @asynccontextmanager
 async def follow_log(
-    journal: Journal, deliver: Deliver, *, who: str, tail: LogTail | None = None
+    journal: Journal,
+    deliver: Deliver,
+    *,
+    who: str,
+    tail: LogTail | None = None,
+    retry_s: float = FIRST_DELAY_S,
+    gather_s: float = GATHER_S,
 ) -> AsyncIterator[None]:
     """Deliver all that is written, in order, while the block runs. `who`: the follower, for the log.
 
     `tail`: one reader for each follower, if there are several: each keeps its own place.
     """
-    follower = LogFollower(journal, deliver, who, tail or journal.tail)
+    follower = LogFollower(journal, deliver, who, tail or journal.tail, retry_s, gather_s)
     running = asyncio.create_task(follower.run())
     try:
         yield
@@ -255,8 +261,10 @@ class LogFollower:
     deliver: Deliver
     who: str
     tail: LogTail
+    retry_s: float
+    gather_s: float
     _taken: int | None = field(default=None, init=False)
-    _delay_s: float = field(default_factory=lambda: FIRST_DELAY_S, init=False)
+    _delay_s: float = field(default=0.0, init=False)
     _backpressure: Backpressure = field(default_factory=Backpressure, init=False)
 
     async def run(self) -> None:
@@ -271,7 +279,7 @@ class LogFollower:
                     took_s, most = time.monotonic() - began_s, self.journal.kept_lines // 2
                     await asyncio.sleep(self._backpressure.pause_s(took_s, behind=behind, most=most))
                 elif lines >= MANY_LINES:
-                    await asyncio.sleep(GATHER_S)
+                    await asyncio.sleep(self.gather_s)
             except (ToolgateError, OSError) as exc:
                 await self._pause(exc)
             except Exception:
@@ -301,12 +309,12 @@ class LogFollower:
         if found.after and lost > 0 and taken == found.upto:
             _log.error("%s lacks %d audit events: the log was rotated before they were read", self.who, lost)
         self._taken = self.journal.taken[self.who] = taken
-        self._delay_s = FIRST_DELAY_S
+        self._delay_s = 0.0
         return len(found.lines)
 
     async def _pause(self, exc: Exception | None) -> None:
-        if exc is not None and self._delay_s == FIRST_DELAY_S:
+        if exc is not None and not self._delay_s:
             _log.warning("%s does not accept audit events, trying again: %s", self.who, exc)
         self._taken = None
+        self._delay_s = min(2 * self._delay_s or self.retry_s, MAX_DELAY_S)
         await asyncio.sleep(random.uniform(0.5, 1) * self._delay_s)  # noqa: S311 (spreads nodes, guards nothing)
-        self._delay_s = min(2 * self._delay_s, MAX_DELAY_S)

@@ -119,6 +119,7 @@ class AuditLog:
         ahead: WriteAhead | None = None,
         first_sequence: int = 1,
         on_written: Callable[[], None] = lambda: None,
+        retry_s: float = RETRY_S,
     ) -> None:
         """`on_written` is called after each batch that the sink took."""
         self._sink = sink
@@ -126,6 +127,7 @@ class AuditLog:
         self._keep = self._ahead.append
         self._next = first_sequence
         self._on_written = on_written
+        self._retry_s = retry_s
         # Of the lines in `ahead`: how many they are, their bytes, and the number of the last.
         self._of = self._size = self._upto = 0
         self._begun: dict[int, bytes] = {}
@@ -233,7 +235,7 @@ class AuditLog:
         self.is_failing = True
         self._stop_timer()
         if not self._is_closed:
-            self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._on_timer)
+            self._timer = asyncio.get_running_loop().call_later(self._retry_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
