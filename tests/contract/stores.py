@@ -52,9 +52,9 @@ async def open_sqlite(
 
 @asynccontextmanager
 async def open_postgres(
-    directory: Path, clock: Clock, limits: StoreLimits = DEFAULT_STORE_LIMITS
+    directory: Path, clock: Clock, limits: StoreLimits = DEFAULT_STORE_LIMITS, **options: Any
 ) -> AsyncIterator[Store]:
-    async with open_postgres_store(schema_url(directory), clock, limits=limits) as store:
+    async with open_postgres_store(schema_url(directory), clock, limits=limits, **options) as store:
         yield store
 
 

@@ -222,14 +222,14 @@ async def test_every_replica_sees_and_hears_the_same_catalog(tmp_path: Path) -> 
 
 
 async def test_a_replica_that_hears_nothing_finds_the_new_catalog_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Some connection poolers drop notifications."""
-    monkeypatch.setattr("toolgate.registry.store.postgresql.CHANNEL", "silence")
+    limits = StoreLimits(poll_s=0.05)
     async with (
         asyncio.timeout(DEADLINE_S),
-        open_postgres(tmp_path, Clock(), StoreLimits(poll_s=0.05)) as one,
-        open_postgres(tmp_path, Clock(), StoreLimits(poll_s=0.05)) as other,
+        open_postgres(tmp_path, Clock(), limits, channel="silence") as one,
+        open_postgres(tmp_path, Clock(), limits, channel="silence") as other,
     ):
         seen = await other.catalog.changed(0)
         await one.catalog.replace("excel-tools", [ROW], made_from="m")

@@ -29,7 +29,6 @@ from toolgate.model.revisions import ChangeBatch, RecordWrite
 from toolgate.model.tools import Snapshot
 from toolgate.policy.scope import ScopeLimits
 from toolgate.proto import node_pb2
-from toolgate.registry.replication import connection
 from toolgate.registry.replication.connection import (
     ControlAddress,
     GrpcControlConnection,
@@ -86,8 +85,10 @@ async def open_control(store: MemoryStore) -> AsyncIterator[ControlConnection]:
             yield link
 
 
-def opened(*targets: str, key: str | None = KEY) -> AbstractAsyncContextManager[GrpcControlConnection]:
-    return open_control_connection(ControlAddress(targets=targets, key=key), jitter=lambda: 0.0)
+def opened(
+    *targets: str, key: str | None = KEY, **limits: int
+) -> AbstractAsyncContextManager[GrpcControlConnection]:
+    return open_control_connection(ControlAddress(targets=targets, key=key), jitter=lambda: 0.0, **limits)
 
 
 OpenLink = Callable[[MemoryStore], AbstractAsyncContextManager[ControlConnection]]
@@ -408,10 +409,13 @@ async def test_part_of_a_listing_is_none(
             await link.list_records()
 
 
-async def test_a_listing_without_end_is_given_up(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_LISTING_BYTES", 1_000)
+async def test_a_listing_without_end_is_given_up(store: MemoryStore) -> None:
     await seed(store, *(f"t{n}" for n in range(100)))
-    async with asyncio.timeout(DEADLINE_S), serving(NodeService(store)) as target, opened(target) as link:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        serving(NodeService(store)) as target,
+        opened(target, max_listing_bytes=1_000) as link,
+    ):
         with pytest.raises(ControlUnavailable, match="lists more than 1000 bytes"):
             await link.list_records()
 

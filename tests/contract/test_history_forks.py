@@ -99,7 +99,7 @@ class Registry(Protocol):
 
 @asynccontextmanager
 async def serving(store: Store, address: str) -> AsyncIterator[None]:
-    """A control plane over `store`, for nodes."""
+    """A control plane over `store`, for nodes. It is stopped without waiting for nodes that stand still."""
     async with pool_of(MemoryNet()) as pool:
         gateway = Gateway(
             pool, AuditLog(MemorySink()), metrics=Metrics(), limits=ScopeLimits(), snapshot=Snapshot()
@@ -108,7 +108,7 @@ async def serving(store: Store, address: str) -> AsyncIterator[None]:
         identities.apply({"n": Key(key_id="n", sha256=hash_key(KEY), role="node")})
         async with (
             open_control_plane(store, gateway, identities) as control,
-            open_grpc_server(control, address),
+            open_grpc_server(control, address, drain_s=POLL_S),
         ):
             yield
 
@@ -321,12 +321,6 @@ OPEN: Final[dict[str, Callable[[Path], AbstractAsyncContextManager[Registry]]]] 
     "postgresql": open_postgres,
     "sqlite": open_sqlite,
 }
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A control plane looks often, and is stopped without waiting for nodes that stand still."""
-    monkeypatch.setattr("toolgate.surfaces.grpc.server.DRAIN_S", POLL_S)
 
 
 @pytest.mark.soak

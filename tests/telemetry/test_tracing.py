@@ -7,19 +7,13 @@ import pytest
 
 from tests.telemetry.traced import open_traced
 from toolgate.errors import CallTimedOut
-from toolgate.telemetry import tracing as module
 from toolgate.telemetry.spans import ExportRejected
-from toolgate.telemetry.tracing import OtelTracer, SpanQueue, make_resource, open_tracing
+from toolgate.telemetry.tracing import MAX_TRIES, OtelTracer, SpanQueue, make_resource, open_tracing
 
 pytestmark = pytest.mark.anyio
 
 PARENT = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "x=1"}
 UNSAMPLED = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-00"}
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_DELAY_S", 0.001)
 
 
 class Refusing:
@@ -106,9 +100,8 @@ async def test_what_is_raised_makes_a_failure_of_its_code_alone(raised: BaseExce
     assert (span.is_failed, span.notes) == (True, {"error.type": getattr(raised, "code", code)})
 
 
-async def test_what_waits_for_a_collector_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_QUEUED_SPANS", 3)
-    waiting = SpanQueue(Refusing().send, every_s=60)
+async def test_what_waits_for_a_collector_is_bounded() -> None:
+    waiting = SpanQueue(Refusing().send, every_s=60, max_queued=3)
     tracing = OtelTracer(waiting, make_resource("here"))
     for _ in range(5):
         with tracing.span("one"):
@@ -121,11 +114,12 @@ async def test_a_collector_that_is_gone_is_tried_a_few_times_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     collector = Refusing()
-    async with open_tracing(collector.send, make_resource("here"), sample=1, every_s=0.001) as tracing:
+    quick = {"every_s": 0.001, "retry_s": 0.001}
+    async with open_tracing(collector.send, make_resource("here"), sample=1, **quick) as tracing:
         with caplog.at_level(logging.INFO), tracing.span("lost"):
             pass
         async with asyncio.timeout(60):
-            while collector.tries < module.MAX_TRIES:
+            while collector.tries < MAX_TRIES:
                 await asyncio.sleep(0.001)
         collector.is_well = True
         with tracing.span("found"):
@@ -137,7 +131,7 @@ async def test_a_collector_that_is_gone_is_tried_a_few_times_and_logged_once(
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
         "the collector does not accept traces: it is gone"
     ]
-    assert collector.tries == module.MAX_TRIES + 1
+    assert collector.tries == MAX_TRIES + 1
 
 
 async def test_what_a_collector_refuses_is_not_sent_again() -> None:

@@ -25,6 +25,7 @@ MIN_OPEN_FILES: Final = 256
 """A child takes four, each caller and connection one, and 96 are kept back: so 40 servers at most."""
 _LARGER_THAN_MOST: Final = 2 * 1024 * 1024
 """Than most messages, in bytes."""
+# Of glibc's `malloc.h`; see mallopt(3).
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _log = logging.getLogger(__name__)

@@ -51,7 +51,7 @@ def is_reserved_header(name: str) -> bool:
     return name.lower() in _RESERVED_HEADERS or name.lower().startswith(_RESERVED_HEADER_PREFIXES)
 
 
-_MAX_DIGITS: Final = 8
+_MAX_DIGITS: Final = 8  # as many as the largest message of all, 64 MiB, has
 _LENGTH = re.compile(
     rb"(?<=\r\n)content-length:[ \t]*([0-9]{1,%d})[ \t]*(?=\r\n)" % _MAX_DIGITS, re.IGNORECASE
 )

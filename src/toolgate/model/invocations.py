@@ -25,13 +25,13 @@ EndedBy = Literal[
 was."""
 LogStream = Literal["log", "stdout", "stderr"]
 LogLevel = Literal["trace", "debug", "info", "warn", "error"]
-MAX_CALLS_KEPT: Final = 256
-MAX_INPUT_BYTES: Final = 1_048_576
+MAX_CALLS_KEPT: Final = 256  # of one run, for its result: the audit log has all of them
+MAX_INPUT_BYTES: Final = 1_048_576  # a node claims eight at once in one message of 16 MiB
 MAX_LOG_LINES: Final = 2_048
 """Of one invocation; older lines are dropped."""
 MAX_LOG_BYTES: Final = 1_048_576
 """Of one stored invocation: a thousand of each task are kept."""
-MAX_LINE_BYTES: Final = 16_384
+MAX_LINE_BYTES: Final = 16_384  # a line is for people: four pages of text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

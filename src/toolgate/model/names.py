@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from toolgate.errors import InvalidRecord
 
-MAX_SERVER_ID: Final = 40
-MAX_TOOL_NAME: Final = 128
-MAX_VERSION: Final = 64
+MAX_SERVER_ID: Final = 40  # generous for a name that people type
+MAX_TOOL_NAME: Final = 128  # by MCP's rules for tool names (SEP-986)
+MAX_VERSION: Final = 64  # generous: a semantic version with a pre-release and a short hash has about 30
 MAX_AUDITED_NAME: Final = 200
 """Characters of a name or URI in the audit; longer ones are cut."""
 PROMPT: Final = "prompt:"

@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple
 HolderKind = Literal["key", "task"]
 QuotaName = Literal["calls_per_minute", "calls_per_day", "tokens_per_day"]
 
+# More than an installation can use in a day. Sums of them are integers that every JSON reader has (2**53).
 MAX_CALLS: Final = 10**9
 MAX_TOKENS: Final = 10**12
 MAX_LEASE_REQUESTS: Final = 256

@@ -39,7 +39,7 @@ _PLAIN_NUMBER: Final = re.compile(rb"-?\d{1,15}(\.\d{1,15})?")
 _CLEAR_JSON: Final = bytes(range(ord(" "), ord("~") + 1))
 _CLEAR_TEXT: Final = bytes(range(ord("\t"), ord("~") + 1))
 """Any other byte may be another spelling of a letter."""
-_MAX_PLAIN_BYTES: Final = 1_024
+_MAX_PLAIN_BYTES: Final = 1_024  # most arguments are shorter; others are redacted member by member
 # JSON writes it in one way only, so bytes can be searched for it.
 _WORD: Final = re.compile(r"[\w.-]+", re.ASCII)
 

@@ -15,7 +15,7 @@ from toolgate.redaction.shapes import mask_spans
 
 MIN_RANDOM: Final = 16
 """Characters. A shorter word may be an unusual name."""
-MIN_SUSPECT: Final = 8
+MIN_SUSPECT: Final = 8  # the shortest password that most systems accept
 
 _FOLLOWERS: Final = {
     "a": "bcdgiklmnprstuvy",
@@ -48,6 +48,7 @@ _FOLLOWERS: Final = {
 chance makes, they are 37 %."""
 _UNLIKELY: Final = 0.4
 """The part of unlikely pairs from which on a word is random. Tokens have 0.55 and more, names at most 0.3."""
+# Of so few pairs a share says little, so there must be that many unlikely ones, too.
 _MIN_UNLIKELY: Final = 8
 _MIN_SUSPICIOUS: Final = 5
 

@@ -131,7 +131,7 @@ _STATEMENT: Final = re.compile(
 )
 _STATEMENT_VALUE: Final = re.compile(r"""(?P<quote>["'`“„])(?:(?!["'`“”])[^\r\n])*|\S{4,}""")
 _TRAILING: Final = ".,;:!?)]}>\"'`"
-_MIN_SECRET: Final = 4
+_MIN_SECRET: Final = 4  # the length of a PIN
 _SQL: Final = re.compile(
     r"""\b(?=[il])(identified\s{1,4}(?:with\s{1,4}\w{1,64}\s{1,4})?(?:by|as)\s{1,4}["']|login\s\S{1,64}\spassword\s)"""
     r"""[^\s"']+""",

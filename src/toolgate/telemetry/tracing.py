@@ -36,9 +36,11 @@ from toolgate.telemetry.spans import (
 
 MAX_QUEUED_SPANS: Final = 4_096
 """Further spans are dropped."""
-BATCH: Final = 512
-MAX_TRIES: Final = 4
-FIRST_DELAY_S: Final = 1.0
+BATCH: Final = 512  # the default of OpenTelemetry's own batch processor
+MAX_TRIES: Final = (
+    4  # with the waits between them about five seconds, so that the queue is not held up for long
+)
+FIRST_DELAY_S: Final = 1.0  # OTLP asks for exponential backoff with jitter, and names no number
 FINISH_TIMEOUT_S: Final = 2.0
 """For the last spans of a process that ends."""
 MAX_CARRIED_CHARS: Final = 512
@@ -164,10 +166,19 @@ class OtelTracer:
 class SpanQueue(SpanProcessor):
     """Ended spans on their way to the collector. On the event loop."""
 
-    def __init__(self, send: Send, *, every_s: float) -> None:
+    def __init__(
+        self,
+        send: Send,
+        *,
+        every_s: float,
+        retry_s: float = FIRST_DELAY_S,
+        max_queued: int = MAX_QUEUED_SPANS,
+    ) -> None:
         """`every_s`: how long spans are gathered, unless there are many."""
         self._send = send
         self._every_s = every_s
+        self._retry_s = retry_s
+        self._max_queued = max_queued
         self._spans: deque[ReadableSpan] = deque()
         self._is_due = asyncio.Event()
         self._is_failing = False
@@ -178,7 +189,7 @@ class SpanQueue(SpanProcessor):
         context = span.get_span_context()
         if context is None or not context.trace_flags.sampled:
             return
-        if len(self._spans) >= MAX_QUEUED_SPANS:
+        if len(self._spans) >= self._max_queued:
             self.dropped += 1
             return
         self._spans.append(span)
@@ -219,7 +230,7 @@ class SpanQueue(SpanProcessor):
             self._spans.popleft()
 
     async def _try(self, body: bytes, tries: int) -> bool:
-        delay_s = FIRST_DELAY_S
+        delay_s = self._retry_s
         for attempt in range(1, tries + 1):
             try:
                 await self._send(body)
@@ -241,10 +252,10 @@ class SpanQueue(SpanProcessor):
 
 @asynccontextmanager
 async def open_tracing(
-    send: Send, resource: Resource, *, sample: float, every_s: float
+    send: Send, resource: Resource, *, sample: float, every_s: float, retry_s: float = FIRST_DELAY_S
 ) -> AsyncIterator[OtelTracer]:
     """A tracer whose spans are sent while the block runs, and at its end."""
-    queue = SpanQueue(send, every_s=every_s)
+    queue = SpanQueue(send, every_s=every_s, retry_s=retry_s)
     running = asyncio.create_task(queue.run())
     try:
         yield OtelTracer(queue, resource, sample=sample)

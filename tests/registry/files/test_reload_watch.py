@@ -105,12 +105,11 @@ async def test_shu_5_a_bad_save_is_reported_and_the_next_good_one_is_applied(
 
 
 async def test_a_directory_that_goes_and_comes_back_is_followed_again(
-    store: MemoryStore, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store: MemoryStore, directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolgate.registry.files.reload.LOOK_EVERY_S", 0.05)
     save(directory / "fs.json", server_id="fs", display_name="v0")
 
-    async with watching(store, DirectoryLoader(store, directory)) as batches:
+    async with watching(store, DirectoryLoader(store, directory, look_every_s=0.05)) as batches:
         directory.rename(directory.with_name("away"))
         await until_logged("cannot read the registry directory", caplog)
         directory.mkdir(mode=0o700)

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from toolgate.errors import InvalidRecord
-from toolgate.registry.interchange import yaml as yaml_documents
 from toolgate.registry.interchange.yaml import MAX_DEPTH, MAX_NODES, MAX_YAML_BYTES, parse_yaml
 
 ALIAS_BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -62,11 +61,8 @@ def test_fil_6_what_could_grow_or_name_a_type_is_refused_in_no_time_and_space(te
     ],
 )
 @pytest.mark.parametrize("loader", ["CSafeLoader", "SafeLoader"])
-def test_plain_values_are_read_as_they_are_written(
-    text: str, expected: Any, loader: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(yaml_documents, "_LOADER", getattr(yaml, loader))
-    found = parse_yaml(text)
+def test_plain_values_are_read_as_they_are_written(text: str, expected: Any, loader: str) -> None:
+    found = parse_yaml(text, getattr(yaml, loader))
 
     assert found == expected or (expected is None and str(found) == text)
 

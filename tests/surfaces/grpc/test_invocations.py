@@ -149,17 +149,15 @@ class BusyInvocations(MemoryInvocations):
         return await super().claim(node_id, limit=limit, wait_s=wait_s)
 
 
-async def test_a_node_that_waits_is_let_go_when_control_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.surfaces.grpc.server.DRAIN_S", 3_600.0)
+async def test_a_node_that_waits_is_let_go_when_control_stops() -> None:
     store, invocations = MemoryStore(lambda: 0), BusyInvocations()
     store.invocations = invocations
     async with asyncio.timeout(DEADLINE_S), open_grpc_world(store=store) as world, AsyncExitStack() as links:
-        async with open_grpc_server(world.rest.control, "127.0.0.1:0") as bound:
+        async with open_grpc_server(world.rest.control, "127.0.0.1:0", drain_s=3_600.0) as bound:
             address = ControlAddress(targets=(bound,), key=secret_of("node"))
             link = await links.enter_async_context(open_control_connection(address))
             waiting = asyncio.ensure_future(RemoteInvocations(link).claim("edge-1", limit=1, wait_s=30))
             await invocations.is_asked.wait()
-        monkeypatch.undo()
         with pytest.raises(ControlUnavailable, match="shutting down"):
             await waiting
 

@@ -19,7 +19,7 @@ from toolgate.gateway.scope.caller import Caller
 from toolgate.model.principals import Principal
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import WorkloadLimits
-from toolgate.surfaces.wasm.context import CallLog, TaskContext
+from toolgate.surfaces.wasm.context import CallLog, HostLimits, TaskContext
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.models.client import Models
@@ -33,6 +33,7 @@ AGENT = Principal(id="agent", role="agent")
 ROOM = 4_096
 """Of a played guest's buffer for results."""
 _LIMITS = WorkloadLimits()
+_HOST_LIMITS = HostLimits()
 _MEMORY = 65_536
 _OUT = 32_768
 _U32_MAX = 0xFFFF_FFFF
@@ -45,6 +46,7 @@ class GuestWorld:
     world: McpWorld
     models: Models
     task_id: str
+    host_limits: HostLimits = _HOST_LIMITS
 
     @property
     def net(self) -> MemoryNet:
@@ -59,6 +61,7 @@ class GuestWorld:
             calls=CallLog(max_calls),
             wall_s=lambda: 1.0,
             deadline_s=1e9,
+            limits=self.host_limits,
         )
 
     async def play(
@@ -79,6 +82,7 @@ async def open_guest_world(
     net: MemoryNet,
     *servers: ServerRecord,
     config: Mapping[str, Any] | None = None,
+    host_limits: HostLimits = _HOST_LIMITS,
     **options: Any,
 ) -> AsyncIterator[GuestWorld]:
     """`config` are the ends of the task's `mcp.` keys; without, it may use the server `one`."""
@@ -89,7 +93,7 @@ async def open_guest_world(
         Models(Secrets({}, None), Egress(allow_private=True), pauses_s=(0.0, 0.0)) as models,
     ):
         await world.gateway.servers.settled(one.server_id for one in servers)
-        yield GuestWorld(world, models, TASK)
+        yield GuestWorld(world, models, TASK, host_limits)
 
 
 class PlayedGuest:

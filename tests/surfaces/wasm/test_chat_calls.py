@@ -9,8 +9,8 @@ import pytest
 from tests.surfaces.wasm.chat_stage import Chatter, chat_stage, content_of
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from tests.upstream.scripted_model import calls, text
-from toolgate.surfaces.wasm import chat_session
 from toolgate.surfaces.wasm.chat_calls import AUTO_TOOL_CALL, ENABLE_METRICS, GET_METRICS, SET_PARAM
+from toolgate.surfaces.wasm.context import HostLimits
 from toolgate.wasm.abi import Errno, HostcallFault
 
 pytestmark = pytest.mark.anyio
@@ -127,10 +127,7 @@ async def test_a_message_is_bytes_made_text() -> None:
         assert stage.model.requests[0].messages == [{"role": "user", "content": "a�\0b"}]
 
 
-async def test_a_session_takes_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_session, "MAX_SESSION_BYTES", 2_000)
-    monkeypatch.setattr(chat_session, "MAX_GUEST_TOOLS", 3)
-
+async def test_a_session_takes_only_so_much() -> None:
     def story(chat: Chatter) -> None:
         write = ("cchat_write_msg", chat.fd, "user")
         assert chat.guest.call(*write, "x" * 1_900) == 0
@@ -140,13 +137,11 @@ async def test_a_session_takes_only_so_much(monkeypatch: pytest.MonkeyPatch) -> 
         other = Chatter(chat.guest)
         assert other.write_fn({"name": "f", "description": "x" * 2_000}) == ENOMEM
 
-    async with chat_stage() as stage:
+    async with chat_stage(host_limits=HostLimits(max_session_bytes=2_000, max_guest_tools=3)) as stage:
         await stage.play(story)
 
 
-async def test_what_a_guest_has_open_is_bounded_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_session, "MAX_KEPT_BYTES", 2_000)
-
+async def test_what_a_guest_has_open_is_bounded_as_a_whole() -> None:
     def story(chat: Chatter) -> None:
         chat.say("x" * 1_500)
         other = Chatter(chat.guest)
@@ -157,21 +152,17 @@ async def test_what_a_guest_has_open_is_bounded_as_a_whole(monkeypatch: pytest.M
         assert chat.guest.call("cchat_close", chat.fd) == 0
         assert content_of(other.recv(other.send())) == "hello"
 
-    async with chat_stage(text("hello")) as stage:
+    async with chat_stage(text("hello"), host_limits=HostLimits(max_chat_bytes=2_000)) as stage:
         await stage.play(story)
 
 
-async def test_a_session_that_an_answer_has_made_too_large_is_asked_no_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(chat_session, "MAX_SESSION_BYTES", 1_000)
-
+async def test_a_session_that_an_answer_has_made_too_large_is_asked_no_more() -> None:
     def story(chat: Chatter) -> Any:
         chat.ask("hi")
         assert chat.guest.call("cchat_write_msg", chat.fd, "user", "x") == ENOMEM
         return chat.ask(None)
 
-    async with chat_stage(text("x" * 2_000)) as stage:
+    async with chat_stage(text("x" * 2_000), host_limits=HostLimits(max_session_bytes=1_000)) as stage:
         answer = await stage.play(story)
 
         assert (answer["error"]["code"], len(stage.model.requests)) == ("too_large", 1)

@@ -11,8 +11,8 @@ from tests.upstream.memory_link import MemoryNet, record
 from toolgate.model.chat import ChatBudgetLimits
 from toolgate.policy.layers import SessionRequest, parse_session_params
 from toolgate.policy.scope import ScopeLimits
-from toolgate.surfaces.wasm import chat_session
 from toolgate.surfaces.wasm.chat_session import GuestChat, SessionParams
+from toolgate.surfaces.wasm.context import HostLimits
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 
 pytestmark = pytest.mark.anyio
@@ -232,9 +232,9 @@ async def test_parameters_of_a_session_are_bounded_together(world: GuestWorld) -
 
 
 async def test_parameters_of_all_sessions_of_a_guest_are_bounded(
-    world: GuestWorld, monkeypatch: pytest.MonkeyPatch
+    world: GuestWorld,
 ) -> None:
-    monkeypatch.setattr(chat_session, "MAX_KEPT_BYTES", 3_000)
+    world.host_limits = HostLimits(max_chat_bytes=3_000)
 
     def story(guest: PlayedGuest) -> None:
         fds = [guest.call("cchat_create") for _ in range(4)]

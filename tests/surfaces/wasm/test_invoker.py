@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import eventually_async
-from tests.surfaces.wasm.node_stage import ADA, open_node, runnable
+from tests.surfaces.wasm.node_stage import ADA, BRISK, open_node, runnable
 from tests.upstream.memory_link import record
 from toolgate.errors import ControlUnavailable
 from toolgate.model.invocations import (
@@ -192,7 +192,6 @@ async def test_a_node_waits_until_it_knows_what_the_invocation_was_made_with(tmp
 async def test_a_fault_of_the_queue_ends_neither_the_node_nor_its_runs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.surfaces.wasm.invoker.RETRY_S", 0.01)
     async with open_node(tmp_path) as node:
         faults = iter([ControlUnavailable("away"), ZeroDivisionError("a bug")])
         claim = node.line.claim
@@ -203,16 +202,15 @@ async def test_a_fault_of_the_queue_ends_neither_the_node_nor_its_runs(
             return await claim(node_id, **asked)
 
         monkeypatch.setattr(node.line, "claim", faulty)
-        async with node.invoker():
+        async with node.invoker(timing=replace(BRISK, claim_retry_s=0.01)):
             found, _ = await node.ended(await node.begin("echo"))
 
     assert found.state == "failed"
     assert [one.levelname for one in caplog.records] == ["WARNING", "ERROR"]
 
 
-async def test_a_node_that_stays_behind_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.surfaces.wasm.invoker.REVISION_S", 0.01)
-    async with open_node(tmp_path) as node, node.invoker():
+async def test_a_node_that_stays_behind_gives_up(tmp_path: Path) -> None:
+    async with open_node(tmp_path) as node, node.invoker(timing=replace(BRISK, revision_s=0.01)):
         found, ending = await node.ended(await node.begin("echo", revision=99))
 
     assert (found.state, ending.ended_by) == ("failed", "internal")

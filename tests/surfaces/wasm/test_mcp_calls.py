@@ -15,7 +15,7 @@ from toolgate.model.invocations import InvocationCall
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.tasks import WorkloadLimits
 from toolgate.policy.scope import ScopeLimits
-from toolgate.surfaces.wasm import mcp_calls
+from toolgate.surfaces.wasm.context import HostLimits
 from toolgate.surfaces.wasm.descriptors import GET_STATUS
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.upstream.connection.contract import RpcResponse
@@ -241,9 +241,8 @@ async def test_a_buffer_that_cannot_be_written_runs_nothing() -> None:
         assert world.net["one"].calls == []
 
 
-async def test_what_a_guest_leaves_with_the_host_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_guest_leaves_with_the_host_is_bounded() -> None:
     """No result is lost for it: where too much is left, no further tool runs until some of it is taken."""
-    monkeypatch.setattr(mcp_calls, "MAX_KEPT_BYTES", 1_500)
     arguments = json.dumps({"n": "0123456789" * 50})
 
     def story(guest: PlayedGuest) -> None:
@@ -254,7 +253,7 @@ async def test_what_a_guest_leaves_with_the_host_is_bounded(monkeypatch: pytest.
         assert guest.ask("mcp_call_tool", fds[2], "read", "{}")[0] > 0
         guest.call("mcp_close", fds[1])
 
-    async with open_guest_world(net(), one()) as world:
+    async with open_guest_world(net(), one(), host_limits=HostLimits(max_result_bytes=1_500)) as world:
         await play(world, story)
 
         assert len(world.net["one"].calls) == 3

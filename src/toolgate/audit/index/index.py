@@ -28,7 +28,7 @@ from toolgate.telemetry.logs import FULL_DISK_HINT, describe_full_disk
 
 T = TypeVar("T")
 P = ParamSpec("P")
-READERS: Final = 2
+READERS: Final = 2  # one may count calls for long (`AuditIndex.counting`): the other serves pages
 _BUSY_S: Final = 5.0  # the default of Python's `sqlite3`
 _PRAGMAS: Final = (
     "journal_mode = WAL",

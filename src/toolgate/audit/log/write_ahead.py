@@ -17,7 +17,7 @@ LINE_ROOM_BYTES: Final = FILE_BYTES - 64  # without the head: `_LINES_OFFSET`
 _MAGIC: Final = b"TGAHEAD1"
 # The magic, the end of the lines, and the number from which on calls may lack their end.
 _HEAD: Final = struct.Struct("=8sQQ")
-_LINES_OFFSET: Final = 64
+_LINES_OFFSET: Final = 64  # a cache line: the head has 24 bytes
 
 
 class LeftoverLines(NamedTuple):

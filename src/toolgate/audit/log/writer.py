@@ -23,7 +23,7 @@ from toolgate.errors import ServerUnavailable
 
 ROTATE_BYTES: Final = 64 * 1024 * 1024
 """About 100,000 calls."""
-KEEP_FILES: Final = 10
+KEEP_FILES: Final = 10  # with `ROTATE_BYTES` about a million calls, in 640 MiB
 FLUSH_S: Final = 0.2  # people who follow the file see no delay, and batches are worth a seal
 FLUSH_BYTES: Final = 128 * 1024  # a small part of `audit.ahead`: the rest is for a sink that fails
 RETRY_S: Final = 1.0

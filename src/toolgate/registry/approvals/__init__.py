@@ -18,10 +18,10 @@ EXPIRES_MS: Final = 15 * 60 * 1000
 idles."""
 ROUND_MS: Final = 10 * 60 * 1000
 """How long after its first round an approved call may send the next one."""
-KEEP_CLOSED_MS: Final = 30 * 24 * 3600 * 1000
+KEEP_CLOSED_MS: Final = 30 * 24 * 3600 * 1000  # for the console: the audit log is the record
 NOTICE_MS: Final = 15_000
 """An unacknowledged notice is sent again after this, then after twice as long, up to `NOTICE_MS_MOST`."""
-NOTICE_MS_MOST: Final = 240_000
+NOTICE_MS_MOST: Final = 240_000  # so that a request gets several notices within `EXPIRES_MS`
 AGREED: Final = "agreed to in place"
 DECLINED: Final = "declined in place"
 """The reasons of elicited decisions."""

@@ -25,7 +25,7 @@ from toolgate.registry.database.transactions import Topic
 
 CHANNEL: Final = "toolgate"
 """Every commit notifies it of what changed. The payload is a `Topic`."""
-READERS: Final = 4
+READERS: Final = 4  # connections are few: each replica has these, one writer and one listener
 _SCHEMES: Final = ("postgresql://", "postgres://")
 _PARAMETERS: Final[Mapping[str, Any]] = {
     "application_name": "toolgate",

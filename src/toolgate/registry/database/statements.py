@@ -39,7 +39,7 @@ from toolgate.registry.records.transaction import (
     start_digest,
 )
 
-_IDS_PER_QUERY: Final = 500
+_IDS_PER_QUERY: Final = 500  # two parameters each: SQLite takes 32,766 in a statement, older ones 999
 ROWS_AT_ONCE: Final = 500
 """Rows in memory while a whole log is read or written."""
 CHANGES_AT_ONCE: Final = 1_000

@@ -19,9 +19,9 @@ from toolgate.registry.files.documents import DocumentError, parse_document
 from toolgate.registry.records.body import printable
 from toolgate.registry.records.codec import parse_server, unknown_fields
 
-MAX_FILE_BYTES: Final = 1024 * 1024
-MAX_FILE_NAME: Final = 128
-MAX_DEPTH: Final = 16
+MAX_FILE_BYTES: Final = 1024 * 1024  # a record has a few kB: a larger file is something else
+MAX_FILE_NAME: Final = 128  # characters of it in a log line
+MAX_DEPTH: Final = 16  # generous for directories that people make
 _SUFFIXES: Final = (".toml", ".json")
 _TEMPORARY_ENDS: Final = ("~", ".swp", ".swo", ".swx", ".tmp", ".bak", ".part")
 _CLAIMED_ID = re.compile(r"""["']?server_id["']?\s*[=:]\s*["']([a-z0-9_-]+)["']""")

@@ -170,6 +170,7 @@ class DirectoryLoader:
     recursive: bool = False
     on_applied: OnApplied = lambda _report, _by: None
     """Called after every committed reload."""
+    look_every_s: float = LOOK_EVERY_S
     _sources: Mapping[str, str] = field(default_factory=dict, init=False)
     _loaded: Fingerprint | None = field(default=None, init=False)
     _logged_lines: frozenset[str] = field(default=frozenset(), init=False)
@@ -211,13 +212,13 @@ class DirectoryLoader:
                     self.directory,
                     watch_filter=None,
                     recursive=self.recursive,
-                    rust_timeout=int(LOOK_EVERY_S * 1000),
+                    rust_timeout=int(self.look_every_s * 1000),
                     yield_on_timeout=True,
                 ):
                     await self._reload_if_changed()
             except OSError as exc:
                 self._warn([f"cannot watch `{self.directory}`: {exc}"])
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(self.look_every_s)
 
     async def _reload_if_changed(self) -> None:
         try:

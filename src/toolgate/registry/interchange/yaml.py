@@ -13,6 +13,7 @@ import yaml
 
 from toolgate.errors import InvalidRecord
 
+# Generous for a catalog of some hundred servers, with about ten levels. Each level costs two stack frames.
 MAX_YAML_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 100_000
@@ -22,12 +23,12 @@ _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def parse_yaml(text: str) -> object:
+def parse_yaml(text: str, loader: Any = _LOADER) -> object:
     """Parse the one document in `text`. Raises InvalidRecord, whose message never repeats its content."""
     if len(text.encode(errors="replace")) > MAX_YAML_BYTES:
         raise InvalidRecord(f"a YAML file may have {MAX_YAML_BYTES} bytes")
     try:
-        return _YamlReader(yaml.parse(text, Loader=_LOADER)).read_document()
+        return _YamlReader(yaml.parse(text, Loader=loader)).read_document()
     except yaml.MarkedYAMLError as exc:
         where = f" in line {exc.problem_mark.line + 1}" if exc.problem_mark else ""
         raise InvalidRecord(f"this is not YAML{where}: {exc.problem}") from exc

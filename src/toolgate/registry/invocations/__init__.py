@@ -31,8 +31,8 @@ T = TypeVar("T")
 LEASE_MS: Final = 15_000
 """How long a node may be silent about what it runs: seven heartbeats, so that a restart of control loses no
 run."""
-HEARTBEAT_S: Final = 2.0
-KEEP_ENDED_MS: Final = 7 * 24 * 3600 * 1000
+HEARTBEAT_S: Final = 2.0  # often, so that `LEASE_MS` can be short: a lost run is started again after it
+KEEP_ENDED_MS: Final = 7 * 24 * 3600 * 1000  # results are to be fetched, not archived
 _NODE_DECISIONS: Final[frozenset[EndedBy]] = frozenset({"cancelled", "revoked", "node_stopped", "node_lost"})
 """Endings that the node chose. Others are the guest's own or a limit's, and would have come anyway."""
 LeaseVerdict = Literal["go_on", "cancel", "lost"]

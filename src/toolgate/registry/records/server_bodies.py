@@ -19,11 +19,11 @@ from toolgate.registry.records import fields
 from toolgate.registry.records.body import StrictBody, make_value
 
 _BUDGETS: Final = servers.ServerBudgets()
-MAX_TIMEOUT_MS: Final = 300_000
-MAX_CONCURRENCY: Final = 1_024
-MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
-MAX_IDLE_S: Final = 30 * 24 * 3600
-MAX_START_S: Final = 3600
+MAX_TIMEOUT_MS: Final = 300_000  # the last bound of `LATENCY_MS`, by which calls are counted
+MAX_CONCURRENCY: Final = 1_024  # far above what one server does at a time
+MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024  # a result is held in memory as a whole
+MAX_IDLE_S: Final = 30 * 24 * 3600  # as good as never
+MAX_START_S: Final = 3600  # room for the download of a large image
 _ToolName = Annotated[str, Field(max_length=128)]
 _Digests = Annotated[dict[_ToolName, fields.Sha256], Field(max_length=2_000)]
 

@@ -39,12 +39,12 @@ from toolgate.registry.records.codec import ID_FIELDS
 from toolgate.registry.replication.remote import CALL_TIMEOUT_S
 from toolgate.registry.replication.sync import HistoryPosition
 
-LIST_TIMEOUT_S: Final = 60.0
-ARTIFACT_TIMEOUT_S: Final = 120.0
-MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+LIST_TIMEOUT_S: Final = 60.0  # for `MAX_LISTING_BYTES`, at 4 MiB a second
+ARTIFACT_TIMEOUT_S: Final = 120.0  # generous: an archive may come from an object store far away
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # as the control plane takes at most (`MAX_REPORT_BYTES`)
 MAX_LISTING_BYTES: Final = 256 * 1024 * 1024
 """All messages of one listing together. A larger one is no registry."""
-MAX_DETAILS: Final = 300
+MAX_DETAILS: Final = 300  # characters, of an error: a message for people has a few sentences
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -92,11 +92,15 @@ class ControlAddress:
 
 @asynccontextmanager
 async def open_control_connection(
-    address: ControlAddress, *, jitter: Callable[[], float] = random.random
+    address: ControlAddress,
+    *,
+    jitter: Callable[[], float] = random.random,
+    max_listing_bytes: int = MAX_LISTING_BYTES,
 ) -> AsyncIterator["GrpcControlConnection"]:
     """Open a connection to the control plane. It connects with the first call."""
     # Nodes begin at different replicas, so that these share the load.
-    control = GrpcControlConnection(address, first=int(jitter() * len(address.targets)))
+    first = int(jitter() * len(address.targets))
+    control = GrpcControlConnection(address, first=first, max_listing_bytes=max_listing_bytes)
     try:
         yield control
     finally:
@@ -136,10 +140,10 @@ class _ReplicaChannel:
 
     @contextmanager
     def _begin(
-        self, kind: Any, method: str, request: Message, response: type[A], timeout_s: float | None
+        self, open_method: Any, method: str, request: Message, response: type[A], timeout_s: float | None
     ) -> Iterator[Any]:
         """Yield a call, cancel it with the block, and translate the library's errors."""
-        begin = kind(
+        begin = open_method(
             _SERVICE + method,
             request_serializer=type(request).SerializeToString,
             response_deserializer=response.FromString,
@@ -168,8 +172,9 @@ class _ReplicaChannel:
 class GrpcControlConnection:
     """A `ControlConnection` over gRPC."""
 
-    def __init__(self, address: ControlAddress, *, first: int = 0) -> None:
+    def __init__(self, address: ControlAddress, *, first: int, max_listing_bytes: int) -> None:
         self._address = address
+        self._max_listing_bytes = max_listing_bytes
         self._turn = first
         self._open: _ReplicaChannel | None = None
 
@@ -186,7 +191,7 @@ class GrpcControlConnection:
     async def list_records(self) -> RecordList:
         async with self._rotate_on_failure() as replica:
             with replica.list_records(LIST_TIMEOUT_S) as parts:
-                return await _collect_listing(replica, parts)
+                return await _collect_listing(replica, parts, self._max_listing_bytes)
 
     async def newest(self) -> HistoryPosition:
         replica = self._replica()
@@ -270,7 +275,7 @@ class GrpcControlConnection:
 
 
 async def _collect_listing(
-    replica: _ReplicaChannel, parts: AsyncIterable[node_pb2.ListRecordsResponse]
+    replica: _ReplicaChannel, parts: AsyncIterable[node_pb2.ListRecordsResponse], max_bytes: int
 ) -> RecordList:
     """Join the parts of a listing. Raises ControlUnavailable unless it is complete."""
     records: list[StoredRecord] = []
@@ -281,9 +286,9 @@ async def _collect_listing(
             raise errors.ControlUnavailable(f"control at `{replica.target}` mixed two listings")
         position = _position(part)
         size += part.ByteSize()
-        if size > MAX_LISTING_BYTES:
+        if size > max_bytes:
             raise errors.ControlUnavailable(
-                f"control at `{replica.target}` lists more than {MAX_LISTING_BYTES} bytes"
+                f"control at `{replica.target}` lists more than {max_bytes} bytes"
             )
         records += (_parse_record(record, part.revision) for record in part.records)
         if part.is_last:

@@ -23,8 +23,8 @@ from toolgate.proto import node_pb2
 from toolgate.registry.approvals import ApprovalOutcome, ApprovalVerdict, ElicitedDecision
 from toolgate.registry.invocations import LeaseVerdict
 
-CALL_TIMEOUT_S: Final = 10.0
-MAX_WAIT_S: Final = 30.0
+CALL_TIMEOUT_S: Final = 10.0  # as long as the control plane lets a statement of PostgreSQL run
+MAX_WAIT_S: Final = 30.0  # of one claim: below the minute after which many proxies end a silent stream
 LINES_BYTES: Final = 2 * 1024 * 1024
 """Of one report, about: an eighth of the largest message. A longer log is reported in parts."""
 A = TypeVar("A", bound=Message)

@@ -20,7 +20,7 @@ from toolgate.model.revisions import ChangeBatch, RecordList
 from toolgate.registry.replication.state import RegistryState, apply_batch, parse_listing
 
 _log: Final = logging.getLogger(__name__)
-_MAX_DOUBLINGS: Final = 32
+_MAX_DOUBLINGS: Final = 32  # the bound is far exceeded by then, and 2 ** n stays a small number
 
 
 class HistoryPosition(NamedTuple):

@@ -22,11 +22,11 @@ from toolgate.registry.database import sync_directory
 from toolgate.registry.records.transaction import RecordKey
 
 FORMAT: Final = "toolgate-registry"
-VERSION: Final = 1
+VERSION: Final = 1  # of the format; there is one so far
 MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 """A change contains a record twice, and a record came in one bounded request."""
-MAX_ID_CHARS: Final = 64
-_PROGRESS_EVERY: Final = 500
+MAX_ID_CHARS: Final = 64  # of the column `id` of records
+_PROGRESS_EVERY: Final = 500  # many a second, and still few enough to be printed
 ExportProgress = Callable[[int], None]
 """Called now and then with the number of records and changes done."""
 

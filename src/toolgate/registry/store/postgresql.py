@@ -31,6 +31,7 @@ from toolgate.registry.store.sql_store import PAGE, Store
 
 _CURRENT_POLLS: Final = 3
 """What was read more polls ago may be old: another process may have committed since, unnoticed."""
+# Between attempts to connect: a restart takes PostgreSQL a second, and a failover some.
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 5.0
 _TELL_EVERY_S: Final = 60.0
@@ -41,11 +42,16 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_postgres_store(
-    url: str, clock_ms: Callable[[], int], *, waits: bool = False, limits: StoreLimits = DEFAULT_STORE_LIMITS
+    url: str,
+    clock_ms: Callable[[], int],
+    *,
+    waits: bool = False,
+    limits: StoreLimits = DEFAULT_STORE_LIMITS,
+    channel: str = CHANNEL,
 ) -> AsyncIterator["PostgresStore"]:
     """Open the store in the database at `url`, and create its tables if needed. Raises StartRefused.
 
-    `waits`: whether to wait for a database that cannot be reached.
+    `waits`: whether to wait for a database that cannot be reached. `channel`: where to listen for commits.
     """
     database = PostgresDatabase(url)
     reader = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="registry-read")
@@ -57,7 +63,7 @@ async def open_postgres_store(
         head = await (_prepare_when_reachable(database, prepare) if waits else prepare())
         transactions = Transactions(database, reader=reader, writer=writer, within_s=limits.timeout_s)
         store = PostgresStore(transactions, head, clock_ms=clock_ms, limits=limits)
-        following = asyncio.create_task(store.follow(database.parameters))
+        following = asyncio.create_task(store.follow(database.parameters, channel))
         try:
             yield store
         finally:
@@ -129,13 +135,13 @@ class PostgresStore(Store):
         async with self._hub.watch(since, digest) as batches:
             yield batches
 
-    async def follow(self, parameters: Mapping[str, Any]) -> None:
+    async def follow(self, parameters: Mapping[str, Any], channel: str) -> None:
         """Follow the commits of all replicas until cancelled."""
         delay_s = _FIRST_DELAY_S
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(**parameters, autocommit=True) as listener:
-                    await listener.execute(f"LISTEN {CHANNEL}")
+                    await listener.execute(f"LISTEN {channel}")
                     # What was notified before it listened:
                     await self._catch_up()
                     self.reports.count.increment()

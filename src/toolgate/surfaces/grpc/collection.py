@@ -178,10 +178,10 @@ def _if_revision(request: Any) -> int | None:
     return request.if_revision if request.HasField("if_revision") else None
 
 
-PART_BYTES: Final = 1024 * 1024
+PART_BYTES: Final = 1024 * 1024  # far below what a node takes, since a part may exceed it by one record
 MAX_BATCH_BYTES: Final = 12 * 1024 * 1024
 """Nodes take messages of 16 MiB. A transaction of more than this is followed by listing."""
-_MANY_CHANGES: Final = 100
+_MANY_CHANGES: Final = 100  # as `PARSED_AT_ONCE` of nodes: encoding more would delay every caller
 
 
 @node_rpc("ListRecords")

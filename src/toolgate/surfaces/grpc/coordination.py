@@ -34,12 +34,12 @@ from toolgate.registry.approvals import ApprovalVerdict, ElicitedDecision
 from toolgate.surfaces.grpc.dispatch import Rpc, RpcCall, node_rpc
 from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT, parse_node_id
 
-MAX_ENDED_AT_ONCE: Final = 1_000
+MAX_ENDED_AT_ONCE: Final = 1_000  # a node sends no more; see `MAX_SENT_AT_ONCE` of `app`
 REREAD_MS: Final = 1_000
 """The database is queried this often, however many nodes there are."""
 OVERLAP_MS: Final = 60_000
 """Transactions do not end in the order of their times: what may have been stored late is sent again."""
-MAX_LIFETIME_MS: Final = 7 * 24 * 3600 * 1000
+MAX_LIFETIME_MS: Final = 7 * 24 * 3600 * 1000  # session ids live for a day; another release may have more
 _NONCE: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
 
 
@@ -195,7 +195,7 @@ def _parse_arguments(raw: bytes) -> bytes:
 
 MAX_EVENTS: Final = 1_000
 """In one piece."""
-MAX_LOG_CHARS: Final = 64
+MAX_LOG_CHARS: Final = 64  # names of logs have 32; another release may have more
 
 _log: Final = logging.getLogger(__name__)
 

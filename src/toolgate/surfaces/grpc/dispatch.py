@@ -40,7 +40,7 @@ R = TypeVar("R")
 
 ANYONE: Final[tuple[Role, ...]] = ()
 """The roles of an RPC that needs no credential. A wrong one is still refused there."""
-MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
+MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024  # as a body of REST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ def node_rpc(method: str, **options: Any) -> Callable[[UnaryHandler | StreamHand
 
 CODE_KEY: Final = "toolgate-code"
 ERROR_KEY: Final = "toolgate-error-bin"
-MAX_DETAILS: Final = 2_000
+MAX_DETAILS: Final = 2_000  # characters of the message and its hint; see `MAX_ERROR_BYTES`
 MAX_ERROR_BYTES: Final = 4_000
 """Clients take 8 KiB of metadata in all: past that they would see another error than ours."""
 

@@ -47,8 +47,8 @@ from toolgate.registry.replication.remote import MAX_WAIT_S
 from toolgate.registry.store.side_tables import Reports
 from toolgate.surfaces.grpc.dispatch import Rpc, RpcCall, node_rpc
 
-MAX_REPORT_BYTES: Final = 16 * 1024 * 1024
-MAX_SERVERS: Final = 5_000
+MAX_REPORT_BYTES: Final = 16 * 1024 * 1024  # twice `MAX_DEFINITIONS_BYTES`, the most of one server
+MAX_SERVERS: Final = 5_000  # as many as a registry has
 MAX_DEFINITIONS_BYTES: Final = 8 * 1024 * 1024
 """Kept of one server. Its tools past that are named as left out."""
 MAX_NODES: Final = 1_000
@@ -57,8 +57,8 @@ REREAD_MS: Final = 60_000
 """Another replica may have taken in other definitions: what is kept is looked up again so often."""
 READ_AT_ONCE: Final = 50
 """Servers whose definitions are read at once, so that other readers have their turn in between."""
-MAX_TEXT: Final = 1_000
-MAX_COUNT: Final = 2**53
+MAX_TEXT: Final = 1_000  # characters, of an error or a name: a few lines for people
+MAX_COUNT: Final = 2**53  # the end of the integers that every JSON reader has (RFC 8259, section 6)
 
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:/-]{0,126}[A-Za-z0-9])?")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -249,7 +249,7 @@ def _clean_text(sent: str) -> str:
 
 MAX_CLAIMED: Final = 8
 """At a time: each may have an input of 1 MiB, and a node takes messages of 16."""
-MAX_ID: Final = 128
+MAX_ID: Final = 128  # ids of invocations have 28 characters; another release may have more
 
 
 @node_rpc("ClaimInvocations", waits=True)

@@ -34,9 +34,9 @@ DRAIN_S: Final = 5.0
 """How long answers under way may take once the listener closes."""
 MAX_CALLS: Final = 20_000
 """At once, watches included; past that a call is refused with RESOURCE_EXHAUSTED."""
-MAX_CALLS_PER_CONNECTION: Final = 2_000
+MAX_CALLS_PER_CONNECTION: Final = 2_000  # a tenth of `MAX_CALLS`: one client leaves room for others
 
-_IDENTITY_ONLY: Final = 1
+_IDENTITY_ONLY: Final = 1  # a bit for each algorithm; the first is that without compression
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_REPORT_BYTES),
     ("grpc.max_concurrent_streams", MAX_CALLS_PER_CONNECTION),
@@ -60,7 +60,9 @@ class Tls:
 
 
 @asynccontextmanager
-async def open_grpc_server(control: Control, address: str, *, tls: Tls | None = None) -> AsyncIterator[str]:
+async def open_grpc_server(
+    control: Control, address: str, *, tls: Tls | None = None, drain_s: float = DRAIN_S
+) -> AsyncIterator[str]:
     """Serve on `address` within the block, which gets it with the port that was bound. Raises StartRefused.
 
     `address` is `HOST:PORT` or `[IPV6]:PORT`; the port may be 0. Reflection, and trust in callers
@@ -75,7 +77,7 @@ async def open_grpc_server(control: Control, address: str, *, tls: Tls | None = 
         yield f"{address.rpartition(':')[0]}:{port}"
     finally:
         dispatcher.close()
-        await server.stop(DRAIN_S)
+        await server.stop(drain_s)
 
 
 def list_rpcs(*, with_reflection: bool) -> tuple[Rpc, ...]:

@@ -35,7 +35,6 @@ from toolgate.model.invocations import InvocationCall
 from toolgate.model.json_text import UNREADABLE, Members, as_object, decode_members, encode_raw
 from toolgate.surfaces.wasm.chat_session import (
     MAX_PARAM_BYTES,
-    MAX_SESSION_BYTES,
     ChatEntry,
     ChatResponse,
     GuestChat,
@@ -209,16 +208,17 @@ def _backend_member(scope: ChatScope) -> Members:
     return {"_spear": encode_raw({"backend": scope.upstream.upstream_id, "model": scope.model})}
 
 
+# The commands of `cchat_ctl`, and the flags of `cchat_send`, as SPEAR numbers them.
 SET_PARAM: Final = 1
 GET_METRICS: Final = 2
 ENABLE_METRICS: Final = 1
 AUTO_TOOL_CALL: Final = 2
-MAX_ROLE_BYTES: Final = 256
-MAX_FUNCTION_BYTES: Final = 1_048_576
+MAX_ROLE_BYTES: Final = 256  # roles have up to ten characters; the model's server rejects the wrong ones
+MAX_FUNCTION_BYTES: Final = 1_048_576  # generous for a schema, and a quarter of what a session holds
 
 
 def cchat_create(guest: TaskGuest) -> int:
-    return guest.fds.open(GuestChat())
+    return guest.fds.open(GuestChat(guest.context.limits))
 
 
 def cchat_write_msg(guest: TaskGuest, fd: int, *buffers: int) -> int:
@@ -226,8 +226,8 @@ def cchat_write_msg(guest: TaskGuest, fd: int, *buffers: int) -> int:
     role_pointer, role_length, content_pointer, content_length = buffers
     session = guest.fds.get(fd, GuestChat)
     role = guest.read(role_pointer, role_length, most=MAX_ROLE_BYTES)
-    content = guest.read(content_pointer, content_length, most=MAX_SESSION_BYTES)
-    check_kept(guest.fds)
+    content = guest.read(content_pointer, content_length, most=guest.context.limits.max_session_bytes)
+    check_kept(guest)
     message = {"role": role.decode(errors="replace"), "content": content.decode(errors="replace")}
     session.write_message(encode_raw(message))
     return 0
@@ -236,7 +236,7 @@ def cchat_write_msg(guest: TaskGuest, fd: int, *buffers: int) -> int:
 def cchat_write_fn(guest: TaskGuest, fd: int, index: int, pointer: int, length: int) -> int:
     session = guest.fds.get(fd, GuestChat)
     data = guest.read(pointer, length, most=MAX_FUNCTION_BYTES)
-    check_kept(guest.fds)
+    check_kept(guest)
     session.write_tool(parse_guest_tool(data, index))
     return 0
 
@@ -247,7 +247,7 @@ def cchat_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_l
         data = guest.read(argument, guest.read_u32(argument_length), most=MAX_PARAM_BYTES)
         # A response has no parameters, but those that no session takes are refused here, too.
         params = entry.params if isinstance(entry, GuestChat) else SessionParams()
-        check_kept(guest.fds)
+        check_kept(guest)
         params.set(guest, *parse_param(data))
         return 0
     if command != GET_METRICS:
@@ -262,7 +262,7 @@ def cchat_send(guest: TaskGuest, fd: int, flags: int) -> int:
     The descriptor is opened first, so that no response that was paid for is lost.
     """
     chat = guest.fds.get(fd, GuestChat)
-    check_kept(guest.fds)
+    check_kept(guest)
     response = ChatResponse()
     with chat.sending():
         response_fd = guest.fds.open(response)

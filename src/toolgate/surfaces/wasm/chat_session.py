@@ -28,21 +28,15 @@ from toolgate.gateway.chat.session import CallerToolFailed
 from toolgate.model.chat import ChatBudgetLimits
 from toolgate.model.json_text import UNREADABLE, KnownNames, Members, decode_members, encode_raw
 from toolgate.policy.layers import parse_session_params
-from toolgate.surfaces.wasm.context import TaskContext, TaskGuest, decode_text
-from toolgate.wasm.abi import EPOLLIN, EPOLLOUT, Errno, FdEntry, FdTable, HostcallFault
+from toolgate.surfaces.wasm.context import HostLimits, TaskContext, TaskGuest, decode_text
+from toolgate.wasm.abi import EPOLLIN, EPOLLOUT, Errno, FdEntry, HostcallFault
 
 MAX_PARAM_BYTES: Final = 262_144
 """Of all parameters of a session together."""
-MAX_PARAMS: Final = 256
+MAX_PARAMS: Final = 256  # generous: the API of OpenAI has some dozen
 MAX_CONTAINERS: Final = 20_000
 """Objects and arrays in one parameter: many empty ones are far larger in memory than as text."""
-MAX_OUTPUT_BYTES: Final = 1_048_576
-MAX_SESSION_BYTES: Final = 4 * 1024 * 1024
-"""Of the messages of one session, and as much of its tools."""
-MAX_GUEST_TOOLS: Final = 128
-"""As many as most models' servers accept."""
-MAX_KEPT_BYTES: Final = 32 * 1024 * 1024
-"""Of all sessions and responses that a guest has open. One send adds what its budgets allow."""
+MAX_OUTPUT_BYTES: Final = 1_048_576  # of a function of the guest: the default limit for results of tools, too
 
 _MCP: Final = "mcp."
 _TEXTS: Final = frozenset({"model", "backend"})
@@ -62,7 +56,7 @@ _IGNORED: Final = frozenset({"messages", "tools", "stream", "stream_options"})
 _KNOWN: Final = KnownNames(*_OWN, *_IGNORED, "tool_choice", "functions", "function_call", prefixes=(_MCP,))
 """A parameter that a model's server may take for one of these, or for another parameter, is an error."""
 _FUNCTION: Final = msgspec.Raw(b'"function"')
-_CELL_BYTES: Final = 4
+_CELL_BYTES: Final = 4  # a 32-bit number, as WebAssembly has lengths
 
 
 class _Param(msgspec.Struct):
@@ -252,8 +246,9 @@ class GuestChat(ChatEntry):
 
     kind = "ChatSession"
 
-    def __init__(self) -> None:
+    def __init__(self, limits: HostLimits) -> None:
         super().__init__()
+        self._limits = limits
         self.params = SessionParams()
         self.tools: dict[str, GuestTool] = {}
         self._messages: list[msgspec.Raw] = []
@@ -270,7 +265,8 @@ class GuestChat(ChatEntry):
 
     def write_message(self, message: msgspec.Raw) -> None:
         """Add a message. ENOMEM if there are too many, or too much in them."""
-        if self._bytes + len(message) > MAX_SESSION_BYTES or len(self._messages) >= MAX_MESSAGES:
+        is_too_much = self._bytes + len(message) > self._limits.max_session_bytes
+        if is_too_much or len(self._messages) >= MAX_MESSAGES:
             raise HostcallFault(Errno.ENOMEM)
         self._messages.append(message)
         self._bytes += len(message)
@@ -279,15 +275,16 @@ class GuestChat(ChatEntry):
         """Add a tool; of two with one name the first stays. ENOMEM as for messages."""
         if tool.name in self.tools:
             return
-        if self._tool_bytes + len(tool.declared) > MAX_SESSION_BYTES or len(self.tools) >= MAX_GUEST_TOOLS:
+        is_too_much = self._tool_bytes + len(tool.declared) > self._limits.max_session_bytes
+        if is_too_much or len(self.tools) >= self._limits.max_guest_tools:
             raise HostcallFault(Errno.ENOMEM)
         self.tools[tool.name] = tool
         self._tool_bytes += len(tool.declared)
 
     def request(self) -> ChatRequest:
-        if self._bytes > MAX_SESSION_BYTES:
+        if self._bytes > self._limits.max_session_bytes:
             raise BodyTooLarge(
-                f"the messages of this session are more than {MAX_SESSION_BYTES} bytes",
+                f"the messages of this session are more than {self._limits.max_session_bytes} bytes",
                 hint="continue in a new session, with the messages that matter",
             )
         members: Members = {**self.params.forwarded, "messages": encode_raw(self._messages)}
@@ -342,7 +339,8 @@ class ChatResponse(ChatEntry):
         self.body, self.usage = None, {}
 
 
-def check_kept(fds: FdTable) -> None:
-    chats = (entry for entry in fds.entries.values() if isinstance(entry, GuestChat | ChatResponse))
-    if sum(chat.kept_bytes for chat in chats) >= MAX_KEPT_BYTES:
+def check_kept(guest: TaskGuest) -> None:
+    """ENOMEM if the host keeps too much for the sessions and responses that a guest has open."""
+    chats = (entry for entry in guest.fds.entries.values() if isinstance(entry, GuestChat | ChatResponse))
+    if sum(chat.kept_bytes for chat in chats) >= guest.context.limits.max_chat_bytes:
         raise HostcallFault(Errno.ENOMEM)

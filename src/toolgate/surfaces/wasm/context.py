@@ -21,6 +21,21 @@ MAX_DENIALS_RECORDED: Final = 100
 """Of one run: a guest can make a hundred thousand denied calls in a second."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLimits:
+    """How much the host keeps for one guest, in addition to the guest's own memory."""
+
+    max_session_bytes: int = 4 * 1024 * 1024
+    """Of the messages of one chat session, and as much of its tools: the largest body of a chat request."""
+    max_guest_tools: int = 128
+    """In one chat session: as many as most models' servers accept."""
+    max_chat_bytes: int = 32 * 1024 * 1024
+    """Of all chat sessions and responses that are open. One send adds what its budgets allow."""
+    max_result_bytes: int = 64 * 1024 * 1024
+    """Of tool results that the guest had no room for and has not read since; beyond it no tool runs. The
+    largest `max_tool_output_bytes` of a server is as much."""
+
+
 @dataclass
 class CallLog:
     """The tool calls of a run, made by itself or by models, and their limit. On the event loop."""
@@ -63,6 +78,7 @@ class TaskContext:
     deadline_s: float
     """Of the whole run, by the event loop's clock."""
     trace_id: str = ""
+    limits: HostLimits = HostLimits()
 
     @property
     def trace(self) -> Trace:

@@ -116,6 +116,7 @@ def _narrow_limit(now: int | None, asked: int | msgspec.UnsetType, *, at_least: 
     return wanted if now is None else min(now, wanted)
 
 
+# The commands of `spear_epoll_ctl` and `spear_fd_ctl`, as SPEAR numbers them.
 EPOLL_CTL_ADD: Final = 1
 EPOLL_CTL_MOD: Final = 2
 EPOLL_CTL_DEL: Final = 3
@@ -126,7 +127,7 @@ GET_STATUS: Final = 4
 GET_METRICS: Final = 5
 NARROW: Final = 100
 """Toolgate's own; SPEAR's commands are below a hundred."""
-MAX_FLAGS_BYTES: Final = 4_096
+MAX_FLAGS_BYTES: Final = 4_096  # there is one flag so far
 
 _RECORD: Final = struct.Struct("<ii")
 _ALWAYS: Final = EPOLLERR | EPOLLHUP

@@ -38,11 +38,8 @@ from toolgate.wasm.run import EndCause, GuestJob, GuestRun
 
 CLAIM_WAIT_S: Final = 20.0
 """How long one claim waits for work."""
-RETRY_S: Final = 2.0
 LAST_REPORTS_S: Final = 5.0
 """For the last reports of runs that were killed because the node stops."""
-REVISION_S: Final = 30.0
-"""How long a node may take to get the revision at which an invocation was made."""
 LAST_REPORT_S: Final = 120.0
 """How long the node tries to report the end of a run."""
 
@@ -70,6 +67,10 @@ class LeaseTiming:
     heartbeat_s: float = HEARTBEAT_S
     look_s: float = 0.25
     """New lines are reported and revoked keys noticed within this time."""
+    claim_retry_s: float = 2.0
+    """After a claim that failed: soon, against a queue that waits, and rare enough for no load."""
+    revision_s: float = 30.0
+    """How long a node may take to get the revision at which an invocation was made."""
 
     @property
     def retry_s(self) -> float:
@@ -134,7 +135,7 @@ class InvocationRun:
 
     async def _execute(self) -> InvocationResult:
         try:
-            async with asyncio.timeout(REVISION_S):
+            async with asyncio.timeout(self._timing.revision_s):
                 await self._gateway.wait_for_revision(self._claimed.revision)
             workload = await self._find_workload()
             if isinstance(workload, EndCause):
@@ -391,7 +392,7 @@ class Invoker:
                 elif not is_failing:
                     _log.warning("cannot claim invocations: %s", exc)
                 is_failing = True
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self.timing.claim_retry_s)
                 continue
             is_failing = False
             for invocation in claimed:

@@ -41,9 +41,7 @@ from toolgate.upstream.connection.messages import is_tool_error
 from toolgate.upstream.pool.pool import ServerResponse
 from toolgate.wasm.abi import EPOLLIN, Errno, FdEntry, HostcallFault
 
-MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
-"""Of results that a guest had no room for, and has not read since; beyond it no tool runs."""
-MAX_NAME_BYTES: Final = 4 * max(MAX_SERVER_ID, MAX_TOOL_NAME)
+MAX_NAME_BYTES: Final = 4 * max(MAX_SERVER_ID, MAX_TOOL_NAME)  # in UTF-8, so that no valid name is cut
 
 _encode = msgspec.json.encode
 
@@ -174,7 +172,10 @@ def _run(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> 
         raise HostcallFault(Errno.EINVAL)
     sessions = (entry for entry in guest.fds.entries.values() if isinstance(entry, McpSession))
     results = (one.kept for one in sessions if one.kept is not None)
-    if sum(len(kept.arguments) + len(kept.result) for kept in results) >= MAX_KEPT_BYTES:
+    if (
+        sum(len(kept.arguments) + len(kept.result) for kept in results)
+        >= guest.context.limits.max_result_bytes
+    ):
         raise HostcallFault(Errno.ENOMEM)
     with session.record_failures():
         return guest.wait(lambda: _call(guest.context, session, tool, parsed))
