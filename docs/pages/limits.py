@@ -27,7 +27,6 @@ from toolgate.gateway.search import semantic
 from toolgate.gateway.subscriptions import resources
 from toolgate.gateway.subscriptions import resources as resource_watches
 from toolgate.govern import approvals as approval_webhook
-from toolgate.govern import audit as govern_audit
 from toolgate.govern import catalog, operator_policy, watches
 from toolgate.govern.changes import commit as change_checks
 from toolgate.govern.changes import history
@@ -454,7 +453,7 @@ def _process() -> Rows:
             size(audit_log.MAX_BEGIN_BYTES),
             "calls are not sent (`mcp_unavailable`); past twice that, events are lost, and counted",
         ),
-        ("audit events in one export", f"{govern_audit.MAX_EXPORT:,}", "the last line says so"),
+        ("audit events in one export", f"{ControlLimits().max_export:,}", "the last line says so"),
         (
             "prompts, or resources, of a server that a lesson names",
             f"{learn.MAX_NAMED_OF_KIND}",

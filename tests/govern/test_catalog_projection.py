@@ -219,7 +219,6 @@ async def test_replicas_take_over_what_the_others_make() -> None:
 async def test_a_package_that_cannot_be_made_keeps_no_other_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolgate.govern.catalog_projection.RETRY_S", 0.01)
     async with open_rest(net_of(a=(READ,), b=(READ,), c=(READ,))) as world:
         replace, broken = world.store.catalog.replace, True
 

@@ -321,6 +321,7 @@ def build_control(
         clock_ms=lambda: NOW_MS,
         artifacts=parts["artifacts"],
         quality=quality,
+        retry_s=0.01,
     )
     with_catalog: Json = {"catalog": catalog, **parts}
     return Control(

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from toolgate.audit.index.activity import VersionCalls
-from toolgate.audit.index.index import AuditIndex
 from toolgate.audit.index.tables import EventFilter, IndexedEvent, parse_event_id
 from toolgate.errors import NotFound
 from toolgate.govern.control import Control
@@ -20,13 +19,7 @@ from toolgate.policy.admission import list_limits, window_at
 from toolgate.policy.layers import parse_task_policy
 
 PAGE: Final = 100
-MAX_EXPORT: Final = 100_000
-"""Events in one export; `until` selects earlier ones."""
-EXPORT_PAGE: Final = 1_000
-"""Events of an export in memory at a time."""
 MAX_BUCKETS: Final = 500
-LOOK_AGAIN_S: Final = 1.0
-"""How late the tail is with events that another replica indexed."""
 
 
 async def read_event(control: Control, event_id: str) -> tuple[IndexedEvent, Sequence[IndexedEvent]]:
@@ -38,16 +31,15 @@ async def read_event(control: Control, event_id: str) -> tuple[IndexedEvent, Seq
     return found, await index.around(found)
 
 
-async def export_pages(
-    control: Control, only: EventFilter, *, most: int
-) -> AsyncGenerator[Sequence[IndexedEvent], None]:
-    """The events that `only` admits, the newest first, a page at a time, `most` at most."""
-    index, before = control.audit_index, None
-    while most > 0:
-        page = await index.page(only, before=before, limit=min(EXPORT_PAGE, most))
+async def export_pages(control: Control, only: EventFilter) -> AsyncGenerator[Sequence[IndexedEvent], None]:
+    """The events that `only` admits, the newest first, a page at a time, up to `max_export`."""
+    index, limits, before = control.audit_index, control.limits, None
+    left = limits.max_export
+    while left > 0:
+        page = await index.page(only, before=before, limit=min(limits.export_page, left))
         yield page
-        most -= len(page)
-        if len(page) < EXPORT_PAGE:
+        left -= len(page)
+        if len(page) < limits.export_page:
             return
         before = page[-1].place
 
@@ -68,7 +60,7 @@ async def read_version_calls(
 class EventTail:
     """Events as they are indexed, in that order. A cancelled wait loses nothing."""
 
-    index: AuditIndex
+    control: Control
     only: EventFilter
     after: int
 
@@ -76,15 +68,16 @@ class EventTail:
         return self
 
     async def __anext__(self) -> Sequence[IndexedEvent]:
+        index, limits = self.control.audit_index, self.control.limits
         while True:
-            news = self.index.news
-            found = await self.index.following(self.only, after=self.after, limit=EXPORT_PAGE)
+            news = index.news
+            found = await index.following(self.only, after=self.after, limit=limits.export_page)
             self.after = found.position
             if found.events:
                 return found.events
             # Events of this process wake it; those of other replicas are found by looking again.
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_AGAIN_S):
+                async with asyncio.timeout(limits.tail_poll_s):
                     await news.wait()
 
 

@@ -27,8 +27,6 @@ SEARCH: Final = "search"
 """A path segment that is not the id of a category."""
 MAX_FOUND: Final = 1_000
 """The best hits of a search that can be looked at."""
-INDEXED_S: Final = 3.0
-"""How long a search right after a start waits for the index. Then it finds what is indexed."""
 MAX_NAME_CHARS: Final = 100
 """Of a name that does not exist, in messages and comparisons."""
 
@@ -145,7 +143,7 @@ async def search_catalog(
     if not query.text:
         return list(rows.values())
     with suppress(TimeoutError):
-        async with asyncio.timeout(INDEXED_S):
+        async with asyncio.timeout(control.limits.search_wait_s):
             await control.catalog.indexed.wait()
     hits = await control.catalog.searching.search(query.text, limit=MAX_FOUND, within=rows)
     return [rows[hit.key] for hit in hits if hit.key in rows]

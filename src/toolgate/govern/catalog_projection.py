@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import groupby
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
@@ -109,33 +109,28 @@ def _digest(value: object) -> str:
     return hashlib.sha256(repr(value).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
+@dataclass(eq=False, repr=False)
 class CatalogProjection:
     """The catalog as it is now. Enter it once the registry is applied: it is kept current while entered."""
 
-    def __init__(
-        self,
-        store: Store,
-        gateway: Gateway,
-        *,
-        searching: HybridIndex,
-        clock_ms: Callable[[], int],
-        artifacts: ArtifactStore,
-        quality: CatalogQuality | None = None,
-    ) -> None:
-        self.searching = searching
-        self.quality = quality or CatalogQuality()
-        """Of the rows as they are now, and whether those of the fallback are shown."""
-        self.rows: dict[str, tuple[CatalogRow, ...]] = {}
-        """By package, those of the fallback included. Read only; `count` rises with every change."""
-        self.count = 0
-        self.packages: Mapping[str, Package] = MappingProxyType({})
-        """Those that are installed."""
-        self.indexed = asyncio.Event()
-        """Set once search finds all that the table had at the start."""
-        self._store = store
-        self._gateway = gateway
-        self._clock_ms = clock_ms
-        self._artifacts = artifacts
+    store: Store
+    gateway: Gateway
+    _: KW_ONLY
+    searching: HybridIndex
+    clock_ms: Callable[[], int]
+    artifacts: ArtifactStore
+    quality: CatalogQuality = field(default_factory=CatalogQuality)
+    """Of the rows as they are now, and whether those of the fallback are shown."""
+    retry_s: float = RETRY_S
+    rows: dict[str, tuple[CatalogRow, ...]] = field(default_factory=dict, init=False)
+    """By package, those of the fallback included. Read only; `count` rises with every change."""
+    count: int = field(default=0, init=False)
+    packages: Mapping[str, Package] = field(default_factory=lambda: MappingProxyType({}), init=False)
+    """Those that are installed."""
+    indexed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set once search finds all that the table had at the start."""
+
+    def __post_init__(self) -> None:
         self._made_from: dict[str, str] = {}
         self._seen: dict[str, RowInputs] = {}
         """The offer and the package that the rows of each server were last compared with."""
@@ -147,8 +142,8 @@ class CatalogProjection:
 
     async def __aenter__(self) -> Self:
         """The rows of the table are shown from here on. Search takes longer to find them."""
-        self._made_from = await self._store.catalog.made_from()
-        for package_id, group in groupby(await self._store.catalog.rows(), lambda row: row.package_id):
+        self._made_from = await self.store.catalog.made_from()
+        for package_id, group in groupby(await self.store.catalog.rows(), lambda row: row.package_id):
             rows = self.rows[package_id] = tuple(group)
             self.quality.put(package_id, rows)
         self.count += 1
@@ -164,7 +159,7 @@ class CatalogProjection:
         """Return when the catalog shows a package as it was just installed, upgraded or removed."""
         try:
             async with asyncio.timeout(SERVED_S):
-                await self._gateway.wait_for_revision(self._store.revision)
+                await self.gateway.wait_for_revision(self.store.revision)
         except TimeoutError:
             _log.warning("the catalog shows `%s` as it was: its change is not served yet", package_id)
         await self.make(package_id)
@@ -173,11 +168,11 @@ class CatalogProjection:
         """Make the rows of one server if what they are made of changed; whether that changed the rows."""
         async with self._lock:
             await self._read_packages()
-            if (offer := self._gateway.snapshot.servers.get(server_id)) is not None:
+            if (offer := self.gateway.snapshot.servers.get(server_id)) is not None:
                 return await self._make(server_id, offer)
-            if await self._store.get("server", server_id) is not None:
+            if await self.store.get("server", server_id) is not None:
                 return False  # registered, and only not served here yet
-            is_changed = await self._store.catalog.remove(server_id)
+            is_changed = await self.store.catalog.remove(server_id)
             await self._hide(server_id)
             return is_changed
 
@@ -186,7 +181,7 @@ class CatalogProjection:
         sha256 = None if ref is None else ref.sha256
         # One that only describes its server goes with a record that names no package.
         is_run = package is not None and (None if package.attached else package.sha256) == sha256
-        if not is_run and sha256 and self._gateway.snapshot.revision != self._packages_revision:
+        if not is_run and sha256 and self.gateway.snapshot.revision != self._packages_revision:
             return False  # one of the two is of another revision, and the other on its way
         inputs = RowInputs(offer, package if is_run else None)
         before, now = RowDigests.parse(self._made_from.get(server_id, "")), inputs.digests()
@@ -203,11 +198,11 @@ class CatalogProjection:
             inputs.make_rows,
             await self._read_declared(inputs.package),
             earlier=shown if before is not None and before.origin == now.origin else (),
-            at_ms=self._clock_ms(),
+            at_ms=self.clock_ms(),
         )
         # Rows that say what is shown already keep their times.
         kept = tuple(keep_times(rows, {row.tool_name: row for row in shown}).values())
-        is_changed = await self._store.catalog.replace(server_id, kept, made_from=str(now))
+        is_changed = await self.store.catalog.replace(server_id, kept, made_from=str(now))
         await self._show(server_id, kept, str(now))
         return is_changed
 
@@ -215,7 +210,7 @@ class CatalogProjection:
         if package is None:
             return ()
         try:
-            content = await self._artifacts.manifest(package.package_id, package.version)
+            content = await self.artifacts.manifest(package.package_id, package.version)
             return (await asyncio.to_thread(parse_manifest, content)).tools
         except (NotFound, InvalidRecord) as exc:
             _log.warning("`%s` is in the catalog without its manifest: %s", package.package_id, exc)
@@ -248,15 +243,15 @@ class CatalogProjection:
                 await asyncio.to_thread(self._index, server_id, self.rows.get(server_id, ()))
         self.indexed.set()
         while True:
-            serial = self._gateway.snapshot.serial
+            serial = self.gateway.snapshot.serial
             if await self._make_changed_rows():
-                await self._gateway.wait_for_swap(serial)
+                await self.gateway.wait_for_swap(serial)
             else:
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self.retry_s)
 
     async def _make_changed_rows(self) -> bool:
         """Make the rows of all servers that changed; whether all could be made."""
-        servers = self._gateway.snapshot.servers
+        servers = self.gateway.snapshot.servers
         failed: set[str] = set()
         gone = [server_id for server_id in self._made_from if server_id not in servers]
         for place, server_id in enumerate((*servers, *gone)):
@@ -281,15 +276,15 @@ class CatalogProjection:
             seen is not None
             and seen.offer is offer
             and seen.package is self.packages.get(server_id)
-            and self._packages_revision == self._store.revision
+            and self._packages_revision == self.store.revision
         )
 
     async def _read_packages(self) -> None:
-        revision = self._store.revision
+        revision = self.store.revision
         if self._packages_revision == revision:
             return
         found = {}
-        for stored in (await self._store.list("package")).records:
+        for stored in (await self.store.list("package")).records:
             try:
                 package = parse_record("package", stored.id, stored.body, strict=False)
             except InvalidRecord as exc:
@@ -305,17 +300,17 @@ class CatalogProjection:
         seen = 0
         while True:
             try:
-                seen = await self._store.catalog.changed(seen)
+                seen = await self.store.catalog.changed(seen)
                 await self._read_table()
             except ToolgateError as exc:
                 _log.warning("the catalog cannot be read, trying again: %s", exc)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self.retry_s)
 
     async def _read_table(self) -> None:
         async with self._lock:
-            stored = await self._store.catalog.made_from()
+            stored = await self.store.catalog.made_from()
             for server_id, made_from in stored.items():
                 if self._made_from.get(server_id) != made_from:
-                    await self._show(server_id, tuple(await self._store.catalog.rows(server_id)), made_from)
+                    await self._show(server_id, tuple(await self.store.catalog.rows(server_id)), made_from)
             for server_id in self._made_from.keys() - stored.keys():
                 await self._hide(server_id)

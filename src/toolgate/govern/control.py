@@ -26,6 +26,20 @@ from toolgate.upstream.oauth.grants import LoginKey
 from toolgate.upstream.oauth.logins import Logins
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlLimits:
+    """How much one query may take, and how long it waits."""
+
+    max_export: int = 100_000
+    """Events in one export: about a spreadsheet's worth. `until` selects earlier ones."""
+    export_page: int = 1_000
+    """Events of an export in memory at a time."""
+    tail_poll_s: float = 1.0
+    """How late the tail of the audit is with events that another replica indexed."""
+    search_wait_s: float = 3.0
+    """How long a search right after a start waits for the index. Then it finds what is indexed."""
+
+
 class NoLogins:
     """Stands for `Logins` in a process that calls no servers: no one can log in to one here."""
 
@@ -71,6 +85,7 @@ class Control(GatewayProcess):
     watches: RegistryWatches = field(default_factory=RegistryWatches)
     invocation_poller: InvocationPoller = field(default_factory=InvocationPoller)
     integration_rate: IntegrationRateLimit = field(default_factory=IntegrationRateLimit)
+    limits: ControlLimits = field(default_factory=ControlLimits)
     planner: Planner = field(default_factory=Planner)
     """Makes plans, and caches the parts of the last ones that still hold."""
     visibility: CatalogVisibility = field(default_factory=CatalogVisibility)

@@ -68,7 +68,8 @@ class _VisibilityInputs(NamedTuple):
 class CatalogVisibility:
     """Caches what callers see, for the newest snapshot and the newest rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_kept: int = MAX_KEPT) -> None:
+        self._max_kept = max_kept
         self._state = _VisibilityInputs(Snapshot(serial=-1), {}, -1)
         self._kept: dict[_ReachKey, VisibleCatalog] = {}
         self.lock = asyncio.Lock()
@@ -92,7 +93,7 @@ class CatalogVisibility:
             found = await asyncio.to_thread(_find_visible_rows, gateway.limits, self._state, principal)
             # By the snapshot of the computation: the versions in a rollout may have changed meanwhile.
             self._kept[_reach_of(self._state.snapshot, principal)] = found
-            if len(self._kept) > MAX_KEPT:
+            if len(self._kept) > self._max_kept:
                 del self._kept[next(iter(self._kept))]
             return found
 

@@ -26,7 +26,7 @@ from toolgate.audit.events import (
     TokensCounted,
 )
 from toolgate.audit.index.index import AuditIndex, open_sqlite_index
-from toolgate.govern import audit as govern_audit
+from toolgate.govern.control import ControlLimits
 from toolgate.surfaces.rest.resources.audit import COLUMNS
 
 pytestmark = pytest.mark.anyio
@@ -37,8 +37,13 @@ FORMULAS: Final = ("=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1",
 
 
 @asynccontextmanager
-async def audited(directory: Path, *events: AuditEvent) -> AsyncIterator[tuple[RestWorld, AuditIndex]]:
-    async with open_sqlite_index(directory / "audit.db") as index, open_rest(audit_index=index) as world:
+async def audited(
+    directory: Path, *events: AuditEvent, limits: ControlLimits | None = None
+) -> AsyncIterator[tuple[RestWorld, AuditIndex]]:
+    async with (
+        open_sqlite_index(directory / "audit.db") as index,
+        open_rest(audit_index=index, limits=limits or ControlLimits()) as world,
+    ):
         await add(index, *events)
         yield world, index
 
@@ -249,12 +254,9 @@ async def test_the_tail_tells_what_comes_and_goes_on_after_the_last_that_was_got
     assert (again.data["at_ms"], again.id) == (4, 4)
 
 
-async def test_the_tail_finds_what_another_replica_took_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(govern_audit, "LOOK_AGAIN_S", 0.02)
+async def test_the_tail_finds_what_another_replica_took_in(tmp_path: Path) -> None:
     async with (
-        audited(tmp_path) as (world, _),
+        audited(tmp_path, limits=ControlLimits(tail_poll_s=0.02)) as (world, _),
         open_sqlite_index(tmp_path / "audit.db") as other,
         open_events(world.api, f"{AUDIT}/events", key=VIEWER) as stream,
     ):
@@ -306,18 +308,15 @@ async def test_xss_3_json_lines_show_no_character_that_a_terminal_acts_upon(tmp_
     assert text.replace("\n", "").isprintable()
 
 
-async def test_an_export_is_streamed_page_by_page_and_says_where_it_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(govern_audit, "EXPORT_PAGE", 2)
-    monkeypatch.setattr("toolgate.surfaces.rest.resources.audit.MAX_EXPORT", 5)
-    async with audited(tmp_path, *(call(n) for n in range(7))) as (world, _):
+async def test_an_export_is_streamed_page_by_page_and_says_where_it_stops(tmp_path: Path) -> None:
+    limits = ControlLimits(export_page=2, max_export=5)
+    async with audited(tmp_path, *(call(n) for n in range(7)), limits=limits) as (world, _):
         stopped = await export(world, "format=jsonl")
         whole = await export(world, "format=jsonl&since=3")
         sheet = await export(world, "format=csv")
 
     assert [json.loads(line).get("at_ms") for line in stopped.splitlines()] == [6, 5, 4, 3, 2, None]
-    assert "set `until` to the last `at_ms`" in stopped.splitlines()[-1]
+    assert "stopped after 5 events: for those before them, set `until`" in stopped.splitlines()[-1]
     assert len(whole.splitlines()) == 4
     assert "stopped after" in sheet.splitlines()[-1]
 

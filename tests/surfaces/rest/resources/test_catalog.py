@@ -8,6 +8,9 @@ import pytest
 from tests.surfaces.rest_world import RestWorld, error_of, open_rest, stdio
 from tests.upstream.memory_link import MemoryNet, definition
 from toolgate.gateway.auth.identity import hash_key
+from toolgate.govern.control import ControlLimits
+from toolgate.govern.visibility import CatalogVisibility
+from toolgate.surfaces.rest.framework.request import MAX_PAGE_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -133,13 +136,10 @@ async def test_a_schema_is_given_back_as_its_server_wrote_it() -> None:
         assert written in (await world.ask("GET", "/api/catalog/search?q=odd")).content
 
 
-async def test_a_search_right_after_a_start_answers_with_what_is_indexed_and_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with open_rest(furnished()) as world:
+async def test_a_search_right_after_a_start_answers_with_what_is_indexed_and_says_so() -> None:
+    async with open_rest(furnished(), limits=ControlLimits(search_wait_s=0.01)) as world:
         await furnish(world)
         ready = await world.get("/api/catalog/search?q=excel")
-        monkeypatch.setattr("toolgate.govern.catalog.INDEXED_S", 0.01)
         keeper = world.control.catalog
         keeper.indexed.clear()  # as before all that the table had is indexed
         early = await world.get("/api/catalog/search?q=excel")
@@ -222,15 +222,15 @@ async def test_pages_together_are_the_whole(path: str) -> None:
         assert len(pages) > 1
 
 
-async def test_a_page_does_not_grow_beyond_what_one_answer_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.surfaces.rest.framework.request.MAX_PAGE_BYTES", 400)
-    tools = tuple(definition(f"tool_{n}", description="d" * 150) for n in range(5))
+async def test_a_page_does_not_grow_beyond_what_one_answer_may_be() -> None:
+    schema = {"type": "object", "description": "d" * 200_000}
+    tools = tuple(definition(f"tool_{n}", inputSchema=schema) for n in range(25))
     async with open_rest(net_of(big=tools)) as world:
         await world.seed(server=[stdio("big")])
         await world.cataloged()
         page = await world.get("/api/catalog/big/tools")
 
-        assert 1 <= len(page["tools"]) < 5
+        assert len(page["tools"]) == MAX_PAGE_BYTES // 200_000
         assert page["next_cursor"] is not None
 
 
@@ -350,11 +350,9 @@ async def test_a_package_of_which_nothing_is_known_is_there_without_a_tool() -> 
         ]
 
 
-async def test_more_reaches_than_are_remembered_are_answered_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("toolgate.govern.visibility.MAX_KEPT", 1)
-    async with open_rest(furnished(), trusts_local=False) as world:
+async def test_more_reaches_than_are_remembered_are_answered_all_the_same() -> None:
+    visibility = CatalogVisibility(max_kept=1)
+    async with open_rest(furnished(), trusts_local=False, visibility=visibility) as world:
         await furnish(world)
         secrets = {one: f"tg_{one}_{'x' * 40}" for one in ("plain", "excel-tools")}
         await world.seed(

@@ -1,7 +1,6 @@
 """Modules over REST, and the tasks that name them."""
 
 import hashlib
-import os
 import tempfile
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,8 @@ from wasmtime import wat2wasm
 
 from tests.surfaces.rest_world import TASKS, RestWorld, open_rest, secret_of, stdio, task
 from toolgate.gateway.auth.identity import hash_key
-from toolgate.packages import artifacts as stored_modules
+from toolgate.model.packages import MAX_PART_BYTES
+from toolgate.model.tasks import MAX_MODULE_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -118,13 +118,15 @@ async def test_a_module_that_cannot_be_run_is_not_kept(content: bytes, reply: st
     assert listed == {"modules": []}
 
 
-async def test_a_module_that_is_too_large_is_refused_before_anyone_looks_at_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_module_that_is_too_large_is_refused_before_anyone_looks_at_it() -> None:
     """WAS-2"""
-    monkeypatch.setattr(stored_modules, "MAX_MODULE_BYTES", 100)
+    content = bytes(MAX_MODULE_BYTES + 1)
+    parts = [content[at : at + MAX_PART_BYTES] for at in range(0, len(content), MAX_PART_BYTES)]
+    path = f"/api/uploads/{sha256(content)}"
     async with open_rest() as world:
-        answer = await upload(world, os.urandom(101))
+        for number, part in enumerate(parts, 1):
+            await world.ask("PUT", f"{path}/{number}", part, content_type="application/octet-stream")
+        answer = await world.ask("POST", f"{MODULES}/{sha256(content)}", {"parts": len(parts)})
 
     assert (answer.status_code, refusal(answer)["code"]) == (413, "too_large")
 

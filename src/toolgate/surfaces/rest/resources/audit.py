@@ -8,7 +8,7 @@ terminal or an editor would act upon. It is streamed, so that size costs no memo
 import csv
 import io
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from typing import Any, Final, NamedTuple, get_args
 
@@ -17,7 +17,7 @@ import msgspec
 from toolgate.audit.events import Outcome, ScopeOffered
 from toolgate.audit.index.tables import MAX_KEY_CHARS, EventFilter, EventPosition, EventType, IndexedEvent
 from toolgate.errors import InvalidRequest, NotFound, SessionLimit
-from toolgate.govern.audit import MAX_EXPORT, PAGE, EventTail, export_pages, read_event
+from toolgate.govern.audit import PAGE, EventTail, export_pages, read_event
 from toolgate.govern.control import Control
 from toolgate.model.json_text import encode_json
 from toolgate.surfaces.rest.framework import streams
@@ -282,7 +282,7 @@ async def follow_events(control: Control, call: RestCall[None]) -> RestResponse:
     asked, index = parse_filter(call), control.audit_index
     last = streams.parse_last_event_id(call)
     after = await index.newest() if last is None else last
-    tail = nullcontext(EventTail(index, asked, after=after))
+    tail = nullcontext(EventTail(control, asked, after=after))
     first = streams.encode_named_event("start", {}, after)
 
     def encode(new: Sequence[IndexedEvent]) -> bytes:
@@ -304,8 +304,8 @@ class ExportFormat(NamedTuple):
     media_type: str
     head: bytes
     rows: Callable[[Sequence[AuditShown]], bytes]
-    foot: bytes
-    """Says that there may be more than are exported at a time."""
+    note: Callable[[str], bytes]
+    """The last line, where there may be more events than one export has."""
 
 
 def encode_csv(events: Sequence[AuditShown]) -> bytes:
@@ -334,12 +334,13 @@ def _drop_nulls(event: AuditShown) -> dict[str, Any]:
     return {name: value for name, value in msgspec.to_builtins(event).items() if value is not None}
 
 
-_STOPPED: Final = f"stopped after {MAX_EXPORT} events: for those before them, set `until` to the last `at_ms`"
+def _note_line(text: str) -> bytes:
+    return f"{encode_json({'stopped': text})}\n".encode()
+
+
 FORMATS: Final[Mapping[str, ExportFormat]] = {
-    "csv": ExportFormat("audit.csv", CSV, _csv([COLUMNS]), encode_csv, _csv([[_STOPPED]])),
-    "jsonl": ExportFormat(
-        "audit.jsonl", JSON_LINES, b"", encode_lines, f"{encode_json({'stopped': _STOPPED})}\n".encode()
-    ),
+    "csv": ExportFormat("audit.csv", CSV, _csv([COLUMNS]), encode_csv, lambda text: _csv([[text]])),
+    "jsonl": ExportFormat("audit.jsonl", JSON_LINES, b"", encode_lines, _note_line),
 }
 
 
@@ -358,7 +359,7 @@ async def export_events(control: Control, call: RestCall[None]) -> RestResponse:
     Where it stops at that, the last line says so: set `until` to the last `at_ms` for those before them.
     """
     chosen = FORMATS[call.choice("format", tuple(FORMATS)) or "jsonl"]
-    events = _encode_pages(export_pages(control, parse_filter(call), most=MAX_EXPORT), chosen)
+    events = _encode_events(control, parse_filter(call), chosen)
     disposition = f'attachment; filename="{chosen.name}"'
     return RestResponse(
         ResponseStream(await anext(events), events),
@@ -366,15 +367,17 @@ async def export_events(control: Control, call: RestCall[None]) -> RestResponse:
     )
 
 
-async def _encode_pages(pages: AsyncGenerator[Sequence[IndexedEvent], None], chosen: ExportFormat) -> Events:
+async def _encode_events(control: Control, only: EventFilter, chosen: ExportFormat) -> Events:
     """The first piece holds the first page: what cannot be exported is refused like any other request."""
-    head, count = chosen.head, 0
-    async with aclosing(pages):
+    head, count, most = chosen.head, 0, control.limits.max_export
+    async with aclosing(export_pages(control, only)) as pages:
         async for page in pages:
             yield head + chosen.rows([show_event(one) for one in page])
             head, count = b"", count + len(page)
-    if count >= MAX_EXPORT:
-        yield chosen.foot
+    if count >= most:
+        yield chosen.note(
+            f"stopped after {most} events: for those before them, set `until` to the last `at_ms`"
+        )
 
 
 @get("/admin/api/audit/{event_id}", "viewer", "Read one event and its story", errors=(NotFound,))
