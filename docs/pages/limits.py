@@ -30,6 +30,7 @@ from toolgate.govern import approvals as approval_webhook
 from toolgate.govern import catalog, operator_policy, watches
 from toolgate.govern.changes import commit as change_checks
 from toolgate.govern.changes import history
+from toolgate.govern.control import ControlLimits
 from toolgate.model import approvals, chat, names, principals, reports, servers
 from toolgate.policy import admission as policy_allowances
 from toolgate.policy import layers, learn, patterns
