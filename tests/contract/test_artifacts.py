@@ -19,7 +19,6 @@ from toolgate.errors import (
     StorageFailed,
     StorageUnavailable,
 )
-from toolgate.packages import artifacts as module
 from toolgate.packages.artifacts import ArtifactStore, PackageVersion
 from toolgate.packages.objects import ObjectStore, open_object_store
 
@@ -231,10 +230,8 @@ async def test_a_damaged_version_and_a_strangers_file_hide_nothing_else(
         await artifacts.get("bad", "1")
 
 
-async def test_adm_14_a_package_has_so_many_versions_and_no_more(
-    artifacts: ArtifactStore, one: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_VERSIONS", 2)
+async def test_adm_14_a_package_has_so_many_versions_and_no_more(objects: ObjectStore, one: Archive) -> None:
+    artifacts = ArtifactStore(objects, clock_ms=Clock(), max_versions=2)
     for version in ("1", "2", "2"):
         await one.put(artifacts, version=version)
     with pytest.raises(Conflict, match="the most that a package may have"):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.object_stores import Dying, Killed
 from toolgate.errors import BodyTooLarge, Conflict, InvalidRecord, NotFound
-from toolgate.packages import artifacts as module
+from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.packages.artifacts import ModuleStore
 from toolgate.packages.objects import ObjectStore
 
@@ -87,16 +87,16 @@ async def test_unknown_members_are_ignored(
     assert [one.sha256 for one in await modules.list()] == [sha256]
 
 
-async def test_there_are_only_so_many_and_only_so_large(
-    modules: ModuleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_there_are_only_so_many_and_only_so_large(objects: ObjectStore, tmp_path: Path) -> None:
     """WAS-2"""
-    monkeypatch.setattr(module, "MAX_MODULES", 1)
-    monkeypatch.setattr(module, "MAX_MODULE_BYTES", 8)
+    modules = ModuleStore(objects, max_modules=1)
     await put(modules, tmp_path, b"\0asm")
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(MAX_MODULE_BYTES + 1)
 
     with pytest.raises(Conflict, match="which is the limit"):
         await put(modules, tmp_path, b"\0asm2")
-    with pytest.raises(BodyTooLarge, match="at most 8 bytes"):
-        await put(modules, tmp_path, b"\0asm56789")
+    with pytest.raises(BodyTooLarge, match=f"at most {MAX_MODULE_BYTES} bytes"):
+        await modules.put(large, sha256="0" * 64)
     assert not (await put(modules, tmp_path, b"\0asm"))[1]

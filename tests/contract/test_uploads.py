@@ -10,9 +10,8 @@ import pytest
 from tests.contract.stores import Clock
 from toolgate.errors import BodyTooLarge, InvalidRecord, InvalidRequest, SessionLimit
 from toolgate.model.packages import MAX_PART_BYTES
-from toolgate.packages import uploads as module
 from toolgate.packages.objects import ObjectStore
-from toolgate.packages.uploads import MAX_AGE_MS, MAX_PARTS, UploadStore
+from toolgate.packages.uploads import MAX_AGE_MS, MAX_PARTS, UploadLimits, UploadStore
 
 pytestmark = pytest.mark.anyio
 
@@ -130,11 +129,10 @@ async def test_fil_3_what_is_no_hash_names_no_upload(uploads: UploadStore, sha25
 
 
 async def test_fil_4_no_upload_no_principal_and_not_all_together_take_more_than_they_may(
-    uploads: UploadStore, monkeypatch: pytest.MonkeyPatch
+    objects: ObjectStore, tmp_path: Path, clock: Clock
 ) -> None:
-    monkeypatch.setattr(module, "MAX_ARCHIVE_BYTES", 2_000)
-    monkeypatch.setattr(module, "MAX_OWN_BYTES", 4_000)
-    monkeypatch.setattr(module, "MAX_STAGED_BYTES", 5_000)
+    limits = UploadLimits(max_archive_bytes=2_000, max_own_bytes=4_000, max_staged_bytes=5_000)
+    uploads = UploadStore(objects, tmp_path / "work", clock_ms=clock, limits=limits)
     for number in (1, 2):
         await uploads.put_part(ME, sha256_of(1), number, bytes(1_000))
     with pytest.raises(BodyTooLarge):
@@ -150,9 +148,9 @@ async def test_fil_4_no_upload_no_principal_and_not_all_together_take_more_than_
 
 
 async def test_fil_4_parts_that_come_at_once_keep_to_the_bounds_too(
-    uploads: UploadStore, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    objects: ObjectStore, tmp_path: Path, clock: Clock
 ) -> None:
-    monkeypatch.setattr(module, "MAX_UPLOADS", 3)
+    uploads = UploadStore(objects, tmp_path / "work", clock_ms=clock, limits=UploadLimits(max_uploads=3))
     outcomes = await asyncio.gather(
         *(uploads.put_part(ME, sha256_of(number), 1, b"x") for number in range(10)), return_exceptions=True
     )
@@ -179,9 +177,9 @@ async def test_what_lies_for_an_hour_is_forgotten_by_the_next_upload_and_by_a_sw
 
 
 async def test_no_more_files_are_made_than_are_taken_away(
-    uploads: UploadStore, monkeypatch: pytest.MonkeyPatch
+    objects: ObjectStore, tmp_path: Path, clock: Clock
 ) -> None:
-    monkeypatch.setattr(module, "MAX_ASSEMBLED", 1)
+    uploads = UploadStore(objects, tmp_path / "work", clock_ms=clock, limits=UploadLimits(max_assembled=1))
     await send(uploads)
     path = await uploads.finish(ME, SHA256, parts=3)
     await send(uploads)
@@ -193,12 +191,12 @@ async def test_no_more_files_are_made_than_are_taken_away(
 
 
 async def test_files_that_an_earlier_process_left_keep_no_one_out(
-    uploads: UploadStore, objects: ObjectStore, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uploads: UploadStore, objects: ObjectStore, clock: Clock, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "MAX_ASSEMBLED", 1)
     await send(uploads)
     left = await uploads.finish(ME, SHA256, parts=3)
-    later = UploadStore(objects, tmp_path / "work", clock_ms=clock)
+    limits = UploadLimits(max_assembled=1)
+    later = UploadStore(objects, tmp_path / "work", clock_ms=clock, limits=limits)
     await send(later)
     made = await later.finish(ME, SHA256, parts=3)
 

@@ -14,8 +14,8 @@ import pytest
 from tests.packages.archive_samples import FILES, tar_of
 from toolgate.errors import ControlUnavailable, NotFound
 from toolgate.model.servers import PackageRef
-from toolgate.packages import connector as module
 from toolgate.packages.connector import SWEEP_EVERY_S, UNUSED_S, PackageCache
+from toolgate.packages.entries import MAX_ARCHIVE_BYTES
 from toolgate.upstream.connection.contract import StartFailed
 
 pytestmark = pytest.mark.anyio
@@ -54,17 +54,20 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.boot_id_file = directory.with_name("boot_id")
         self.source = Source()
         self.named: Collection[str] | None = ()
         self.now_s = 0.0
 
-    def open(self, boot_id: str = BOOT) -> PackageCache:
+    def open(self, boot_id: str = BOOT, max_archive_bytes: int = MAX_ARCHIVE_BYTES) -> PackageCache:
+        self.boot_id_file.write_text(f"{boot_id}\n")
         return PackageCache(
             self.directory,
             self.source.fetch,
             named=lambda: self.named,
             clock_s=lambda: self.now_s,
-            boot_id=boot_id,
+            boot_id_file=self.boot_id_file,
+            max_archive_bytes=max_archive_bytes,
         )
 
     def files(self) -> list[str]:
@@ -132,13 +135,11 @@ async def test_a_caller_that_gives_up_does_not_end_it_for_others(
 
 
 async def test_a_start_that_takes_too_long_says_why_and_the_next_one_finds_it_done(
-    world: World, packages: PackageCache, monkeypatch: pytest.MonkeyPatch
+    world: World, packages: PackageCache
 ) -> None:
     world.source.may_go_on.clear()
-    with monkeypatch.context() as hurried:
-        hurried.setattr(module, "UNPACK_TIMEOUT_S", 0.001)
-        with pytest.raises(StartFailed, match="still being fetched") as raised:
-            await packages.open("pkg", ref_of(ARCHIVE))
+    with pytest.raises(StartFailed, match="still being fetched") as raised:
+        await packages.open("pkg", ref_of(ARCHIVE), timeout_s=0.001)
     world.source.may_go_on.set()
 
     assert (raised.value.state, raised.value.fatal) == ("list_timeout", False)
@@ -195,12 +196,10 @@ async def test_fil_2_an_archive_that_is_none_makes_nothing(world: World, package
     assert world.files() == []
 
 
-async def test_fil_4_a_source_that_never_ends_is_cut_off(
-    world: World, packages: PackageCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_ARCHIVE_BYTES", len(ARCHIVE) - 1)
-    with pytest.raises(StartFailed, match="more than"):
-        await packages.open("pkg", ref_of(ARCHIVE))
+async def test_fil_4_a_source_that_never_ends_is_cut_off(world: World) -> None:
+    async with world.open(max_archive_bytes=len(ARCHIVE) - 1) as packages:
+        with pytest.raises(StartFailed, match="more than"):
+            await packages.open("pkg", ref_of(ARCHIVE))
 
     assert world.files() == []
 
@@ -281,7 +280,8 @@ async def fetch(package_id, ref):
 
 async def main():
     connector.unpack_archive = stopped
-    packages = connector.PackageCache(Path(sys.argv[1]), fetch, named=lambda: None, boot_id="this-boot")
+    directory, boot_id_file = Path(sys.argv[1]), Path(sys.argv[4])
+    packages = connector.PackageCache(directory, fetch, named=lambda: None, boot_id_file=boot_id_file)
     await packages.open("pkg", PackageRef(version="1.0.0", sha256=sys.argv[3]))
 
 asyncio.run(main())
@@ -293,7 +293,15 @@ async def test_what_a_killed_process_had_half_unpacked_is_never_taken_for_whole(
 ) -> None:
     archive, ref = tmp_path / "archive", ref_of(ARCHIVE)
     archive.write_bytes(ARCHIVE)
-    command = [sys.executable, "-c", KILLED, str(world.directory), str(archive), ref.sha256]
+    command = [
+        sys.executable,
+        "-c",
+        KILLED,
+        str(world.directory),
+        str(archive),
+        ref.sha256,
+        str(world.boot_id_file),
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"unpacking\n"
@@ -316,12 +324,11 @@ async def test_the_kernel_tells_boots_apart(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
-async def test_where_the_kernel_does_not_say_no_process_trusts_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "BOOT_ID", tmp_path / "nothing")
+async def test_where_the_kernel_does_not_say_no_process_trusts_another(tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
     for _ in range(2):
-        async with PackageCache(tmp_path, Source().fetch, named=lambda: None) as packages:
+        process = PackageCache(tmp_path, Source().fetch, named=lambda: None, boot_id_file=nothing)
+        async with process as packages:
             await packages.open("pkg", ref_of(ARCHIVE))
 
     assert len(list(tmp_path.glob(f"*/{ref_of(ARCHIVE).sha256}"))) == 2

@@ -166,10 +166,6 @@ def test_a_file_that_cannot_be_read_is_reported(project: Path, monkeypatch: pyte
         packed(project)
 
 
-def test_an_archive_that_would_be_too_large_is_refused(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("toolgate.packages.archive.MAX_ARCHIVE_BYTES", 100)
-
+def test_an_archive_that_would_be_too_large_is_refused(project: Path) -> None:
     with pytest.raises(BodyTooLarge, match="would be larger than 100"):
-        packed(project)
+        pack_directory(project, MANIFEST, io.BytesIO(), max_bytes=100)

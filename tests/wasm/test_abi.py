@@ -5,8 +5,7 @@ from functools import partial
 
 import pytest
 
-from toolgate.wasm import abi
-from toolgate.wasm.abi import Errno, FdEntry, FdTable, HostcallFault
+from toolgate.wasm.abi import FIRST_FD, Errno, FdEntry, FdTable, HostcallFault
 
 
 class Lamp(FdEntry):
@@ -68,9 +67,8 @@ def test_there_are_not_more_than_may_be_and_all_are_let_go_at_the_end() -> None:
     assert len(table) == 0
 
 
-def test_numbers_run_out_before_they_would_be_negative(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abi, "LAST_FD", 1_000)
-    table = FdTable(3)
+def test_numbers_run_out_before_they_would_be_negative() -> None:
+    table = FdTable(3, last=FIRST_FD)
     table.close(table.open(Lamp()))
 
     assert errno_of(lambda: table.open(Lamp())) == Errno.EMFILE

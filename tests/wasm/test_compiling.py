@@ -20,7 +20,6 @@ from tests.wasm.bombs import EMPTY_BODY, MAGIC, functions, leb, nested, section
 from tests.wasm.wat import IDLE
 from toolgate.errors import InvalidModule, QueueFull, StorageFailed, ToolgateError
 from toolgate.model.tasks import MAX_MODULE_BYTES
-from toolgate.wasm import compiling
 from toolgate.wasm.compiler import new_engine
 from toolgate.wasm.compiling import LIMITS, CompileLimits, ModuleFacts, compile_module
 
@@ -248,21 +247,17 @@ async def test_who_gives_up_leaves_no_child(pipe: Path) -> None:
             end.write(b"x")
 
 
-async def test_a_child_that_takes_too_long_is_killed(pipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "DEADLINE_S", 0.05)
-
+async def test_a_child_that_takes_too_long_is_killed(pipe: Path) -> None:
     with pytest.raises(InvalidModule, match="more than 60 s"):
-        await compile_module(pipe)
+        await compile_module(pipe, limits=CompileLimits(deadline_s=0.05))
 
 
-async def test_one_compiles_at_a_time_some_wait_and_more_are_refused(
-    pipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiling, "MAX_WAITING", 1)
+async def test_one_compiles_at_a_time_some_wait_and_more_are_refused(pipe: Path, tmp_path: Path) -> None:
+    limits = CompileLimits(max_waiting=1)
     good = module(tmp_path, IDLE)
     first = asyncio.create_task(compile_module(pipe))
     with await opened(pipe):
-        others = [asyncio.create_task(compile_module(good)) for _ in range(2)]
+        others = [asyncio.create_task(compile_module(good, limits=limits)) for _ in range(2)]
         refused, waiting = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED, timeout=READY_S)
     found = await asyncio.gather(first, *refused, *waiting, return_exceptions=True)
 

@@ -14,7 +14,6 @@ from wasmtime import Module, wat2wasm
 from tests.wasm.wat import IDLE, job
 from toolgate.errors import InvalidModule, InvalidRecord, NotFound, StorageFailed
 from toolgate.model.tasks import MAX_MODULE_BYTES
-from toolgate.wasm import module_cache
 from toolgate.wasm.compiler import new_engine
 from toolgate.wasm.module_cache import IN_USE_S, REFUSED_S, UNUSED_S, CompiledModules
 from toolgate.wasm.run import GuestRun
@@ -36,9 +35,9 @@ class CacheWorld:
         self.named: set[str] | None = {SHA256}
         self.now_s = 1_000_000.0
 
-    def modules(self) -> CompiledModules:
+    def modules(self, **limits: int) -> CompiledModules:
         return CompiledModules(
-            self.directory, self._fetch, named=lambda: self.named, clock_s=lambda: self.now_s
+            self.directory, self._fetch, named=lambda: self.named, clock_s=lambda: self.now_s, **limits
         )
 
     def add(self, content: bytes) -> str:
@@ -327,14 +326,13 @@ async def test_what_other_versions_compiled_and_what_a_crash_left_goes(lived_in:
     assert list(lived_in.directory.iterdir()) == [path.parent]
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MAX_FILES", 1), ("MAX_BYTES", 20_000)])
+@pytest.mark.parametrize("limits", [{"max_files": 1}, {"max_bytes": 20_000}])
 async def test_the_ones_that_were_used_longest_ago_go_first(
-    world: CacheWorld, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+    world: CacheWorld, limits: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(module_cache, limit, most)
     other = world.add(bytes(wat2wasm(IDLE.replace("1", "2"))))
     world.named = {SHA256, other}
-    modules = world.modules()
+    modules = world.modules(**limits)
     first = await modules.open(SHA256)
     world.now_s += 1
     second = await modules.open(other)

@@ -34,7 +34,7 @@ from toolgate.packages.foreign_manifests import convert_bundle, is_bundle_manife
 from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
 
 IGNORE_NAME: Final = ".toolgateignore"
-MAX_IGNORE_BYTES: Final = 64 * 1024
+MAX_IGNORE_BYTES: Final = 64 * 1024  # thousands of lines; each is tried on every file
 ALWAYS_IGNORED: Final = (
     *(".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "node_modules/.cache"),
     *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".toolgate*", ".env", ".env.*"),
@@ -60,9 +60,11 @@ class PackedArchive(NamedTuple):
     files: int
 
 
-def pack_directory(directory: Path, manifest: bytes, target: BinaryIO) -> PackedArchive:
+def pack_directory(
+    directory: Path, manifest: bytes, target: BinaryIO, *, max_bytes: int = MAX_ARCHIVE_BYTES
+) -> PackedArchive:
     """Write the files of `directory`, with `manifest` for its own. Raises InvalidRecord, BodyTooLarge."""
-    writer, ledger = TarWriter(target), ArchiveLedger()
+    writer, ledger = TarWriter(target, max_bytes=max_bytes), ArchiveLedger()
     first = ArchiveEntry(path=MANIFEST_NAME, size=len(manifest))
     ledger.enter(first)
     writer.add(first, [manifest])
@@ -228,8 +230,9 @@ def _unpackable(place: str, problem: str) -> InvalidRecord:
 class TarWriter:
     """A gzipped tar without times, owners and directories: only files, and whether each is executable."""
 
-    def __init__(self, target: BinaryIO) -> None:
+    def __init__(self, target: BinaryIO, *, max_bytes: int = MAX_ARCHIVE_BYTES) -> None:
         self._target = target
+        self._max_bytes = max_bytes
         self._deflate = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
         self._sha256 = hashlib.sha256()
         self._size = 0
@@ -257,7 +260,7 @@ class TarWriter:
 
     def _write(self, packed: bytes) -> None:
         self._size += len(packed)
-        if self._size > MAX_ARCHIVE_BYTES:
-            raise archive_too_large(f"it would be larger than {MAX_ARCHIVE_BYTES:,} bytes")
+        if self._size > self._max_bytes:
+            raise archive_too_large(f"it would be larger than {self._max_bytes:,} bytes")
         self._sha256.update(packed)
         self._target.write(packed)

@@ -34,7 +34,7 @@ MAX_EXTENSION_BYTES: Final = 8 * 1024
 
 _BLOCK: Final = tarfile.BLOCKSIZE
 _MAX_HEADER_BYTES: Final = MAX_EXTENSION_BYTES + 2 * _BLOCK
-_MAX_RECORDS: Final = 32
+_MAX_RECORDS: Final = 32  # of one extended header: generous for times, owners and ACLs
 _MAX_PADDING: Final = 1024 * 1024
 """Zeros after the end. Some programs fill up whole tape records."""
 _MAX_STREAM: Final = MAX_UNPACKED_BYTES + MAX_FILES * 4 * _BLOCK + _MAX_PADDING
@@ -54,11 +54,14 @@ _TAR_ERRORS: Final = (tarfile.TarError, ValueError, LookupError, OverflowError)
 """What `tarfile` raises for damaged headers."""
 
 
-def read_members(source: BinaryIO) -> Iterator[ArchiveMember]:
-    """The entries of an archive. Raises InvalidRecord and BodyTooLarge."""
+def read_members(source: BinaryIO, *, max_stream: int = _MAX_STREAM) -> Iterator[ArchiveMember]:
+    """The entries of an archive. Raises InvalidRecord and BodyTooLarge.
+
+    A gzipped tar unpacks to at most `max_stream` bytes, headers included.
+    """
     match read_magic(source):
         case b"\x1f\x8b":
-            return _read_tar(source)
+            return _read_tar(_TarStream(source, max_stream))
         case b"PK":
             return _read_zip(source)
     raise invalid_archive("it is neither a gzipped tar nor a zip")
@@ -80,10 +83,10 @@ def _read_pieces(read: Callable[[int], bytes], left: int) -> Iterator[bytes]:
         yield piece
 
 
-def _read_tar(source: BinaryIO) -> Iterator[ArchiveMember]:
-    stream: Any = _TarStream(source)
+def _read_tar(stream: "_TarStream") -> Iterator[ArchiveMember]:
     try:
-        tar: Any = tarfile.TarFile(fileobj=stream, tarinfo=_CheckedHeader, encoding="utf-8")
+        fileobj: Any = stream
+        tar: Any = tarfile.TarFile(fileobj=fileobj, tarinfo=_CheckedHeader, encoding="utf-8")
         # `git archive` begins with a global header: the commit, as a comment.
         shared = dict(tar.pax_headers)
         while (header := tar.next()) is not None:
@@ -119,8 +122,9 @@ class _CheckedHeader(tarfile.TarInfo):
 class _TarStream:
     """What one member of gzip unpacks to, read front to back, within bounds."""
 
-    def __init__(self, source: BinaryIO) -> None:
+    def __init__(self, source: BinaryIO, most: int) -> None:
         self._source = source
+        self._most = most
         self._inflate = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         self._position = 0
         self._header_left = _MAX_HEADER_BYTES
@@ -165,7 +169,7 @@ class _TarStream:
                 raise invalid_archive("it is not gzip, or damaged") from exc
             if content:
                 self._position += len(content)
-                if self._position > _MAX_STREAM:
+                if self._position > self._most:
                     raise archive_too_large(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
                 return content
             if not packed and not self._inflate.eof:
@@ -197,8 +201,8 @@ _CENTRAL: Final = struct.Struct("<4s6H3L5H2L")
 _END: Final = struct.Struct("<4s4H2LH")
 _DESCRIPTOR: Final = struct.Struct("<3L")
 _DESCRIPTOR_SIGNATURE: Final = b"PK\x07\x08"
-_MAX_COMMENT: Final = 0xFFFF
-_MAX_DIRECTORY: Final = MAX_FILES * 2_048
+_MAX_COMMENT: Final = 0xFFFF  # its length has 16 bits
+_MAX_DIRECTORY: Final = MAX_FILES * 2_048  # each: a path at its limit, and as much again for the rest
 _STORED, _DEFLATED = 0, 8
 _HAS_DESCRIPTOR: Final = 0x0008
 """The flag of an entry whose sizes follow its content."""

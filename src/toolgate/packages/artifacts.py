@@ -22,16 +22,15 @@ from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.packages.manifest import MAX_MANIFEST_BYTES
 from toolgate.packages.objects import ObjectInfo, ObjectStore
 
-MAX_VERSIONS: Final = 500
-"""Of one package."""
-MAX_KNOWN: Final = 4_096
-MAX_MODULES: Final = 1_000
+MAX_VERSIONS: Final = 500  # of one package: every put lists its objects, three a version
+MAX_MODULES: Final = 1_000  # one page of an S3 listing: `put` and `get` list them all
+_MAX_KNOWN: Final = 4_096  # versions in memory; past it, all are read again
 
 _PACKAGES: Final = "packages"
 _MODULES: Final = "modules"
 _RECORD: Final = "version.json"
-_MAX_RECORD_BYTES: Final = 4_096
-_AT_ONCE: Final = 16
+_MAX_RECORD_BYTES: Final = 4_096  # a record takes some 120
+_AT_ONCE: Final = 16  # reads of a listing: enough to hide a bucket's latency
 _MODULE: Final = re.compile(rf"{_MODULES}/([0-9a-f]{{64}})\.wasm")
 
 _log: Final = logging.getLogger(__name__)
@@ -51,9 +50,12 @@ class PackageVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class ArtifactStore:
     """Every published version. The registry says which ones are installed."""
 
-    def __init__(self, objects: ObjectStore, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, objects: ObjectStore, *, clock_ms: Callable[[], int], max_versions: int = MAX_VERSIONS
+    ) -> None:
         self._objects = objects
         self._clock_ms = clock_ms
+        self._max_versions = max_versions
         self._known: dict[tuple[str, str], PackageVersion] = {}
         """Versions by name and tag of their record: each is read once."""
 
@@ -64,9 +66,9 @@ class ArtifactStore:
         directory = _directory(package_id, version)
         listed = await self._objects.list(f"{_PACKAGES}/{package_id}")
         versions = {one.name.split("/")[2] for one in listed}
-        if version not in versions and len(versions) >= MAX_VERSIONS:
+        if version not in versions and len(versions) >= self._max_versions:
             raise Conflict(
-                f"`{package_id}` has {MAX_VERSIONS} versions, the most that a package may have",
+                f"`{package_id}` has {self._max_versions} versions, the most that a package may have",
                 hint="remove versions that are no longer installed",
             )
         if not await self._is_there(directory, sha256):
@@ -82,7 +84,7 @@ class ArtifactStore:
         """All versions, or those of one package; by package, the newest first."""
         under = _PACKAGES if package_id is None else f"{_PACKAGES}/{parse_server_id(package_id)}"
         found = [one for one in await self._objects.list(under) if _is_record(one.name)]
-        if len(self._known) > MAX_KNOWN:
+        if len(self._known) > _MAX_KNOWN:
             self._known.clear()
         slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -221,8 +223,9 @@ class StoredModule:
 class ModuleStore:
     """Every uploaded module. The registry says which tasks run it."""
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: ObjectStore, *, max_modules: int = MAX_MODULES) -> None:
         self._objects = objects
+        self._max_modules = max_modules
 
     async def put(self, content: Path, *, sha256: str) -> bool:
         """Keep a module; the caller has checked its hash. Whether it is new."""
@@ -231,9 +234,9 @@ class ModuleStore:
         name = _module(sha256)
         if await self._objects.size(name) == size:
             return False
-        if len(await self.list()) >= MAX_MODULES:
+        if len(await self.list()) >= self._max_modules:
             raise Conflict(
-                f"the gateway keeps {MAX_MODULES} modules, which is the limit",
+                f"the gateway keeps {self._max_modules} modules, which is the limit",
                 hint="`toolgate modules list` shows those that no task uses: delete some",
             )
         await self._objects.put(name, content)

@@ -44,14 +44,14 @@ FetchArchive = Callable[[str, PackageRef], AsyncGenerator[bytes, None]]
 NamedPackages = Callable[[], Collection[str] | None]
 """The hashes that records name. None: the registry is not known yet."""
 
-SWEEP_EVERY_S: Final = 60.0
+SWEEP_EVERY_S: Final = 60.0  # a sweep lists one directory; disk space is not urgent
 UNUSED_S: Final = 2 * SWEEP_EVERY_S
 """After this long, no server runs any more from what no record names."""
 UNPACK_TIMEOUT_S: Final = START_TIMEOUT_S
 """How long one start waits for its files."""
 MAX_UNPACKING: Final = 2
 """At once: unpacking is bound by the processors."""
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _ARCHIVE: Final = "package.tar.gz"
 _FILES: Final = "files"
@@ -69,16 +69,18 @@ class PackageCache:
         *,
         named: NamedPackages,
         clock_s: Callable[[], float] = time.monotonic,
-        boot_id: str | None = None,
+        boot_id_file: Path = BOOT_ID_FILE,
+        max_archive_bytes: int = MAX_ARCHIVE_BYTES,
     ) -> None:
         # Absolute: programs start in it and get it as an argument.
         self._all = directory.absolute()
-        self._directory = self._all / (boot_id or _boot_id())
+        self._directory = self._all / _read_boot_id(boot_id_file)
         self._mark = f".new-{secrets.token_hex(8)}-"
         """The prefix of what this process is unpacking: other prefixes are leftovers."""
         self._fetch = fetch
         self._named = named
         self._clock_s = clock_s
+        self._max_archive_bytes = max_archive_bytes
         self._unpacking: dict[str, asyncio.Task[StartFailed | None]] = {}
         self._used_s: dict[str, float] = {}
         """When a record last named a package, or a server last started from it."""
@@ -101,18 +103,18 @@ class PackageCache:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def open(self, package_id: str, ref: PackageRef) -> Path:
+    async def open(self, package_id: str, ref: PackageRef, *, timeout_s: float = UNPACK_TIMEOUT_S) -> Path:
         """The directory of a package, whole; made even if the caller gives up. Raises StartFailed."""
         self._used_s[ref.sha256] = self._clock_s()
         path = self._directory / ref.sha256
         if _is_directory(path):
             return path
         try:
-            async with asyncio.timeout(UNPACK_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 failure = await asyncio.shield(self._begin(package_id, ref))
         except TimeoutError as exc:
             raise StartFailed(
-                f"its package did not arrive within {UNPACK_TIMEOUT_S:g} s, and is still being fetched",
+                f"its package did not arrive within {timeout_s:g} s, and is still being fetched",
                 state="list_timeout",
             ) from exc
         if failure is not None:
@@ -182,17 +184,16 @@ class PackageCache:
             async with aclosing(self._fetch(package_id, ref)) as pieces:
                 async for piece in pieces:
                     size += len(piece)
-                    if size > MAX_ARCHIVE_BYTES:
-                        raise StartFailed(
-                            f"the archive of its package has more than {MAX_ARCHIVE_BYTES} bytes"
-                        )
+                    if size > self._max_archive_bytes:
+                        most = self._max_archive_bytes
+                        raise StartFailed(f"the archive of its package has more than {most} bytes")
                     await asyncio.to_thread(file.write, piece)
 
 
-def _boot_id() -> str:
+def _read_boot_id(file: Path) -> str:
     """The id of this boot; if the kernel has none, an id of this process."""
     try:
-        return BOOT_ID.read_text("ascii").strip()
+        return file.read_text("ascii").strip()
     except OSError:
         return secrets.token_hex(16)
 

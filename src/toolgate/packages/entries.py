@@ -14,13 +14,13 @@ from typing import Final
 from toolgate.catalog.checks import describe_name
 from toolgate.errors import BodyTooLarge, InvalidRecord
 
-MAX_ARCHIVE_BYTES: Final = 64 * 1024 * 1024
-MAX_UNPACKED_BYTES: Final = 256 * 1024 * 1024
+MAX_ARCHIVE_BYTES: Final = 64 * 1024 * 1024  # 16 parts of the largest request body (ADR 28)
+MAX_UNPACKED_BYTES: Final = 4 * MAX_ARCHIVE_BYTES  # what a package may take of a node's disk
 MAX_FILES: Final = 10_000
 """Files and directories together, including directories that only the path of a file names."""
-MAX_PATH_BYTES: Final = 1_024
-MAX_PATH_PARTS: Final = 32
-MAX_PATH_PART_BYTES: Final = 255
+MAX_PATH_BYTES: Final = 1_024  # a quarter of PATH_MAX: the cache's directory comes before it
+MAX_PATH_PARTS: Final = 32  # generous for nested `node_modules`
+MAX_PATH_PART_BYTES: Final = 255  # NAME_MAX of Linux
 CHUNK_BYTES: Final = 64 * 1024
 """Read, unpacked or written at once."""
 

@@ -42,7 +42,7 @@ from toolgate.registry.records.fields import Label, LongText, ServerId, Tag, Tit
 from toolgate.registry.records.server_bodies import HttpBody, StdioBody
 
 MANIFEST_NAME: Final = "manifest.json"
-MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
+MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024  # as large as a request body: half a full list of tools
 
 _MAX_DEPTH: Final = MAX_DEFINITION_DEPTH + 1  # a definition, in a list
 _V2: Final = ("v2", "2", 2)

@@ -14,6 +14,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -24,16 +25,12 @@ from toolgate.packages.entries import MAX_ARCHIVE_BYTES
 from toolgate.packages.objects import ObjectInfo, ObjectStore
 
 ROOT: Final = "uploads"
-MAX_PARTS: Final = 64
-MAX_UPLOADS: Final = 20
-"""Open at once, of one principal."""
-MAX_OWN_BYTES: Final = 256 * 1024 * 1024
-MAX_STAGED_BYTES: Final = 512 * 1024 * 1024
-"""Of all. With several replicas, each may exceed it by the one part that it writes."""
-MAX_ASSEMBLED: Final = 8
-"""Files that `finish` made and its callers have not removed."""
-MAX_AGE_MS: Final = 3600 * 1000
+MAX_PARTS: Final = (
+    64  # four times what the largest archive needs in full parts: clients may send smaller ones
+)
+MAX_AGE_MS: Final = 3600 * 1000  # an hour to resume after a break; the store keeps nothing longer
 
+_FULL: Final = "finish or discard some; they expire after an hour"
 _PART: Final = re.compile(rf"{ROOT}/([0-9a-f]{{64}})/([0-9a-f]{{64}})/([1-9][0-9]?)")
 
 
@@ -44,14 +41,37 @@ class _Upload(NamedTuple):
     sha256: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadLimits:
+    """How much may be on its way in. Each bounds disk or bucket that an authorized stranger could fill."""
+
+    max_uploads: int = 20
+    """Open at once, of one principal: a pipeline that publishes several packages side by side."""
+    max_archive_bytes: int = MAX_ARCHIVE_BYTES
+    max_own_bytes: int = 4 * MAX_ARCHIVE_BYTES
+    """Of one principal: half of what all may have, so that no one keeps everybody else out."""
+    max_staged_bytes: int = 8 * MAX_ARCHIVE_BYTES
+    """Of all. With several replicas, each may exceed it by the one part that it writes."""
+    max_assembled: int = 8
+    """Files that `finish` made and its callers have not removed: as many as `max_staged_bytes` holds."""
+
+
 StagedUploads = Mapping[_Upload, Mapping[int, ObjectInfo]]
 
 
 class UploadStore:
     """Takes parts, and makes files of them. `directory` is this process's own."""
 
-    def __init__(self, objects: ObjectStore, directory: Path, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        directory: Path,
+        *,
+        clock_ms: Callable[[], int],
+        limits: UploadLimits = UploadLimits(),  # noqa: B008 - frozen
+    ) -> None:
         self._objects = objects
+        self._limits = limits
         self._directory = directory
         self._mark = f"{secrets.token_hex(8)}-"
         """Before the names of files that this process has made: others are what an earlier one left."""
@@ -70,7 +90,7 @@ class UploadStore:
             raise BodyTooLarge(f"a part is at most {MAX_PART_BYTES} bytes")
         async with self._turn:
             staged = await self._sweep_staged()
-            _check_room(staged, upload, number=number, size=len(body))
+            self._check_room(staged, upload, number=number, size=len(body))
             await self._objects.put(f"{_directory(upload)}/{number}", body)
 
     async def parts(self, principal_id: str, sha256: str) -> list[int]:
@@ -140,8 +160,7 @@ class UploadStore:
                 name = f"{_directory(upload)}/{number}"
                 piece = await self._objects.get(name, max_bytes=MAX_PART_BYTES)
                 size += len(piece)
-                if size > MAX_ARCHIVE_BYTES:
-                    raise _too_large()
+                self._check_size(size)
                 await asyncio.to_thread(file.write, piece)
             file.seek(0)
             return (await asyncio.to_thread(hashlib.file_digest, file, "sha256")).hexdigest()
@@ -149,10 +168,9 @@ class UploadStore:
     def _new_file(self) -> Path:
         self._sweep_files()
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if sum(1 for _ in self._directory.glob(f"{self._mark}*")) >= MAX_ASSEMBLED:
-            raise SessionLimit(
-                f"{MAX_ASSEMBLED} archives are being checked, which is the limit", hint="retry in a moment"
-            )
+        if sum(1 for _ in self._directory.glob(f"{self._mark}*")) >= self._limits.max_assembled:
+            problem = f"{self._limits.max_assembled} archives are being checked, which is the limit"
+            raise SessionLimit(problem, hint="retry in a moment")
         descriptor, name = tempfile.mkstemp(prefix=self._mark, dir=self._directory)
         os.close(descriptor)
         return Path(name)
@@ -166,6 +184,28 @@ class UploadStore:
             with suppress(FileNotFoundError):  # its user may remove it at the same time
                 if not name.startswith(self._mark) or path.stat().st_mtime < before_s:
                     path.unlink()
+
+    def _check_room(self, staged: StagedUploads, upload: _Upload, *, number: int, size: int) -> None:
+        """Raise if one part more of `upload` is too much for the upload, its owner or all."""
+        limits = self._limits
+        others = [
+            (one, part.size)
+            for one, parts in staged.items()
+            for at, part in parts.items()
+            if (one, at) != (upload, number)
+        ]
+        self._check_size(size + sum(kept for one, kept in others if one == upload))
+        own = {one for one in staged if one.owner == upload.owner}
+        if upload not in own and len(own) >= limits.max_uploads:
+            raise SessionLimit(f"you have {limits.max_uploads} open uploads, which is the limit", hint=_FULL)
+        own_bytes = size + sum(kept for one, kept in others if one.owner == upload.owner)
+        all_bytes = size + sum(kept for _, kept in others)
+        if own_bytes > limits.max_own_bytes or all_bytes > limits.max_staged_bytes:
+            raise SessionLimit("the gateway has no room for more uploads now", hint=_FULL)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._limits.max_archive_bytes:
+            raise BodyTooLarge(f"an archive is at most {self._limits.max_archive_bytes} bytes")
 
 
 def _parse_upload(principal_id: str, sha256: str) -> _Upload:
@@ -183,31 +223,3 @@ def _by_upload(objects: Iterable[ObjectInfo]) -> StagedUploads:
             owner, sha256, number = match.groups()
             found[_Upload(owner, sha256)][int(number)] = one
     return found
-
-
-def _check_room(staged: StagedUploads, upload: _Upload, *, number: int, size: int) -> None:
-    """Raise if one part more of `upload` is too much for the upload, its owner or all."""
-    others = [
-        (one, part.size)
-        for one, parts in staged.items()
-        for at, part in parts.items()
-        if (one, at) != (upload, number)
-    ]
-    if size + sum(kept for one, kept in others if one == upload) > MAX_ARCHIVE_BYTES:
-        raise _too_large()
-    own = {one for one in staged if one.owner == upload.owner}
-    if upload not in own and len(own) >= MAX_UPLOADS:
-        raise SessionLimit(
-            f"you have {MAX_UPLOADS} open uploads, which is the limit",
-            hint="finish or discard some; they expire after an hour",
-        )
-    own_bytes = size + sum(kept for one, kept in others if one.owner == upload.owner)
-    if own_bytes > MAX_OWN_BYTES or size + sum(kept for _, kept in others) > MAX_STAGED_BYTES:
-        raise SessionLimit(
-            "the gateway has no room for more uploads now",
-            hint="finish or discard some; they expire after an hour",
-        )
-
-
-def _too_large() -> BodyTooLarge:
-    return BodyTooLarge(f"an archive is at most {MAX_ARCHIVE_BYTES} bytes")

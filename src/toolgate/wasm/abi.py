@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 class Errno(IntEnum):
     """The numbers of Linux; a call returns one negated."""
 
+    # asm-generic/errno.h: what a guest's own libc calls by these names.
     EPERM = 1
     ENOENT = 2
     EIO = 5
@@ -53,6 +54,7 @@ FIRST_FD: Final = 1_000
 LAST_FD: Final = 2**31 - 1
 """Descriptors are 32 bits wide and signed."""
 
+# The bits of Linux's <sys/epoll.h>.
 EPOLLIN: Final = 0x1
 EPOLLOUT: Final = 0x4
 EPOLLERR: Final = 0x8
@@ -96,8 +98,9 @@ E = TypeVar("E", bound=FdEntry)
 class FdTable:
     """The open descriptors of one guest, at most `most`."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, last: int = LAST_FD) -> None:
         self._most = most
+        self._last = last
         self._next = FIRST_FD
         self.entries: dict[int, FdEntry] = {}
 
@@ -113,7 +116,7 @@ class FdTable:
 
     def check_room(self) -> None:
         """EMFILE if `open` would fail: to check before a call has any effect."""
-        if len(self.entries) >= self._most or self._next > LAST_FD:
+        if len(self.entries) >= self._most or self._next > self._last:
             raise HostcallFault(Errno.EMFILE)
 
     def get(self, fd: int, kind: type[E]) -> E:

@@ -49,7 +49,7 @@ CONFIG_DIGEST: Final = f"{zlib.crc32(repr(sorted(_OPTIONS.items())).encode()):08
 """Of the options: it is part of the path of compiled modules."""
 MAX_PROBLEM: Final = 2_000
 """Characters of wasmtime's message, which may quote the module."""
-_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_PDEATHSIG: Final = 1  # <linux/prctl.h>
 _MAGIC: Final = b"\0asm"
 _CORE: Final = b"\1\0\0\0"
 _COMPONENT: Final = b"\x0d\0\1\0"

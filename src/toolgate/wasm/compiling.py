@@ -21,16 +21,11 @@ from toolgate.errors import InvalidModule, QueueFull, StorageFailed, ToolgateErr
 from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.wasm.abi import ABI_SIGNATURES, SPEAR
 
-DEADLINE_S: Final = 300.0
-"""Of one compilation by the clock. The child runs at low priority, so it may wait for most of that."""
-MAX_WAITING: Final = 64
-"""In the queue; further ones are refused. At most one minute each, they wait for an hour at worst."""
-QUEUE_TIMEOUT_S: Final = 300.0
 MAX_OUTPUT_BYTES: Final = 4 * 1024 * 1024
 """Of what the child prints: it includes the names in the module."""
 MAX_NAMED: Final = 20
 """Problems of one kind in a message."""
-MAX_NAME: Final = 100
+MAX_NAME: Final = 100  # characters of a name in it: modules may name anything, of any length
 
 _TYPES: Final = {"i": "i32", "I": "i64"}
 _SPEAR_ONLY: Final = ("user_stream_", "mic_", "rtasr_")
@@ -42,6 +37,12 @@ _log: Final = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileLimits:
     cpu_s: int = 60
+    deadline_s: float = 300.0
+    """Of one compilation by the clock. The child runs at low priority, so it may wait for most of that."""
+    max_waiting: int = 64
+    """In the queue; further ones are refused. At most one minute each, they wait for an hour at worst."""
+    queue_timeout_s: float = 300.0
+    """As long as one compilation may take: an upload waits for its response meanwhile."""
     memory_bytes: int = 1024 * 1024 * 1024
     """Of address space. A module of a hundred thousand small functions takes two thirds of it."""
     compiled_bytes: int = 256 * 1024 * 1024
@@ -74,12 +75,12 @@ class _CompileQueue:
         self._waiting = 0
 
     @asynccontextmanager
-    async def take(self) -> AsyncIterator[None]:
-        if self._waiting >= MAX_WAITING:
+    async def take(self, limits: CompileLimits) -> AsyncIterator[None]:
+        if self._waiting >= limits.max_waiting:
             raise _queue_full()
         self._waiting += 1
         try:
-            async with asyncio.timeout(QUEUE_TIMEOUT_S):
+            async with asyncio.timeout(limits.queue_timeout_s):
                 await self._lock.acquire()
         except TimeoutError as exc:
             raise _queue_full() from exc
@@ -98,11 +99,14 @@ _QUEUES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _CompileQueue]] = We
 async def compile_module(
     source: Path, target: Path | None = None, *, limits: CompileLimits = LIMITS
 ) -> ModuleFacts:
-    """Check that a module compiles and links here. Raises InvalidModule, QueueFull, StorageFailed."""
+    """Check that a module compiles and links here; compile it into a new file if `target` is given.
+
+    Raises InvalidModule, QueueFull, StorageFailed.
+    """
     size = (await asyncio.to_thread(source.stat)).st_size
     if size > MAX_MODULE_BYTES:
         raise InvalidModule(f"it has {size} bytes, and may have {MAX_MODULE_BYTES}")
-    async with _QUEUES.setdefault(asyncio.get_running_loop(), _CompileQueue()).take():
+    async with _QUEUES.setdefault(asyncio.get_running_loop(), _CompileQueue()).take(limits):
         output = await _run_compiler(str(source), str(target or ""), limits)
     if "problem" in output:
         raise InvalidModule(output["problem"])
@@ -124,7 +128,7 @@ async def _run_compiler(source: str, target: str, limits: CompileLimits) -> Mapp
     assert process.stdout is not None
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(limits.deadline_s):
             output, errors = await asyncio.gather(
                 _read_bounded(process.stdout, MAX_OUTPUT_BYTES), _read_bounded(process.stderr, 4096)
             )
@@ -156,11 +160,12 @@ async def _read_bounded(stream: asyncio.StreamReader, most: int) -> bytes:
 def _check_facts(output: Mapping[str, Any]) -> ModuleFacts:
     """Raises InvalidModule for a module that cannot run here."""
     exports = dict(output["exports"])
-    problems = [*_import_problems(output["imports"])]
+    problems = []
     if exports.get("_start") is None:
-        problems.insert(0, "it exports no function `_start`: build it as a command, not as a library")
+        problems.append("it exports no function `_start`: build it as a command, not as a library")
     elif exports["_start"] != ">":
-        problems.insert(0, "its `_start` must be a function without parameters and result")
+        problems.append("its `_start` must be a function without parameters and result")
+    problems += _import_problems(output["imports"])
     if problems:
         raise InvalidModule("; ".join(problems))
     has_memory = exports.get("memory") == "MemoryType"

@@ -28,7 +28,7 @@ MAX_DEPTH: Final = 4
 """How deep calls into the guest nest in calls of the guest: each holds a stack of the host's."""
 INTERNAL_MESSAGE: Final = "a call of it failed within the host: this is a bug in Toolgate, its log says more"
 _TABLES: Final = ("__indirect_function_table", "table")
-_U32_MAX: Final = 0xFFFF_FFFF
+_U32_MAX: Final = 0xFFFF_FFFF  # the width of pointers and lengths
 _U32: Final = struct.Struct("<I")
 _LIMITS: Final[dict[TrapCode | None, tuple[EndedBy, str]]] = {
     TrapCode.OUT_OF_FUEL: (

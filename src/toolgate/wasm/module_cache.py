@@ -34,17 +34,17 @@ FetchModule = Callable[[str], AsyncGenerator[bytes, None]]
 NamedModules = Callable[[], Collection[str] | None]
 """The hashes that records name. None: not known yet."""
 
-SWEEP_EVERY_S: Final = 60.0
+SWEEP_EVERY_S: Final = 60.0  # a tenth of UNUSED_S; a sweep lists one directory
 UNUSED_S: Final = 600.0
 """How long a module stays that no record names."""
 IN_USE_S: Final = 120.0
 """How long a module stays in any case after it was opened: it is loaded by then."""
 MAX_FILES: Final = 256
 MAX_BYTES: Final = 2 * 1024 * 1024 * 1024
-"""Beyond these, the least recently used go."""
+"""Beyond these, the least recently used go. Eight of the largest, or 256 of 8 MiB each."""
 REFUSED_S: Final = 60.0
 """How long a module that does not compile is not tried again."""
-FETCH_DEADLINE_S: Final = 120.0
+FETCH_DEADLINE_S: Final = 120.0  # 32 MiB at 2.2 Mbit/s
 MAX_MAKING: Final = 4
 """At once: one compiles, the others are fetched."""
 
@@ -206,11 +206,15 @@ class CompiledModules:
         *,
         named: NamedModules,
         clock_s: Callable[[], float] = time.monotonic,
+        max_files: int = MAX_FILES,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._files = CompiledFiles(directory)
         self._fetch = fetch
         self._named = named
         self._clock_s = clock_s
+        self._max_files = max_files
+        self._max_bytes = max_bytes
         self._found: dict[str, VerifiedFile] = {}
         self._making: dict[str, asyncio.Task[VerifiedFile | ToolgateError]] = {}
         self._refused: dict[str, tuple[float, InvalidModule]] = {}
@@ -269,8 +273,8 @@ class CompiledModules:
         wanted = [one for one in self._files.list() if one.sha256 in self._wanted_s]
         wanted.sort(key=lambda one: -self._opened_s.get(one.sha256, 0.0))
         totals = itertools.accumulate(one.size for one in wanted)
-        within = zip(wanted[:MAX_FILES], totals, strict=False)
-        kept = frozenset(one.sha256 for one, total in within if total <= MAX_BYTES)
+        within = zip(wanted[: self._max_files], totals, strict=False)
+        kept = frozenset(one.sha256 for one, total in within if total <= self._max_bytes)
         # Checked at the last moment: one may have been opened since.
         self._files.sweep(
             lambda one: one.sha256 in kept or now_s - self._opened_s.get(one.sha256, -IN_USE_S) < IN_USE_S

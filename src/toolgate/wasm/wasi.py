@@ -23,7 +23,7 @@ MAX_IOVECS: Final = 1_024
 """POSIX's IOV_MAX on Linux."""
 MAX_TRANSFER_BYTES: Final = 1_048_576
 """Of one read or write; the guest continues with another call, as with any stream."""
-MAX_RANDOM_PIECE: Final = 65_536
+MAX_RANDOM_PIECE: Final = 65_536  # between two pieces the run can end; as in `crypto.getRandomValues`
 MAX_SUBSCRIPTIONS: Final = 1_024
 """As many as buffers: far more than a guest without files and sockets has use for."""
 MAX_SLEEP_NS: Final = 1_000_000 * 1_000_000_000
@@ -38,19 +38,20 @@ _SUBSCRIPTION: Final = struct.Struct("<QBxxxxxxxIxxxxQQHxxxxxx")
 """User data and kind; of a clock: which, timeout, precision, flags. Of a stream: its descriptor."""
 _EVENT: Final = struct.Struct("<QHBxxxxxQHxxxxxx")
 """User data, error and kind; of a stream: number of bytes, flags."""
-_CHARACTER_DEVICE: Final = 2
+_CHARACTER_DEVICE: Final = 2  # `filetype` of preview 1
 _RIGHTS: Final = (1 << 1) | (1 << 6) | (1 << 27)
 """To read, write and poll, but not to seek: C libraries take that for a terminal."""
 _STREAMS: Final[Mapping[int, Literal["stdout", "stderr"]]] = {1: "stdout", 2: "stderr"}
-_CLOCK: Final = 0
+_CLOCK: Final = 0  # `eventtype` of preview 1
 _STREAM_KINDS: Final = {1: (0,), 2: (1, 2)}
 """The streams that can be read, and those that can be written."""
-_IS_ABSOLUTE: Final = 1
+_IS_ABSOLUTE: Final = 1  # `subclockflags` of preview 1
 
 
 class WasiErrno(IntEnum):
     """The errors of preview 1 that calls here return."""
 
+    # `errno` in wasi_snapshot_preview1.witx.
     SUCCESS = 0
     TOOBIG = 1
     AGAIN = 6
@@ -261,7 +262,9 @@ _CALLS: Final[Mapping[str, Call]] = {
     "fd_filestat_get": _stat_call(lambda fd: _FILESTAT.pack(0, fd, _CHARACTER_DEVICE, 1, 0, 0, 0, 0)),
     "fd_read": _fd_read,
     "fd_write": _fd_write,
-    "path_symlink": lambda guest, _target, _length, fd, *_: _constant_call(WasiErrno.NOTDIR)(guest, fd),
+    "path_symlink": lambda _guest, _target, _length, fd, *_: (
+        WasiErrno.NOTDIR if _is_stream(fd) else WasiErrno.BADF
+    ),
     "poll_oneoff": poll_oneoff,
     "proc_exit": lambda guest, code: guest.exit(code),
     "proc_raise": lambda *_: WasiErrno.NOSYS,
