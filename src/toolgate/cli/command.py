@@ -39,6 +39,7 @@ def url_option(url: str) -> str:
 class ExitCode(IntEnum):
     """Exit codes, the same for every command. 2 is also what the option parser uses."""
 
+    # 0 to 2 as every Unix command has them; the rest is ours, and documented.
     OK = 0
     FAILED = 1
     USAGE = 2

@@ -214,7 +214,7 @@ def send_parts(client: RestClient, file: BinaryIO, sha256: str, tell: ReportProg
 
 
 MODULES: Final = "/admin/api/modules"
-MIN_PREFIX: Final = 8
+MIN_PREFIX: Final = 8  # 32 bits: two of a few thousand modules hardly ever share them
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _MAGIC: Final = b"\0asm"

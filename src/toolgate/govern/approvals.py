@@ -72,8 +72,8 @@ WINDOW_S: Final = 300
 """How far from now the time of a signature may be: a replay is of no use later, and clocks may differ."""
 EVERY_S: Final = 1.0
 """Between looks for pending approvals: how late the receiver is notified."""
-MAX_CONCURRENT_POSTS: Final = 8
-MAX_NAME: Final = 100
+MAX_CONCURRENT_POSTS: Final = 8  # a receiver is one small program
+MAX_NAME: Final = 100  # people and groups have shorter names
 
 _SIGNED: Final = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})")
 _log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from toolgate.model.tasks import Profile
 from toolgate.policy.admission import list_limits, window_at
 from toolgate.policy.layers import parse_task_policy
 
-PAGE: Final = 100
-MAX_BUCKETS: Final = 500
+PAGE: Final = 100  # some screens of the console
+MAX_BUCKETS: Final = 500  # more than a chart has columns of pixels to tell apart
 
 
 async def read_event(control: Control, event_id: str) -> tuple[IndexedEvent, Sequence[IndexedEvent]]:

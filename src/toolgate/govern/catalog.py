@@ -225,7 +225,7 @@ def find_fallback_rows(catalog: CatalogProjection) -> list[LintFinding]:
     ]
 
 
-MAX_BATCH: Final = 100
+MAX_BATCH: Final = 100  # `BATCH_S` ends a batch of large packages sooner
 BATCH_S: Final = 2.0
 """A batch ends after the package that passes this time."""
 

@@ -25,10 +25,10 @@ from toolgate.registry.records.codec import parse_record
 from toolgate.registry.store.sql_store import Store
 
 ACTOR: Final = "toolgate"
-ATTEMPTS: Final = 8
+ATTEMPTS: Final = 8  # a lost race is rare; the next snapshot tries again
 GAP_S: Final = 0.05
 """Changes that are found within this time are written together."""
-RETRY_S: Final = 1.0
+RETRY_S: Final = 1.0  # a database that is away: soon enough, and no flood in the log
 
 _log: Final = logging.getLogger(__name__)
 

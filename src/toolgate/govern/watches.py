@@ -104,9 +104,9 @@ class RegistryWatches:
             watch.end()
 
 
+# Between two polls: 10 ms are no wait to a person, and 1,000 waiters are one query each half second.
 _PAUSE_S: Final = 0.01
 _PAUSE_EACH_S: Final = 0.0005
-"""Between two polls, by the number of waiters: how late they learn of progress."""
 
 
 class InvocationPoller:

@@ -97,7 +97,7 @@ app = typer.Typer(add_completion=False)
 audit_app = typer.Typer(add_completion=False)
 app.add_typer(audit_app, name="audit")
 _PATH: Final = "/admin/api/audit"
-PAGE: Final = 100
+PAGE: Final = 100  # what the gateway lists by itself: some screens
 _FILES_HELP: Final = "Copies of a log's files, in any order. Unless given: the log in the data directory."
 
 

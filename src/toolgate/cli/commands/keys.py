@@ -23,7 +23,7 @@ from toolgate.cli.rest import COLLECTIONS, build_record_path
 from toolgate.model.principals import IntegrationState, Role
 
 app = typer.Typer(add_completion=False)
-_DAY_S = 86_400
+_DAY_S = 86_400  # seconds of a day without a leap second, as expiry is counted
 
 
 @dataclass(frozen=True, kw_only=True)

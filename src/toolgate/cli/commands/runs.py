@@ -110,7 +110,7 @@ def _render_duration(one: JsonObject) -> str:
     return f"{max(0, one['ended_ms'] - one['started_ms']) / 1000:.1f} s"
 
 
-_SILENCE_S: Final = 60.0
+_SILENCE_S: Final = 60.0  # four of the keep-alives that the gateway sends every 15 s
 
 
 class RunScreen:

@@ -119,9 +119,9 @@ def log_in(
 
 
 CALLBACK_PATH: Final = "/callback"
-WAIT_S: Final = 300.0
+WAIT_S: Final = 300.0  # time for a second factor; the gateway forgets a login after 600 s
 _GOODBYE: Final = b"Toolgate has what it needs. You can close this window.\n"
-_MAX_FIELDS: Final = 16
+_MAX_FIELDS: Final = 16  # OAuth defines five (`code`, `state`, `iss`, two of an error)
 
 
 class LoginCallbackServer(HTTPServer):

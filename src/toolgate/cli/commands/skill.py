@@ -67,7 +67,7 @@ def _render_state(tool: JsonObject) -> Text:
 
 MAX_URL_CHARS: Final = 4_000
 """Longer ones are cut or refused by one program or another between an agent and a gateway."""
-TOOLS_A_REQUEST: Final = 100
+TOOLS_A_REQUEST: Final = 100  # with names of 64 characters, well below the 16 KiB of a query
 
 FileArgument = Annotated[
     Path, Argument(help="The skill's manifest, TOML or JSON; `-` reads JSON.", show_default=False)

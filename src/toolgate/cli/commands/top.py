@@ -220,9 +220,9 @@ def _badness(state: str) -> int:
 
 
 _STATE_STYLES: Final = {**STATE_STYLES, "idle": DIM}
-MOST_REASONS: Final = 4
-MOST_NODES: Final = 3
-_NAME: Final = 30
+MOST_REASONS: Final = 4  # one line of 80 columns
+MOST_NODES: Final = 3  # leaves most of 24 rows to servers
+_NAME: Final = 30  # columns: state, revision and age fit next to it in 80
 _SLOW_LOOP_MS: Final = 100
 """What the gateway promises to stay under."""
 _MANY, _FEW_MS, _LONG_MS = 100, 10, 10_000

@@ -124,7 +124,7 @@ def _render_chat(base_url: str, model: str) -> RenderableType:
 UPSTREAM: Final = "local"
 UPSTREAM_NAME: Final = "SmolLM2, on this machine"
 MODEL_TASK: Final = "chat"
-STOP_WITHIN_S: Final = 5.0
+STOP_WITHIN_S: Final = 5.0  # the model is idle by then: generous
 
 ModelAnnouncement = Mapping[str, Any]
 """What the model's server says once it serves: `url` and `model`."""
@@ -184,8 +184,8 @@ def is_demo_upstream(record: Mapping[str, Any]) -> bool:
     return (record["upstream_id"], record["display_name"]) == (UPSTREAM, UPSTREAM_NAME)
 
 
-CONNECT_WITHIN_S: Final = 30.0
-POLL_EVERY_S: Final = 0.1
+CONNECT_WITHIN_S: Final = 30.0  # Python servers connect in about a second; a busy machine needs more
+POLL_EVERY_S: Final = 0.1  # looks immediate to people
 
 _SETTLED: Final = frozenset({"connected", "down", "disabled"})
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
 
-_MOST_USED: Final = 0.8
+_MOST_USED: Final = 0.8  # time to act before calls fail
 _QUOTA_WORDS: Final = {
     "calls_per_minute": "calls/minute",
     "calls_per_day": "calls/day",

@@ -11,7 +11,7 @@ from toolgate.model.revisions import Body, Kind, Operation, StoredRecord, descri
 from toolgate.registry.records.codec import FieldDiff, diff_fields
 from toolgate.registry.records.transaction import RecordKey
 
-MAX_HISTORY: Final = 500
+MAX_HISTORY: Final = 500  # all in one answer, without pages
 
 
 class HistoryEntry(NamedTuple):

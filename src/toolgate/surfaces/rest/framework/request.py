@@ -34,8 +34,8 @@ _TAG = re.compile(rf'"({_NUMBER.pattern})"')
 _PLAIN = re.compile(r"[!-~]{1,200}")
 
 FORM: Final = "multipart/form-data"
-MAX_PARTS: Final = 64
-MAX_PART_HEADERS: Final = 4_096
+MAX_PARTS: Final = 64  # the one form has six members, two of which repeat
+MAX_PART_HEADERS: Final = 4_096  # a part has two or three short headers (RFC 7578)
 
 _BOUNDARY: Final = re.compile(
     r""";\s*boundary=(?:"([^"\r\n]{1,70})"|([^\s";,]{1,70}))\s*(?:;|\Z)""", re.IGNORECASE
@@ -330,9 +330,9 @@ def join_quoted(names: Iterable[str]) -> str:
     return ", ".join(f"`{one}`" for one in names)
 
 
-PAGE: Final = 500
-MAX_PAGE: Final = 1_000
-MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
+PAGE: Final = 500  # most registries in one answer
+MAX_PAGE: Final = 1_000  # twice that: more would only save a request
+MAX_PAGE_BYTES: Final = 4 * 1024 * 1024  # as a body may have; the largest schemas still fit
 PAGING: Final = (
     Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {PAGE} unless said otherwise.", "number"),
     Parameter("cursor", "The `next_cursor` of the page before."),

@@ -15,7 +15,7 @@ from toolgate.surfaces.rest.framework.response import Events, ResponseStream, Re
 
 T = TypeVar("T")
 
-HEARTBEAT_S: Final = 15.0
+HEARTBEAT_S: Final = 15.0  # proxies close what is silent for 30 to 60 s
 LAST_EVENT_ID: Final = Parameter(
     "Last-Event-ID",
     "The id of the last event that was got: go on after it, whatever `since` says.",

@@ -181,9 +181,9 @@ class BackfillAnswer(ResponseShape, frozen=True, kw_only=True):
     """For the next batch. Null: the run is over."""
 
 
-MAX_QUERY_CHARS: Final = 1_024
-FOUND: Final = 20
-BATCH: Final = 20
+MAX_QUERY_CHARS: Final = 1_024  # a paragraph; more words only blur what is searched for
+FOUND: Final = 20  # a screen
+BATCH: Final = 20  # keeps a progress bar moving
 
 
 _SEARCH: Final = (

@@ -35,7 +35,7 @@ WRITE_ERRORS: Final = (
     errors.PlanOutdated,
     errors.StorageFailed,
 )
-MAX_CHANGES: Final = 5_000
+MAX_CHANGES: Final = 5_000  # as many as a kind may have records
 
 ChangedKind = Literal["server", "task", "profile", "pin", "chat_upstream"]
 RecordSent = Annotated[

@@ -38,7 +38,7 @@ from toolgate.surfaces.rest.framework.request import PAGING, NoBody, Parameter, 
 from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import get, post
 
-MAX_WAIT_S: Final = 300
+MAX_WAIT_S: Final = 300  # proxies rarely wait for longer
 
 
 class InvocationSent(StrictBody):
@@ -201,8 +201,8 @@ def _text_or_base64(data: bytes) -> tuple[str | None, str | None]:
         return None, base64.b64encode(data).decode()
 
 
-PAGE_OF_LINES: Final = 1_000
-CANCEL_S: Final = 5.0
+PAGE_OF_LINES: Final = 1_000  # 16 MiB if every line is as long as it may be
+CANCEL_S: Final = 5.0  # its client is gone: a database that is down must not hold the task
 IDEMPOTENCY_KEY: Final = Parameter(
     "Idempotency-Key",
     "The same key with the same input begins nothing new: the answer is the invocation that it began.",

@@ -47,7 +47,7 @@ from toolgate.surfaces.rest.resources.collection import (
     build_shapes,
 )
 
-MAX_PATTERNS: Final = 100
+MAX_PATTERNS: Final = 100  # more than a rule list on a page has
 MAX_SHOWN: Final = 200
 """Names of each pattern: what a page shows without paging."""
 JsonTexts = Annotated[

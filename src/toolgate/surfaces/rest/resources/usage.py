@@ -57,8 +57,8 @@ async def list_quotas(control: Control, call: RestCall[None]) -> BudgetsAnswer:
     )
 
 
-DAYS: Final = 7
-MAX_DAYS: Final = 366
+DAYS: Final = 7  # a week
+MAX_DAYS: Final = 366  # a leap year
 
 
 class TokensShown(ResponseShape, frozen=True, kw_only=True):
@@ -211,8 +211,8 @@ class ActivityAnswer(ResponseShape, frozen=True, kw_only=True):
     """The 20 with the most calls."""
 
 
-BUCKETS: Final = 60
-_MAX_MS: Final = 10**15
+BUCKETS: Final = 60  # a bar for each of the last minutes of an hour
+_MAX_MS: Final = 10**15  # the year 33658: no overflow in sums
 
 
 @get(
@@ -352,9 +352,9 @@ def _show_holder(found: least_privilege.HolderGrant, *, most: int | None) -> Hol
     )
 
 
-LEARN_DAYS: Final = 7
-UNUSED_DAYS: Final = 30
-MAX_SERVERS: Final = 1_000
+LEARN_DAYS: Final = 7  # a week of work has the usual calls
+UNUSED_DAYS: Final = 30  # what runs monthly counts as used
+MAX_SERVERS: Final = 1_000  # as the other lists of an answer
 
 
 @get(
