@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -164,13 +164,12 @@ def find_console_url(settings: Settings, base_url: str) -> str:
 
 def describe_gateway(gateway: Gateway) -> None:
     metrics = gateway.metrics
-    metrics.gauge("toolgate_registry_revision", "Revision served.", lambda: float(gateway.snapshot.revision))
-
-    def states() -> Mapping[tuple[str, str], float]:
-        return dict.fromkeys(gateway.servers.load().states.items(), 1.0)
-
+    metrics.gauge("toolgate_registry_revision", "Revision served.", lambda: gateway.snapshot.revision)
     metrics.gauge(
-        "toolgate_server_state", "1 for the state that a server is in.", states, labels=("server_id", "state")
+        "toolgate_server_state",
+        "1 for the state that a server is in.",
+        lambda: dict.fromkeys(gateway.servers.load().states.items(), 1.0),
+        labels=("server_id", "state"),
     )
 
 

@@ -8,21 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
-from toolgate.app.components import (
-    build_gateway,
-    describe_gateway,
-    find_console_url,
-    list_own_hosts,
-    load_session_key,
-    wall_clock_ms,
-)
+from toolgate.app import components, data_plane
 from toolgate.app.control_plane import build_console_endpoint, open_control_plane, open_registry_host
-from toolgate.app.data_plane import (
-    ConnectorDependencies,
-    build_authorizer,
-    list_package_hashes,
-    open_connectors,
-)
 from toolgate.app.observability import open_loop_lag
 from toolgate.app.process import ServingApp
 from toolgate.errors import StartRefused, StorageUnavailable
@@ -51,18 +38,20 @@ async def open_control(
     tls = _read_tls(settings.grpc)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        opening = open_store(settings.database or settings.registry_file, wall_clock_ms, waits=True)
+        opening = open_store(
+            settings.database or settings.registry_file, components.wall_clock_ms, waits=True
+        )
         host = await enter(open_registry_host(settings, environ, opening))
         store = host.store
-        await load_session_key(store)
+        await components.load_session_key(store)
         stack.enter_context(open_loop_lag(host.metrics))
-        authorizer = build_authorizer(settings, environ)
+        authorizer = data_plane.build_authorizer(settings, environ)
         openers, _, _ = await enter(
-            open_connectors(
+            data_plane.open_connectors(
                 settings,
                 environ,
-                ConnectorDependencies(authorizer=authorizer, fetch=host.fetch_archive),
-                named=lambda: list_package_hashes(gateway.snapshot),
+                data_plane.ConnectorDependencies(authorizer=authorizer, fetch=host.fetch_archive),
+                named=lambda: data_plane.list_package_hashes(gateway.snapshot),
                 audit=host.audit,
             )
         )
@@ -70,10 +59,12 @@ async def open_control(
         def on_change(server_id: str) -> None:
             gateway.on_tools_changed(server_id)
 
-        servers = ReportedServers(store.reports, openers, on_change=on_change, clock_ms=wall_clock_ms)
-        services = GatewayServices(console_url=find_console_url(settings, base_url))
+        servers = ReportedServers(
+            store.reports, openers, on_change=on_change, clock_ms=components.wall_clock_ms
+        )
+        services = GatewayServices(console_url=components.find_console_url(settings, base_url))
         # It explains every scope over what nodes report, and calls nothing.
-        gateway = build_gateway(settings, servers, host.audit, host.metrics, services=services)
+        gateway = components.build_gateway(settings, servers, host.audit, host.metrics, services=services)
         await enter(servers)
         plane = await enter(
             open_control_plane(
@@ -85,14 +76,14 @@ async def open_control(
             )
         )
         control = plane.control
-        describe_gateway(gateway)
+        components.describe_gateway(gateway)
         grpc_address = await enter(open_grpc_server(control, settings.grpc.listen, tls=tls))
         api = RestApi(ENDPOINTS, control, services=plane.rest_services, hint=_ELSEWHERE)
         rest = build_console_endpoint(api)
         yield ServingApp(
             settings=settings,
             gateway=gateway,
-            front=OriginGuard(rest, list_own_hosts(settings), settings.allowed_origins),
+            front=OriginGuard(rest, components.list_own_hosts(settings), settings.allowed_origins),
             console=rest.path,
             reload=plane.reload,
             close_streams=control.watches.close,

@@ -14,15 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from toolgate.app import components
 from toolgate.app.audit_index import open_index
-from toolgate.app.components import (
-    build_discovery,
-    build_issuer_fetcher,
-    open_identities,
-    read_key_file,
-    run_in_background,
-    wall_clock_ms,
-)
 from toolgate.app.observability import open_exported_journal
 from toolgate.app.process import reload_nothing
 from toolgate.audit.events import AdminRecorded
@@ -97,7 +90,7 @@ async def open_registry_host(
     settings: Settings, environ: Mapping[str, str], opening: AbstractAsyncContextManager[Store]
 ) -> AsyncIterator[RegistryHost]:
     """Open the store, the audit log with its index, and the archives. Raises StartRefused."""
-    admin_key, metrics = read_key_file(settings.admin_key_file, "admin_key_file"), Metrics()
+    admin_key, metrics = components.read_key_file(settings.admin_key_file, "admin_key_file"), Metrics()
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         store = await enter(opening)
@@ -107,9 +100,9 @@ async def open_registry_host(
         searching = open_semantic_search(settings.semantic_model, settings.data_dir)
         semantic_search = await enter(searching)
         objects = open_object_store(settings.artifacts or str(settings.data_dir / "artifacts"), environ)
-        uploads = UploadStore(objects, settings.data_dir / "uploads", clock_ms=wall_clock_ms)
+        uploads = UploadStore(objects, settings.data_dir / "uploads", clock_ms=components.wall_clock_ms)
         sweep = _repeat(uploads.sweep, every_s=SWEEP_EVERY_S, what="removal of abandoned uploads")
-        await enter(run_in_background(sweep))
+        await enter(components.run_in_background(sweep))
         yield RegistryHost(
             settings=settings,
             environ=environ,
@@ -119,7 +112,7 @@ async def open_registry_host(
             audit_index=index,
             semantic_search=semantic_search,
             metrics=metrics,
-            artifacts=ArtifactStore(objects, clock_ms=wall_clock_ms),
+            artifacts=ArtifactStore(objects, clock_ms=components.wall_clock_ms),
             modules=ModuleStore(objects),
             uploads=uploads,
         )
@@ -164,7 +157,7 @@ async def open_control_plane(
     settings, store = host.settings, host.store
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        identities = await enter(open_identities(settings, host.admin_key, host.audit))
+        identities = await enter(components.open_identities(settings, host.admin_key, host.audit))
         directory = settings.mcp_registry_dir
         loaders = [] if directory is None else [await _load_directory(host, directory.expanduser())]
 
@@ -182,8 +175,8 @@ async def open_control_plane(
             store=store,
             identities=identities,
             oidc_login=_build_oidc_login(settings, identities),
-            clock_ms=wall_clock_ms,
-            discovery=build_discovery(settings),
+            clock_ms=components.wall_clock_ms,
+            discovery=components.build_discovery(settings),
             operator_policy=OperatorPolicy(
                 allowed_commands=settings.allowed_commands,
                 requires_plan=settings.require_plan,
@@ -210,7 +203,7 @@ def _build_oidc_login(settings: Settings, identities: Identities) -> OidcLogin |
     oidc = settings.oidc
     if oidc is None or oidc.client_id is None:
         return NoOidcLogin()
-    fetcher = build_issuer_fetcher(settings)
+    fetcher = components.build_issuer_fetcher(settings)
     return OidcLogin(oidc.issuer, oidc.client_id, fetcher, identities, scopes=oidc.scopes)
 
 
@@ -225,7 +218,7 @@ async def _load_directory(host: RegistryHost, directory: Path) -> DirectoryLoade
         for change in report.applied:
             host.audit.record(
                 AdminRecorded(
-                    at_ms=wall_clock_ms(),
+                    at_ms=components.wall_clock_ms(),
                     principal=by,
                     operation="reload",
                     kind="server",
@@ -279,16 +272,13 @@ def _build_catalog(host: RegistryHost, gateway: Gateway) -> CatalogProjection:
         lambda: {source: float(getattr(quality.total, source)) for source in SOURCES},
         labels=("source",),
     )
-    host.metrics.gauge(
-        "toolgate_catalog_fallback_ended",
-        "1 while rows from summaries are hidden, because `summary_fallback` is reached.",
-        lambda: float(quality.has_ended),
-    )
+    ended = "1 while rows from summaries are hidden, because `summary_fallback` is reached."
+    host.metrics.gauge("toolgate_catalog_fallback_ended", ended, lambda: quality.has_ended)
     return CatalogProjection(
         host.store,
         gateway,
         searching=HybridIndex(host.semantic_search),
-        clock_ms=wall_clock_ms,
+        clock_ms=components.wall_clock_ms,
         artifacts=host.artifacts,
         quality=quality,
     )
@@ -299,11 +289,10 @@ async def open_webhook(
     settings: Settings, store: Store, gateway: Gateway
 ) -> AsyncIterator[ApprovalWebhook | None]:
     """The receiver is notified while the block runs; None if none is set. Raises StartRefused."""
-    config = settings.approval_webhook
+    config, egress = settings.approval_webhook, settings.egress
     if config is None:
         yield None
         return
-    egress = settings.egress
     try:
         egress.check_literal(parse_secure_target(config.url))
     except EgressRefused as exc:
@@ -312,17 +301,17 @@ async def open_webhook(
         _log.warning(
             "`approval_webhook` gets no URL to decide at: set `public_url`, where clients reach this gateway"
         )
-    secret = read_key_file(config.secret_file, "approval_webhook.secret_file")
+    secret = components.read_key_file(config.secret_file, "approval_webhook.secret_file")
     assert secret is not None  # the setting names a file
     webhook = ApprovalWebhook(
         config.url,
-        BodySigner(secret, wall_clock_ms),
+        BodySigner(secret, components.wall_clock_ms),
         approvals=store.approvals,
         audit=gateway.audit,
         fetcher=Fetcher(egress),
         own_url=lambda: gateway.console_url,
     )
-    async with run_in_background(webhook.run()):
+    async with components.run_in_background(webhook.run()):
         yield webhook
 
 
@@ -332,12 +321,8 @@ async def open_upkeep(
 ) -> AsyncIterator[None]:
     """Delete what is too old, end lost invocations and expired approvals, and count those that wait."""
     waiting = pending = 0
-    metrics.gauge(
-        "toolgate_approvals_pending", "Calls that wait for a person to agree.", lambda: float(pending)
-    )
-    metrics.gauge(
-        "toolgate_invocations_queued", "Runs of tasks that wait for a node.", lambda: float(waiting)
-    )
+    metrics.gauge("toolgate_approvals_pending", "Calls that wait for a person to agree.", lambda: pending)
+    metrics.gauge("toolgate_invocations_queued", "Runs of tasks that wait for a node.", lambda: waiting)
 
     async def end_leases() -> None:
         nonlocal waiting
@@ -347,19 +332,19 @@ async def open_upkeep(
     async def end_approvals() -> None:
         nonlocal pending
         for one in await store.approvals.expire():
-            audit.record(build_approval_event(one, "expired", at_ms=wall_clock_ms()))
+            audit.record(build_approval_event(one, "expired", at_ms=components.wall_clock_ms()))
         pending = await store.approvals.pending()
 
     forget = "removal of old rows"
-    async with run_in_background(
+    async with components.run_in_background(
         *(
             _repeat(work, every_s=FORGET_EVERY_S, what=forget)
             for work in (
                 store.approvals.forget,
                 store.spending.forget,
                 store.ended_sessions.forget,
-                lambda: store.reports.forget(before_ms=wall_clock_ms() - FORGET_AFTER_MS),
-                lambda: store.invocations.forget(now_ms=wall_clock_ms()),
+                lambda: store.reports.forget(before_ms=components.wall_clock_ms() - FORGET_AFTER_MS),
+                lambda: store.invocations.forget(now_ms=components.wall_clock_ms()),
             )
         ),
         _repeat(end_approvals, every_s=APPROVALS_EVERY_S, what="expiry of approvals"),

@@ -8,13 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolgate.app.components import (
-    build_gateway,
-    describe_gateway,
-    list_own_hosts,
-    open_session_upkeep,
-    wall_clock_ms,
-)
+from toolgate.app import components
 from toolgate.app.observability import open_loop_lag, open_token_audit, open_traces
 from toolgate.app.process import ServingApp
 from toolgate.audit.events import ProcessSpawned
@@ -153,7 +147,7 @@ async def open_connectors(
         launch = record.stdio
         audit.record(
             ProcessSpawned(
-                at_ms=wall_clock_ms(),
+                at_ms=components.wall_clock_ms(),
                 server_id=record.server_id,
                 command="" if launch is None else redact_command(launch.command, launch.args),
                 reason=purpose,
@@ -170,9 +164,7 @@ async def open_connectors(
             endpoints = EndpointResolver(resolved, egress)
             openers: dict[Transport, Connector] = {
                 "stdio": PackageConnector(StdioConnector(warden, resolved, on_spawn=spawning), unpacked),
-                "streamable_http": OAuthConnector(
-                    StreamableConnector(endpoints), supplies.authorizer, clock_s=time.time
-                ),
+                "streamable_http": OAuthConnector(StreamableConnector(endpoints), supplies.authorizer),
                 "http_sse_legacy": SseLegacyConnector(endpoints),
             }
             yield openers, warden, unpacked
@@ -229,7 +221,9 @@ async def open_gateway(
             ),
         )
         _describe_slots(metrics, pool.slots)
-        gateway = build_gateway(settings, pool, audit, metrics, services=replace(services, tracer=tracing))
+        gateway = components.build_gateway(
+            settings, pool, audit, metrics, services=replace(services, tracer=tracing)
+        )
         await enter(open_token_audit(gateway))
         await enter(gateway.quotas.reporting())
         await enter(pool)
@@ -245,22 +239,14 @@ def list_package_hashes(snapshot: Snapshot) -> Collection[str] | None:
 
 
 def _describe_slots(metrics: Metrics, slots: NodeSlots) -> None:
+    in_flight = "Calls in flight at all servers together; except those that wait for their client."
+    metrics.gauge("toolgate_node_calls_in_flight", in_flight, lambda: slots.in_flight)
+    metrics.gauge("toolgate_node_calls_limit", "The most calls in flight: `max_calls`.", lambda: slots.limit)
     metrics.gauge(
-        "toolgate_node_calls_in_flight",
-        "Calls in flight at all servers together; except those that wait for their client.",
-        lambda: float(slots.in_flight),
+        "toolgate_node_calls_queued", "Calls that wait for a slot of the node.", lambda: slots.queued
     )
-    metrics.gauge(
-        "toolgate_node_calls_limit", "The most calls in flight: `max_calls`.", lambda: float(slots.limit)
-    )
-    metrics.gauge(
-        "toolgate_node_calls_queued", "Calls that wait for a slot of the node.", lambda: float(slots.queued)
-    )
-    metrics.gauge(
-        "toolgate_node_calls_refused_total",
-        "Calls refused with `node_busy`: the queue was full.",
-        lambda: float(slots.refused),
-    )
+    refused = "Calls refused with `node_busy`: the queue was full."
+    metrics.gauge("toolgate_node_calls_refused_total", refused, lambda: slots.refused)
 
 
 @asynccontextmanager
@@ -292,7 +278,7 @@ async def open_endpoints(
             max_guests=settings.max_guests,
             drain_s=settings.drain_s,
         ) as invoker,
-        open_session_upkeep(sessions),
+        components.open_session_upkeep(sessions),
     ):
         chat = ChatEndpoint(
             identities,
@@ -313,21 +299,19 @@ async def open_endpoints(
         yield ServingApp(
             settings=settings,
             gateway=gateway,
-            front=OriginGuard(route, list_own_hosts(settings), settings.allowed_origins),
+            front=OriginGuard(route, components.list_own_hosts(settings), settings.allowed_origins),
             close_streams=close_streams,
         )
 
 
 def _describe_data_plane(gateway: Gateway, sessions: ClientSessions, invoker: Invoker) -> None:
     metrics, load = gateway.metrics, gateway.servers.load
-    metrics.gauge("toolgate_guests", "Guests that run.", lambda: float(len(invoker)))
-    metrics.gauge("toolgate_sessions", "Legacy sessions open.", lambda: float(len(sessions)))
-    metrics.gauge("toolgate_streams", "Event streams open.", lambda: float(len(gateway.subscriptions)))
-    metrics.gauge("toolgate_children", "Child processes.", lambda: float(load().children))
-    metrics.gauge(
-        "toolgate_calls_in_flight", "Calls at servers.", lambda: load().in_flight, labels=("server_id",)
-    )
-    metrics.gauge(
-        "toolgate_calls_queued", "Calls that wait for a slot.", lambda: load().queued, labels=("server_id",)
-    )
-    describe_gateway(gateway)
+    metrics.gauge("toolgate_guests", "Guests that run.", lambda: len(invoker))
+    metrics.gauge("toolgate_sessions", "Legacy sessions open.", lambda: len(sessions))
+    metrics.gauge("toolgate_streams", "Event streams open.", lambda: len(gateway.subscriptions))
+    metrics.gauge("toolgate_children", "Child processes.", lambda: load().children)
+    by_server = ("server_id",)
+    metrics.gauge("toolgate_calls_in_flight", "Calls at servers.", lambda: load().in_flight, labels=by_server)
+    waiting = "Calls that wait for a slot."
+    metrics.gauge("toolgate_calls_queued", waiting, lambda: load().queued, labels=by_server)
+    components.describe_gateway(gateway)

@@ -16,21 +16,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolgate import __version__
-from toolgate.app.components import (
-    SESSION_KEY_BYTES,
-    EndedSessionExchange,
-    build_discovery,
-    open_identities,
-    read_key_file,
-    wall_clock_ms,
-)
-from toolgate.app.data_plane import (
-    ConnectorDependencies,
-    InvocationSource,
-    build_authorizer,
-    open_endpoints,
-    open_gateway,
-)
+from toolgate.app import components, data_plane
 from toolgate.app.observability import open_exported_journal
 from toolgate.app.process import ServingApp
 from toolgate.audit.log.files import LogChunk
@@ -67,7 +53,7 @@ async def open_node(
 ) -> AsyncIterator[ServingApp]:
     """Serve what control governs. It is ready once it has heard from control, and goes on without."""
     address = _build_control_address(settings)
-    admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
+    admin_key = components.read_key_file(settings.admin_key_file, "admin_key_file")
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         metrics = Metrics()
@@ -80,13 +66,13 @@ async def open_node(
             following.reporter.on_change()
 
         gateway = await enter(
-            open_gateway(
+            data_plane.open_gateway(
                 settings,
                 environ,
                 journal.log,
                 metrics,
-                supplies=ConnectorDependencies(
-                    authorizer=build_authorizer(settings, environ), fetch=link.read_artifact
+                supplies=data_plane.ConnectorDependencies(
+                    authorizer=data_plane.build_authorizer(settings, environ), fetch=link.read_artifact
                 ),
                 services=GatewayServices(
                     approvals=RemoteApprovals(link),
@@ -96,9 +82,11 @@ async def open_node(
                 ),
             )
         )
-        identities = await enter(open_identities(settings, admin_key, journal.log, awaits_keys=True))
+        identities = await enter(
+            components.open_identities(settings, admin_key, journal.log, awaits_keys=True)
+        )
         sessions = ClientSessions(
-            secrets.token_bytes(SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time
+            secrets.token_bytes(components.SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time
         )
         following = ControlFollower(
             settings, link, gateway=gateway, identities=identities, sessions=sessions, base_url=base_url
@@ -107,16 +95,18 @@ async def open_node(
         serving = GatewayProcess(
             gateway=gateway,
             identities=identities,
-            clock_ms=wall_clock_ms,
+            clock_ms=components.wall_clock_ms,
             sync_readiness=following.standing,
-            discovery=build_discovery(settings),
+            discovery=components.build_discovery(settings),
         )
         following.describe(metrics)
-        work = InvocationSource(queue=RemoteInvocations(link), fetch=link.read_module)
+        work = data_plane.InvocationSource(queue=RemoteInvocations(link), fetch=link.read_module)
         controls = ", ".join(f"`{target}`" for target in settings.control)
         hint = f"this is a node: what it serves is governed at {controls}"
         rest = RestApi(NODE_ENDPOINTS, serving, hint=hint)
-        yield await enter(open_endpoints(settings, environ, serving, sessions=sessions, work=work, rest=rest))
+        yield await enter(
+            data_plane.open_endpoints(settings, environ, serving, sessions=sessions, work=work, rest=rest)
+        )
 
 
 def _forward_audit(
@@ -179,7 +169,7 @@ class ControlFollower:
         self._gateway = gateway
         self._identities = identities
         self._sessions = sessions
-        self._endings = EndedSessionExchange(sessions, link.sync_sessions)
+        self._endings = components.EndedSessionExchange(sessions, link.sync_sessions)
         self._freshness = StalenessGuard(gateway, max_staleness_s=settings.max_policy_staleness_s)
         self._sync = NodeSync(link, apply=self._apply, on_contact=self._freshness.on_contact)
         self.reporter = NodeReporter(
@@ -225,17 +215,11 @@ class ControlFollower:
             contact_s = self._sync.status.last_contact_s
             return time.monotonic() - (began_s if contact_s is None else contact_s)
 
-        metrics.gauge(
-            "toolgate_sync_degraded",
-            "1 while control cannot be reached.",
-            lambda: float(self._sync.status.is_degraded),
-        )
+        degraded = "1 while control cannot be reached."
+        metrics.gauge("toolgate_sync_degraded", degraded, lambda: self._sync.status.is_degraded)
         metrics.gauge("toolgate_sync_age_s", "Seconds since control was last heard.", age_s)
-        metrics.gauge(
-            "toolgate_sync_relists_total",
-            "Times a watch of control could not be taken up again.",
-            lambda: float(self._sync.status.relists),
-        )
+        relists = "Times a watch of control could not be taken up again."
+        metrics.gauge("toolgate_sync_relists_total", relists, lambda: self._sync.status.relists)
 
 
 def _build_control_address(settings: Settings) -> ControlAddress:
@@ -257,7 +241,7 @@ def _build_control_address(settings: Settings) -> ControlAddress:
         _log.warning("`approval_webhook` is not used by a node: its control tells of calls that wait")
     return ControlAddress(
         targets=settings.control,
-        key=read_key_file(settings.control_key_file, "control_key_file"),
+        key=components.read_key_file(settings.control_key_file, "control_key_file"),
         ca=certificates,
         allows_plaintext=settings.grpc.allow_plaintext,
     )

@@ -115,20 +115,11 @@ async def open_exported_journal(settings: Settings, metrics: Metrics) -> AsyncIt
     async with AsyncExitStack() as stack:
         journal = stack.enter_context(open_journal(settings))
         log, otlp = journal.log, settings.otlp
-        metrics.gauge(
-            "toolgate_audit_events_total", "Lines of the audit log, by the newest.", lambda: log.last_sequence
-        )
-        metrics.gauge(
-            "toolgate_audit_failing",
-            "1 while the audit log cannot be written.",
-            lambda: float(log.is_failing),
-        )
-        metrics.gauge(
-            "toolgate_audit_lag",
-            "Lines of the audit log that who follows has still to take.",
-            journal.lag,
-            labels=("follower",),
-        )
+        newest, failing = "Lines of the audit log, by the newest.", "1 while the audit log cannot be written."
+        metrics.gauge("toolgate_audit_events_total", newest, lambda: log.last_sequence)
+        metrics.gauge("toolgate_audit_failing", failing, lambda: log.is_failing)
+        lag = "Lines of the audit log that who follows has still to take."
+        metrics.gauge("toolgate_audit_lag", lag, journal.lag, labels=("follower",))
         if otlp is not None and otlp.audit:
             audit = load_lazily("toolgate.audit.otlp")
             tracing = load_lazily("toolgate.telemetry.tracing")
@@ -169,11 +160,8 @@ def open_loop_lag(metrics: Metrics, clock_s: Callable[[], float] = time.monotoni
         timer = loop.call_later(SAMPLE_EVERY_S, look)
 
     timer = loop.call_later(SAMPLE_EVERY_S, look)
-    metrics.gauge(
-        "toolgate_loop_lag_ms",
-        "Longest delay of the event loop in the last minute.",
-        lambda: max(recent_s, former_s) * 1e3,
-    )
+    longest = "Longest delay of the event loop in the last minute."
+    metrics.gauge("toolgate_loop_lag_ms", longest, lambda: max(recent_s, former_s) * 1e3)
     try:
         yield
     finally:

@@ -9,22 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from toolgate.app.components import (
-    EndedSessionExchange,
-    build_store_sync,
-    find_console_url,
-    load_session_key,
-    run_in_background,
-    wall_clock_ms,
-)
+from toolgate.app import components, data_plane
 from toolgate.app.control_plane import build_console_endpoint, open_control_plane, open_registry_host
-from toolgate.app.data_plane import (
-    ConnectorDependencies,
-    InvocationSource,
-    build_authorizer,
-    open_endpoints,
-    open_gateway,
-)
 from toolgate.app.process import ServingApp
 from toolgate.errors import StartRefused, StorageFailed
 from toolgate.gateway.auth.identity import can_authenticate
@@ -58,29 +44,33 @@ async def open_up(
         )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        opening = open_sqlite_store(settings.registry_file, wall_clock_ms)
+        opening = open_sqlite_store(settings.registry_file, components.wall_clock_ms)
         host = await enter(open_registry_host(settings, environ, opening))
         store = host.store
-        sessions = ClientSessions(await load_session_key(store), clock_s=time.monotonic, wall_s=time.time)
+        sessions = ClientSessions(
+            await components.load_session_key(store), clock_s=time.monotonic, wall_s=time.time
+        )
         # What was ended before a restart is synced first; no other process ends sessions.
-        endings = EndedSessionExchange(sessions, build_store_sync(store.ended_sessions), every_s=_ALONE_S)
+        endings = components.EndedSessionExchange(
+            sessions, components.build_store_sync(store.ended_sessions), every_s=_ALONE_S
+        )
         await endings.sync_once()
-        await enter(run_in_background(endings.run()))
+        await enter(components.run_in_background(endings.run()))
         grants = GrantFiles(settings.data_dir / "logins")
-        authorizer = build_authorizer(settings, environ, grants)
+        authorizer = data_plane.build_authorizer(settings, environ, grants)
         services = GatewayServices(
             approvals=store.approvals,
-            console_url=find_console_url(settings, base_url),
+            console_url=components.find_console_url(settings, base_url),
             quotas=store.spending,
             tool_index=HybridIndex(host.semantic_search),
         )
         gateway = await enter(
-            open_gateway(
+            data_plane.open_gateway(
                 settings,
                 environ,
                 host.audit,
                 host.metrics,
-                supplies=ConnectorDependencies(authorizer=authorizer, fetch=host.fetch_archive),
+                supplies=data_plane.ConnectorDependencies(authorizer=authorizer, fetch=host.fetch_archive),
                 services=services,
             )
         )
@@ -95,8 +85,10 @@ async def open_up(
         plane = await enter(open_control_plane(host, gateway, on_state=tidy_logins, logins=logins))
         control = plane.control
         rest = build_console_endpoint(RestApi(ENDPOINTS, control, services=plane.rest_services))
-        work = InvocationSource(queue=store.invocations, fetch=host.modules.read)
-        app = await enter(open_endpoints(settings, environ, control, sessions=sessions, work=work, rest=rest))
+        work = data_plane.InvocationSource(queue=store.invocations, fetch=host.modules.read)
+        app = await enter(
+            data_plane.open_endpoints(settings, environ, control, sessions=sessions, work=work, rest=rest)
+        )
 
         def close_streams() -> None:
             app.close_streams()
@@ -113,7 +105,7 @@ async def preview_server_files(settings: Settings) -> ReloadReport:
         if not file.exists():
             # A preview must not create a registry: it compares with an empty one.
             file = Path(stack.enter_context(TemporaryDirectory())) / file.name
-        store = await stack.enter_async_context(open_sqlite_store(file, wall_clock_ms))
+        store = await stack.enter_async_context(open_sqlite_store(file, components.wall_clock_ms))
         loader = DirectoryLoader(
             store, settings.mcp_registry_dir, strict=settings.strict, recursive=settings.registry_recursive
         )

@@ -16,11 +16,11 @@ FULL_DISK_HINT: Final = "free space there and start again: nothing in the direct
 
 def describe_full_disk(path: Path, exc: BaseException | None = None) -> str | None:
     """The message if the disk of `path`, whose use failed with `exc`, is full; else None."""
-    is_reported = isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
+    is_full = isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
     with suppress(OSError):
         found = os.statvfs(path.parent)
-        is_reported |= found.f_bavail * found.f_frsize < MIN_FREE_BYTES
-    return f"the disk is full: no room for `{path}`" if is_reported else None
+        is_full |= found.f_bavail * found.f_frsize < MIN_FREE_BYTES
+    return f"the disk is full: no room for `{path}`" if is_full else None
 
 
 class _OneLine(logging.Formatter):

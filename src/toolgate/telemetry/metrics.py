@@ -152,10 +152,10 @@ class Metrics:
         self.invocation_ms = self._histogram("toolgate_invocation_ms", RUN_MS)
         self.evictions = 0
         evicted = "Idle servers whose child process was ended to start another's."
-        self.gauge("toolgate_child_evictions_total", evicted, lambda: float(self.evictions))
+        self.gauge("toolgate_child_evictions_total", evicted, lambda: self.evictions)
         self.empty_scopes = 0
         empty = "Compiled scopes without a tool."
-        self.gauge("toolgate_empty_scopes_total", empty, lambda: float(self.empty_scopes))
+        self.gauge("toolgate_empty_scopes_total", empty, lambda: self.empty_scopes)
 
     def _declare(self, name: str, kind: MetricKind, samples: Mapping[Any, Any], *labels: str) -> None:
         self._families.append(MetricFamily(name, kind, _HELP[name], labels, samples))
@@ -223,16 +223,12 @@ class Metrics:
         for by_tool in [key for key in self.calls if key[0] and key[0] not in servers]:
             del self.calls[by_tool]
             self._tools.pop(by_tool[0], None)
-        kept: list[tuple[dict[Any, Any], Container[str]]] = [
-            *((one, servers) for one in (self.injections, self.denials, self.connects, self.shadow_denials)),
-            *((self.list_latency_ms, servers), (self.effective_servers, tasks)),
-            *((self.chats, chat_upstreams), (self.model_latency_ms, chat_upstreams)),
-        ]
-        for counts, known in kept:
-            for key in list(counts):
-                name = key if isinstance(key, str) else key[0]
-                if name and name not in known:
-                    del counts[key]
+        by_server: tuple[dict[Any, Any], ...] = (self.injections, self.denials, self.connects)
+        by_server += (self.shadow_denials, self.list_latency_ms)
+        by_chat_upstream: tuple[dict[Any, Any], ...] = (self.chats, self.model_latency_ms)
+        _keep_known(by_server, servers)
+        _keep_known((self.effective_servers,), tasks)
+        _keep_known(by_chat_upstream, chat_upstreams)
 
     def keep_arms(self, profiles: Iterable[str]) -> None:
         """Forget the versions of all other profiles: their rollouts are over."""
@@ -259,6 +255,14 @@ class Metrics:
             if family.kind == "histogram":
                 samples = {key: one.cumulate() for key, one in samples.items()}
             yield family._replace(samples=samples)
+
+
+def _keep_known(counters: Iterable[dict[Any, Any]], known: Container[str]) -> None:
+    for counts in counters:
+        for key in list(counts):
+            name = key if isinstance(key, str) else key[0]
+            if name and name not in known:
+                del counts[key]
 
 
 def _read_calls(

@@ -18,16 +18,9 @@ from toolgate.audit.events import MAX_NUMBER
 from toolgate.audit.log.files import MAX_LINE_BYTES, AuditLine, LineBatch, parse_line
 from toolgate.errors import InvalidRecord, InvalidRequest
 from toolgate.govern.control import Control
+from toolgate.model import principals
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES, ApprovalRequest
 from toolgate.model.names import is_tool_name, parse_task_id
-from toolgate.model.principals import (
-    MAX_LEASE_REQUESTS,
-    MAX_TOKENS,
-    HolderKind,
-    LeaseRequest,
-    QuotaHolder,
-    QuotaName,
-)
 from toolgate.model.reports import MAX_ENDED, EndedSession
 from toolgate.proto import node_pb2
 from toolgate.registry.approvals import ApprovalVerdict, ElicitedDecision
@@ -90,8 +83,8 @@ class EndedSessionSync:
 @node_rpc("Spend")
 async def lease_quota(call: RpcCall[node_pb2.SpendRequest]) -> node_pb2.SpendResponse:
     """Grant calls, count tokens."""
-    if len(call.request.draws) > MAX_LEASE_REQUESTS:
-        raise InvalidRequest(f"at most {MAX_LEASE_REQUESTS} draws go into one request")
+    if len(call.request.draws) > principals.MAX_LEASE_REQUESTS:
+        raise InvalidRequest(f"at most {principals.MAX_LEASE_REQUESTS} draws go into one request")
     requests = [parse_lease_request(one) for one in call.request.draws]
     drawn = await call.control.store.spending.draw(requests)
     return node_pb2.SpendResponse(
@@ -101,19 +94,19 @@ async def lease_quota(call: RpcCall[node_pb2.SpendRequest]) -> node_pb2.SpendRes
     )
 
 
-def parse_lease_request(sent: node_pb2.Draw) -> LeaseRequest:
+def parse_lease_request(sent: node_pb2.Draw) -> principals.LeaseRequest:
     """Raises InvalidRequest."""
-    if sent.kind not in get_args(HolderKind) or sent.budget not in get_args(QuotaName):
+    if sent.kind not in get_args(principals.HolderKind) or sent.budget not in get_args(principals.QuotaName):
         raise InvalidRequest("a draw does not say of which budget of whom it is")
-    if not 1 <= sent.limit <= MAX_TOKENS or max(sent.spent, sent.returned) > MAX_TOKENS:
-        raise InvalidRequest(f"a draw is of 1 to {MAX_TOKENS}")
+    if not 1 <= sent.limit <= principals.MAX_TOKENS or max(sent.spent, sent.returned) > principals.MAX_TOKENS:
+        raise InvalidRequest(f"a draw is of 1 to {principals.MAX_TOKENS}")
     try:
-        holder = QuotaHolder(cast("HolderKind", sent.kind), parse_task_id(sent.id))
+        holder = principals.QuotaHolder(cast("principals.HolderKind", sent.kind), parse_task_id(sent.id))
     except InvalidRecord as exc:
         raise InvalidRequest(str(exc)) from exc
-    return LeaseRequest(
+    return principals.LeaseRequest(
         holder=holder,
-        budget=cast("QuotaName", sent.budget),
+        budget=cast("principals.QuotaName", sent.budget),
         limit=sent.limit,
         spent=sent.spent,
         returned=sent.returned,

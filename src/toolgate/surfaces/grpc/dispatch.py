@@ -23,15 +23,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from toolgate.errors import (
-    BodyTooLarge,
-    Forbidden,
-    MethodNotFound,
-    NotReady,
-    ParseFailed,
-    ToolgateError,
-    Unauthenticated,
-)
+from toolgate import errors
 from toolgate.gateway.auth.identity import credential_lapsed, reaches
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal, Role
@@ -127,7 +119,7 @@ class GrpcStatus(NamedTuple):
     metadata: tuple[tuple[str, str | bytes], ...]
 
 
-def encode_status(exc: ToolgateError) -> GrpcStatus:
+def encode_status(exc: errors.ToolgateError) -> GrpcStatus:
     """The status, the words, and the metadata of an error."""
     message = str(exc)
     encoded = msgspec.json.encode(exc.detail)
@@ -180,7 +172,9 @@ class RpcDispatcher(grpc.GenericRpcHandler):
             await self._authenticate(context, "")
         except Exception as exc:
             await _abort(context, exc, UNKNOWN)
-        unknown = MethodNotFound("this gateway has no such RPC", hint="see the reference for those there are")
+        unknown = errors.MethodNotFound(
+            "this gateway has no such RPC", hint="see the reference for those there are"
+        )
         await _abort(context, unknown, UNKNOWN)
 
     async def _serve(self, rpc: Rpc, raws: AsyncIterator[bytes], context: Context) -> None:
@@ -211,13 +205,13 @@ class RpcDispatcher(grpc.GenericRpcHandler):
             return None
         principal = await self._authenticate(context, rpc.path)
         if rpc.roles != ANYONE and not any(reaches(principal.role, role) for role in rpc.roles):
-            raise Forbidden(f"this needs the role {' or '.join(f'`{role}`' for role in rpc.roles)}")
+            raise errors.Forbidden(f"this needs the role {' or '.join(f'`{role}`' for role in rpc.roles)}")
         return principal
 
     async def _authenticate(self, context: Context, path: str) -> Principal:
         authorization = _authorization(context)
         if authorization is None and not self._is_local:
-            raise Unauthenticated("this gateway needs a key")
+            raise errors.Unauthenticated("this gateway needs a key")
         return await self._control.identities.authenticate(authorization, peer=_peer(context), path=path)
 
     @asynccontextmanager
@@ -236,7 +230,7 @@ class RpcDispatcher(grpc.GenericRpcHandler):
             if not patience.expired():
                 raise
             if self._is_closing:
-                raise NotReady("this gateway is shutting down") from exc
+                raise errors.NotReady("this gateway is shutting down") from exc
             raise credential_lapsed() from exc
         finally:
             self._streams.discard(stream)
@@ -284,21 +278,21 @@ def _peer(context: Context) -> str:
 
 def _parse_request(rpc: Rpc, raw: object) -> Message:
     if not isinstance(raw, bytes):
-        raise ParseFailed("there is no request", hint="send one message")
+        raise errors.ParseFailed("there is no request", hint="send one message")
     if len(raw) > rpc.max_bytes:
-        raise BodyTooLarge(f"the request is larger than {rpc.max_bytes} bytes")
+        raise errors.BodyTooLarge(f"the request is larger than {rpc.max_bytes} bytes")
     try:
         return rpc.request_type.FromString(raw)
     except DecodeError as exc:
         name = rpc.request_type.DESCRIPTOR.full_name
-        raise ParseFailed(
+        raise errors.ParseFailed(
             f"the request is no `{name}`", hint="build the client from this gateway's `proto/`"
         ) from exc
 
 
 async def _abort(context: Context, exc: Exception, name: str) -> NoReturn:
     """End a failed call. An unexpected cause goes to the log only, once."""
-    if not isinstance(exc, ToolgateError):
+    if not isinstance(exc, errors.ToolgateError):
         _log.error("`%s` failed", name, exc_info=exc)
-        exc = ToolgateError("the request failed inside the gateway")
+        exc = errors.ToolgateError("the request failed inside the gateway")
     await context.abort(*encode_status(exc))

@@ -20,21 +20,7 @@ from toolgate.catalog.checks import MAX_DEFINITIONS
 from toolgate.catalog.listings import check_lists
 from toolgate.errors import InvalidRequest, SessionLimit
 from toolgate.govern.pins import record_quarantined
-from toolgate.model.invocations import (
-    ENDED,
-    MAX_CALLS_KEPT,
-    MAX_LINE_BYTES,
-    MAX_LOG_LINES,
-    EndedBy,
-    Invocation,
-    InvocationCall,
-    InvocationResult,
-    InvocationState,
-    LogLevel,
-    LogLine,
-    LogStream,
-    RunUsage,
-)
+from toolgate.model import invocations
 from toolgate.model.names import PROMPT, RESOURCE, is_tool_name
 from toolgate.model.principals import Principal
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, HealthState, NodeReport, ServerReport
@@ -268,8 +254,8 @@ async def claim_invocations(call: RpcCall[node_pb2.ClaimInvocationsRequest]) -> 
 async def report_invocation(call: RpcCall[node_pb2.ReportInvocationRequest]) -> Message:
     """Take what an attempt wrote and how it ended, and renew its lease; whether it may continue."""
     sent = call.request
-    if len(sent.lines) > MAX_LOG_LINES:
-        raise InvalidRequest(f"the report has more than {MAX_LOG_LINES} lines")
+    if len(sent.lines) > invocations.MAX_LOG_LINES:
+        raise InvalidRequest(f"the report has more than {invocations.MAX_LOG_LINES} lines")
     if len(sent.invocation_id) > MAX_ID:
         return node_pb2.ReportInvocationResponse(verdict="lost")
     verdict = await call.control.store.invocations.report(
@@ -281,7 +267,7 @@ async def report_invocation(call: RpcCall[node_pb2.ReportInvocationRequest]) -> 
     return node_pb2.ReportInvocationResponse(verdict=verdict)
 
 
-def encode_claimed(invocation: Invocation) -> node_pb2.ClaimedInvocation:
+def encode_claimed(invocation: invocations.Invocation) -> node_pb2.ClaimedInvocation:
     """All that its node needs."""
     return node_pb2.ClaimedInvocation(
         invocation_id=invocation.invocation_id,
@@ -296,44 +282,45 @@ def encode_claimed(invocation: Invocation) -> node_pb2.ClaimedInvocation:
     )
 
 
-def parse_line(sent: node_pb2.LogLine) -> LogLine:
+def parse_line(sent: node_pb2.LogLine) -> invocations.LogLine:
     """A line as it is stored: no longer than a line may be."""
     raw = sent.text.encode()
     # A character that is cut in two is dropped.
-    text = sent.text if len(raw) <= MAX_LINE_BYTES else raw[:MAX_LINE_BYTES].decode(errors="ignore")
-    return LogLine(
+    most = invocations.MAX_LINE_BYTES
+    text = sent.text if len(raw) <= most else raw[:most].decode(errors="ignore")
+    return invocations.LogLine(
         seq=min(sent.seq, MAX_COUNT),
         at_ms=min(sent.at_ms, MAX_COUNT),
-        stream=parse_known(get_args(LogStream), sent.stream, otherwise="log"),
-        level=parse_known(get_args(LogLevel), sent.level, otherwise="info"),
+        stream=parse_known(get_args(invocations.LogStream), sent.stream, otherwise="log"),
+        level=parse_known(get_args(invocations.LogLevel), sent.level, otherwise="info"),
         text=text,
     )
 
 
-def parse_ending(sent: node_pb2.Ending) -> InvocationResult:
+def parse_ending(sent: node_pb2.Ending) -> invocations.InvocationResult:
     """A result as it is stored. Raises InvalidRequest."""
-    state = parse_known(get_args(InvocationState), sent.state, otherwise="queued")
-    if state not in ENDED:
+    state = parse_known(get_args(invocations.InvocationState), sent.state, otherwise="queued")
+    if state not in invocations.ENDED:
         raise InvalidRequest("`ending.state` is not one that an invocation ends in")
-    usage = {one.name: min(getattr(sent.usage, one.name), MAX_COUNT) for one in fields(RunUsage)}
-    return InvocationResult(
+    usage = {one.name: min(getattr(sent.usage, one.name), MAX_COUNT) for one in fields(invocations.RunUsage)}
+    return invocations.InvocationResult(
         state=state,
         # A newer node may know more ways to end than we do.
-        ended_by=parse_known(get_args(EndedBy), sent.ended_by, otherwise="internal"),
+        ended_by=parse_known(get_args(invocations.EndedBy), sent.ended_by, otherwise="internal"),
         exit_code=sent.exit_code if sent.HasField("exit_code") else None,
         message=sent.message[:MAX_TEXT],
         stdout=sent.stdout[:MAX_OUTPUT_BYTES],
         stderr=sent.stderr[:MAX_OUTPUT_BYTES],
         is_truncated=sent.is_truncated or max(len(sent.stdout), len(sent.stderr)) > MAX_OUTPUT_BYTES,
-        usage=RunUsage(**usage),
+        usage=invocations.RunUsage(**usage),
         calls=tuple(
-            InvocationCall(
+            invocations.InvocationCall(
                 server_id=one.server_id[:MAX_TEXT],
                 tool=one.tool[:MAX_TEXT],
                 code=one.code[:MAX_TEXT],
                 ms=min(one.ms, MAX_COUNT),
             )
-            for one in sent.calls[:MAX_CALLS_KEPT]
+            for one in sent.calls[: invocations.MAX_CALLS_KEPT]
         ),
     )
 

@@ -13,12 +13,7 @@ from typing import Final
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
-from grpc_health.v1.health_pb2 import (
-    HealthCheckRequest,
-    HealthCheckResponse,
-    HealthListRequest,
-    HealthListResponse,
-)
+from grpc_health.v1 import health_pb2 as health
 from grpc_reflection.v1alpha import reflection
 
 from toolgate.errors import NotFound, SessionLimit, StartRefused
@@ -103,8 +98,8 @@ def _bind(server: grpc.aio.Server, address: str, tls: Tls | None) -> int:
 MAX_WATCHES: Final = 1_000
 """Anyone may open one: watches without a credential must not take the place of all others."""
 
-_SERVING: Final[Message] = HealthCheckResponse(status=HealthCheckResponse.SERVING)
-_UNKNOWN: Final[Message] = HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
+_SERVING: Final[Message] = health.HealthCheckResponse(status=health.HealthCheckResponse.SERVING)
+_UNKNOWN: Final[Message] = health.HealthCheckResponse(status=health.HealthCheckResponse.SERVICE_UNKNOWN)
 
 
 class HealthService:
@@ -114,18 +109,18 @@ class HealthService:
         self._services = frozenset(("", *services))  # the empty name: all together
         self._watches = 0
 
-    async def check(self, call: RpcCall[HealthCheckRequest]) -> Message:
+    async def check(self, call: RpcCall[health.HealthCheckRequest]) -> Message:
         """Whether a service, or with no name all of them, can be called."""
         if call.request.service not in self._services:
             raise NotFound("there is no such service")
         return _SERVING
 
-    async def list(self, _call: RpcCall[HealthListRequest]) -> Message:
+    async def list(self, _call: RpcCall[health.HealthListRequest]) -> Message:
         """As `Check`, for every service."""
-        answer: Message = HealthListResponse(statuses=dict.fromkeys(self._services, _SERVING))
+        answer: Message = health.HealthListResponse(statuses=dict.fromkeys(self._services, _SERVING))
         return answer
 
-    async def watch(self, call: RpcCall[HealthCheckRequest]) -> AsyncGenerator[Message, None]:
+    async def watch(self, call: RpcCall[health.HealthCheckRequest]) -> AsyncGenerator[Message, None]:
         """As `Check`, and then nothing until the service is gone and the stream with it."""
         if self._watches >= MAX_WATCHES:
             raise SessionLimit(f"{MAX_WATCHES} watches of health are open, as many as may be")
@@ -139,11 +134,11 @@ class HealthService:
 
 def health_rpcs(services: Iterable[str]) -> tuple[Rpc, ...]:
     """The rows of the service, over the health of `services`."""
-    health, service = HealthService(services), "grpc.health.v1.Health"
+    own, service = HealthService(services), "grpc.health.v1.Health"
     return (
-        rpc(service, "Check")(health.check),
-        rpc(service, "List")(health.list),
-        rpc(service, "Watch")(health.watch),
+        rpc(service, "Check")(own.check),
+        rpc(service, "List")(own.list),
+        rpc(service, "Watch")(own.watch),
     )
 
 

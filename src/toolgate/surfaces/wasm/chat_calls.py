@@ -33,18 +33,7 @@ from toolgate.gateway.scope.view import View
 from toolgate.model.chat import ChatBudgetLimits
 from toolgate.model.invocations import InvocationCall
 from toolgate.model.json_text import UNREADABLE, Members, as_object, decode_members, encode_raw
-from toolgate.surfaces.wasm.chat_session import (
-    MAX_PARAM_BYTES,
-    ChatEntry,
-    ChatResponse,
-    GuestChat,
-    GuestTool,
-    SessionParams,
-    call_guest_tool,
-    check_kept,
-    parse_guest_tool,
-    parse_param,
-)
+from toolgate.surfaces.wasm import chat_session
 from toolgate.surfaces.wasm.context import DOOR, TaskContext, TaskGuest
 from toolgate.wasm.abi import Errno, HostcallFault, OnThread
 
@@ -79,7 +68,7 @@ class ChatSend:
     """
 
     guest: TaskGuest
-    chat: GuestChat
+    chat: chat_session.GuestChat
     request: ChatRequest
     runs_tools: bool
     _session: "_GuestSession | None" = None
@@ -92,8 +81,8 @@ class ChatSend:
                 scope = self._resolve_scope()
                 max_bytes = scope.budgets.max_tool_output_bytes
 
-                async def call_tool(tool: GuestTool, arguments: bytes) -> str:
-                    call = partial(call_guest_tool, self.guest, tool, chat.params, arguments)
+                async def call_tool(tool: chat_session.GuestTool, arguments: bytes) -> str:
+                    call = partial(chat_session.call_guest_tool, self.guest, tool, chat.params, arguments)
                     return await on_thread(partial(call, max_bytes=max_bytes))
 
                 tools = {name: partial(call_tool, tool) for name, tool in chat.tools.items()}
@@ -218,41 +207,41 @@ MAX_FUNCTION_BYTES: Final = 1_048_576  # generous for a schema, and a quarter of
 
 
 def cchat_create(guest: TaskGuest) -> int:
-    return guest.fds.open(GuestChat(guest.context.limits))
+    return guest.fds.open(chat_session.GuestChat(guest.context.limits))
 
 
 def cchat_write_msg(guest: TaskGuest, fd: int, *buffers: int) -> int:
     """`buffers`: role and content, each with its length."""
     role_pointer, role_length, content_pointer, content_length = buffers
-    session = guest.fds.get(fd, GuestChat)
+    session = guest.fds.get(fd, chat_session.GuestChat)
     role = guest.read(role_pointer, role_length, most=MAX_ROLE_BYTES)
     content = guest.read(content_pointer, content_length, most=guest.context.limits.max_session_bytes)
-    check_kept(guest)
+    chat_session.check_kept(guest)
     message = {"role": role.decode(errors="replace"), "content": content.decode(errors="replace")}
     session.write_message(encode_raw(message))
     return 0
 
 
 def cchat_write_fn(guest: TaskGuest, fd: int, index: int, pointer: int, length: int) -> int:
-    session = guest.fds.get(fd, GuestChat)
+    session = guest.fds.get(fd, chat_session.GuestChat)
     data = guest.read(pointer, length, most=MAX_FUNCTION_BYTES)
-    check_kept(guest)
-    session.write_tool(parse_guest_tool(data, index))
+    chat_session.check_kept(guest)
+    session.write_tool(chat_session.parse_guest_tool(data, index))
     return 0
 
 
 def cchat_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_length: int) -> int:
-    entry = guest.fds.get(fd, ChatEntry)
+    entry = guest.fds.get(fd, chat_session.ChatEntry)
     if command == SET_PARAM:
-        data = guest.read(argument, guest.read_u32(argument_length), most=MAX_PARAM_BYTES)
+        data = guest.read(argument, guest.read_u32(argument_length), most=chat_session.MAX_PARAM_BYTES)
         # A response has no parameters, but those that no session takes are refused here, too.
-        params = entry.params if isinstance(entry, GuestChat) else SessionParams()
-        check_kept(guest)
-        params.set(guest, *parse_param(data))
+        params = entry.params if isinstance(entry, chat_session.GuestChat) else chat_session.SessionParams()
+        chat_session.check_kept(guest)
+        params.set(guest, *chat_session.parse_param(data))
         return 0
     if command != GET_METRICS:
         raise HostcallFault(Errno.EINVAL)
-    usage = guest.fds.get(fd, ChatResponse).usage
+    usage = guest.fds.get(fd, chat_session.ChatResponse).usage
     return guest.put_out(argument, argument_length, msgspec.json.encode(usage))
 
 
@@ -261,9 +250,9 @@ def cchat_send(guest: TaskGuest, fd: int, flags: int) -> int:
 
     The descriptor is opened first, so that no response that was paid for is lost.
     """
-    chat = guest.fds.get(fd, GuestChat)
-    check_kept(guest)
-    response = ChatResponse()
+    chat = guest.fds.get(fd, chat_session.GuestChat)
+    chat_session.check_kept(guest)
+    response = chat_session.ChatResponse()
     with chat.sending():
         response_fd = guest.fds.open(response)
         try:
@@ -277,7 +266,7 @@ def cchat_send(guest: TaskGuest, fd: int, flags: int) -> int:
     return response_fd
 
 
-def _send(guest: TaskGuest, chat: GuestChat, *, runs_tools: bool) -> SendResult:
+def _send(guest: TaskGuest, chat: chat_session.GuestChat, *, runs_tools: bool) -> SendResult:
     try:
         request = chat.request()
     except ToolgateError as exc:
@@ -289,7 +278,7 @@ def _send(guest: TaskGuest, chat: GuestChat, *, runs_tools: bool) -> SendResult:
 
 
 def cchat_recv(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
-    response = guest.fds.get(fd, ChatResponse)
+    response = guest.fds.get(fd, chat_session.ChatResponse)
     guest.check_out(out, out_length)
     if response.body is None:
         raise HostcallFault(Errno.EAGAIN)
@@ -297,7 +286,7 @@ def cchat_recv(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
 
 
 def cchat_close(guest: TaskGuest, fd: int) -> int:
-    guest.fds.close(fd, ChatEntry)
+    guest.fds.close(fd, chat_session.ChatEntry)
     return 0
 
 

@@ -22,15 +22,7 @@ from toolgate.model.tools import UNSTATED
 from toolgate.policy.layers import parse_session_params
 from toolgate.policy.patterns import Patterns, effect_of, has_wildcard
 from toolgate.surfaces.wasm.context import TaskGuest, decode_text
-from toolgate.wasm.abi import (
-    EPOLLERR,
-    EPOLLHUP,
-    EPOLLIN,
-    EPOLLOUT,
-    Errno,
-    FdEntry,
-    HostcallFault,
-)
+from toolgate.wasm import abi
 
 MAX_POLICY_BYTES: Final = 65_536
 """Of one change: room for a thousand patterns of usual length."""
@@ -130,18 +122,18 @@ NARROW: Final = 100
 MAX_FLAGS_BYTES: Final = 4_096  # there is one flag so far
 
 _RECORD: Final = struct.Struct("<ii")
-_ALWAYS: Final = EPOLLERR | EPOLLHUP
+_ALWAYS: Final = abi.EPOLLERR | abi.EPOLLHUP
 """Events that are always reported."""
 _MASK_NAMES: Final = {
-    EPOLLIN: "EPOLLIN",
-    EPOLLOUT: "EPOLLOUT",
-    EPOLLERR: "EPOLLERR",
-    EPOLLHUP: "EPOLLHUP",
+    abi.EPOLLIN: "EPOLLIN",
+    abi.EPOLLOUT: "EPOLLOUT",
+    abi.EPOLLERR: "EPOLLERR",
+    abi.EPOLLHUP: "EPOLLHUP",
 }
 _FLAGS: Final = frozenset({"O_NONBLOCK"})
 
 
-class Epoll(FdEntry):
+class Epoll(abi.FdEntry):
     """Watched descriptors, each with its events."""
 
     kind = "Epoll"
@@ -157,12 +149,12 @@ def spear_epoll_create(guest: TaskGuest) -> int:
 
 def spear_epoll_ctl(guest: TaskGuest, epfd: int, op: int, fd: int, events: int) -> int:
     epoll = guest.fds.get(epfd, Epoll)
-    if isinstance(guest.fds.get(fd, FdEntry), Epoll):
-        raise HostcallFault(Errno.EINVAL)
+    if isinstance(guest.fds.get(fd, abi.FdEntry), Epoll):
+        raise abi.HostcallFault(abi.Errno.EINVAL)
     if op not in (EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL):
-        raise HostcallFault(Errno.EINVAL)
+        raise abi.HostcallFault(abi.Errno.EINVAL)
     if op != EPOLL_CTL_ADD and fd not in epoll.interest:
-        raise HostcallFault(Errno.ENOENT)
+        raise abi.HostcallFault(abi.Errno.ENOENT)
     if op == EPOLL_CTL_DEL:
         del epoll.interest[fd]
         return 0
@@ -180,7 +172,7 @@ def spear_epoll_wait(guest: TaskGuest, epfd: int, out: int, out_length: int, tim
     room = guest.check_out(out, out_length) // _RECORD.size
     if room == 0:
         guest.write_u32(out_length, _RECORD.size)
-        raise HostcallFault(Errno.ENOSPC)
+        raise abi.HostcallFault(abi.Errno.ENOSPC)
     entries = guest.fds.entries
     watched = ((fd, epoll.interest[fd] | _ALWAYS) for fd in sorted(epoll.interest) if fd in entries)
     ready = [(fd, mask) for fd, events in watched if (mask := entries[fd].poll_mask() & events)][:room]
@@ -196,7 +188,7 @@ def spear_epoll_close(guest: TaskGuest, epfd: int) -> int:
 
 
 def spear_fd_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_length: int) -> int:
-    entry = guest.fds.get(fd, FdEntry)
+    entry = guest.fds.get(fd, abi.FdEntry)
     if command in (SET_FLAGS, NARROW):
         most = MAX_FLAGS_BYTES if command == SET_FLAGS else MAX_POLICY_BYTES
         data = guest.read(argument, guest.read_u32(argument_length), most=most)
@@ -208,7 +200,7 @@ def spear_fd_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argumen
         return 0
     report = _REPORTS.get(command)
     if report is None:
-        raise HostcallFault(Errno.EINVAL)
+        raise abi.HostcallFault(abi.Errno.EINVAL)
     guest.check_out(argument, argument_length)
     return guest.put_out(argument, argument_length, msgspec.json.encode(report(entry)))
 
@@ -222,13 +214,13 @@ def _change_flags(flags: frozenset[str], data: bytes) -> frozenset[str]:
     try:
         change = msgspec.json.decode(data, type=_FlagsChange)
     except UNREADABLE as exc:
-        raise HostcallFault(Errno.EINVAL) from exc
+        raise abi.HostcallFault(abi.Errno.EINVAL) from exc
     if not change.set | change.clear <= _FLAGS:
-        raise HostcallFault(Errno.EINVAL)
+        raise abi.HostcallFault(abi.Errno.EINVAL)
     return (flags | change.set) - change.clear
 
 
-def _status(entry: FdEntry) -> Mapping[str, object]:
+def _status(entry: abi.FdEntry) -> Mapping[str, object]:
     mask = entry.poll_mask()
     return {
         "kind": entry.kind,
@@ -240,7 +232,7 @@ def _status(entry: FdEntry) -> Mapping[str, object]:
     }
 
 
-_REPORTS: Final[Mapping[int, Callable[[FdEntry], Mapping[str, object]]]] = {
+_REPORTS: Final[Mapping[int, Callable[[abi.FdEntry], Mapping[str, object]]]] = {
     GET_FLAGS: lambda entry: {"flags": sorted(entry.flags)},
     GET_KIND: lambda entry: {"kind": entry.kind},
     GET_STATUS: _status,

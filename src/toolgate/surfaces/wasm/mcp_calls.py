@@ -14,18 +14,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from toolgate import errors
 from toolgate.catalog.encoding import InputRequired, adapt_result, encode_definition
 from toolgate.chat.tool_calls import MAX_ARGUMENT_BYTES, TOOL_ERROR, CallError, call_error, parse_arguments
-from toolgate.errors import (
-    CallTimedOut,
-    InputNotGiven,
-    NotFound,
-    OutputTooLarge,
-    PolicyDenied,
-    ToolCallLimit,
-    ToolgateError,
-    TooManyTools,
-)
 from toolgate.gateway.chat.session import parse_server_error
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.routes import FIND_ROUTES, Route
@@ -83,7 +74,7 @@ class McpSession(FdEntry):
 
     def check_calls(self) -> None:
         if self.policy.max_calls is not None and self.calls >= self.policy.max_calls:
-            raise ToolCallLimit(f"this descriptor has used its {self.calls} calls")
+            raise errors.ToolCallLimit(f"this descriptor has used its {self.calls} calls")
 
     def caller(self, context: TaskContext) -> Caller:
         """The caller of the run, who asks for this server only, as far as the policy allows."""
@@ -98,7 +89,7 @@ class McpSession(FdEntry):
         self.last_error = None
         try:
             yield
-        except ToolgateError as exc:
+        except errors.ToolgateError as exc:
             self.last_error = call_error(exc).detail["error"]
             raise
 
@@ -196,7 +187,7 @@ async def _record_unmade(context: TaskContext, session: McpSession, tool: str, c
         return
     try:
         view = context.gateway.view_for_call(session.caller(context))
-    except ToolgateError:  # a caller without a scope has no tool, either
+    except errors.ToolgateError:  # a caller without a scope has no tool, either
         return
     context.gateway.record_unmade(view, tool, trace=context.trace, code=code)
 
@@ -206,14 +197,14 @@ async def _open(context: TaskContext, session: McpSession) -> None:
         view = await context.gateway.wait_for_view(session.caller(context))
     context.gateway.scope_audit.record_offer(view, DOOR)
     if not view.tools:
-        raise NotFound(f"no server `{session.server_id}`")
+        raise errors.NotFound(f"no server `{session.server_id}`")
 
 
 async def _call(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> bytes:
     try:
         session.check_calls()
         context.calls.count_call()  # on the event loop, where calls of models count, too
-    except ToolCallLimit as exc:
+    except errors.ToolCallLimit as exc:
         await _record_unmade(context, session, tool, exc.code)
         raise
     session.calls += 1
@@ -223,9 +214,11 @@ async def _call(context: TaskContext, session: McpSession, tool: str, arguments:
         result, code = _result(await _send(context, session, tool, arguments))
         _check_size(result, session.policy.max_output_bytes)
     except InputRequired as exc:
-        code = InputNotGiven.code
-        raise InputNotGiven("the tool asks its user for input, and a guest has no user to ask") from exc
-    except ToolgateError as exc:
+        code = errors.InputNotGiven.code
+        raise errors.InputNotGiven(
+            "the tool asks its user for input, and a guest has no user to ask"
+        ) from exc
+    except errors.ToolgateError as exc:
         code = exc.code
         raise
     finally:
@@ -247,7 +240,7 @@ async def _send(context: TaskContext, session: McpSession, tool: str, arguments:
     except TimeoutError as exc:
         if timeout_ms is None:
             raise
-        raise CallTimedOut(
+        raise errors.CallTimedOut(
             f"the tool gave no result within {timeout_ms} ms",
             hint="narrow the descriptor's `timeout_ms` less",
         ) from exc
@@ -255,7 +248,7 @@ async def _send(context: TaskContext, session: McpSession, tool: str, arguments:
 
 def _check_size(result: bytes, most: int | None) -> None:
     if most is not None and len(result) > most:
-        raise OutputTooLarge(
+        raise errors.OutputTooLarge(
             f"the result has {len(result)} bytes, and the descriptor allows {most}",
             hint="ask for less at once",
         )
@@ -287,7 +280,7 @@ async def _describe_server(context: TaskContext, server_id: str) -> Mapping[str,
     await asyncio.sleep(0)  # there may be thousands, and others wait for the event loop
     try:
         view = await context.gateway.wait_for_view(McpSession(server_id).caller(context))
-    except (PolicyDenied, NotFound, TooManyTools):
+    except (errors.PolicyDenied, errors.NotFound, errors.TooManyTools):
         return None
     offer = context.gateway.snapshot.servers.get(server_id)
     if offer is None or not view.tools:
