@@ -162,7 +162,7 @@ async def list_servers(serving: GatewayProcess, call: RestCall[None]) -> Servers
     return ServersSeen(revision=revision, servers=list(servers), next_cursor=next_cursor)
 
 
-@get("/api/v1/mcp/servers/{server_id}", "agent", "Read a server you can reach", errors=(NotFound,))
+@get("/api/v1/mcp/servers/{server_id}", "agent", "Read a server you can reach")
 async def read_server(serving: GatewayProcess, call: RestCall[None]) -> ServerSeen:
     """One of the servers the caller can reach. Any other answers like one that does not exist."""
     server_id = call.ids["server_id"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from toolgate import __version__
-from toolgate.errors import InvalidRecord, NotFound
+from toolgate.errors import NotFound
 from toolgate.gateway.auth.identity import reaches
 from toolgate.gateway.auth.issuer import WELL_KNOWN
 from toolgate.govern.process import GatewayProcess
@@ -109,10 +109,9 @@ PATHS: Final = (
 
 def _metadata_endpoint(path: str) -> RestEndpoint[None]:
     # The same whether a server or task exists or not: a caller without a token learns nothing by asking.
-    errors = (NotFound, InvalidRecord) if "{" in path else (NotFound,)
     summary = f"Where tokens come from {path}".strip()
 
-    @get(WELL_KNOWN + path, ANYONE, summary, MetadataAnswer, errors=errors)
+    @get(WELL_KNOWN + path, ANYONE, summary, MetadataAnswer, errors=(NotFound,))
     async def show_metadata(serving: GatewayProcess, call: RestCall[None]) -> Mapping[str, Any]:
         """Which issuer's tokens are taken here. Not found where the gateway knows only its own keys."""
         return serving.discovery.metadata(call.base_url, path.format_map(call.ids))

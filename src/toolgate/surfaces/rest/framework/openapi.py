@@ -97,7 +97,9 @@ def list_errors(endpoint: RestEndpoint[Any]) -> Iterator[type[errors.ToolgateErr
     if endpoint.role is not ANYONE:
         yield from (errors.Forbidden, errors.StorageUnavailable)
     if _PATH_PARAMETER.search(endpoint.path):
-        yield errors.InvalidRecord
+        yield from (errors.InvalidRecord, errors.NotFound)
+    if endpoint.is_conditional:
+        yield errors.Conflict
     if endpoint.method == "GET":
         yield errors.RevisionNotReached
     if endpoint.body is not None:

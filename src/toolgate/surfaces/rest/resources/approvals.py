@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, get_args
 import msgspec
 from pydantic import Field
 
-from toolgate.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
+from toolgate.errors import Conflict, InvalidRequest, Unauthenticated
 from toolgate.govern import approvals
 from toolgate.govern.control import Control
 from toolgate.model.approvals import MAX_REASON, ApprovalState, CallApproval
@@ -108,7 +108,7 @@ async def show_approvals(control: Control, call: RestCall[None]) -> ApprovalsAns
     return ApprovalsAnswer(approvals=[show_approval(one) for one in shown], next_cursor=more)
 
 
-@get(_ONE, "viewer", "Read an approval", errors=(NotFound,))
+@get(_ONE, "viewer", "Read an approval")
 async def read_approval(control: Control, call: RestCall[None]) -> ApprovalShown:
     """The call to approve, and the state of the approval."""
     return show_approval(await approvals.find_approval(control, call.caller, call.ids["approval_id"]))
@@ -119,7 +119,7 @@ async def read_approval(control: Control, call: RestCall[None]) -> ApprovalShown
     "publisher",
     "Approve a call",
     body=validate_as(ApproveSent, may_be_empty=True),
-    errors=(NotFound, Conflict),
+    errors=(Conflict,),
 )
 async def approve(control: Control, call: RestCall[ApproveSent]) -> ApprovalShown:
     """Let the caller make the call, once. A caller cannot approve its own calls.
@@ -131,7 +131,7 @@ async def approve(control: Control, call: RestCall[ApproveSent]) -> ApprovalShow
     return show_approval(await approvals.decide_approval(control, call.caller, approval_id, decided))
 
 
-@post(f"{_ONE}/deny", "publisher", "Deny a call", errors=(NotFound, Conflict))
+@post(f"{_ONE}/deny", "publisher", "Deny a call", errors=(Conflict,))
 async def deny(control: Control, call: RestCall[DenySent]) -> ApprovalShown:
     """Deny the call. The caller gets the reason when it calls again, and may request approval after that."""
     approval_id = call.ids["approval_id"]
@@ -149,7 +149,7 @@ async def deny(control: Control, call: RestCall[DenySent]) -> ApprovalShown:
     headers=(
         Parameter(approvals.SIGNATURE, '`t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>", in hex>`.'),
     ),
-    errors=(Unauthenticated, NotFound, Conflict),
+    errors=(Conflict,),
 )
 async def decide_from_webhook(webhook: approvals.ApprovalWebhook, call: RestCall[bytes]) -> ApprovalShown:
     """Decide as the receiver of the webhook: with its signature, without a key.

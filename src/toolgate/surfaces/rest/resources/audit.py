@@ -16,7 +16,7 @@ import msgspec
 
 from toolgate.audit.events import Outcome, ScopeOffered
 from toolgate.audit.index.tables import MAX_KEY_CHARS, EventFilter, EventPosition, EventType, IndexedEvent
-from toolgate.errors import InvalidRequest, NotFound, SessionLimit
+from toolgate.errors import InvalidRequest, SessionLimit
 from toolgate.govern.audit import PAGE, EventTail, export_pages, read_event
 from toolgate.govern.control import Control
 from toolgate.model.json_text import encode_json
@@ -247,7 +247,7 @@ def parse_exact_filters(call: RestCall[None]) -> Mapping[str, str]:
     return equals
 
 
-@get("/admin/api/audit", "viewer", "List what happened", query=(*FILTERS, *_PAGING), errors=(NotFound,))
+@get("/admin/api/audit", "viewer", "List what happened", query=(*FILTERS, *_PAGING))
 async def list_events(control: Control, call: RestCall[None]) -> AuditAnswer:
     """The newest events first: calls, denials, offered scopes, changes, refused credentials, runs,
     approvals, processes.
@@ -271,7 +271,7 @@ async def list_events(control: Control, call: RestCall[None]) -> AuditAnswer:
     EVENTS,
     query=FILTERS,
     headers=(streams.LAST_EVENT_ID,),
-    errors=(NotFound, SessionLimit),
+    errors=(SessionLimit,),
 )
 async def follow_events(control: Control, call: RestCall[None]) -> RestResponse:
     """Events as they come in, with the filters of the list.
@@ -351,7 +351,6 @@ FORMATS: Final[Mapping[str, ExportFormat]] = {
     JSON_LINES,
     query=(Parameter("format", "`csv` or `jsonl`, the default."), *FILTERS),
     also=(CSV,),
-    errors=(NotFound,),
 )
 async def export_events(control: Control, call: RestCall[None]) -> RestResponse:
     """The events of these filters as a file, the newest first, 100,000 at most.
@@ -380,7 +379,7 @@ async def _encode_events(control: Control, only: EventFilter, chosen: ExportForm
         )
 
 
-@get("/admin/api/audit/{event_id}", "viewer", "Read one event and its story", errors=(NotFound,))
+@get("/admin/api/audit/{event_id}", "viewer", "Read one event and its story")
 async def show_story(control: Control, call: RestCall[None]) -> AuditStoryAnswer:
     """One event whole, and around it the others of its session, run, request or approval, in order."""
     event, around = await read_event(control, call.ids["event_id"])

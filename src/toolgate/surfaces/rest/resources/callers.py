@@ -240,7 +240,7 @@ async def show_integrations(control: Control, call: RestCall[None]) -> Integrati
     "agent",
     "Switch an integration on or off for yourself",
     IntegrationSwitched,
-    errors=(InvalidRecord, NotFound, Conflict, TooManyAttempts, StorageFailed),
+    errors=(Conflict, TooManyAttempts, StorageFailed),
 )
 async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> RestResponse:
     """Switch a server on or off for yourself: in every session, chat and run with your key, from now on.
@@ -257,7 +257,7 @@ async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> 
     f"{_OWN}/{{server_id}}",
     "agent",
     "Reset an integration to the default of your key",
-    errors=(NotFound, Conflict, TooManyAttempts, StorageFailed),
+    errors=(Conflict, TooManyAttempts, StorageFailed),
 )
 async def unset_integration(control: Control, call: RestCall[None]) -> collection.Deleted:
     """Have of a server what your key gives before you choose."""
@@ -286,7 +286,7 @@ async def show_choices(control: Control, call: RestCall[None]) -> ChoicesAnswer:
     f"{_ALL}/{{choice_id}}",
     "admin",
     "Reset the integrations of a caller",
-    errors=(NotFound, Conflict, StorageFailed),
+    errors=(Conflict, StorageFailed),
 )
 async def reset_choices(control: Control, call: RestCall[None]) -> collection.Deleted:
     """Reset all that one caller has chosen: it has what its key gives before it chooses."""
@@ -369,7 +369,7 @@ async def make_key(control: Control, call: RestCall[KeySent]) -> RestResponse:
     "admin",
     "Set what a key may use over time",
     KeyShown,
-    errors=(InvalidRecord, NotFound, Conflict, StorageFailed),
+    errors=(StorageFailed,),
     is_conditional=True,
 )
 async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestResponse:
@@ -382,9 +382,7 @@ async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestRespo
     return RestResponse(show_record(written.stored), revision=written.stored.revision)
 
 
-@delete(
-    KEYS.one_path, "admin", "Revoke a key", errors=(NotFound, Conflict, StorageFailed), is_conditional=True
-)
+@delete(KEYS.one_path, "admin", "Revoke a key", errors=(StorageFailed,), is_conditional=True)
 async def revoke_key(control: Control, call: RestCall[None]) -> collection.Deleted:
     """Delete a key. The next request that shows it is refused, whatever session it belongs to."""
     draft = PendingChange(kind="key", id=call.ids["key_id"], sent=None, if_revision=call.if_revision)

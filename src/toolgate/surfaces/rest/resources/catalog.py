@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.errors import InvalidRequest, NotFound, StorageFailed
+from toolgate.errors import InvalidRequest, StorageFailed
 from toolgate.govern import catalog
 from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
@@ -199,7 +199,7 @@ _SEARCH: Final = (
 )
 
 
-@get("/api/catalog", "agent", "List the categories of the catalog", query=PAGING, errors=(NotFound,))
+@get("/api/catalog", "agent", "List the categories of the catalog", query=PAGING)
 async def show_categories(control: Control, call: RestCall[None]) -> CategoriesAnswer:
     """Every category with something in it that the caller can reach, and how much.
 
@@ -212,14 +212,7 @@ async def show_categories(control: Control, call: RestCall[None]) -> CategoriesA
     return CategoriesAnswer(categories=shown, next_cursor=next_cursor)
 
 
-@get(
-    "/api/catalog/search",
-    "agent",
-    "Search the catalog",
-    CatalogSearchAnswer,
-    query=_SEARCH,
-    errors=(NotFound,),
-)
+@get("/api/catalog/search", "agent", "Search the catalog", CatalogSearchAnswer, query=_SEARCH)
 async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """Tools that suit the words, among those that the caller can reach; without words, all by name."""
     query = call.query
@@ -244,7 +237,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
     return {"tools": tools, "total": len(found), "next_cursor": next_cursor, "indexed": is_indexed}
 
 
-@get("/api/catalog/{category}", "agent", "List the packages of a category", query=PAGING, errors=(NotFound,))
+@get("/api/catalog/{category}", "agent", "List the packages of a category", query=PAGING)
 async def show_category(control: Control, call: RestCall[None]) -> CatalogPackagesAnswer:
     """The packages of a category, and the servers without one, as far as the caller can reach them."""
     found = catalog.list_packages(
@@ -254,14 +247,7 @@ async def show_category(control: Control, call: RestCall[None]) -> CatalogPackag
     return CatalogPackagesAnswer(packages=list(map(_show_package, page)), next_cursor=next_cursor)
 
 
-@get(
-    "/api/catalog/{package}/tools",
-    "agent",
-    "List the tools of a package",
-    CatalogToolsAnswer,
-    query=PAGING,
-    errors=(NotFound,),
-)
+@get("/api/catalog/{package}/tools", "agent", "List the tools of a package", CatalogToolsAnswer, query=PAGING)
 async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """The tools of a package that the caller can reach, with their whole schemas."""
     package = catalog.read_package(
@@ -280,7 +266,6 @@ async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any
         Parameter("dependent", "Only packages that depend on the summary fallback.", "flag"),
         *PAGING,
     ),
-    errors=(NotFound,),
 )
 async def show_quality(control: Control, call: RestCall[None]) -> CatalogQualityAnswer:
     """How many rows of the catalog have full definitions, and which packages depend on the summary fallback.
@@ -320,7 +305,7 @@ async def show_quality(control: Control, call: RestCall[None]) -> CatalogQuality
         ),
         Parameter("cursor", "The `next_cursor` of the batch before."),
     ),
-    errors=(NotFound, StorageFailed),
+    errors=(StorageFailed,),
 )
 async def run_backfill(control: Control, call: RestCall[NoBody]) -> BackfillAnswer:
     """Make the rows of the next packages, as far as they are not made of what there is.

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 from pydantic import BaseModel, Field, create_model
 
-from toolgate.errors import Compacted, InvalidRequest, NotFound
+from toolgate.errors import Compacted, InvalidRequest
 from toolgate.govern.changes.commit import commit_changes
 from toolgate.govern.changes.history import MAX_HISTORY, build_rollback, diff_revisions, read_history
 from toolgate.govern.changes.permissions import WRITER_ROLES
@@ -269,21 +269,16 @@ class RecordCollection:
         name, role, shapes = describe_kind(self.kind), WRITER_ROLES[self.kind], self.shapes
         every, one = self.path, self.one_path
         limit = f"How many at most: 1 to {MAX_HISTORY}, {ENTRIES} by default."
-        history: dict[str, Any] = {
-            "query": (Parameter("limit", limit, "number"),),
-            "errors": (NotFound,),
-        }
-        diff: dict[str, Any] = {"query": (SINCE, UPTO), "errors": (NotFound, Compacted)}
+        history = {"query": (Parameter("limit", limit, "number"),)}
+        diff: dict[str, Any] = {"query": (SINCE, UPTO), "errors": (Compacted,)}
         deletes: dict[str, Any] = {"headers": (PLAN_HEADER,), "is_conditional": True}
         puts = deletes | {"body": accept_as(shapes.sent), "statuses": (200, 201), "errors": WRITE_ERRORS}
         rows: dict[str, Any] = {
             "list": get(every, "viewer", f"List the {name}s", shapes.listed, query=(*PAGING, *self.query)),
             "post": post(every, role, f"Create or replace a {name}", shapes.written, **puts),
-            "read": get(one, "viewer", f"Read a {name}", shapes.shown, errors=(NotFound,)),
+            "read": get(one, "viewer", f"Read a {name}", shapes.shown),
             "put": put(one, role, f"Create or replace the {name} of this id", shapes.written, **puts),
-            "delete": delete(
-                one, role, f"Delete a {name}", Deleted, errors=(NotFound, *WRITE_ERRORS), **deletes
-            ),
+            "delete": delete(one, role, f"Delete a {name}", Deleted, errors=WRITE_ERRORS, **deletes),
             "history": get(
                 f"{one}/history", "viewer", f"Show what changed a {name}", HistoryAnswer, **history
             ),
@@ -295,7 +290,7 @@ class RecordCollection:
                 shapes.written | Deleted,
                 body=validate_as(RollbackSent),
                 statuses=(200, 201),
-                errors=(NotFound, Compacted, *WRITE_ERRORS),
+                errors=(Compacted, *WRITE_ERRORS),
                 **deletes,
             ),
         }

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
+from toolgate.errors import InvalidRecord, InvalidRequest
 from toolgate.govern.catalog import find_visible
 from toolgate.govern.changes.commit import commit_changes, plan_changes, select_valid_changes
 from toolgate.govern.changes.records import PendingChange, RecordEdit, find_record, show_record
@@ -311,7 +311,6 @@ _ONE: Final = "/v0.1/servers/{namespace}/{server_name}/versions"
         Parameter("version", "Only this version; `latest` is the one there is of each server."),
         Parameter("include_deleted", "Changes nothing: no server that was removed is kept.", "flag"),
     ),
-    errors=(NotFound,),
 )
 async def list_official(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """The servers you can reach, as the official registry lists servers: each by its URL at this gateway."""
@@ -355,13 +354,7 @@ async def read_version(control: Control, call: RestCall[None]) -> RestResponse |
     return (await _show_servers(control, call, [found]))[0]
 
 
-@get(
-    f"{SERVERS.path}/{{server_id}}/server.json",
-    "viewer",
-    "Export a server as a server.json",
-    JSON,
-    errors=(NotFound, InvalidRecord),
-)
+@get(f"{SERVERS.path}/{{server_id}}/server.json", "viewer", "Export a server as a server.json", JSON)
 async def export_server(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """The record as a `server.json`, to be published elsewhere. What is hidden is left to be filled in."""
     stored = await find_record(control, "server", call.ids["server_id"])

@@ -218,7 +218,7 @@ _ONE: Final = f"{_ALL}/{{invocation_id}}"
     InvocationShown,
     headers=(IDEMPOTENCY_KEY,),
     statuses=(200, 202),
-    errors=(errors.NotFound, errors.NoWorkload, errors.Conflict, errors.QueueFull, errors.BodyTooLarge),
+    errors=(errors.NoWorkload, errors.Conflict, errors.QueueFull, errors.BodyTooLarge),
 )
 async def start_invocation(control: Control, call: RestCall[InvocationSent]) -> RestResponse:
     """Run the task's workload as the caller, under the task's policy.
@@ -250,7 +250,7 @@ async def _await_or_cancel(control: Control, made: Invocation, wait_s: int, *, i
         raise
 
 
-@get(_ALL, "agent", "List the runs of a task", query=PAGING, errors=(errors.NotFound,))
+@get(_ALL, "agent", "List the runs of a task", query=PAGING)
 async def show_invocations(control: Control, call: RestCall[None]) -> InvocationsAnswer:
     """The caller's invocations of the task, the newest first; to the role `viewer`, those of all callers."""
     page = parse_page(call)
@@ -261,7 +261,7 @@ async def show_invocations(control: Control, call: RestCall[None]) -> Invocation
     return InvocationsAnswer(invocations=[summarize(one) for one in shown], next_cursor=more)
 
 
-@get(_ONE, "agent", "Read a run of a task", errors=(errors.NotFound,))
+@get(_ONE, "agent", "Read a run of a task")
 async def read_invocation(control: Control, call: RestCall[None]) -> InvocationShown:
     """Its state and, once it has ended, its result."""
     return show_invocation(await _find(control, call))
@@ -272,7 +272,6 @@ async def read_invocation(control: Control, call: RestCall[None]) -> InvocationS
     "agent",
     "Read the log of a run",
     query=(Parameter("after", "Only lines after the one with this `seq`.", "number"),),
-    errors=(errors.NotFound,),
 )
 async def read_lines(control: Control, call: RestCall[None]) -> LinesAnswer:
     """What the guest has written and logged so far, or after the line `after`, up to a thousand lines."""
@@ -283,7 +282,7 @@ async def read_lines(control: Control, call: RestCall[None]) -> LinesAnswer:
     return LinesAnswer.of(found, lines=lines)
 
 
-@post(f"{_ONE}/cancel", "agent", "Cancel a run", errors=(errors.NotFound,))
+@post(f"{_ONE}/cancel", "agent", "Cancel a run")
 async def cancel_run(control: Control, call: RestCall[NoBody]) -> InvocationShown:
     """End one that waits; have one ended that runs. Those of others need the role `admin`."""
     found = await cancel_invocation(control, call.caller, call.ids["task_id"], call.ids["invocation_id"])
@@ -297,7 +296,7 @@ async def cancel_run(control: Control, call: RestCall[NoBody]) -> InvocationShow
     EVENTS,
     query=(Parameter("after", "Only lines after the one with this `seq`.", "number"),),
     headers=(streams.LAST_EVENT_ID,),
-    errors=(errors.NotFound, errors.SessionLimit),
+    errors=(errors.SessionLimit,),
 )
 async def follow_invocation(control: Control, call: RestCall[None]) -> RestResponse:
     """What the guest writes and logs, as it comes, until the run has ended.

@@ -8,9 +8,6 @@ from toolgate.errors import (
     BodyTooLarge,
     Conflict,
     InvalidModule,
-    InvalidRecord,
-    InvalidRequest,
-    NotFound,
     QueueFull,
     SessionLimit,
     StorageFailed,
@@ -71,7 +68,7 @@ class UploadAnswer(ResponseShape, frozen=True, kw_only=True):
     "publisher",
     "Send a part of an archive or module",
     body=OCTETS_BODY,
-    errors=(InvalidRequest, SessionLimit, StorageFailed),
+    errors=(SessionLimit, StorageFailed),
 )
 async def put_part(control: Control, call: RestCall[bytes]) -> PartAnswer:
     """Send one part of an archive or module, of at most 4 MiB. Parts may come in any order, and again.
@@ -96,12 +93,7 @@ async def discard_upload(control: Control, call: RestCall[None]) -> PartsAnswer:
     return PartsAnswer(parts=[])
 
 
-@post(
-    _UPLOAD,
-    "admin",
-    "Finish an upload",
-    errors=(InvalidRecord, BodyTooLarge, Conflict, SessionLimit, StorageFailed),
-)
+@post(_UPLOAD, "admin", "Finish an upload", errors=(BodyTooLarge, Conflict, SessionLimit, StorageFailed))
 async def finish_upload(control: Control, call: RestCall[UploadSent]) -> UploadAnswer:
     """Put the parts together, check the archive, and keep it as a version of the package it holds.
 
@@ -164,14 +156,14 @@ class ModuleRemoved(ResponseShape, frozen=True, kw_only=True):
     sha256: str
 
 
-@get(_MODULES, "viewer", "List the modules", errors=(NotFound,))
+@get(_MODULES, "viewer", "List the modules")
 async def show_modules(control: Control, _call: RestCall[None]) -> ModuleList:
     """All modules, the newest first, with the tasks that run them."""
     modules, users = await packages.list_modules(control)
     return ModuleList(modules=[ModuleShown.of(one, tasks=users.get(one.sha256, ())) for one in modules])
 
 
-@get(_ONE, "viewer", "Read a module", errors=(NotFound,))
+@get(_ONE, "viewer", "Read a module")
 async def show_module(control: Control, call: RestCall[None]) -> ModuleShown:
     """One module, with the tasks that run it."""
     module, users = await packages.find_module(control, call.ids["sha256"])
@@ -185,7 +177,7 @@ async def show_module(control: Control, call: RestCall[None]) -> ModuleShown:
     ModuleUploaded,
     body=WASM_BODY,
     statuses=(200, 201),
-    errors=(InvalidRequest, *_UPLOAD_ERRORS),
+    errors=_UPLOAD_ERRORS,
 )
 async def post_module(control: Control, call: RestCall[bytes]) -> RestResponse:
     """Upload a module of at most 4 MiB. A larger one, of up to 32 MiB, is sent part by part.
@@ -210,7 +202,7 @@ async def post_parts(control: Control, call: RestCall[ModulePartsSent]) -> RestR
     )
 
 
-@delete(_ONE, "admin", "Remove a module", errors=(NotFound, Conflict, StorageFailed))
+@delete(_ONE, "admin", "Remove a module", errors=(Conflict, StorageFailed))
 async def delete_module(control: Control, call: RestCall[None]) -> ModuleRemoved:
     """Remove a module that no task runs."""
     await packages.remove_module(control, call.caller, call.ids["sha256"])

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from pydantic import Field, model_validator
 
-from toolgate.errors import Conflict, InvalidRequest, NotFound, StorageFailed
+from toolgate.errors import Conflict, NotFound, StorageFailed
 from toolgate.govern import packages
 from toolgate.govern.changes.commit import CommittedChange, PlannedChange
 from toolgate.govern.control import Control
@@ -243,7 +243,7 @@ async def list_packages(control: Control, call: RestCall[None]) -> PackageList:
     return PackageList(revision=listing.revision, packages=shown, next_cursor=next_cursor)
 
 
-@get(_ONE, "viewer", "Read a package", PackageShown, errors=(NotFound,))
+@get(_ONE, "viewer", "Read a package", PackageShown)
 async def read_package(control: Control, call: RestCall[None]) -> RestResponse:
     """One package: the version that is installed, and all that were uploaded. The ETag is its revision."""
     package_id = call.ids["package_id"]
@@ -255,7 +255,7 @@ async def read_package(control: Control, call: RestCall[None]) -> RestResponse:
     return RestResponse(_show_package(package_id, stored, versions), revision=revision)
 
 
-@get(f"{_ONE}/{{version}}/manifest", "viewer", "Read the manifest of a package", JSON, errors=(NotFound,))
+@get(f"{_ONE}/{{version}}/manifest", "viewer", "Read the manifest of a package", JSON)
 async def read_manifest(control: Control, call: RestCall[None]) -> bytes:
     """The manifest of a version that was uploaded, in the form of version 2, whatever form it came in.
 
@@ -272,7 +272,7 @@ async def read_manifest(control: Control, call: RestCall[None]) -> bytes:
     InstallAnswer,
     headers=(PLAN_HEADER,),
     statuses=(200, 201),
-    errors=(NotFound, InvalidRequest, *WRITE_ERRORS),
+    errors=WRITE_ERRORS,
     is_conditional=True,
 )
 async def install_package(control: Control, call: RestCall[InstallSent]) -> InstallAnswer | RestResponse:
@@ -301,7 +301,7 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Inst
         Parameter("dry_run", "Say what would change, and change nothing.", "flag"),
     ),
     headers=(PLAN_HEADER,),
-    errors=(NotFound, *WRITE_ERRORS),
+    errors=WRITE_ERRORS,
     is_conditional=True,
 )
 async def uninstall_package(control: Control, call: RestCall[None]) -> UninstallAnswer:
@@ -321,7 +321,7 @@ async def uninstall_package(control: Control, call: RestCall[None]) -> Uninstall
     )
 
 
-@delete(f"{_ONE}/{{version}}", "admin", "Remove an archive", errors=(NotFound, Conflict, StorageFailed))
+@delete(f"{_ONE}/{{version}}", "admin", "Remove an archive", errors=(Conflict, StorageFailed))
 async def delete_version(control: Control, call: RestCall[None]) -> VersionRemoved:
     """Remove the archive of a version that is not installed."""
     package_id, version = call.ids["package_id"], call.ids["version"]

@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue
 
 from toolgate.audit.index.statements import DAY_MS
 from toolgate.catalog.naming import join_tool_name
-from toolgate.errors import Compacted, InvalidRecord, NotFound
+from toolgate.errors import Compacted, InvalidRecord
 from toolgate.govern.audit import read_version_calls
 from toolgate.govern.catalog import find_fallback_rows
 from toolgate.govern.changes.impact import find_literals
@@ -192,7 +192,6 @@ async def show_overview(control: Control, call: RestCall[None]) -> OverviewAnswe
     "viewer",
     "Compare the versions of a profile",
     query=(Parameter("since", "Calls from this time on, in unix milliseconds.", "number"),),
-    errors=(NotFound,),
 )
 async def compare_versions(control: Control, call: RestCall[None]) -> VersionsAnswer:
     """Calls, failures, denials and times of a profile, by the version that decided.
@@ -348,7 +347,7 @@ PIN_ENDPOINTS: Final = PINS.endpoints()
     "viewer",
     "Compare what a server lists with what was approved",
     query=(SINCE, UPTO, Parameter("tool", "Only what differs in this tool; not with `since`.")),
-    errors=(NotFound, Compacted),
+    errors=(Compacted,),
 )
 async def show_differences(control: Control, call: RestCall[None]) -> PinDiffAnswer | DiffAnswer:
     """How what the server lists differs from what was approved, tool by tool.

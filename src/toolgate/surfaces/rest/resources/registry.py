@@ -112,7 +112,7 @@ class ReloadAnswer(ResponseShape, frozen=True, kw_only=True):
     "Read the server files again",
     service=DirectoryLoader,
     query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", "flag"),),
-    errors=(errors.NotFound, errors.InvalidRecord, errors.Conflict, errors.StorageFailed),
+    errors=(errors.InvalidRecord, errors.Conflict, errors.StorageFailed),
 )
 async def reload_directory(loader: DirectoryLoader, call: RestCall[NoBody]) -> ReloadAnswer:
     """Make the registry agree with the directory of server files, or, in a dry run, only say how."""
@@ -141,7 +141,7 @@ class BackupAnswer(ResponseShape, frozen=True, kw_only=True):
     "Write a backup",
     BackupAnswer,
     statuses=(201,),
-    errors=(errors.NotFound, errors.StorageFailed),
+    errors=(errors.StorageFailed,),
 )
 async def make_backup(control: Control, call: RestCall[NoBody]) -> RestResponse:
     """Write everything the registry holds into a new file in the gateway's data directory.
@@ -163,7 +163,7 @@ class DataDirectoryAnswer(ResponseShape, frozen=True, kw_only=True):
     """On the gateway's own machine."""
 
 
-@get("/admin/api/data-directory", "admin", "Show the data directory", errors=(errors.NotFound,))
+@get("/admin/api/data-directory", "admin", "Show the data directory")
 async def show_data_directory(control: Control, _call: RestCall[None]) -> DataDirectoryAnswer:
     """The directory that holds the audit log, packages and, without a database, the registry."""
     return DataDirectoryAnswer(path=str(control.data_dir.resolve()))

@@ -198,7 +198,7 @@ class LoginEnded(ResponseShape, frozen=True, kw_only=True):
     """Whether the authorization server says that it took the token back. Else it may still be good."""
 
 
-@post(_LOGIN, "agent", "Begin to log in to a server", errors=(NotFound, ServerBusy, ServerUnavailable))
+@post(_LOGIN, "agent", "Begin to log in to a server", errors=(ServerBusy, ServerUnavailable))
 async def begin_login(control: Control, call: RestCall[LoginSent]) -> LoginBegun:
     """Where to agree that the gateway may use the server on your behalf: for you, or for all its callers.
 
@@ -213,12 +213,7 @@ async def begin_login(control: Control, call: RestCall[LoginSent]) -> LoginBegun
     return LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S)
 
 
-@post(
-    f"{_LOGIN}/finish",
-    "agent",
-    "Finish logging in to a server",
-    errors=(NotFound, ServerUnavailable, StorageFailed),
-)
+@post(f"{_LOGIN}/finish", "agent", "Finish logging in to a server", errors=(ServerUnavailable, StorageFailed))
 async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> LoginFinished:
     """Hand in what the browser came back with. The server is connected to with the token that it earns."""
     sent = call.body
@@ -237,7 +232,7 @@ async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> Log
     "agent",
     "Log out of a server",
     query=(Parameter("shared", "The login of the gateway as a whole.", "flag"),),
-    errors=(NotFound, StorageFailed),
+    errors=(StorageFailed,),
 )
 async def end_login(control: Control, call: RestCall[None]) -> LoginEnded:
     """Forget the token, have its authorization server take it back, and close connections that show it."""

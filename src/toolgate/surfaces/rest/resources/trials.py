@@ -116,7 +116,7 @@ _ONE: Final = SERVERS.one_path
     "Try a server",
     body=accept_as(SERVERS.shapes.sent, may_be_empty=True),
     headers=(PLAN_HEADER,),
-    errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
+    errors=(PlanRequired, PlanOutdated),
 )
 async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> TrialAnswer:
     """Connect to a server once, next to the connection in use, and list its tools.
@@ -148,7 +148,7 @@ async def resolve_trial_record(
     return edit.record
 
 
-@post(f"{_ONE}/refresh", "admin", "List the tools of a server again", errors=(NotFound,))
+@post(f"{_ONE}/refresh", "admin", "List the tools of a server again")
 async def refresh_server(control: Control, call: RestCall[NoBody]) -> RefreshAnswer:
     """List the tools of the server again now. Its health shows the outcome."""
     server_id = call.ids["server_id"]
@@ -173,7 +173,6 @@ async def refresh_server(control: Control, call: RestCall[NoBody]) -> RefreshAns
     "viewer",
     "Preview the tools of a server",
     query=(Parameter("task", "Say what this task gets of them."),),
-    errors=(NotFound,),
 )
 async def preview_tools(control: Control, call: RestCall[None]) -> PreviewAnswer:
     """Every tool the server lists: its names on the doors, and whether it passes, or what keeps it out.
@@ -273,7 +272,7 @@ CHAT_UPSTREAM_ENDPOINTS: Final = CHAT_UPSTREAMS.endpoints()
     "Try a chat upstream",
     body=accept_as(CHAT_UPSTREAMS.shapes.sent, may_be_empty=True),
     headers=(PLAN_HEADER,),
-    errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
+    errors=(PlanRequired, PlanOutdated),
 )
 async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> ChatTrialAnswer:
     """Ask a chat upstream once for its models, next to the connections in use; no model is asked anything.

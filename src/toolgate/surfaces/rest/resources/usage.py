@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from toolgate.audit.index.statements import DAY_MS
 from toolgate.audit.index.tables import SUMS, EventFilter, TokenSums
-from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
+from toolgate.errors import InvalidRequest, NotFound
 from toolgate.govern import least_privilege
 from toolgate.govern.audit import MAX_BUCKETS, list_quota_usage
 from toolgate.govern.control import Control
@@ -113,7 +113,6 @@ class TokensAnswer(ResponseShape, frozen=True, kw_only=True):
         Parameter("days", f"How many days, today included: 1 to {MAX_DAYS}, {DAYS} by default.", "number"),
         Parameter("task", "Only this task. Empty: only callers without one."),
     ),
-    errors=(NotFound,),
 )
 async def show_tokens(control: Control, call: RestCall[None]) -> TokensAnswer:
     """What lists of tools and results of calls cost models, and what smaller lists have saved.
@@ -226,7 +225,6 @@ _MAX_MS: Final = 10**15  # the year 33658: no overflow in sums
         Parameter("server", "Only calls of this server."),
         Parameter("task", "Only calls of this task."),
     ),
-    errors=(NotFound,),
 )
 async def read_activity_counts(control: Control, call: RestCall[None]) -> ActivityAnswer:
     """How many calls there were, how they went, what was slow and what was denied.
@@ -369,7 +367,6 @@ MAX_SERVERS: Final = 1_000  # as the other lists of an answer
         ),
         Parameter("deny_all", "Also where nothing was used, so that nothing would be left.", "flag"),
     ),
-    errors=(InvalidRecord, NotFound),
 )
 async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
     """The least policy that would have let through all that was used of the task, and what it would do.
