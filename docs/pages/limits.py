@@ -130,7 +130,7 @@ def _lists() -> Rows:
         ("messages in a batch (2025-03-26)", f"{session_transports.MAX_BATCH}", "400 `invalid_request`"),
         (
             "responses to a batch together",
-            size(session_transports.MAX_RESPONSE_BYTES),
+            size(session.DEFAULT_LIMITS.max_batch_bytes),
             "`mcp_output_too_large` for the others",
         ),
         ("entries of `?tools=` or `?servers=`", f"{layers.MAX_ENTRIES:,}", "400 `invalid_request`"),

@@ -15,7 +15,6 @@ from tests.scenarios.soak import rounds
 from toolgate.errors import InvalidRecord
 from toolgate.model.tasks import Task
 from toolgate.model.tools import Pin, Snapshot
-from toolgate.policy import plan as planning
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, parse_task_policy
 from toolgate.policy.plan import Planner, TaskChange
@@ -177,9 +176,8 @@ def test_a_plan_of_one_task_composes_its_servers_alone() -> None:
     assert planner.composed == 3
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "MAX_TALLIES", 50)
-    before, planner = platform_of(100), Planner()
+def test_what_is_remembered_is_bounded() -> None:
+    before, planner = platform_of(100), Planner(max_tallies=50)
     for server_id in ("s000", "s001", "s002"):
         planner.plan(before, narrowed(before, server_id), limits=REFUSING)
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from toolgate.model.servers import ServerRecord, StdioLaunch
-from toolgate.upstream.connection.contract import START_TIMEOUT_S, Params, Purpose, RpcResponse
+from toolgate.upstream.connection.contract import Params, Purpose, RpcResponse
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.stdio.children import Warden
 from toolgate.upstream.stdio.connector import StdioConnection, StdioConnector
@@ -68,11 +68,11 @@ def command(*argv: str, **launch: Any) -> ServerRecord:
 
 @asynccontextmanager
 async def open_opener(
-    environ: Mapping[str, str] = os.environ, *, start_timeout_s: float = START_TIMEOUT_S
+    environ: Mapping[str, str] = os.environ, **limits: Any
 ) -> AsyncIterator[StdioConnector]:
     warden = Warden()
     try:
-        yield StdioConnector(warden, Secrets(environ), start_timeout_s=start_timeout_s)
+        yield StdioConnector(warden, Secrets(environ), **limits)
     finally:
         await warden.aclose()
 

@@ -30,6 +30,7 @@ from toolgate.gateway.auth.identity import principal_of, reaches
 from toolgate.gateway.call import CallContext
 from toolgate.gateway.call.approval import ApprovalStage
 from toolgate.gateway.call.audit_trail import FAILED, AuditTrail, outcome_of_error, outcome_of_response
+from toolgate.gateway.call.elicitation import APPROVAL_TIMEOUT_S
 from toolgate.gateway.call.pipeline import CallPipeline
 from toolgate.gateway.call.quota import QuotaLeases
 from toolgate.gateway.call.targets import find_argument_fault, find_current_route, find_target
@@ -80,6 +81,7 @@ class GatewayServices:
     approvals: ApprovalService | None = None
     console_url: str = ""
     """Base URL of the console, for people who approve calls. Empty: the approval service knows it."""
+    approval_timeout_s: float = APPROVAL_TIMEOUT_S
     quotas: QuotaSource | None = None
     clock_s: Callable[[], float] = time.monotonic
     """The clock of quota windows."""
@@ -133,7 +135,11 @@ class Gateway:
         self.tool_search = ToolSearch(services.tool_index, index_wait_s=services.search_wait_s)
         self.quotas = QuotaLeases(services.quotas, metrics=metrics, clock_s=services.clock_s)
         approvals = ApprovalStage(
-            audit, services.approvals, console_url=services.console_url, recheck=self._is_unchanged
+            audit,
+            services.approvals,
+            console_url=services.console_url,
+            recheck=self._is_unchanged,
+            timeout_s=services.approval_timeout_s,
         )
         self._pipeline = CallPipeline(
             servers,

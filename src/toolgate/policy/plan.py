@@ -120,7 +120,8 @@ class _Comparison(NamedTuple):
 class Planner:
     """Makes plans. It caches how many tools the tasks have of servers that stay the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_tallies: int = MAX_TALLIES) -> None:
+        self._max_tallies = max_tallies
         self._tallies: dict[tuple[str | None, bool], _Tallies] = {}
         """By task, and by whether its profile is the candidate."""
         self.composed = 0
@@ -129,7 +130,7 @@ class Planner:
     def plan(self, before: Snapshot, after: Snapshot, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Plan:
         """The difference from `before` to `after`, for each task and for callers without one. Safe in any
         thread."""
-        if sum(len(one.servers) for one in self._tallies.values()) > MAX_TALLIES:
+        if sum(len(one.servers) for one in self._tallies.values()) > self._max_tallies:
             self._tallies = {}
         servers = {
             one

@@ -11,11 +11,11 @@ from tests.memory_audit import MemorySink
 from toolgate.audit.events import CredentialRefused
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import TooManyAttempts, Unauthenticated
-from toolgate.gateway.auth import identity as identity_module
 from toolgate.gateway.auth.identity import (
     KEYED_ADMIN,
     LOCAL_ADMIN,
     MAX_ATTEMPTS,
+    MAX_TOKENS,
     WINDOW_S,
     FailedAttempts,
     Identities,
@@ -135,14 +135,14 @@ async def test_a_token_is_verified_once_and_then_known_until_it_expires() -> Non
     assert found.known(TOKEN) is None
 
 
-async def test_tokens_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity_module, "MAX_TOKENS", 2)
+async def test_tokens_remembered_are_bounded() -> None:
     found = identities(verifier=Verifier())
 
-    for name in "abc":
-        await found.authenticate(f"Bearer {name}.{name}.{name}")
+    for number in range(MAX_TOKENS + 1):
+        await found.authenticate(f"Bearer a.b.{number}")
 
-    assert [found.known(f"Bearer {name}.{name}.{name}") is None for name in "abc"] == [True, False, False]
+    forgotten = [number for number in range(MAX_TOKENS + 1) if found.known(f"Bearer a.b.{number}") is None]
+    assert forgotten == [0]
 
 
 async def test_what_cannot_be_a_token_is_not_shown_to_the_issuer() -> None:
@@ -194,15 +194,14 @@ async def test_what_no_change_of_the_registry_can_end_goes_on(header: str | None
     assert lapses == []
 
 
-async def test_a_token_outlives_changes_of_the_registry_and_its_place_in_the_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(identity_module, "MAX_TOKENS", 1)
+async def test_a_token_outlives_changes_of_the_registry_and_its_place_in_the_memory() -> None:
     found, lapses = identities(verifier=Verifier()), []
     await found.authenticate(TOKEN)
     with found.hold_credential(TOKEN, lambda: lapses.append(1)):
-        await found.authenticate("Bearer a.b.c")
+        for number in range(MAX_TOKENS):
+            await found.authenticate(f"Bearer a.b.{number}")
         found.apply({})
+        assert found.known(TOKEN) is None
 
     assert lapses == []
 

@@ -12,7 +12,6 @@ import httpx2
 import pytest
 
 from toolgate.errors import StartRefused
-from toolgate.surfaces import console
 from toolgate.surfaces.console import Console, ConsoleEndpoint, find_console, load_console
 from toolgate.surfaces.http.connection import HttpServer
 from toolgate.surfaces.http.guard import OriginGuard
@@ -295,13 +294,9 @@ async def test_credentials_are_not_looked_at(built: Path) -> None:
     assert answer.status_code == 200
 
 
-def test_a_console_without_its_page_or_past_its_size_is_refused(
-    built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(console, "MAX_BYTES", 100)
+def test_a_console_without_its_page_or_past_its_size_is_refused(built: Path) -> None:
     with pytest.raises(StartRefused, match="more than 100 bytes"):
-        load_console(built)
-    monkeypatch.undo()
+        load_console(built, max_bytes=100)
     (built / "index.html").unlink()
     with pytest.raises(StartRefused, match=r"no `index.html`"):
         load_console(built)

@@ -7,10 +7,10 @@ import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
-from toolgate.surfaces.http import connection
 from toolgate.surfaces.http.connection import (
     MAX_BODY_BYTES,
     MAX_HEAD_BYTES,
@@ -28,8 +28,8 @@ GET = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
 class Recording(HttpServer):
     """Keeps what each connection that was ever made knows of its client's heads."""
 
-    def __init__(self, door: HttpHandler, *, request_s: float, keep_alive_s: float) -> None:
-        super().__init__(door, request_s=request_s, keep_alive_s=keep_alive_s)
+    def __init__(self, door: HttpHandler, **limits: Any) -> None:
+        super().__init__(door, **limits)
         self.known: list[list[KnownHead]] = []
 
     def add_connection(self, connection: HttpServerConnection) -> bool:
@@ -111,12 +111,12 @@ async def door(request: HttpRequest, responder: Responder) -> None:
 
 @asynccontextmanager
 async def listening(
-    *, request_s: float = 5.0, keep_alive_s: float = 5.0, drain_s: float = 5.0
+    *, request_s: float = 5.0, keep_alive_s: float = 5.0, drain_s: float = 5.0, **limits: Any
 ) -> AsyncIterator[Bench]:
     SEEN.update({name: asyncio.Event() for name in ("started", "cancelled", "go")})
     listener = socket.create_server(("127.0.0.1", 0))
     stop = asyncio.Event()
-    http = Recording(door, request_s=request_s, keep_alive_s=keep_alive_s)
+    http = Recording(door, request_s=request_s, keep_alive_s=keep_alive_s, **limits)
     serving = asyncio.create_task(http.serve(listener, stop.wait, drain_s=drain_s))
     bench = Bench(listener.getsockname()[1], http, stop, serving)
     try:
@@ -385,11 +385,8 @@ async def test_shu_1_what_does_not_finish_in_time_is_cut_off() -> None:
             await SEEN["cancelled"].wait()
 
 
-async def test_lod_9_one_connection_too_many_gets_an_error_and_the_others_live(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
-    async with listening() as bench:
+async def test_lod_9_one_connection_too_many_gets_an_error_and_the_others_live() -> None:
+    async with listening(max_connections=2) as bench:
         reader, writer = await bench.connect()
         await bench.connect()
 

@@ -15,6 +15,7 @@ from toolgate.audit.events import CallRecorded
 from toolgate.audit.log.writer import AuditLog
 from toolgate.gateway.auth.identity import Identities, hash_key
 from toolgate.gateway.auth.issuer import KEYS_ONLY
+from toolgate.gateway.call.elicitation import APPROVAL_TIMEOUT_S
 from toolgate.gateway.gateway import Gateway, GatewayServices
 from toolgate.gateway.subscriptions import MAX_OPEN
 from toolgate.model.principals import Ceiling, Key, Role
@@ -284,6 +285,7 @@ async def open_mcp_world(
     origins = options.pop("origins", ())
     services = GatewayServices(
         approvals=approvals,
+        approval_timeout_s=options.pop("approval_timeout_s", APPROVAL_TIMEOUT_S),
         quotas=bank if options.pop("has_quotas", True) else None,
         clock_s=lambda: 0.0,
         tracer=options.pop("tracing", None),

@@ -9,7 +9,8 @@ import pytest
 from tests.surfaces.mcp.mcp_world import JSON_HEADERS, META, LegacyClient, McpWorld, open_mcp_world
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.errors import OutputTooLarge
-from toolgate.surfaces.mcp.session_transports import MAX_BATCH, MAX_RESPONSE_BYTES
+from toolgate.surfaces.mcp.session import SessionLimits
+from toolgate.surfaces.mcp.session_transports import MAX_BATCH
 from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
@@ -159,14 +160,35 @@ async def test_a_policy_decides_on_each_message_of_a_batch() -> None:
 
 async def test_the_responses_to_a_batch_are_held_up_to_a_bound() -> None:
     async def large(_members: dict[str, Any]) -> RpcResponse:
-        return RpcResponse(result=text_result("x" * 1_000_000))
+        return RpcResponse(result=text_result("x" * 10_000))
 
-    async with open_mcp_world(world(large=large)) as opened:
+    limits = SessionLimits(max_batch_bytes=165_000)
+    async with open_mcp_world(world(large=large), session_limits=limits) as opened:
         client = await session_of(opened, "2025-03-26")
         answer = await client.open([*(call(n, "one.large") for n in range(20)), request(20, "ping")]).whole()
 
-        assert len(answer.body) <= MAX_RESPONSE_BYTES + 64 * 1024
+        assert len(answer.body) <= limits.max_batch_bytes + 64 * 1024
         assert [one["id"] for one in answer.json] == list(range(21))
         left_out = [one["error"]["data"]["code"] for one in answer.json if "error" in one]
         assert left_out == [OutputTooLarge.code] * 4
         assert answer.json[20]["result"] == {}
+
+
+async def test_a_message_without_a_response_gets_none_from_a_batch_that_is_full() -> None:
+    async def huge(_members: dict[str, Any]) -> RpcResponse:
+        return RpcResponse(result=text_result("x" * 1_000))
+
+    async def stay(_members: dict[str, Any]) -> RpcResponse:
+        return await asyncio.Future()
+
+    limits = SessionLimits(max_batch_bytes=100)
+    async with open_mcp_world(world(huge=huge, stay=stay), session_limits=limits) as opened:
+        client = await session_of(opened, "2025-03-26")
+        stream = client.open([call(1, "one.huge"), call(2, "one.stay")])
+        async with asyncio.timeout(60):
+            while not opened.audited:
+                await asyncio.sleep(0)
+        await client.notify("notifications/cancelled", {"requestId": 2})
+        answer = await stream.whole()
+
+        assert [one["id"] for one in answer.json] == [1]

@@ -164,11 +164,8 @@ async def test_what_says_neither_leaves_it_to_others(response: Any) -> None:
         assert passed(passes)
 
 
-async def test_an_elicitation_without_a_response_in_time_ends_with_a_hint(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("toolgate.gateway.call.elicitation.APPROVAL_TIMEOUT_S", 0.05)
-    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
+async def test_an_elicitation_without_a_response_in_time_ends_with_a_hint() -> None:
+    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS, approval_timeout_s=0.05) as world:
         with_approvals(world)
         session = await world.session("/mcp", key=ADA, capabilities=CAN)
         stream = session.begin("tools/call", SENT)

@@ -24,7 +24,6 @@ from tests.surfaces.mcp.test_endpoint import ADA, BOB, GIT, NOTES, world
 from tests.upstream.memory_link import definition, record
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
-from toolgate.surfaces.mcp import session_transports
 from toolgate.surfaces.mcp.session import SessionLimits
 from toolgate.upstream.connection.contract import RpcResponse
 
@@ -455,8 +454,8 @@ async def test_a_bug_in_one_request_is_its_own_answer(
 
     async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
         with monkeypatch.context() as broken:
-            broken.setattr(session_transports, "_check_stateful", fail)
-            answer = await client.ask("ping")
+            broken.setattr(opened.gateway, "record_listing", fail)
+            answer = await client.ask("tools/list")
 
         assert answer["error"]["code"] == -32603
         assert "on purpose" not in json.dumps(answer)

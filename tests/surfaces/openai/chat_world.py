@@ -18,7 +18,7 @@ from toolgate.model.chat import ChatUpstream
 from toolgate.model.servers import ServerRecord
 from toolgate.surfaces.http.connection import HttpServer
 from toolgate.surfaces.http.guard import OriginGuard
-from toolgate.surfaces.http.messages import HttpRequest
+from toolgate.surfaces.http.messages import KEEPALIVE_S, HttpRequest
 from toolgate.surfaces.openai.endpoint import ChatEndpoint
 from toolgate.surfaces.openai.exchange import ChatServices
 from toolgate.upstream.connection.secrets import Secrets
@@ -152,6 +152,7 @@ async def open_chat_world(
     *servers: ServerRecord,
     upstreams: tuple[ChatUpstream, ...],
     environ: Mapping[str, str] | None = None,
+    keepalive_s: float = KEEPALIVE_S,
     **options: Any,
 ) -> AsyncIterator[ChatWorld]:
     """A world with a chat door. Without `servers`, one called `one` that echoes."""
@@ -164,6 +165,7 @@ async def open_chat_world(
             models=models,
             signer=world.sessions.signer,
             wall_s=asyncio.get_running_loop().time,
+            keepalive_s=keepalive_s,
         )
         door = ChatEndpoint(world.identities, parts)
         world.apply(chat_upstreams={one.upstream_id: one for one in upstreams})

@@ -23,7 +23,6 @@ from tests.upstream.scripted_model import (
     without_done,
 )
 from toolgate.surfaces.http.messages import KEEPALIVE
-from toolgate.surfaces.openai import exchange
 from toolgate.upstream.connection.contract import RpcResponse
 
 pytestmark = pytest.mark.anyio
@@ -201,8 +200,7 @@ async def test_a_server_that_answers_whole_where_a_stream_was_requested_is_under
     assert (answer.text, answer.finishes, answer.calls) == ("done", ["stop"], [])
 
 
-async def test_silence_is_filled_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "KEEPALIVE_S", 0.01)
+async def test_silence_is_filled_with_comments() -> None:
     net, gate = MemoryNet(), asyncio.Event()
 
     async def slow(_params: Any) -> RpcResponse:
@@ -213,7 +211,7 @@ async def test_silence_is_filled_with_comments(monkeypatch: pytest.MonkeyPatch) 
     net.servers["one"].on_call = {"slow": slow}
     async with (
         scripted_model(calls(("mcp__one__slow", "{}")), text("done")) as model,
-        open_chat_world(net, upstreams=(upstream(model.url),)) as world,
+        open_chat_world(net, upstreams=(upstream(model.url),), keepalive_s=0.01) as world,
     ):
         request = world.open(asking(stream=True))
         comments = await comments_of(request)

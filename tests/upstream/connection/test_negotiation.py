@@ -10,7 +10,6 @@ import pytest
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.tools import Revision
-from toolgate.upstream.connection import negotiation
 from toolgate.upstream.connection.contract import Params, RpcResponse, ServerInfo, StartFailed
 from toolgate.upstream.connection.negotiation import negotiate
 
@@ -61,12 +60,8 @@ class Server:
 
     async def meet(self, known_revision: Revision | None = None) -> str:
         async with asyncio.timeout(60):
-            return (await negotiate(self.ask, self.notify, known_revision=known_revision)).revision
-
-
-@pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(negotiation, "PROBE_TIMEOUT_S", 0.01)
+            info = await negotiate(self.ask, self.notify, known_revision=known_revision, probe_timeout_s=0.01)
+            return info.revision
 
 
 PROBED = ["server/discover"]

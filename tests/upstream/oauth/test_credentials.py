@@ -15,14 +15,14 @@ from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.authority import OAuthToken, covers_url
-from toolgate.upstream.oauth.connector import Authorizer, OAuthConnection, OAuthConnector
+from toolgate.upstream.oauth.connector import MIN_GAP_S, Authorizer, OAuthConnection, OAuthConnector
 
 pytestmark = pytest.mark.anyio
 
 
-def opener() -> OAuthConnector:
+def opener(min_gap_s: float = MIN_GAP_S) -> OAuthConnector:
     inner = StreamableConnector(EndpointResolver(Secrets({}), Egress(allow_private=True)))
-    return OAuthConnector(inner, authorizer(), clock_s=lambda: NOW_S)
+    return OAuthConnector(inner, authorizer(), min_gap_s)
 
 
 async def open_link(world: OAuthWorld) -> ServerConnection:
@@ -97,12 +97,9 @@ async def test_a_server_that_refuses_a_token_fails_the_call_and_nothing_is_sent_
     assert len(world.serving.seen("tools/call")) == 1
 
 
-async def test_a_token_that_was_revoked_is_replaced_without_another_link(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("toolgate.upstream.oauth.connector.MIN_GAP_S", 0.0)
+async def test_a_token_that_was_revoked_is_replaced_without_another_link() -> None:
     async with open_oauth_world("legacy") as world:
-        link = await open_link(world)
+        link = await opener(min_gap_s=0.0)(world.record(), RecordingListener(), known_revision=None)
         world.authority.valid.clear()
         with pytest.raises(ServerUnavailable, match="401"):
             await call(link)

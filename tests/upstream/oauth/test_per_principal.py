@@ -68,7 +68,6 @@ async def open_stage(directory: Path, era: str = "modern", **record: Any) -> Asy
     opener = OAuthConnector(
         StreamableConnector(EndpointResolver(Secrets({}), Egress(allow_private=True))),
         tokens,
-        clock_s=lambda: NOW_S,
     )
     async with (
         open_oauth_world(era) as world,

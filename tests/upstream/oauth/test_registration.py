@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from tests.upstream.http_links import RecordingListener, call
-from tests.upstream.oauth.authority import NOW_S, REDIRECT, OAuthWorld, authorizer, open_oauth_world
+from tests.upstream.oauth.authority import REDIRECT, OAuthWorld, authorizer, open_oauth_world
 from tests.upstream.oauth.login_stage import LoginStage, personal
 from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import ServerRecord
@@ -256,9 +256,7 @@ async def test_a_token_that_may_not_do_it_says_what_would(
             stage = LoginStage(grants)
             await stage.finish(world.authority.negotiate(await stage.begin(record)), owner=owner)
         inner = StreamableConnector(EndpointResolver(Secrets({}), Egress(allow_private=True)))
-        link = await OAuthConnector(inner, tokens, clock_s=lambda: NOW_S)(
-            record, RecordingListener(), known_revision=None
-        )
+        link = await OAuthConnector(inner, tokens)(record, RecordingListener(), known_revision=None)
         forms = len(world.authority.forms)
         with pytest.raises(kind) as refused:
             await call(link, 1)

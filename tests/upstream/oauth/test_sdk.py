@@ -147,7 +147,6 @@ async def test_a_login_to_a_server_of_the_sdk(
     opener = OAuthConnector(
         StreamableConnector(EndpointResolver(Secrets({}), Egress(allow_private=True))),
         authorizer,
-        clock_s=time.time,
     )
     async with asyncio.timeout(60), serving(Provider()) as url:
         oauth = OAuth(grant="authorization_code", client_id="gateway")

@@ -42,8 +42,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 
 
 @asynccontextmanager
-async def open_warden(max_children: int = 50) -> AsyncIterator[Warden]:
-    warden = Warden(max_children=max_children)
+async def open_warden(max_children: int = 50, reserved_fds: int = RESERVED_FDS) -> AsyncIterator[Warden]:
+    warden = Warden(max_children=max_children, reserved_fds=reserved_fds)
     try:
         yield warden
     finally:
@@ -301,10 +301,9 @@ async def test_chd_14_few_open_files_are_a_refusal_with_a_reason() -> None:
 
 @pytest.mark.parametrize("spare", range(9))
 async def test_chd_14_running_out_of_files_in_the_middle_of_a_start_leaks_none(
-    spare: int, monkeypatch: pytest.MonkeyPatch
+    spare: int,
 ) -> None:
-    monkeypatch.setattr("toolgate.upstream.stdio.children.RESERVED_FDS", -1000)
-    async with open_warden() as warden:
+    async with open_warden(reserved_fds=-1000) as warden:
         link = await start(warden)
         before = open_fds()
         with open_files_limited_to(max(map(int, before)) + 1 + spare):

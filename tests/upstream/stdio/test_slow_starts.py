@@ -56,11 +56,13 @@ async def opening(opener: StdioConnector, runner: Runner) -> AsyncIterator[async
 
 @pytest.mark.parametrize(("words", "era"), [((), "legacy"), (("modern",), "modern")])
 async def test_try_5_a_runner_that_downloads_past_the_limits_of_start_and_probe_is_not_killed_nor_misjudged(
-    words: tuple[str, ...], era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], era: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("toolgate.upstream.connection.negotiation.PROBE_TIMEOUT_S", 0.2)
     runner = Runner(tmp_path, *words)
-    async with open_opener(start_timeout_s=0.4) as opener, opening(opener, runner) as task:
+    async with (
+        open_opener(start_timeout_s=0.4, probe_timeout_s=0.2) as opener,
+        opening(opener, runner) as task,
+    ):
         done, _ = await asyncio.wait({task}, timeout=1.0)
         runner.finish()
         link = await task

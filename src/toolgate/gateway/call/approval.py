@@ -26,6 +26,7 @@ from toolgate.errors import (
 )
 from toolgate.gateway.call import ADMITTED, Admission, CallContext, Denial
 from toolgate.gateway.call.elicitation import (
+    APPROVAL_TIMEOUT_S,
     ELICIT,
     ApprovalElicitation,
     ElicitedAnswer,
@@ -95,6 +96,7 @@ class ApprovalStage:
     """Base URL of the console; empty: the service knows it."""
     recheck: Callable[[Caller, Route], bool] = lambda _caller, _route: True
     """Whether a route is still what it was after a person took time. Raises what refuses the call now."""
+    timeout_s: float = APPROVAL_TIMEOUT_S
     name: str = "approval"
 
     def applies_to(self, call: CallContext) -> bool:
@@ -147,7 +149,7 @@ class ApprovalStage:
         if isinstance(client, ParkableCall):
             client.elicitation_due = ApprovalElicitation(elicitation, verdict)
             return verdict
-        action = await elicit_approval(client, elicitation)
+        action = await elicit_approval(client, elicitation, self.timeout_s)
         if action == "accept" and not self.recheck(call.view.caller, call.route):
             return verdict
         return await self._settle(request, ElicitedAnswer(verdict, action))
@@ -197,7 +199,13 @@ class ApprovalStage:
         )
 
     def _record(
-        self, request: ApprovalRequest, verdict: ApprovalVerdict, step: ApprovalStep, **decision: str
+        self,
+        request: ApprovalRequest,
+        verdict: ApprovalVerdict,
+        step: ApprovalStep,
+        *,
+        decided_by: str = "",
+        reason: str = "",
     ) -> None:
         self.audit.record(
             ApprovalRecorded(
@@ -208,7 +216,8 @@ class ApprovalStage:
                 task_id=request.task_id,
                 server_id=request.server_id,
                 tool=request.tool,
-                **decision,
+                decided_by=decided_by,
+                reason=reason,
             )
         )
 

@@ -196,9 +196,9 @@ def parse_action(raw: bytes | msgspec.Raw | None) -> ElicitAction:
         return "cancel"
 
 
-async def elicit_approval(client: ClientChannel, elicitation: bytes) -> ElicitAction:
+async def elicit_approval(client: ClientChannel, elicitation: bytes, timeout_s: float) -> ElicitAction:
     try:
-        async with asyncio.timeout(APPROVAL_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             reply = await client.ask(ELICIT, elicitation)
     except TimeoutError:
         return "cancel"

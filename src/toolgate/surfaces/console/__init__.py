@@ -68,10 +68,10 @@ def find_console() -> Path | None:
     return next((place for place in places if (place / PAGE).is_file()), None)
 
 
-def load_console(directory: Path) -> Console:
+def load_console(directory: Path, *, max_bytes: int = MAX_BYTES) -> Console:
     """The console in `directory`. Raises StartRefused."""
     try:
-        read = dict(_read(directory))
+        read = dict(_read(directory, max_bytes))
     except OSError as exc:
         raise StartRefused(f"cannot read the console in `{directory}`: {exc}") from exc
     page = read.pop(PAGE, None)
@@ -81,13 +81,13 @@ def load_console(directory: Path) -> Console:
     return Console(page, {name: _file(name, read) for name in read if not name.endswith(twins)})
 
 
-def _read(directory: Path) -> Iterator[tuple[str, bytes]]:
-    left = MAX_BYTES
+def _read(directory: Path, max_bytes: int) -> Iterator[tuple[str, bytes]]:
+    left = max_bytes
     for path in sorted(directory.rglob("*")):
         if path.is_file():
             left -= path.stat().st_size
             if left < 0:
-                raise StartRefused(f"the files in `{directory}` have more than {MAX_BYTES} bytes")
+                raise StartRefused(f"the files in `{directory}` have more than {max_bytes} bytes")
             yield path.relative_to(directory).as_posix(), path.read_bytes()
 
 

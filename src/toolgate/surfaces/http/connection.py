@@ -359,12 +359,18 @@ class HttpServer:
     """One listening socket with one handler behind it."""
 
     def __init__(
-        self, handler: HttpHandler, *, request_s: float = REQUEST_S, keep_alive_s: float = KEEP_ALIVE_S
+        self,
+        handler: HttpHandler,
+        *,
+        request_s: float = REQUEST_S,
+        keep_alive_s: float = KEEP_ALIVE_S,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self.handler = handler
         self.is_closing = False
         self._request_s = request_s
         self._keep_alive_s = keep_alive_s
+        self._max_connections = max_connections
         self._connections: set[HttpServerConnection] = set()
         self._stuck: dict[HttpServerConnection, float] = {}
         self._all_disconnected = asyncio.Event()
@@ -374,7 +380,7 @@ class HttpServer:
 
     def add_connection(self, connection: HttpServerConnection) -> bool:
         self._connections.add(connection)
-        return len(self._connections) <= MAX_CONNECTIONS
+        return len(self._connections) <= self._max_connections
 
     def remove_connection(self, connection: HttpServerConnection) -> None:
         self._connections.discard(connection)

@@ -139,8 +139,8 @@ def has_duplicate_members(body: bytes, whole: Any) -> bool:
         # Written again, all texts have the colons that they had; of two members with one name, one is left.
         return _encode(whole).count(b":") < body.count(b":")
     # Outside of texts, each member that was written has one colon.
-    objects = [one for level in _walk_levels(whole) for one in level if isinstance(one, dict)]
-    return _strip_strings(body).count(b":") > sum(map(len, objects))
+    members = sum(len(one) for level in _walk_levels(whole) for one in level if isinstance(one, dict))
+    return _strip_strings(body).count(b":") > members
 
 
 def is_small_and_flat(body: bytes) -> bool:

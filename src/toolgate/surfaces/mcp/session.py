@@ -59,6 +59,8 @@ class SessionLimits:
     """Requests to the client of one session that wait for their responses."""
     max_unanswered: int = 64
     """Requests on one SSE stream that wait for their responses: each holds a task."""
+    max_batch_bytes: int = 16 * 1024 * 1024
+    """Of all responses to a batch, which are held until the last one is there. A single one may be larger."""
     keepalive_s: float = KEEPALIVE_S
     """Between events on a stream while its client responds to a request."""
 

@@ -89,8 +89,6 @@ BATCH_VERSION: Final = "2025-03-26"
 """The one revision with batches: the next one, 2025-06-18, removed them."""
 MAX_BATCH: Final = 64
 """Messages in one batch: as many as a 2024 client may have without a response on its stream."""
-MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
-"""Of all responses to a batch, which are held until the last one is there. A single one may be larger."""
 
 BatchPart = McpMessage | ClientResponse | ToolgateError
 
@@ -109,7 +107,7 @@ async def serve_batch(stateful: StatefulHandler, exchange: McpExchange) -> None:
             hint="send each message in its own request",
         )
     parts = await parse_off_loop(parse_batch, exchange.request.body)
-    held = 0
+    held, most = 0, session.limits.max_batch_bytes
 
     async def serve(part: BatchPart) -> bytes:
         """The response to one message; empty if it gets none."""
@@ -128,10 +126,8 @@ async def serve_batch(stateful: StatefulHandler, exchange: McpExchange) -> None:
                 client = SessionClient(session, responder, principal, accepts_stream=exchange.accepts_stream)
                 with trace_request(stateful.gateway.tracer, part, session.principal_id):
                     await stateful.answer(part, client)
-        if held and held + len(responder.body) > MAX_RESPONSE_BYTES:
-            message = (
-                f"the responses to this batch have more than {MAX_RESPONSE_BYTES} bytes: this one is left out"
-            )
+        if responder.body and held and held + len(responder.body) > most:
+            message = f"the responses to this batch have more than {most} bytes: this one is left out"
             hint = "the request was served; send requests with large results alone"
             send_error(responder, OutputTooLarge(message, hint=hint), request_id=request_id)
         else:

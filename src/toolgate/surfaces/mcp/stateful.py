@@ -257,10 +257,8 @@ class StatefulHandler:
     @contextmanager
     def open_stream(self, exchange: McpExchange, session: ClientSession) -> Iterator[Subscription]:
         """Open the one stream of the session, if there is room. It does not outlive its credential."""
-        caller, authorization = (
-            session.bind(exchange.principal).caller,
-            exchange.request.header("authorization"),
-        )
+        caller = session.bind(exchange.principal).caller
+        authorization = exchange.request.header("authorization")
         try:
             with (
                 self.gateway.subscriptions.open(caller, watch=session.watch) as subscription,

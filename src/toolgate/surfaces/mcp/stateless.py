@@ -153,8 +153,12 @@ class StatelessHandler:
                     view, watch, subscribed.resource_subscriptions, trace=trace
                 )
             subscription_id = msgspec.Raw(message.id or b"null")
-            kinds = ("tools", "prompts", "resources")
-            lists = [kind for kind in kinds if getattr(subscribed, f"{kind}_list_changed")]
+            wanted = {
+                "tools": subscribed.tools_list_changed,
+                "prompts": subscribed.prompts_list_changed,
+                "resources": subscribed.resources_list_changed,
+            }
+            lists = [kind for kind, is_wanted in wanted.items() if is_wanted]
             with (
                 gateway.subscriptions.open(binding.caller, watch=watch) as subscription,
                 self._identities.hold_credential(exchange.request.header("authorization"), subscription.end),

@@ -123,8 +123,9 @@ class _HttpSession(CompletionSession):
         return outcome.finish.reason
 
     def _complete(self, outcome: ChatOutcome, extension: dict[str, Any]) -> ClientCompletion:
+        hidden = self.transcript.hidden(outcome.handed) if outcome.handed else None
         first_id = None  # the client sees everything
-        if outcome.handed and not (hidden := self.transcript.hidden(outcome.handed)).is_empty:
+        if hidden is not None and not hidden.is_empty:
             turns = SealedTurns(self._exchange.services.signer, self._exchange.services.wall_s)
             first_id = turns.seal(hidden, principal_id=self._exchange.fingerprint)
         completion = self.complete(outcome, self._head, extension=extension, first_id=first_id)

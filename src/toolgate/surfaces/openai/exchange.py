@@ -114,6 +114,8 @@ class ChatServices:
     models: Models
     signer: Signer
     wall_s: Callable[[], float]
+    keepalive_s: float = KEEPALIVE_S
+    """Between comments on a stream while it is silent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +289,7 @@ class ChatEventStream:
     def __init__(self, exchange: ChatExchange) -> None:
         self._responder = exchange.responder
         self._headers = [*EVENT_HEADERS, (b"x-request-id", exchange.request_id.encode())]
+        self._keepalive_s = exchange.services.keepalive_s
         self._is_writing = False
         self.has_begun = False
         """The status is sent: an error can only break off the stream."""
@@ -318,6 +321,6 @@ class ChatEventStream:
 
     async def _send_keepalives(self) -> None:
         while True:
-            await asyncio.sleep(KEEPALIVE_S)
+            await asyncio.sleep(self._keepalive_s)
             if not self._is_writing:  # a client that reads slowly has data on the way
                 await self.put(KEEPALIVE)

@@ -37,7 +37,7 @@ NotificationSender = Callable[[str, Params], Awaitable[None]]
 WaitUntilRead = Callable[[], Awaitable[None]]
 """Returns once the server has read everything that was sent to it."""
 
-UNSUPPORTED_VERSION: Final = -32022
+UNSUPPORTED_VERSION: Final = -32022  # its code in MCP 2026-07-28
 _ALL_VERSIONS: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
 
 
@@ -66,11 +66,12 @@ async def negotiate(
     known_revision: Revision | None = None,
     capabilities: bytes = SHARED_CAPABILITIES,
     was_read: WaitUntilRead | None = None,
+    probe_timeout_s: float = PROBE_TIMEOUT_S,
 ) -> ServerInfo:
     """Find out what the server is. Raises StartFailed for a foreign revision, and what `send` raises.
 
     `capabilities` are the client capabilities in a handshake. `was_read` is None for transports that deliver
-    a request before they wait for its response.
+    a request before they wait for its response. `probe_timeout_s` is how long the server may keep silent.
     """
     handshake = partial(_initialize, send, notify, capabilities)
     if known_revision == "legacy":
@@ -80,7 +81,7 @@ async def negotiate(
     try:
         if was_read is not None:
             await _wait_until_read(probe, was_read)
-        await asyncio.wait({probe}, timeout=PROBE_TIMEOUT_S)
+        await asyncio.wait({probe}, timeout=probe_timeout_s)
         if not probe.done():
             return await _initialize_while_probing(probe, handshake)
         return probe.result() or await _initialize_or(handshake(), lambda: _discover(send))

@@ -31,10 +31,11 @@ from toolgate.upstream.connection.contract import (
 )
 from toolgate.upstream.connection.messages import Redactor
 
+# Requests that a server may have open at once: people answer them, so a handful is a flood. A principal has
+# three quarters of its connection's, so that a server that floods one still reaches the others.
 MAX_CLIENT_REQUESTS: Final = 32
 MAX_CLIENT_REQUESTS_PER_PRINCIPAL: Final = 24
 MAX_CLIENT_REQUESTS_PER_CALL: Final = 8
-"""Requests that a server may have open at once: on one connection, to one principal, and about one call."""
 MAX_TOKEN_BYTES: Final = 256
 """The longest progress token of a client: every progress notification repeats it."""
 MAX_NOTIFICATION_BYTES: Final = 1024 * 1024
@@ -110,6 +111,7 @@ class Relay:
     """Sends a message to the server at once or never."""
     deliver: Callable[[bytes], Awaitable[None]]
     """Sends a message to the server when it can take one."""
+    call_ceiling_s: float = CALL_CEILING_S
     revision: Revision = field(default="modern", init=False)
     """Only a session-based server sends requests."""
     size: int = field(default=0, init=False)
@@ -216,7 +218,7 @@ class Relay:
         """The request that the server certainly means; empty if it may mean several, or none."""
         if request:
             return request if request in self._requests else b""
-        if len(self._requests) != 1 or self._clock() - self._sole_principal_since_s < CALL_CEILING_S:
+        if len(self._requests) != 1 or self._clock() - self._sole_principal_since_s < self.call_ceiling_s:
             return b""
         return next(iter(self._requests))
 
@@ -283,7 +285,7 @@ class Relay:
         client, deadline, timeout_s = self._requests[owner]
         of_call = self._client_requests.get(owner)
         if of_call is None:
-            ceiling = deadline - timeout_s + CALL_CEILING_S
+            ceiling = deadline - timeout_s + self.call_ceiling_s
             of_call = self._client_requests[owner] = _ClientRequests(deadline, ceiling)
         task = self.background.start(self._ask_client(message, of_call, client))
         if task is not None:

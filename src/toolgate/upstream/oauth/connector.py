@@ -228,8 +228,7 @@ def _require_oauth(record: ServerRecord) -> tuple[HttpEndpoint, OAuth]:
     return record.http, record.http.oauth
 
 
-MIN_GAP_S: Final = 5.0
-"""Between two token requests, whatever the server answers to the token."""
+MIN_GAP_S: Final = 5.0  # between two token requests, whatever the server answers to the token
 
 
 @dataclass(slots=True)
@@ -242,6 +241,7 @@ class TokenRenewal:
     on_token: Callable[[OAuthToken], None]
     on_failed: Callable[[str], None]
     clock_s: Callable[[], float]
+    min_gap_s: float = MIN_GAP_S
     rejected: asyncio.Event = field(default_factory=asyncio.Event)
     """The server answered with 401."""
 
@@ -261,7 +261,7 @@ class TokenRenewal:
                 self.on_token(self.token)
 
     async def _wait_until_due(self) -> None:
-        await asyncio.sleep(MIN_GAP_S)
+        await asyncio.sleep(self.min_gap_s)
         due_s = self.token.renew_at_s
         left_s = None if due_s is None else max(0.0, due_s - self.clock_s())
         with suppress(TimeoutError):
@@ -275,7 +275,7 @@ class OAuthConnector(Connector):
 
     connector: StreamableConnector
     authorizer: Authorizer
-    clock_s: Callable[[], float]
+    min_gap_s: float = MIN_GAP_S
 
     async def __call__(
         self,
@@ -303,36 +303,27 @@ class OAuthConnector(Connector):
                 ) from exc
         token = await self.authorizer.token(record)
         connection = await connect(_with_token(record, record.http, token), listener)
-        return OAuthConnection(
-            connection, listener, token, record=record, authorizer=self.authorizer, clock_s=self.clock_s
+        renewal = TokenRenewal(
+            token,
+            obtain=partial(self.authorizer.token, record),
+            on_token=lambda renewed: connection.authorize(renewed.access),
+            # As if the server were gone: the pool opens another connection and reports why it cannot.
+            on_failed=listener.on_closed,
+            clock_s=self.authorizer.clock_s,
+            min_gap_s=self.min_gap_s,
         )
+        return OAuthConnection(connection, record, renewal)
 
 
 class OAuthConnection:
     """A connection whose token is renewed as long as it lives."""
 
-    def __init__(
-        self,
-        connection: StreamableConnection,
-        listener: ConnectionListener,
-        token: OAuthToken,
-        *,
-        record: ServerRecord,
-        authorizer: Authorizer,
-        clock_s: Callable[[], float],
-    ) -> None:
+    def __init__(self, connection: StreamableConnection, record: ServerRecord, renewal: TokenRenewal) -> None:
         self._connection = connection
         self._record = record
-        self._renewal = TokenRenewal(
-            token,
-            obtain=partial(authorizer.token, record),
-            on_token=lambda renewed: self.authorize(renewed.access),
-            # As if the server were gone: the pool opens another connection and reports why it cannot.
-            on_failed=listener.on_closed,
-            clock_s=clock_s,
-        )
+        self._renewal = renewal
         self._background = BackgroundTasks()
-        self._background.start(self._renewal.run())
+        self._background.start(renewal.run())
         self.server_info = connection.server_info
         self.pid = connection.pid
 

@@ -198,8 +198,9 @@ class Child:
 class Warden:
     """Starts children, at most `max_children` at a time. The next spawn replaces a dead warden process."""
 
-    def __init__(self, *, max_children: int = DEFAULT_MAX_CHILDREN) -> None:
+    def __init__(self, *, max_children: int = DEFAULT_MAX_CHILDREN, reserved_fds: int = RESERVED_FDS) -> None:
         self._max_children = max_children
+        self._reserved_fds = reserved_fds
         self._children: set[Child] = set()
         self._process: _WardenProcess | None = None
         self._is_closed = False
@@ -244,7 +245,7 @@ class Warden:
         most, open_files = self._max_children, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if open_files == resource.RLIM_INFINITY:
             return most
-        return max(0, min(most, (open_files - RESERVED_FDS) // FDS_PER_CHILD))
+        return max(0, min(most, (open_files - self._reserved_fds) // FDS_PER_CHILD))
 
     def admit(self) -> None:
         """Reject a child over the limit before anything is opened for it. Raises StartFailed."""

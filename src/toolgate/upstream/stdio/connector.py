@@ -21,6 +21,7 @@ from toolgate.redaction.shapes import looks_secret
 from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import (
     MAX_MESSAGE_BYTES,
+    PROBE_TIMEOUT_S,
     SHARED_CAPABILITIES,
     START_TIMEOUT_S,
     ConnectionListener,
@@ -179,6 +180,7 @@ class StdioConnector:
     on_spawn: Callable[[ServerRecord, Purpose], None] = lambda _record, _purpose: None
     """Called before each process starts, with its server and its purpose."""
     start_timeout_s: float = START_TIMEOUT_S
+    probe_timeout_s: float = PROBE_TIMEOUT_S
     _unprobed: set[str] = field(default_factory=set, init=False)
     """Servers whose child died of a probe. Some end at any first message but `initialize`."""
 
@@ -223,6 +225,7 @@ class StdioConnector:
                     known_revision=known_revision,
                     capabilities=capabilities,
                     was_read=connection.wait_until_read,
+                    probe_timeout_s=self.probe_timeout_s,
                 )
                 connection.open(info)
                 await asyncio.sleep(0)  # the subscriptions are the first thing that the server reads
