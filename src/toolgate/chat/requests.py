@@ -233,11 +233,19 @@ def _parse_options(options: _Options) -> ChatOptions:
         budgets = parse_budgets(msgspec.json.encode(sent))
     except InvalidParams as exc:
         raise InvalidChat(f"Invalid value for '{param}': {exc}.", param=param, hint=exc.hint) from exc
-    flags = [options.get(key, ("", False)) for key in ("toolgate.explain", "toolgate.progress")]
-    for param, value in flags:
-        if not isinstance(value, bool):
-            raise InvalidChat(f"Invalid type for '{param}': expected a boolean.", param=param)
-    return ChatOptions(mode=mode, budgets=budgets, explain=flags[0][1], progress=flags[1][1])
+    return ChatOptions(
+        mode=mode,
+        budgets=budgets,
+        explain=_parse_flag(options, "toolgate.explain"),
+        progress=_parse_flag(options, "toolgate.progress"),
+    )
+
+
+def _parse_flag(options: _Options, key: str) -> bool:
+    param, value = options.get(key, ("", False))
+    if not isinstance(value, bool):
+        raise InvalidChat(f"Invalid type for '{param}': expected a boolean.", param=param)
+    return value
 
 
 # The form before `tools`

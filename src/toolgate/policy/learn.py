@@ -64,7 +64,7 @@ def learn(platform: Snapshot, task: TaskPolicy, used: Collection[ToolRef]) -> Le
     there = sorted(ref for ref in used if _exists(platform, ref))
     judged = {ref: _judge_any_version(platform, task, ref) for ref in there}
     kept = tuple(ref for ref, decision in judged.items() if decision.allowed)
-    present = Patterns(task.allow or () if task.enforced else ())
+    present = Patterns((task.allow if task.enforced else None) or ())
 
     def widen(start: str, ref: ToolRef) -> str:
         """Never to more than the task allows."""

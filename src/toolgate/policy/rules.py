@@ -212,7 +212,8 @@ def find_pin_violation(pin: Pin, name: str, listed: ToolDefinition | None) -> st
 def read_approved(platform: Snapshot, ref: ToolRef) -> tuple[str, Effects]:
     """What patterns match besides the name: a native name behind an alias, and the effects by the approved
     definition. Any other definition states nothing."""
-    tool = None if (offer := platform.servers.get(ref.server_id)) is None else offer.tools.get(ref.name)
+    offer = platform.servers.get(ref.server_id)
+    tool = None if offer is None else offer.tools.get(ref.name)
     if tool is None:
         return "", UNSTATED
     pin = platform.pins.get(ref.server_id)

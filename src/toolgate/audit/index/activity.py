@@ -125,8 +125,10 @@ def read_activity(
         buckets=_read_buckets(connection, calls, range(since_ms, until_ms, bucket_ms)),
         servers=_sum_servers(tools),
         tools=[ToolCalls(*name, tally.calls, tally.errors, *tally.percentiles) for name, tally in slowest],
-        denials=[*map(Denials._make, _read_frequent(connection, Denials._fields[:3], *calls, ~_ADMITTED))],
-        callers=[CallerCalls(*row) for row in _read_frequent(connection, ["principal"], *calls, _ADMITTED)],
+        denials=[
+            Denials(*row) for row in _read_frequent(connection, ("code", "layer", "rule"), *calls, ~_ADMITTED)
+        ],
+        callers=[CallerCalls(*row) for row in _read_frequent(connection, ("principal",), *calls, _ADMITTED)],
     )
 
 

@@ -252,7 +252,9 @@ class Identities:
 
     def apply(self, keys: Mapping[str, Key]) -> None:
         """Replace the stored keys: at once for new requests, and for everything that holds a credential."""
-        stored = {bytes.fromhex(k.sha256): Proof(principal_of(k), k.expires_at_s) for k in keys.values()}
+        stored = {
+            bytes.fromhex(key.sha256): Proof(principal_of(key), key.expires_at_s) for key in keys.values()
+        }
         self._keys = stored | self._fixed
         self._awaits_keys = False
         self._held_keys.recheck(self._keys)
@@ -337,7 +339,7 @@ class Identities:
         return digest, proof
 
     def _forget_tokens(self) -> None:
-        # Verified again, and so are those of open streams, which end.
+        # All are verified again. Open streams that rest on one end, so their clients authenticate again.
         self._tokens.clear()
         self._held_tokens.recheck({})
 

@@ -58,7 +58,7 @@ class OidcSettings(FieldDescriptions, BaseModel):
     jwks_url: str | None = None
     """Where its keys are. Unset: found through `<issuer>/.well-known/openid-configuration`."""
     role_claim: str = "roles"
-    """The claim that identifies the user; `a.b` looks inside `a`. Text, or a list of texts."""
+    """The claim that holds the user's roles; `a.b` looks inside `a`. Text, or a list of texts."""
     roles: dict[str, Role] = {}
     """Values of that claim to roles of this gateway. Of several, the highest counts."""
     default_role: Role | None = None

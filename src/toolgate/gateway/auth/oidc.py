@@ -196,6 +196,7 @@ class OidcVerifier:
         return claims
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:
+        """When the token expires. Raises Unauthenticated if it has expired, or is not valid yet."""
         now_s = self.clock_s()
         expires_at_s = _parse_time(claims, "exp")
         if expires_at_s <= now_s:

@@ -171,8 +171,8 @@ def normalize_uri(uri: str) -> str | None:
     """
     text = uri
     for _ in range(_MAX_DECODED):
-        decoded, text = text, unquote(text)
-        if decoded == text:
+        encoded, text = text, unquote(text)
+        if encoded == text:
             break
     else:
         return None
@@ -230,8 +230,10 @@ class ResourceRoutes:
         self._shared = _shared_uris(resources)
         self.listed = _by_caller_uri(resources, self._shared, alias_of)
         """By the URIs they are listed under, sorted."""
-        # Not encoded in aliases: clients encode what they put into the expressions.
-        self.templates = _by_caller_uri(templates, _shared_uris(templates), (ALIAS + "{}/{}").format)
+        # An alias holds a template as it is: clients encode what they put into the expressions.
+        self.templates = _by_caller_uri(
+            templates, _shared_uris(templates), lambda server_id, text: f"{ALIAS}{server_id}/{text}"
+        )
         self._by_ref = templates | resources
         self._matchers = tuple((ref.server_id, UriTemplate(ref.name)) for ref in templates)
         self._offering = tuple(one for one in scope.servers if "resources" in servers[one].features)

@@ -94,9 +94,10 @@ class View:
         admitted = allowed_decisions(scope)
         routes = named_routes(caller, scope.tools, scope, snapshot, admitted)
         is_finding = caller.mode_of(scope) == "find"
-        # If find tools are listed, a server's own tools of the same names are called through them.
-        own = (pair for pair in routes.items() if pair[0] not in FIND_ROUTES)
-        self.routes: Mapping[str, Route] = dict(own) if is_finding else routes
+        self.routes: Mapping[str, Route] = routes
+        if is_finding and not routes.keys().isdisjoint(FIND_ROUTES):
+            # If find tools are listed, a server's own tools of the same names are called through them.
+            self.routes = {name: route for name, route in routes.items() if name not in FIND_ROUTES}
         """The tools that are callable by their own names, listed or not: a client may remember them."""
         self.found = routes if is_finding else None
         """The tools that the find tools search. None: tools are listed."""

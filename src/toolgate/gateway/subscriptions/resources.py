@@ -232,14 +232,16 @@ class ResourceSubscriptions:
         Returns once their servers have confirmed, or take too long. Raises SessionLimit, and
         ServerUnavailable if it cannot be audited.
         """
-        work, unknown = TimeSlice(), []
+        work = TimeSlice()
         found: dict[str, Route] = {}
+        unknown: list[str] = []
         for uri in dict.fromkeys(uris):
             await work.checkpoint()
-            if (known := view.find_resource(uri)) is None:
+            route = view.find_resource(uri)
+            if route is None:
                 unknown.append(uri)
             else:
-                found[uri] = known
+                found[uri] = route
         try:
             async with self._audited(view, found.values(), trace):
                 for uri, route in found.items():  # without a pause, so that servers get one request

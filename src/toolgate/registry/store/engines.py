@@ -60,9 +60,9 @@ async def open_sqlite_store(
             await store.aclose()
     finally:
         # Queued after all transactions, and shielded, so that it runs even if this task is cancelled.
-        closing = worker.submit(_close_opened, opening)
+        closed = worker.submit(_close_opened, opening)
         worker.shutdown(wait=False)
-        await asyncio.shield(asyncio.wrap_future(closing))
+        await asyncio.shield(asyncio.wrap_future(closed))
 
 
 def _try_open(path: Path) -> SqliteDatabase | StartRefused:
