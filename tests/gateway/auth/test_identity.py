@@ -303,7 +303,7 @@ def test_adm_10_peers_remembered_are_bounded() -> None:
     for number in range(1_000):
         attempts.record_attempt(f"peer {number}", "Bearer wrong", path="/")
 
-    assert len(attempts) == 10
+    assert len(attempts.peers) == 10
 
 
 async def test_wrong_credentials_are_audited_without_filling_the_log() -> None:

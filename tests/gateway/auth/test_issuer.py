@@ -45,7 +45,9 @@ async def logging_in(issuer: Issuer, *, max_concurrent: int = 8, **fields: Any) 
     config = OidcSettings(**{"issuer": issuer.url, "audience": AUDIENCE, "roles": roles} | fields)
     async with open_oidc(config, FETCHER) as verifier:
         identities = Identities(admin_key=None, trusts_local=False, clock_s=time.time, verifier=verifier)
-        yield OidcLogin(issuer.url, CLIENT, FETCHER, identities, max_concurrent=max_concurrent)
+        yield OidcLogin(
+            CLIENT, IssuerMetadata(issuer.url, FETCHER), identities, max_concurrent=max_concurrent
+        )
 
 
 def agreed(issuer: Issuer, **changed: str) -> str:
@@ -64,7 +66,7 @@ def agreed(issuer: Issuer, **changed: str) -> str:
 async def test_a_code_earns_a_token_that_is_good_here(issuer: Issuer) -> None:
     async with logging_in(issuer) as login:
         earned = await login.redeem(agreed(issuer), code_verifier=VERIFIER, redirect_uri=BACK)
-        principal = await login._identities.authenticate(f"Bearer {earned.token}")
+        principal = await login.identities.authenticate(f"Bearer {earned.token}")
 
     assert (principal.id, principal.role) == ("oidc:ada", "agent")
     assert 590 <= earned.expires_in_s <= 600
@@ -92,7 +94,7 @@ async def test_of_several_tokens_the_first_is_given_that_is_good_here(
     }
     async with logging_in(issuer) as login:
         earned = await login.redeem(agreed(issuer), code_verifier=VERIFIER, redirect_uri=BACK)
-        principal = await login._identities.authenticate(f"Bearer {earned.token}")
+        principal = await login.identities.authenticate(f"Bearer {earned.token}")
 
     assert principal.id == expected
 

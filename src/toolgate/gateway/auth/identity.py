@@ -7,11 +7,12 @@ loopback and trusts it. What outlives its request, such as a stream, ends when i
 
 import asyncio
 import ipaddress
+import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -24,11 +25,9 @@ from toolgate.model.principals import Key, Principal, Role
 
 MAX_ATTEMPTS: Final = 20
 """Different wrong credentials of a peer in `WINDOW_S`, and wrong ones at one path. Then it must wait."""
-WINDOW_S: Final = 60.0
-MAX_PEERS: Final = 2_000
-"""Peers counted, about 40 MB at worst. Past it, the oldest window is dropped."""
-MAX_PATHS: Final = 128
-"""Paths counted per peer."""
+WINDOW_S: Final = 60.0  # the limits here are per minute, as the hint of `TooManyAttempts` says
+MAX_PEERS: Final = 2_000  # peers counted, about 40 MB at worst; past it, the oldest window is dropped
+MAX_PATHS: Final = 128  # paths counted per peer: a caller chooses them, and each takes memory
 MAX_AUDITED: Final = 1_000
 """Audit records in `WINDOW_S` for all peers together, so that no one outside can fill the disk."""
 
@@ -53,6 +52,7 @@ class _AttemptWindow:
         return len(self.credentials) > MAX_ATTEMPTS or self.paths[number] > MAX_ATTEMPTS
 
 
+@dataclass(slots=True)
 class FailedAttempts:
     """Counts wrong credentials by the address they come from. `clock_s` is monotonic.
 
@@ -60,34 +60,25 @@ class FailedAttempts:
     A valid credential is never refused, so that no one suffers for a neighbour behind the same proxy.
     """
 
-    def __init__(
-        self,
-        audit: AuditLog | None = None,
-        *,
-        clock_s: Callable[[], float] = time.monotonic,
-        max_peers: int = MAX_PEERS,
-        max_audited: int = MAX_AUDITED,
-    ) -> None:
-        self._audit = audit
-        self._max_peers = max_peers
-        self._max_audited = max_audited
-        self._clock_s = clock_s
-        self._peers: OrderedDict[str, _AttemptWindow] = OrderedDict()  # oldest window first
-        self._audited_since_s = clock_s()
-        self._audited = 0
-
-    def __len__(self) -> int:
-        return len(self._peers)
+    audit: AuditLog | None = None
+    _: KW_ONLY
+    clock_s: Callable[[], float] = time.monotonic
+    max_peers: int = MAX_PEERS
+    max_audited: int = MAX_AUDITED
+    peers: OrderedDict[str, _AttemptWindow] = field(default_factory=OrderedDict, init=False)
+    """The oldest window first."""
+    _audited_since_s: float = field(default=-math.inf, init=False)
+    _audited: int = field(default=0, init=False)
 
     def record_attempt(self, peer: str, credential: str, *, path: str) -> None:
         """A wrong credential came from `peer` to `path`. Raises TooManyAttempts past the limits."""
-        now_s, network = self._clock_s(), _network_of(peer)
-        window = self._peers.get(network)
+        now_s, network = self.clock_s(), _network_of(peer)
+        window = self.peers.get(network)
         if window is None or now_s - window.began_s >= WINDOW_S:
-            self._peers.pop(network, None)
-            if len(self._peers) >= self._max_peers:
-                self._peers.popitem(last=False)
-            window = self._peers[network] = _AttemptWindow(now_s)
+            self.peers.pop(network, None)
+            if len(self.peers) >= self.max_peers:
+                self.peers.popitem(last=False)
+            window = self.peers[network] = _AttemptWindow(now_s)
         is_too_many = window.add(credential, path)
         if window.attempts <= MAX_ATTEMPTS:
             self._record(peer, TooManyAttempts.code if is_too_many else Unauthenticated.code, now_s)
@@ -103,8 +94,8 @@ class FailedAttempts:
         if now_s - self._audited_since_s >= WINDOW_S:
             self._audited_since_s, self._audited = now_s, 0
         self._audited += 1
-        if self._audit is not None and self._audited <= self._max_audited:
-            self._audit.record(CredentialRefused(at_ms=int(time.time() * 1e3), peer=peer, code=code))
+        if self.audit is not None and self._audited <= self.max_audited:
+            self.audit.record(CredentialRefused(at_ms=int(time.time() * 1e3), peer=peer, code=code))
 
 
 def _network_of(peer: str) -> str:
@@ -118,10 +109,8 @@ def _network_of(peer: str) -> str:
     return str(ipaddress.IPv6Network((address, 64), strict=False))
 
 
-RECHECK_S: Final = 60.0
-"""The longest timer for an expiry: the time of day may be corrected meanwhile."""
-MIN_KEY_CHARS: Final = 32
-"""Characters of a key: 192 bits in base64, so one hash is enough to store it."""
+RECHECK_S: Final = 60.0  # the longest timer for an expiry: the time of day may be corrected meanwhile
+MIN_KEY_CHARS: Final = 32  # characters of a key: 192 bits in base64, so one hash is enough to store it
 MAX_TOKENS: Final = 10_000
 """Verified tokens kept, about 10 MB. Past it the oldest is dropped, and verified again when it returns."""
 OF_ISSUER: Final = "oidc:"
@@ -159,11 +148,6 @@ class _HeldCredential:
     on_lapse: Callable[[], None]
     timer: asyncio.TimerHandle | None = None
 
-    def stop(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
-
 
 @dataclass(slots=True)
 class CredentialExpiry:
@@ -181,8 +165,7 @@ class CredentialExpiry:
         try:
             yield
         finally:
-            self.held.discard(held)
-            held.stop()
+            self._drop(held)
 
     def recheck(self, proofs: Mapping[bytes, Proof]) -> None:
         """Only `proofs` are in force now: every other held credential lapses."""
@@ -202,9 +185,13 @@ class CredentialExpiry:
             held.timer = loop.call_later(min(left_s, RECHECK_S), self._check, held)
 
     def _lapse(self, held: _HeldCredential) -> None:
-        self.held.discard(held)
-        held.stop()
+        self._drop(held)
         held.on_lapse()
+
+    def _drop(self, held: _HeldCredential) -> None:
+        self.held.discard(held)
+        if held.timer is not None:
+            held.timer.cancel()
 
 
 class Credential(NamedTuple):

@@ -31,11 +31,9 @@ from toolgate.upstream.http.fetch import Fetcher, FetchFailed, parse_secure_targ
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 """The path of the gateway's metadata (RFC 9728); a resource's own path follows it."""
-METADATA_TTL_S: Final = 300.0
-METADATA_RETRY_S: Final = 10.0
-"""The pause after a failure: any client can make us ask."""
-MAX_CONCURRENT_LOGINS: Final = 8
-"""Codes being redeemed: anyone may send one, and each holds a connection."""
+METADATA_TTL_S: Final = 300.0  # a choice: the endpoints of an issuer seldom move
+METADATA_RETRY_S: Final = 10.0  # the pause after a failure: any client can make us ask
+MAX_CONCURRENT_LOGINS: Final = 8  # codes being redeemed: anyone may send one, and each holds a connection
 _ERROR = re.compile(r"[a-z_]{1,40}")
 _TOKENS: Final = ("access_token", "id_token")
 """The issuer's tokens, in the order they are tried. The access token is for us but may be opaque;
@@ -133,7 +131,7 @@ class IssuerMetadata:
 
     issuer: str
     fetcher: Fetcher
-    clock_s: Callable[[], float]
+    clock_s: Callable[[], float] = time.monotonic
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     known: Mapping[str, Any] | None = None
     refresh_at_s: float | None = None
@@ -170,31 +168,21 @@ class LoginPage(NamedTuple):
     scope: str
 
 
+@dataclass(slots=True)
 class OidcLogin:
     """Logs people in to the console, which is the issuer's client `client_id`."""
 
-    def __init__(
-        self,
-        issuer: str,
-        client_id: str,
-        fetcher: Fetcher,
-        identities: Identities,
-        *,
-        scopes: Sequence[str] = ("openid",),
-        max_concurrent: int = MAX_CONCURRENT_LOGINS,
-    ) -> None:
-        self._issuer = issuer
-        self._client_id = client_id
-        self._scopes = scopes
-        self._fetcher = fetcher
-        self._identities = identities
-        self._metadata = IssuerMetadata(issuer, fetcher, clock_s=time.monotonic)
-        self._free = max_concurrent
+    client_id: str
+    metadata: IssuerMetadata
+    identities: Identities
+    scopes: Sequence[str] = ("openid",)
+    max_concurrent: int = MAX_CONCURRENT_LOGINS
+    redeeming: int = 0
 
     async def describe(self) -> LoginPage:
         """Where a browser begins to log in. Raises IssuerUnavailable."""
         endpoint = await self._find_endpoint("authorization_endpoint")
-        return LoginPage(self._issuer, endpoint, self._client_id, " ".join(self._scopes))
+        return LoginPage(self.metadata.issuer, endpoint, self.client_id, " ".join(self.scopes))
 
     async def redeem(self, code: str, *, code_verifier: str, redirect_uri: str) -> LoginToken:
         """Exchange a code for a token.
@@ -206,14 +194,14 @@ class OidcLogin:
             "code": code,
             "code_verifier": code_verifier,
             "redirect_uri": redirect_uri,
-            "client_id": self._client_id,
+            "client_id": self.client_id,
         }
-        if not self._free:
+        if self.redeeming >= self.max_concurrent:
             raise TooManyAttempts("too many people log in at this moment", hint="try again in a moment")
-        self._free -= 1
+        self.redeeming += 1
         try:
             endpoint = await self._find_endpoint("token_endpoint")
-            status, document = await self._fetcher.post_form(endpoint, form)
+            status, document = await self.metadata.fetcher.post_form(endpoint, form)
             answer: dict[str, Any] = document if isinstance(document, dict) else {}
             if status != 200:
                 reason = answer.get("error")
@@ -223,14 +211,14 @@ class OidcLogin:
         except FetchFailed as exc:
             raise IssuerUnavailable(f"the issuer cannot be asked for a token: {exc}") from exc
         finally:
-            self._free += 1
+            self.redeeming -= 1
 
     async def _find_usable_token(self, document: dict[str, Any]) -> LoginToken:
         problems: list[ToolgateError] = []
         for token in map(document.get, _TOKENS):
             if isinstance(token, str):
                 try:
-                    proof = await self._identities.verify_token(token)
+                    proof = await self.identities.verify_token(token)
                 except (Unauthenticated, Forbidden) as exc:
                     problems.append(exc)
                 else:
@@ -245,7 +233,7 @@ class OidcLogin:
         )
 
     async def _find_endpoint(self, name: str) -> str:
-        url = (await self._metadata.read()).get(name)
+        url = (await self.metadata.read()).get(name)
         try:
             # A browser is sent there, too, so only a secure web address is accepted.
             parse_secure_target(url if isinstance(url, str) else "")

@@ -31,19 +31,15 @@ from toolgate.registry.records.policy_bodies import CeilingBody
 from toolgate.upstream.http.egress import EgressRefused
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed, parse_secure_target
 
-JWKS_TTL_S: Final = 3_600.0
-"""How often keys are fetched, in the background."""
-JWKS_RETRY_S: Final = 30.0
-MIN_REFRESH_S: Final = 10.0
-"""How often tokens with unknown key ids can make us fetch the keys."""
-JITTER: Final = 0.2
-MAX_KEYS: Final = 100
-MIN_RSA_BITS: Final = 2_048
-"""NIST SP 800-57: shorter keys are too weak."""
-MAX_TOKEN_CHARS: Final = 16 * 1024
-MAX_TIME_S: Final = 10**12
-MAX_SUBJECT_CHARS: Final = 255
-"""OIDC Core, section 2: the longest `sub`."""
+JWKS_TTL_S: Final = 3_600.0  # how often keys are fetched, in the background
+JWKS_RETRY_S: Final = 30.0  # after a failure; a choice: known keys stay in use meanwhile
+MIN_REFRESH_S: Final = 10.0  # how often tokens with unknown key ids can make us fetch the keys
+JITTER: Final = 0.2  # of each pause, so that nodes started together do not fetch together
+MAX_KEYS: Final = 100  # a choice: an issuer that rotates publishes a few
+MIN_RSA_BITS: Final = 2_048  # NIST SP 800-57: shorter keys are too weak
+MAX_TOKEN_CHARS: Final = 16 * 1024  # a choice: a quarter of what the head of a request may have
+MAX_TIME_S: Final = 10**12  # the year 33,658: JSON can hold numbers that are read as infinity
+MAX_SUBJECT_CHARS: Final = 255  # OIDC Core, section 2: the longest `sub`
 _BY_RANK: Final[tuple[Role, ...]] = ("admin", "publisher", "viewer", "agent", "node")
 # Only asymmetric algorithms: a verifier must not be able to sign.
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")

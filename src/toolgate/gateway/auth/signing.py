@@ -13,9 +13,8 @@ from typing import Final
 
 import msgspec
 
-SEAL_LIFETIME_S: Final = 30 * 60
-"""How long a sealed id can be opened: as long as people let a chat wait."""
-_MAC_BYTES: Final = 32
+SEAL_LIFETIME_S: Final = 30 * 60  # how long a sealed id can be opened: as long as people let a chat wait
+_MAC_BYTES: Final = 32  # of HMAC-SHA-256
 
 
 class Signer:
