@@ -70,8 +70,7 @@ def build_approval_event(approval: CallApproval, step: ApprovalStep, *, at_ms: i
 SIGNATURE: Final = "Toolgate-Signature"
 WINDOW_S: Final = 300
 """How far from now the time of a signature may be: a replay is of no use later, and clocks may differ."""
-EVERY_S: Final = 1.0
-"""Between looks for pending approvals: how late the receiver is notified."""
+EVERY_S: Final = 1.0  # between looks for pending approvals: how late the receiver is notified
 MAX_CONCURRENT_POSTS: Final = 8  # a receiver is one small program
 MAX_NAME: Final = 100  # people and groups have shorter names
 
@@ -232,8 +231,7 @@ def _parse_answer(answer: HttpResponse, approval_id: str) -> DecisionBody | None
     return decision if decision.approval_id in {"", approval_id} else None
 
 
-READ_AT_ONCE: Final = 500
-"""Approvals per page for a key that may see few of the thousands that are kept."""
+READ_AT_ONCE: Final = 500  # approvals per page for a key that may see few of the thousands that are kept
 
 
 async def list_approvals(

@@ -25,10 +25,8 @@ from toolgate.policy.lint import LintFinding
 
 SEARCH: Final = "search"
 """A path segment that is not the id of a category."""
-MAX_FOUND: Final = 1_000
-"""The best hits of a search that can be looked at."""
-MAX_NAME_CHARS: Final = 100
-"""Of a name that does not exist, in messages and comparisons."""
+MAX_FOUND: Final = 1_000  # the best hits of a search that can be looked at
+MAX_NAME_CHARS: Final = 100  # of a name that does not exist, in messages and comparisons
 
 
 class CatalogCategory(NamedTuple):
@@ -226,8 +224,7 @@ def find_fallback_rows(catalog: CatalogProjection) -> list[LintFinding]:
 
 
 MAX_BATCH: Final = 100  # `BATCH_S` ends a batch of large packages sooner
-BATCH_S: Final = 2.0
-"""A batch ends after the package that passes this time."""
+BATCH_S: Final = 2.0  # a batch ends after the package that passes this time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,10 +31,8 @@ from toolgate.registry.store.sql_store import Store
 
 SERVED_S: Final = 10.0
 """How long a change may take to be served, before its rows are made of what was served before."""
-RETRY_S: Final = 5.0
-"""Between attempts while rows cannot be made or read."""
-_SERVERS_PER_TURN: Final = 100
-"""Looked at before the event loop serves others."""
+RETRY_S: Final = 5.0  # between attempts while rows cannot be made or read
+_SERVERS_PER_TURN: Final = 100  # looked at before the event loop serves others
 _FORMAT: Final = "1"
 """Of rows: another one has all rows made again."""
 

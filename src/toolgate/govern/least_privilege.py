@@ -31,10 +31,8 @@ from toolgate.policy.resolve import bind_task
 from toolgate.policy.rules import is_unlisted
 from toolgate.registry.records.codec import parse_record
 
-FEW_CALLS: Final = 20
-"""With fewer calls, rarely needed tools are likely to be missing."""
-_MAX_NAMES: Final = 10
-"""In one warning."""
+FEW_CALLS: Final = 20  # with fewer calls, rarely needed tools are likely to be missing
+_MAX_NAMES: Final = 10  # in one warning
 
 
 class ToolUsage(NamedTuple):

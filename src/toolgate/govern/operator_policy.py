@@ -92,8 +92,7 @@ def _check_address(policy: OperatorPolicy, url: str, named: str) -> None:
         raise InvalidRecord(f"`{named}`: {exc}") from exc
 
 
-MAX_CHANGES: Final = 30
-"""Per caller and minute: fast enough for a person who goes through a list of switches."""
+MAX_CHANGES: Final = 30  # per caller and minute: fast enough for a person who goes through a list of switches
 MAX_ALL_CHANGES: Final = 600
 """Of all callers per minute: with 10,000 revisions kept, no watcher loses its place in the change log."""
 WINDOW_S: Final = 60.0  # the two limits above are per minute

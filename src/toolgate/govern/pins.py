@@ -26,8 +26,7 @@ from toolgate.registry.store.sql_store import Store
 
 ACTOR: Final = "toolgate"
 ATTEMPTS: Final = 8  # a lost race is rare; the next snapshot tries again
-GAP_S: Final = 0.05
-"""Changes that are found within this time are written together."""
+GAP_S: Final = 0.05  # changes that are found within this time are written together
 RETRY_S: Final = 1.0  # a database that is away: soon enough, and no flood in the log
 
 _log: Final = logging.getLogger(__name__)
@@ -114,8 +113,7 @@ async def _store_definitions(store: Store, lists: Sequence[Mapping[str, ToolDefi
     await store.pinned.forget(kept - named)
 
 
-MAX_LINES: Final = 5_000
-"""Of all tools together. The tools past it are listed without lines."""
+MAX_LINES: Final = 5_000  # of all tools together; those past it are listed without lines
 
 ToolDiffState = Literal["changed", "new", "renamed", "missing"]
 

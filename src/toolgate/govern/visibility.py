@@ -24,8 +24,7 @@ from toolgate.policy.rollouts import draw_versions, find_candidates
 from toolgate.policy.rules import can_match, compile_stored, is_unlisted
 from toolgate.policy.scope import Reason, Scope, ScopeLimits
 
-MAX_KEPT: Final = 32
-"""Cached results for different ceilings. Keys with the same ceiling share one."""
+MAX_KEPT: Final = 32  # cached results for different ceilings; keys with the same ceiling share one
 
 Rows = Mapping[str, tuple[CatalogRow, ...]]
 

@@ -18,8 +18,7 @@ from toolgate.model.revisions import ChangeBatch, Kind
 from toolgate.registry.invocations import InvocationProgress
 from toolgate.registry.invocations.sql import Invocations
 
-MAX_WATCHES: Final = 100
-"""Open at once, per principal: each holds a stream and a cursor."""
+MAX_WATCHES: Final = 100  # open at once, per principal: each holds a stream and a cursor
 WATCHED_KINDS: Final[tuple[Kind, ...]] = ("server", "task", "profile", "pin", "chat_upstream")
 """The kinds that every reader of the registry may follow."""
 
@@ -106,7 +105,7 @@ class RegistryWatches:
 
 # Between two polls: 10 ms are no wait to a person, and 1,000 waiters are one query each half second.
 _PAUSE_S: Final = 0.01
-_PAUSE_EACH_S: Final = 0.0005
+_PAUSE_EACH_S: Final = 0.0005  # for each waiter
 
 
 class InvocationPoller:

@@ -33,12 +33,10 @@ from toolgate.telemetry import Metrics
 from toolgate.upstream.connection.messages import is_tool_error
 from toolgate.upstream.pool.pool import ServerResponse
 
-MAX_REASON: Final = 160
-"""Characters of the reason a request was refused for: a sentence."""
+MAX_REASON: Final = 160  # characters of the reason a request was refused for: a sentence
 MAX_NAME: Final = 2_048
 """Characters of an unknown name that are redacted and audited. Callers choose its length."""
-_TIMER_SLACK_S: Final = 0.01
-"""Timers of the event loop may fire this early."""
+_TIMER_SLACK_S: Final = 0.01  # timers of the event loop may fire this early
 LIMITS: Final = frozenset(
     {
         *("budget_exceeded", "mcp_busy", "mcp_output_too_large", "mcp_timeout", "node_busy"),

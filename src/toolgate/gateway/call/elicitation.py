@@ -31,10 +31,8 @@ from toolgate.upstream.connection.contract import CALL_CEILING_S, ClientChannel,
 from toolgate.upstream.connection.messages import parse_error
 from toolgate.upstream.pool.pool import ServerResponse
 
-MAX_ROUNDS: Final = 10
-"""How often a server may ask in one call: the default of the SDKs of clients."""
-MAX_INPUTS: Final = 16
-"""Questions in one round: more would not fit a dialog."""
+MAX_ROUNDS: Final = 10  # how often a server may ask in one call: the default of the SDKs of clients
+MAX_INPUTS: Final = 16  # questions in one round: more would not fit a dialog
 UNSUPPORTED: Final = RpcResponse(
     error=b'{"code":-32601,"message":"the client of this request cannot do that"}'
 )
@@ -44,7 +42,7 @@ APPROVAL_TIMEOUT_S: Final = CALL_CEILING_S
 """How long a person may take while the call waits."""
 _STATE_ONLY_WAIT_S: Final = 0.1
 """A server that asks nothing and only wants to be called again is not called at once."""
-_MAX_QUOTED: Final = 200
+_MAX_QUOTED: Final = 200  # characters of a client's error message: a sentence or two
 
 ElicitAction = Literal["accept", "decline", "cancel"]
 
@@ -205,12 +203,10 @@ async def elicit_approval(client: ClientChannel, elicitation: bytes, timeout_s: 
     return parse_action(reply.result)
 
 
-MAX_PARKED: Final = 1_024
-MAX_PARKED_EACH: Final = 64
-"""Calls on a node, and of one principal. Each holds a task and a connection's state."""
-MAX_PARKED_BYTES: Final = 64 * 1024 * 1024
-MAX_PARKED_BYTES_EACH: Final = 16 * 1024 * 1024
-"""Bytes of their requests together: a parked call keeps its arguments."""
+MAX_PARKED: Final = 1_024  # calls on a node: each holds a task and a connection's state
+MAX_PARKED_EACH: Final = 64  # calls of one principal: sixteen of them fill a node
+MAX_PARKED_BYTES: Final = 64 * 1024 * 1024  # of their requests together: a parked call keeps its arguments
+MAX_PARKED_BYTES_EACH: Final = 16 * 1024 * 1024  # of the requests of one principal: a quarter of all
 
 Notify = Callable[[str, bytes], None]
 

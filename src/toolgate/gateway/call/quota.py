@@ -31,14 +31,11 @@ from toolgate.telemetry import Metrics
 
 CACHED_S: Final = 1.0
 """How long a node relies on "used up" and on a count of tokens: other nodes use and return them meanwhile."""
-REPORT_EVERY_S: Final = 1.0
-"""How far the source may lag behind the tokens that were used."""
+REPORT_EVERY_S: Final = 1.0  # how far the source may lag behind the tokens that were used
 CLOSE_WITHIN_S: Final = 2.0
 """A shutdown waits this long to return unused calls; it must not hang on a control plane that is gone."""
-MAX_ACCOUNTS: Final = 4_096
-"""Accounts kept before idle ones are dropped: about 4 MB."""
-_MAX_LEASE_ATTEMPTS: Final = 3
-"""A window may end while a lease of it is requested."""
+MAX_ACCOUNTS: Final = 4_096  # accounts kept before idle ones are dropped: about 4 MB
+_MAX_LEASE_ATTEMPTS: Final = 3  # a window may end while a lease of it is requested
 _TOKENS: Final = "tokens_per_day"
 _QUOTA_TEXTS: Final[Mapping[QuotaName, str]] = {
     "calls_per_minute": "{} calls per minute",

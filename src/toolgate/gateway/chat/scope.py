@@ -25,8 +25,7 @@ from toolgate.policy.layers import parse_session_params
 from toolgate.telemetry.spans import MAX_SPAN_NAME_CHARS
 from toolgate.upstream.models.client import find_upstream
 
-MAX_PATTERNS_SHOWN: Final = 20
-"""Of model patterns in the hint of an error: a screen of them."""
+MAX_PATTERNS_SHOWN: Final = 20  # of model patterns in the hint of an error: a screen of them
 
 ToolTable = Mapping[str, tuple[str, ToolDefinition]]
 """Name for the model → name in the caller's view, and the definition."""

@@ -55,9 +55,8 @@ MAX_CONCURRENT_CALLS: Final = 8
 """Tool calls of one chat at the same time; the others of a reply wait. Servers have limits of their own."""
 CALLER_TOOL_PREFIX: Final = "own/"
 """Marks a function of the caller that runs here: no name in a view begins so."""
-_INVALID_PARAMS: Final = -32602
-_MAX_QUOTED: Final = 1_000
-"""Characters of a server's error message. What is longer is mostly a stack trace."""
+_INVALID_PARAMS: Final = -32602  # JSON-RPC 2.0, section 5.1
+_MAX_QUOTED: Final = 1_000  # characters of a server's error message: what is longer is mostly a stack trace
 
 
 class ToolEvent(NamedTuple):

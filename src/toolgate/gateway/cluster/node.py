@@ -22,14 +22,13 @@ from toolgate.policy.rules import is_unlisted
 from toolgate.redaction.shapes import redact_text
 from toolgate.registry.replication.sync import ControlConnection, SyncStatus
 
-REPORT_INTERVAL_S: Final = 10.0
-DEBOUNCE_S: Final = 1.0
-"""Changes within this time go into one report."""
+REPORT_INTERVAL_S: Final = 10.0  # a third of `LOST_AFTER_MS`: one lost report is no lost node
+DEBOUNCE_S: Final = 1.0  # changes within this time go into one report
 DEFINITIONS_INTERVAL_S: Final = 0.1
 """Between reports while the control plane waits for definitions: those of many servers fill many reports."""
 MAX_DEFINITION_BYTES: Final = 8 * 1024 * 1024
 """Definitions in one report: what a gRPC message may hold. A larger server is reported without."""
-MAX_ERROR_CHARS: Final = 1_000
+MAX_ERROR_CHARS: Final = 1_000  # of an error or a hint; a choice: some lines of what a server prints
 
 _log: Final = logging.getLogger(__name__)
 

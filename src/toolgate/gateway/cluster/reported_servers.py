@@ -28,14 +28,11 @@ if TYPE_CHECKING:  # a node loads no SQL
 
 POLL_INTERVAL_S: Final = 5.0
 """A node that goes silent does not announce it, so reports are read at least this often."""
-MIN_PAUSE_S: Final = 0.5
-PAUSE_FACTOR: Final = 10
-MAX_PAUSE_S: Final = 3.0
-"""Between two reads: ten times as long as the last one took. So reading costs at most a tenth of the time,
-and what nodes report is shown within seconds even on a busy machine."""
-RETRY_S: Final = 1.0
-MAX_BACKOFF_S: Final = 30.0
-"""The longest wait for definitions that were announced and do not come. Saved ones are read at once."""
+MIN_PAUSE_S: Final = 0.5  # between two reads: what is reported meanwhile is read together
+PAUSE_FACTOR: Final = 10  # a pause is so many times the last read: reading takes at most a tenth of the time
+MAX_PAUSE_S: Final = 3.0  # what nodes report is shown within seconds even on a busy machine
+RETRY_S: Final = 1.0  # after a read that failed; a choice: the database may be back at any moment
+MAX_BACKOFF_S: Final = 30.0  # the longest wait for announced definitions; saved ones are read at once
 READ_BATCH: Final = 50
 """Servers whose definitions are read and checked before they are shown, and the next ones are read."""
 _WORST_LAST: Final[Sequence[HealthState]] = (

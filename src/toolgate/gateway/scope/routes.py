@@ -157,8 +157,7 @@ Decide = Callable[[ToolRef], Decision]
 ALIAS: Final = "toolgate://s/"
 _MAX_ALIAS_CHARS: Final = len(ALIAS) + 41 + 3 * MAX_URI_BYTES
 """An alias holds a server id (40) and a URI with each byte encoded as three."""
-_MAX_DECODED: Final = 4
-"""Levels of percent-encoding: a URI with more has something to hide."""
+_MAX_DECODED: Final = 4  # levels of percent-encoding: a URI with more has something to hide
 _SEPARATOR: Final = re.compile(r"[/?#;]")
 _SLASHES: Final = re.compile(r"(?<!:)//+")
 _HERE: Final = re.compile(r"(?<=/)\./|(?<=/)\.$")

@@ -20,14 +20,12 @@ MAX_AUDITED_CALLERS: Final = 8_192
 """Callers whose last audited scope is remembered: about 2 MiB. A forgotten one is audited again."""
 MAX_NAME_BYTES: Final = 4 * 1024
 """Names of tools, and exclusions, in one event. The counts are always complete."""
-MAX_RULE_BYTES: Final = 2 * 1024
-"""Names of servers, and filters, in one event."""
+MAX_RULE_BYTES: Final = 2 * 1024  # names of servers, and filters, in one event
 MAX_DETAILED: Final = 60
 """Events with names per principal and minute. Others have counts only, and are as short as that of a call: a
 caller that asks for ever more subsets must not push older events out of the log."""
-_MAX_RULE_CHARS: Final = 160
-_MEMBER_BYTES: Final = 80
-"""Bytes of the member names of one exclusion."""
+_MAX_RULE_CHARS: Final = 160  # of one rule: as of the reason in the record of a refused request
+_MEMBER_BYTES: Final = 80  # bytes of the member names of one exclusion
 
 
 @dataclass(slots=True)

@@ -14,12 +14,11 @@ from toolgate.upstream.connection.contract import RpcResponse
 TOKENS, PER_BYTES = 2, 7
 """Two tokens for seven bytes. For prose, code and JSON in JSON, `catalog.tokens` is within a fifth of that.
 It takes 50 ms per megabyte, and this nothing."""
-MEDIA_TOKENS: Final = 1_000
-"""What models count for an image of medium size, however many bytes it has."""
+MEDIA_TOKENS: Final = 1_000  # what models count for an image of medium size, however many bytes it has
 _TEXT_BEGINS, _TEXT_ENDS = b'[{"type":"text","text":"', b'"}]'
 _QUOTES: Final = (_TEXT_BEGINS + _TEXT_ENDS).count(b'"')
 _AROUND: Final = len(_TEXT_BEGINS + _TEXT_ENDS) - len(b'""')
-_SHORT_BYTES: Final = 16 * 1024
+_SHORT_BYTES: Final = 16 * 1024  # a choice: a longer text likely holds a quote, and is copied in vain
 
 
 class _Block(msgspec.Struct, gc=False):

@@ -49,12 +49,10 @@ WARNINGS_KEY: Final = "toolgate/warnings"
 PRICE_KEY: Final = "toolgate/price"
 """What the listed tools cost a model, and for viewers, what all registered tools would."""
 FIND_PRICE: Final = {"tools": len(FIND_TOOLS), "tokens": sum(tool.tokens for tool in FIND_TOOLS.values())}
-TTL_MS: Final = 30_000
-"""How long a client may keep a list. Listeners get `list_changed` sooner."""
-_ROUTE_BYTES: Final = 512
-_ENTRY_BYTES: Final = 64
-_POINTER_BYTES: Final = 8
-"""Bytes of a route and of an entry in a caller's request, estimated generously."""
+TTL_MS: Final = 30_000  # how long a client may keep a list; listeners get `list_changed` sooner
+_ROUTE_BYTES: Final = 512  # of a route, estimated generously
+_ENTRY_BYTES: Final = 64  # of an entry in a caller's request, estimated generously
+_POINTER_BYTES: Final = 8  # on a machine of 64 bits
 _NEEDS_PATTERN: Final = {"prompts": PROMPT, "resources": RESOURCE}
 """Kinds that a server shows only if its record has a pattern for them."""
 

@@ -35,10 +35,8 @@ from toolgate.model.tools import ServerTools, Snapshot
 if TYPE_CHECKING:
     from toolgate.gateway.search.semantic import SemanticSearch
 
-DEPTH: Final = 100
-"""Hits of each ranking that count when two are fused."""
-SEMANTIC_TIMEOUT_S: Final = 1.0
-"""A search that waits longer for the model is answered by words alone."""
+DEPTH: Final = 100  # hits of each ranking that count when two are fused
+SEMANTIC_TIMEOUT_S: Final = 1.0  # a search that waits longer for the model is answered by words alone
 
 
 @asynccontextmanager
@@ -102,17 +100,14 @@ class HybridIndex:
         return fuse_rankings([worded, near], limit=limit)
 
 
-MAX_WAITING: Final = 64
-MAX_WAITING_EACH: Final = 16
-"""Searches of a node, and of one principal, at once: further ones get `mcp_busy`."""
+MAX_WAITING: Final = 64  # searches of a node at once: at 20 ms each, the last one waits for about a second
+MAX_WAITING_EACH: Final = 16  # searches of one principal at once: four of them fill a node
 MAX_CONCURRENT: Final = 2
 """A search among 10,000 tools may block the event loop for 20 ms; other tasks run between two."""
-SEARCH_TIMEOUT_S: Final = 30.0
-"""How long a search may wait for its turn and for the index."""
+SEARCH_TIMEOUT_S: Final = 30.0  # how long a search may wait for its turn and for the index
 INDEX_WAIT_S: Final = 3.0
 """How long a search waits for its caller's servers to be indexed: models retry sooner than they wait."""
-INDEX_BATCH: Final = 10
-"""Servers that are indexed before the next ones are chosen by what searches wait for."""
+INDEX_BATCH: Final = 10  # servers that are indexed before the next ones are chosen by what searches wait for
 SEARCH_HINT: Final = "find tools with `search_tools`, and use their names unchanged"
 
 _log = logging.getLogger(__name__)

@@ -31,8 +31,7 @@ from tokenizers import Tokenizer
 from toolgate.catalog.word_search import SearchEntry, split_name
 from toolgate.errors import StartRefused
 
-MAX_VECTORS: Final = 50_000
-"""Past it, the oldest are dropped. MiniLM's take 80 MB."""
+MAX_VECTORS: Final = 50_000  # past it, the oldest are dropped; MiniLM's take 80 MB
 
 _TABLE: Final = "CREATE TABLE IF NOT EXISTS vectors (id INTEGER PRIMARY KEY, key BLOB UNIQUE, vector BLOB)"
 _PUT: Final = "INSERT OR REPLACE INTO vectors (key, vector) VALUES (?, ?)"
@@ -119,7 +118,7 @@ Vectors = NDArray[np.float32]
 
 MAX_TOKENS: Final = 64
 """Tokens of a text: its purpose is at the beginning, and longer texts take several times as long."""
-MAX_TEXT_CHARS: Final = 2_000
+MAX_TEXT_CHARS: Final = 2_000  # several times what 64 tokens take: a long text is not tokenized in full
 
 
 class Embedder:
@@ -221,10 +220,8 @@ def _gelu(x: Vectors) -> Vectors:
     return np.float32(0.5) * x * (one + error)
 
 
-BATCH: Final = 8
-"""Texts embedded at a time: a fraction of a second, which a shutdown waits for."""
-MIN_SIMILARITY: Final = 0.2
-"""The cosine similarity below which a text is unrelated to a query."""
+BATCH: Final = 8  # texts embedded at a time: a fraction of a second, which a shutdown waits for
+MIN_SIMILARITY: Final = 0.2  # the cosine similarity below which a text is unrelated to a query
 
 
 class EmbeddingModel(Protocol):

@@ -21,8 +21,7 @@ from toolgate.gateway.subscriptions.resources import FairSlots, ResourceWatch, R
 from toolgate.model.tools import ListKind
 from toolgate.upstream.connection.contract import Acknowledgement
 
-MAX_OPEN: Final = 5_000
-"""Listeners of a node. One more is refused; each holds a connection and about 4 KB."""
+MAX_OPEN: Final = 5_000  # listeners of a node: each holds a connection and about 4 KB
 
 ListSignatures = Mapping[ListKind, bytes]
 """A short digest of each list."""

@@ -22,18 +22,13 @@ from toolgate.gateway.scope.view import View
 from toolgate.model.names import RESOURCE
 from toolgate.upstream.connection.contract import Acknowledgement
 
-SHARE: Final = 10
-"""The last fifth of all slots is for principals that hold less than a tenth of them."""
-SLICE_S: Final = 0.01
-"""How long one task may keep the event loop before others run."""
-MAX_WATCHED_EACH: Final = 1_000
-MAX_WATCHED: Final = 10_000
-"""Resources that one client, and all clients of a node, may subscribe to."""
-MAX_NOTIFIED: Final = 100
-"""Updates in one batch to a client. The next batch follows at once."""
-SUBSCRIBE_WAIT_S: Final = 2.0
-"""How long a subscribing client waits for the server to confirm."""
-_MAX_LEVELS: Final = 64
+SHARE: Final = 10  # the last fifth of all slots is for principals that hold less than a tenth of them
+SLICE_S: Final = 0.01  # how long one task may keep the event loop before others run
+MAX_WATCHED_EACH: Final = 1_000  # resources that one client may subscribe to: a tenth of those of a node
+MAX_WATCHED: Final = 10_000  # resources that all clients of a node may subscribe to
+MAX_NOTIFIED: Final = 100  # updates in one batch to a client; the next batch follows at once
+SUBSCRIBE_WAIT_S: Final = 2.0  # how long a subscribing client waits for the server to confirm
+_MAX_LEVELS: Final = 64  # a choice: deeper than paths are; each level is one lookup per update
 
 
 def max_for_one(of: int) -> int:
