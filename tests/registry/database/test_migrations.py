@@ -242,12 +242,11 @@ def make_empty_postgres(_directory: Path) -> str:
 
 @pytest.mark.parametrize("make_empty", [make_empty_sqlite, make_empty_postgres])
 def test_created_and_migrated_tables_are_the_same(make_empty: Callable[[Path], str], tmp_path: Path) -> None:
-    def made_by(make: Callable[[Connection], None]) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    def made_by(make: Callable[[Connection], None]) -> dict[str, Any]:
         engine = create_engine(make_empty(tmp_path))
         with engine.begin() as connection:
             make(connection)
-            versions = connection.exec_driver_sql("SELECT version_num FROM alembic_version").all()
-            found = schemas(connection), [tuple(row) for row in versions]
+            found = schemas(connection)
         engine.dispose()
         return found
 
@@ -267,7 +266,6 @@ def test_created_and_migrated_tables_are_the_same(make_empty: Callable[[Path], s
     created = made_by(lambda connection: create_tables(connection, epoch="e"))
 
     assert made_by(migrate_version_7) == created
-    assert created[1] == [(f"{SCHEMA_VERSION:04}",)]
     assert made_by(migrate_release_0_1) == created
 
 

@@ -216,13 +216,6 @@ SPENDING: Final = _table(
     *_required(BigInteger, "window_ms", "used"),
     since=7,
 )
-# As Alembic makes it, which migrated the tables of earlier releases.
-_MIGRATED: Final = _table(
-    "alembic_version",
-    Column("version_num", String(32), nullable=False),
-    sa.PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
-    since=2,
-)
 
 
 def grow_tables(connection: Connection, version: int) -> None:
@@ -238,8 +231,6 @@ def grow_tables(connection: Connection, version: int) -> None:
     if connection.dialect.name == "postgresql" and TOOL_CATALOG.info["since"] > version:
         for index in _POSTGRESQL_INDEXES:
             connection.execute(index)
-    connection.execute(sa.delete(_MIGRATED))
-    connection.execute(sa.insert(_MIGRATED), {"version_num": f"{SCHEMA_VERSION:04}"})
 
 
 def pick_fields(source: object, names: Iterable[str]) -> dict[str, Any]:
