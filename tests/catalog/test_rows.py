@@ -1,12 +1,11 @@
 """The rows of the catalog: where each comes from, and what it says."""
 
-from typing import Any
-
 import msgspec
 import pytest
 
 from tests.catalog.definition_samples import INPUT, checked
-from toolgate.catalog.rows import MAX_ANNOTATIONS_BYTES, DeclaredTool, make_rows
+from toolgate.catalog.rows import MAX_ANNOTATIONS_BYTES, make_rows
+from toolgate.model.names import ToolRef
 from toolgate.model.packages import CatalogRow, Package
 from toolgate.model.servers import ServerRecord, StdioLaunch
 from toolgate.model.tools import ListState, ServerTools, ToolDefinition
@@ -29,20 +28,9 @@ def offer(*tools: ToolDefinition, state: ListState = "ready") -> ServerTools:
     return ServerTools(record=RECORD, state=state, tools={one.ref.name: one for one in tools})
 
 
-def declared(**members: Any) -> DeclaredTool:
-    definition = checked(**members)
-    return DeclaredTool(
-        name=definition.ref.name,
-        raw=definition.raw,
-        digest=definition.digest,
-        description=definition.description,
-        tokens=definition.tokens,
-    )
-
-
 def rows(
     package: Package | None = PACKAGE,
-    tools: tuple[DeclaredTool, ...] = (),
+    tools: tuple[ToolDefinition, ...] = (),
     listed: ServerTools | None = None,
     record: ServerRecord = RECORD,
 ) -> tuple[CatalogRow, ...]:
@@ -55,7 +43,7 @@ def test_a_declared_tool_has_all_that_its_definition_says() -> None:
     members = {"title": "Read", "outputSchema": {"type": "object"}, "annotations": annotations}
     definition = checked(**members)
 
-    assert rows(tools=(declared(**members),)) == (
+    assert rows(tools=(checked(**members),)) == (
         CatalogRow(
             package_id="fs",
             tool_name="read_file",
@@ -79,15 +67,15 @@ def test_a_declared_tool_has_all_that_its_definition_says() -> None:
 
 
 def test_a_title_among_the_annotations_is_one_too() -> None:
-    (older,) = rows(tools=(declared(annotations={"title": "Read"}),))
-    (newer,) = rows(tools=(declared(title="Read it", annotations={"title": "Read"}),))
+    (older,) = rows(tools=(checked(annotations={"title": "Read"}),))
+    (newer,) = rows(tools=(checked(title="Read it", annotations={"title": "Read"}),))
 
     assert (older.title, newer.title) == ("Read", "Read it")
 
 
 def test_what_the_server_lists_is_what_is_shown() -> None:
     same, new, changed = checked(), checked(name="new"), checked(name="moved", description="Now.")
-    tools = (declared(), declared(name="moved", description="Then."), declared(name="gone"))
+    tools = (checked(), checked(name="moved", description="Then."), checked(name="gone"))
 
     found = rows(tools=tools, listed=offer(same, new, changed))
 
@@ -100,16 +88,15 @@ def test_what_the_server_lists_is_what_is_shown() -> None:
 
 def test_a_list_that_failed_later_still_counts() -> None:
     assert [row.source for row in rows(listed=offer(checked(), state="list_failed"))] == ["discovered"]
-    assert [row.source for row in rows(tools=(declared(),), listed=offer(state="list_failed"))] == [
-        "manifest"
-    ]
+    assert [row.source for row in rows(tools=(checked(),), listed=offer(state="list_failed"))] == ["manifest"]
 
 
 @pytest.mark.requirement("004-15")
 def test_of_a_summary_the_name_and_description_are_known() -> None:
     raw = b'{"name":"find","description":"Finds."}'
 
-    (row,) = rows(tools=(DeclaredTool(name="find", raw=raw, description="Finds.", tokens=9),))
+    summary = ToolDefinition(ref=ToolRef("fs", "find"), raw=raw, digest="", tokens=9, description="Finds.")
+    (row,) = rows(tools=(summary,))
 
     assert (row.full_name, row.source, row.description, row.digest) == ("fs.find", "summary", "Finds.", "")
     assert (row.input_schema, row.is_read_only) == (b"{}", False)
@@ -160,6 +147,6 @@ def test_a_server_without_a_name_goes_by_its_id() -> None:
 def test_annotations_past_their_limit_are_not_kept_but_heeded() -> None:
     annotations = {"readOnlyHint": True, "note": "x" * MAX_ANNOTATIONS_BYTES}
 
-    (row,) = rows(tools=(declared(annotations=annotations),))
+    (row,) = rows(tools=(checked(annotations=annotations),))
 
     assert (row.annotations, row.is_read_only) == (None, True)

@@ -39,7 +39,7 @@ def test_versions_before_the_second_are_read_as_old(version: object) -> None:
 def test_a_summary_with_descriptions_is_read(summary: object) -> None:
     for manifest in (old(toolsSummary=summary), old(tools=summary), old(tools_summary=summary)):
         assert {tool.name: tool.description for tool in manifest.tools} == SUMMARY
-        assert [tool.digest for tool in manifest.tools] == [None, None]
+        assert [tool.digest for tool in manifest.tools] == ["", ""]
         assert (manifest.source, manifest.schema_version) == ("summary", "legacy")
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from tests.packages.archive_samples import MANIFEST, TOOL, definition, encoded
 from toolgate.catalog.checks import MAX_DEFINITIONS
-from toolgate.catalog.rows import DeclaredTool
 from toolgate.errors import BodyTooLarge, InvalidRecord
 from toolgate.model.servers import PackageRef
 from toolgate.packages.manifest import (
@@ -39,8 +38,6 @@ def problems(**members: Any) -> list[tuple[str, str]]:
 
 
 def test_a_manifest_says_what_a_package_is() -> None:
-    raw = encoded(TOOL)
-
     assert parse_manifest(encoded(MANIFEST)) == Manifest(
         id="excel-tools",
         name="Excel 工具集",
@@ -50,15 +47,7 @@ def test_a_manifest_says_what_a_package_is() -> None:
         tags=("excel", "电子表格"),
         schema_version="v2",
         source="manifest",
-        tools=(
-            DeclaredTool(
-                name="create_workbook",
-                raw=raw,
-                digest=definition().digest,
-                description=TOOL["description"],
-                tokens=definition().tokens,
-            ),
-        ),
+        tools=(definition(),),
         run={"transport": "stdio", "stdio": {"command": "python3", "args": ["${PACKAGE_DIR}/server.py"]}},
     )
 

@@ -14,7 +14,7 @@ import msgspec
 
 from toolgate.model.packages import ALL_TOOLS, CatalogRow, Package, Source
 from toolgate.model.servers import ServerRecord
-from toolgate.model.tools import ServerTools, ToolDefinition, read_effects
+from toolgate.model.tools import ServerTools, ToolDefinition
 
 MAX_ANNOTATIONS_BYTES: Final = 16 * 1024
 """Larger ones are dropped. Schemas are bounded by the checks of definitions, 256 KiB each."""
@@ -30,21 +30,9 @@ class _RowMembers(msgspec.Struct, rename="camel"):
     annotations: msgspec.Raw = msgspec.Raw()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredTool:
-    name: str
-    raw: bytes
-    """Its MCP definition; of a summary only `name` and `description`."""
-    digest: str | None = None
-    """As in a pin. None: a summary."""
-    description: str = ""
-    tokens: int = 0
-    """Estimated, for a model."""
-
-
 def make_rows(
     package: Package | None,
-    declared: Sequence[DeclaredTool],
+    declared: Sequence[ToolDefinition],
     *,
     record: ServerRecord,
     offer: ServerTools | None,
@@ -67,7 +55,7 @@ def make_rows(
     elif declared or (package is not None and package.source == "manifest"):
         rows = [
             replace(fill_row(blank, tool), source="manifest")
-            if tool.digest is not None
+            if tool.digest
             else replace(
                 blank, tool_name=tool.name, description=tool.description, tokens=tool.tokens, source="summary"
             )
@@ -93,7 +81,7 @@ def _make_blank(package: Package | None, record: ServerRecord, at_ms: int) -> Ca
     )
 
 
-def fill_row(blank: CatalogRow, tool: ToolDefinition | DeclaredTool) -> CatalogRow:
+def fill_row(blank: CatalogRow, tool: ToolDefinition) -> CatalogRow:
     members = msgspec.json.decode(tool.raw, type=_RowMembers)
     annotations = bytes(members.annotations)
     hints: dict[str, Any] = msgspec.json.decode(annotations or b"{}")
@@ -105,8 +93,8 @@ def fill_row(blank: CatalogRow, tool: ToolDefinition | DeclaredTool) -> CatalogR
         input_schema=bytes(members.input_schema),
         output_schema=bytes(members.output_schema) or None,
         annotations=annotations if 0 < len(annotations) <= MAX_ANNOTATIONS_BYTES else None,
-        is_read_only=read_effects(hints).counts_as("read_only", is_deny=False),
-        digest=tool.digest or "",
+        is_read_only=tool.is_read_only,
+        digest=tool.digest,
         tokens=tool.tokens,
     )
 

@@ -16,13 +16,13 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
-from toolgate.catalog.rows import CatalogQuality, DeclaredTool, make_rows
+from toolgate.catalog.rows import CatalogQuality, make_rows
 from toolgate.catalog.word_search import make_entry
 from toolgate.errors import InvalidRecord, NotFound, ToolgateError
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.search import HybridIndex
 from toolgate.model.packages import CatalogRow, Package
-from toolgate.model.tools import ServerTools
+from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.packages.artifacts import ArtifactStore
 from toolgate.packages.manifest import parse_manifest
 from toolgate.registry.records.codec import parse_record
@@ -79,7 +79,7 @@ class RowInputs(NamedTuple):
         )
 
     def make_rows(
-        self, declared: Sequence[DeclaredTool], *, earlier: Sequence[CatalogRow], at_ms: int
+        self, declared: Sequence[ToolDefinition], *, earlier: Sequence[CatalogRow], at_ms: int
     ) -> Sequence[CatalogRow]:
         """The rows. `earlier` are those of the same origin, of use until the server is listed again."""
         record, offer = self.offer.record, self.offer if self.is_listed else None
@@ -204,7 +204,7 @@ class CatalogProjection:
         await self._show(server_id, kept, str(now))
         return is_changed
 
-    async def _read_declared(self, package: Package | None) -> Sequence[DeclaredTool]:
+    async def _read_declared(self, package: Package | None) -> Sequence[ToolDefinition]:
         if package is None:
             return ()
         try:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from toolgate.catalog.definitions import ToolChanges, check_tools, diff_definitions
+from toolgate.catalog.definitions import ToolChanges, diff_definitions
 from toolgate.errors import Conflict, InvalidRequest
 from toolgate.govern.changes.records import PendingChange
 from toolgate.model.names import ToolRef
@@ -227,7 +227,7 @@ class _InstallationBuilder:
         """What the server will list, if its manifest says so in full."""
         if self.manifest.source != "manifest":
             return None
-        return check_tools(self.package.package_id, [tool.raw for tool in self.manifest.tools])[0]
+        return {tool.name: tool for tool in self.manifest.tools}
 
     def _change(self, kind: Kind, sent: Mapping[str, Any] | None) -> PendingChange:
         stored = self.stored[kind]

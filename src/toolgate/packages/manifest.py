@@ -23,10 +23,9 @@ from toolgate.catalog.checks import (
     is_deeper_than,
 )
 from toolgate.catalog.definitions import check_definition, estimate_tokens
-from toolgate.catalog.rows import DeclaredTool
 from toolgate.errors import BodyTooLarge, InvalidRecord
 from toolgate.model.json_text import decode_members
-from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME, is_tool_name
+from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME, ToolRef, is_tool_name
 from toolgate.model.packages import SchemaVersion, Source
 from toolgate.model.servers import PackageRef
 from toolgate.model.tools import ToolDefinition
@@ -68,7 +67,8 @@ class Manifest:
     schema_version: SchemaVersion = "v2"
     source: Source = "legacy"
     """How it describes its tools: `manifest` in full, `summary` by name, `legacy` not at all."""
-    tools: tuple[DeclaredTool, ...] = ()
+    tools: tuple[ToolDefinition, ...] = ()
+    """Those of a summary have a name and a description alone, and no digest."""
     run: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """`transport`, and `stdio` or `http`, as a server's record has them. Empty: it does not say."""
     extensions: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -106,8 +106,7 @@ def parse_manifest(content: bytes) -> Manifest:
 
 def replace_tools(manifest: Manifest, tools: Iterable[ToolDefinition]) -> Manifest:
     """The manifest with the full definitions of its tools, as a server listed them and they were checked."""
-    declared = tuple(_declare_tool(tool) for tool in tools)
-    return replace(manifest, tools=declared, source="manifest", schema_version="v2")
+    return replace(manifest, tools=tuple(tools), source="manifest", schema_version="v2")
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -177,15 +176,17 @@ def _build_manifest(document: dict[str, Any], raws: list[bytes]) -> Manifest:
         body = ManifestBody.model_validate(document)
     except ValidationError as exc:
         problems = [_rephrase_problem(problem) for problem in find_problems(exc)]
-    tools, wrong = _check_tools(raws, known=problems)
+    package_id = "" if body is None else body.id
+    tools, wrong = _check_tools(package_id, raws, known=problems)
     if body is None or wrong:
         raise invalid_record([*problems, *wrong])
     source: Source = "manifest"
     if body.tools is None:
         for one in body.toolsSummary or ():
-            raw = msgspec.json.encode(one.model_dump(exclude_defaults=True))
+            ref, raw = ToolRef(body.id, one.name), msgspec.json.encode(one.model_dump(exclude_defaults=True))
+            tokens = estimate_tokens(raw)
             tools.append(
-                DeclaredTool(name=one.name, raw=raw, description=one.description, tokens=estimate_tokens(raw))
+                ToolDefinition(ref=ref, raw=raw, digest="", tokens=tokens, description=one.description)
             )
         source = "summary" if tools else "legacy"
     run = {}
@@ -208,15 +209,15 @@ def _rephrase_problem(problem: FieldProblem) -> FieldProblem:
 
 
 def _check_tools(
-    raws: list[bytes], *, known: list[FieldProblem]
-) -> tuple[list[DeclaredTool], list[FieldProblem]]:
+    package_id: str, raws: list[bytes], *, known: list[FieldProblem]
+) -> tuple[list[ToolDefinition], list[FieldProblem]]:
     """Check each tool like one that a server lists. Tools with a known problem are not reported twice."""
     reported = {match[0] for problem in known if (match := _TOOL_PLACE.match(problem["field"]))}
-    tools: list[DeclaredTool] = []
+    tools: list[ToolDefinition] = []
     problems: list[FieldProblem] = []
     names: dict[str, str] = {}
     for place, raw in ((f"tools[{index}]", raw) for index, raw in enumerate(raws[:MAX_DEFINITIONS])):
-        checked = check_definition("", raw)
+        checked = check_definition(package_id, raw)
         if isinstance(checked, QuarantinedDefinition):
             if place not in reported:
                 words = f"{checked.reason} (`{checked.name}`)" if checked.name else checked.reason
@@ -225,18 +226,8 @@ def _check_tools(
         first = names.setdefault(checked.ref.name.casefold(), place)
         if first != place:
             problems.append(FieldProblem(field=place, problem=f"has the name of `{first}`"))
-        tools.append(_declare_tool(checked))
+        tools.append(checked)
     return tools, problems
-
-
-def _declare_tool(tool: ToolDefinition) -> DeclaredTool:
-    return DeclaredTool(
-        name=tool.ref.name,
-        raw=tool.raw,
-        digest=tool.digest,
-        description=tool.description,
-        tokens=tool.tokens,
-    )
 
 
 JsonObject = dict[str, Any]
