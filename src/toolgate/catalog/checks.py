@@ -182,8 +182,7 @@ def _subschemas(path: Path | None, node: Schema) -> Iterator[tuple[Path | None, 
             yield from ((None, schema) for schema in schemas)
 
 
-MAX_DEFINITIONS: Final = 2_000
-"""Tools, prompts, resources or templates of one server."""
+MAX_DEFINITIONS: Final = 2_000  # tools, prompts, resources or templates of one server
 MAX_DESCRIPTION_BYTES: Final = 16 * 1024  # about 4,000 tokens: more is a manual
 MAX_DEFINITION_BYTES: Final = 1024 * 1024
 """Both schemas and the description at their limits, and as much again for `_meta` and icons."""

@@ -195,13 +195,11 @@ def _repair(sent: Members) -> Members:
     return members
 
 
-MAX_DIFF_LINES: Final = 1_000
-"""Of one tool. Further lines are counted."""
-MAX_SHOWN_LINES: Final = 5_000
-"""Of all tools together. Later tools are named as changed, without their diff."""
+MAX_DIFF_LINES: Final = 1_000  # of one tool: nobody reads more; further lines are counted
+MAX_SHOWN_LINES: Final = 5_000  # of all tools: later ones are named as changed, without their diff
 NOT_SHOWN: Final = ("… more changes than can be shown at once",)
 
-_WIDTH: Final = 120
+_WIDTH: Final = 120  # columns at which long texts are folded: those of a wide terminal
 # `difflib` takes the product of both lengths at worst. Past this, all old lines precede all new ones.
 _MAX_COMPARED: Final = 4_000_000
 # A line break inside a JSON string: a good place to break a long text.

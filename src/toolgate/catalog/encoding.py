@@ -18,12 +18,10 @@ from toolgate.model.json_text import NULL, Members, decode_members, encode_raw
 from toolgate.model.protocol import LIST_MEMBERS
 from toolgate.model.tools import Listing, ListKind, Revision, ToolDefinition
 
-MAX_INSTRUCTIONS: Final = 16_384
-"""Characters of one server: as many as a description may have."""
+MAX_INSTRUCTIONS: Final = 16_384  # characters of one server: as many as a description may have
 MAX_MERGED_EACH: Final = 2_048
 """Of one server among others. Claude Code gives a model about as much of one connection."""
-MAX_MERGED: Final = 8_192
-"""Of all servers of a scope together: about 2,000 tokens."""
+MAX_MERGED: Final = 8_192  # of all servers of a scope together: about 2,000 tokens
 
 _VISIBLE_CONTROLS: Final = "\n\t"
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})

@@ -19,9 +19,8 @@ CALL_TOOL: Final = "call_tool"
 
 MAX_QUERY_BYTES: Final = 1_024  # as many as `q` of the REST search has characters; a purpose is a sentence
 MAX_RESULTS: Final = 50  # five times the default; a model that needs more has to narrow its query
-DEFAULT_RESULTS: Final = 10
-MAX_DESCRIPTION_CHARS: Final = 300
-"""Of a tool in a result; `describe_tool` has the rest."""
+DEFAULT_RESULTS: Final = 10  # a choice: enough to pick from, and cheap in tokens
+MAX_DESCRIPTION_CHARS: Final = 300  # of a tool in a result; `describe_tool` has the rest
 MAX_NAME_CHARS: Final = 256  # above the 128 of a tool's name with the 40 of its server's id
 
 FIND_INSTRUCTIONS: Final = (

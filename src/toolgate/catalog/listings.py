@@ -28,7 +28,7 @@ MAX_TEMPLATE_BYTES: Final = 512  # a quarter of a URI: matching costs more the l
 MAX_EXPRESSIONS: Final = 16  # matching costs more with each; a path and a query have fewer parts
 MAX_WORK: Final = 100_000
 """Of all templates of a server: a URI may be matched with each, while other requests wait."""
-_EXPRESSION_WORK: Final = 12
+_EXPRESSION_WORK: Final = 12  # steps of `Uri.skip`: the powers of two up to the longest URI
 
 _EXPRESSION: Final = re.compile(r"\{([^{}]+)\}")
 _SIMPLE: Final = re.compile(r"[A-Za-z0-9_.%]+")

@@ -19,8 +19,7 @@ from toolgate.errors import InvalidRecord
 from toolgate.model.chat import NameProfile
 from toolgate.model.names import MAX_TOOL_NAME, ToolRef, is_tool_name, parse_server_id
 
-MAX_NATIVE_NAME: Final = 256
-"""Characters, as of a prompt's name."""
+MAX_NATIVE_NAME: Final = 256  # characters, as of a prompt's name
 ALIAS_HASH_DIGITS: Final = range(8, 40)
 """Two names of a server share 8 digits once in 4 billion; then one gets more."""
 

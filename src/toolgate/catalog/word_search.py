@@ -35,10 +35,8 @@ import msgspec
 
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
 
-MAX_TEXT_CHARS: Final = 16_384
-"""The rest of a text is ignored."""
-MAX_TERM_CHARS: Final = 48
-"""Longer words are cut: keys and digests are found by their beginning."""
+MAX_TEXT_CHARS: Final = 16_384  # the rest of a text is ignored
+MAX_TERM_CHARS: Final = 48  # longer words are cut: keys and digests are found by their beginning
 
 _MAX_CACHED: Final = 16_384
 """Words whose terms are cached: about 4 MiB. Indexing 100,000 tools repeats each often."""
@@ -265,8 +263,7 @@ def _decode_schema(schema: bytes) -> Mapping[str, Any]:
 
 
 MAX_QUERY_CHARS: Final = 4_096  # four times what a surface passes on; splitting costs by length
-MAX_QUERY_TERMS: Final = 48
-"""Distinct terms of a query that count, the first ones."""
+MAX_QUERY_TERMS: Final = 48  # distinct terms of a query that count, the first ones
 
 _CONTENT: Final = attrgetter(*(field.name for field in fields(SearchEntry)))
 _SATURATION: Final = 1.2  # k1 of BM25: how soon repetitions of a term stop counting

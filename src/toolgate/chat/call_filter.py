@@ -16,12 +16,9 @@ from toolgate.chat.replies import add_usage
 from toolgate.errors import ModelUnavailable
 from toolgate.model.json_text import NULL, UNREADABLE, Members, decode_array, decode_members, encode_raw
 
-MAX_CALLS: Final = 1024
-"""Of one response: more than any model makes, and little to remember."""
-MAX_UNNAMED_PIECES: Final = 8
-"""Of a call without a name: it comes with the first piece, or with the next."""
-MAX_CHOICES: Final = 128
-"""Of one response: the limit of the OpenAI API."""
+MAX_CALLS: Final = 1024  # of one response: more than any model makes, and little to remember
+MAX_UNNAMED_PIECES: Final = 8  # of a call without a name: it comes with the first piece, or with the next
+MAX_CHOICES: Final = 128  # of one response: the limit of the OpenAI API
 CLOSING: Final = "The model asked only for tools that this request does not declare."
 """The text for a client if a model, prompted twice, has answered nothing."""
 NO_TOOLS: Final = ClientTools()

@@ -17,8 +17,7 @@ from toolgate.errors import InvalidChat
 from toolgate.model.chat import OtherTools
 from toolgate.model.json_text import UNREADABLE, Members, as_object, as_text
 
-MAX_FUNCTION_NAME: Final = 128
-"""No model's server takes longer names; most take 64, and say so themselves."""
+MAX_FUNCTION_NAME: Final = 128  # no model's server takes longer names; most take 64, and say so themselves
 _FUNCTION_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]+")
 
 ChoiceKind = Literal["absent", "none", "auto", "required", "named", "allowed"]

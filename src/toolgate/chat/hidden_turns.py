@@ -28,16 +28,14 @@ from toolgate.model.json_text import (
 
 ID_PREFIX: Final = "tgc_"
 """Starts the id of a client's call that carries a hidden turn."""
-MAX_BYTES: Final = 48 * 1024
-"""Compressed: it travels with every later request of its chat."""
-MAX_RAW_BYTES: Final = 512 * 1024
-"""Before compression: opening a turn never takes more memory than this."""
+MAX_BYTES: Final = 48 * 1024  # compressed: it travels with every later request of its chat
+MAX_RAW_BYTES: Final = 512 * 1024  # before compression: opening a turn never takes more memory than this
 MAX_RESTORED_BYTES: Final = 4 * 1024 * 1024
 """Of all turns of one request; further ones are not opened. A client can send a short id again and again."""
 _MARK: Final = ID_PREFIX.encode()
 _CAPS: Final = (MAX_RAW_BYTES, *(65_536 >> halvings for halvings in range(9)))
 """Lengths to which results are cut, one after the other, until all of them fit."""
-_FAST: Final = 1
+_FAST: Final = 1  # level of zlib: its fastest
 
 Results = tuple[tuple[str, str], ...]
 """(call id, text) of each call."""

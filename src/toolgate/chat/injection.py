@@ -24,8 +24,7 @@ _REFUSED: Final = ("$ref", "allOf", "anyOf", "oneOf", "enum", "const", "not")
 _DROPPED: Final = (*_REFUSED, "unevaluatedProperties")
 """Removed from such a root. The last one would count properties that moved."""
 _POINTERS: Final = (b"#/allOf/", b"#/anyOf/", b"#/oneOf/", b"#/not/")
-_MAX_DEPTH: Final = 64
-"""A schema of the catalog has 32 levels at most; references lead on."""
+_MAX_DEPTH: Final = 64  # a schema of the catalog has 32 levels at most; references lead on
 _NOTE: Final = "The arguments as a whole must also fit this JSON Schema: "
 _OBJECT: Final = msgspec.Raw(b'"object"')
 _NO_MEMBERS: Final = msgspec.Raw(b"{}")

@@ -13,8 +13,7 @@ import msgspec
 from toolgate.errors import InvalidChat
 from toolgate.model.json_text import NULL, UNREADABLE, Members
 
-MAX_QUOTED: Final = 80
-"""Characters of a client's value that an error quotes."""
+MAX_QUOTED: Final = 80  # characters of a client's value that an error quotes
 _KINDS: Final = {
     '"': "a string",
     "{": "an object",
@@ -92,8 +91,7 @@ def _parse(raw: msgspec.Raw, param: str, *, expected: str, kind: type[_Part]) ->
         raise wrong_type(param, expected, raw) from exc
 
 
-MAX_MESSAGES: Final = 10_000
-"""Far more than any model's context holds; each costs the checks here."""
+MAX_MESSAGES: Final = 10_000  # far more than any model's context holds; each costs the checks here
 _MAX_NAMED: Final = 20  # as many as `MAX_NAMES_LISTED` of the tool loop: a message to be read
 _ROLES: Final = ("system", "assistant", "user", "function", "tool", "developer")
 _OTHER_CONTENT: Final = ("tool_calls", "function_call", "refusal", "audio")

@@ -34,8 +34,7 @@ ID_CHARACTERS: Final = 9
 """Of generated ids: Mistral takes exactly nine letters and digits, and all others take them, too."""
 MAX_CALLS: Final = 2_048
 """Of one reply: more than any model means. Each has to be answered, and all are sent back."""
-_MAX_USAGE_DEPTH: Final = 8
-"""Real usage objects have two levels."""
+_MAX_USAGE_DEPTH: Final = 8  # real usage objects have two levels
 _ASSISTANT: Final = msgspec.Raw(b'"assistant"')
 EMPTY_VALUES: Final = (b"null", b'""', b"[]", b"{}")
 

@@ -44,8 +44,7 @@ from toolgate.model.json_text import (
 
 MAX_REPLY_BYTES: Final = 32 * 1_048_576
 """Of all its chunks. Arguments that are too long for a tool still fit, and are refused as such."""
-MAX_DEPTH: Final = 16
-"""Below this level a later value replaces the earlier one; real deltas have four levels."""
+MAX_DEPTH: Final = 16  # below this level a later value replaces the earlier one; real deltas have four levels
 _COMPLETION: Final = msgspec.Raw(b'"chat.completion"')
 _KEPT_BACK: Final = frozenset({"role", "tool_calls", "function_call"})
 _LABELS: Final = frozenset({"id", "type", "role", "format"})

@@ -24,8 +24,7 @@ INVALID_KEY: Final = "__invalid__"
 """The member that holds arguments in a history if they were not a JSON object."""
 TOOL_ERROR: Final = "tool_error"
 _MAX_SHOWN: Final = 200  # enough for the model to recognise what it wrote
-_MAX_NAME: Final = 64
-"""Of a function: the limit of OpenAI, which most servers share."""
+_MAX_NAME: Final = 64  # of a function: the limit of OpenAI, which most servers share
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _CUT: Final = "… [cut: {kept:,} of {size:,} bytes]"
 

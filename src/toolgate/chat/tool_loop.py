@@ -39,10 +39,8 @@ StopReason = Literal[
 ]
 """`answered` and `client_calls` are the model's decision; budgets and faults cause all others."""
 
-MAX_IDENTICAL_CALLS: Final = 2
-"""How often the same call runs; a model that repeats it once more is in a loop."""
-MAX_NAMES_LISTED: Final = 20
-"""In an error for the model: enough to find the right one, and cheap in tokens."""
+MAX_IDENTICAL_CALLS: Final = 2  # how often the same call runs; a model that repeats it once more is in a loop
+MAX_NAMES_LISTED: Final = 20  # in an error for the model: enough to find the right one, and cheap in tokens
 MAX_NAME_SHOWN: Final = 128  # the longest name of a tool in MCP
 _WORD: Final = re.compile(r"[a-z0-9]+")
 

@@ -6,10 +6,8 @@ from operator import attrgetter
 from typing import Final, Literal
 
 ApprovalState = Literal["pending", "approved", "denied", "expired", "used"]
-MAX_ARGUMENT_BYTES: Final = 8 * 1024
-"""Of arguments, as approvers see them."""
-MAX_REASON: Final = 500
-"""Characters."""
+MAX_ARGUMENT_BYTES: Final = 8 * 1024  # of arguments, as approvers see them
+MAX_REASON: Final = 500  # characters that an approver writes: a few sentences
 
 
 _BOUND: Final = attrgetter("principal", "task_id", "server_id", "tool", "arguments_digest", "definition")

@@ -87,8 +87,7 @@ def _escape_in_json(character: str) -> str:
 _IGNORABLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-MAX_FOLDED: Final = 1_024
-"""Characters of a name that is not plain ASCII. Folding 3.9 MB of U+FDFA took 5.6 s."""
+MAX_FOLDED: Final = 1_024  # characters of a name that is not plain ASCII. Folding 3.9 MB of U+FDFA took 5.6 s
 
 
 def fold_name(name: str) -> str:

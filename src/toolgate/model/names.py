@@ -14,8 +14,7 @@ from toolgate.errors import InvalidRecord
 MAX_SERVER_ID: Final = 40  # generous for a name that people type
 MAX_TOOL_NAME: Final = 128  # by MCP's rules for tool names (SEP-986)
 MAX_VERSION: Final = 64  # generous: a semantic version with a pre-release and a short hash has about 30
-MAX_AUDITED_NAME: Final = 200
-"""Characters of a name or URI in the audit; longer ones are cut."""
+MAX_AUDITED_NAME: Final = 200  # characters of a name or URI in the audit; longer ones are cut
 PROMPT: Final = "prompt:"
 RESOURCE: Final = "resource:"
 """The prefixes of prompt names and resource URIs in rules and records. No tool name has a colon, so the three

@@ -17,8 +17,7 @@ UNCATEGORIZED = "uncategorized"
 """The category of packages and servers without one, also if a record states it."""
 ALL_TOOLS = "*"
 """The tool name of a placeholder row."""
-MAX_PART_BYTES: Final = 4 * 1024 * 1024
-"""Of an uploaded archive: the largest body of a request."""
+MAX_PART_BYTES: Final = 4 * 1024 * 1024  # of an uploaded archive: the largest body of a request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,8 @@ QuotaName = Literal["calls_per_minute", "calls_per_day", "tokens_per_day"]
 
 # More than an installation can use in a day. Sums of them are integers that every JSON reader has (2**53).
 MAX_CALLS: Final = 10**9
-MAX_TOKENS: Final = 10**12
-MAX_LEASE_REQUESTS: Final = 256
-"""In one request of a node to the control plane."""
+MAX_TOKENS: Final = 10**12  # a thousand for each of `MAX_CALLS`
+MAX_LEASE_REQUESTS: Final = 256  # in one request of a node to the control plane
 
 
 @dataclass(frozen=True, slots=True)

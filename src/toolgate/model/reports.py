@@ -10,8 +10,7 @@ from toolgate.model.tools import ListState
 
 HealthState = Literal["connected", "starting", "degraded", "down", "idle", "disabled"]
 
-LOST_AFTER_MS: Final = 30_000
-"""Three times the 10 s between two reports."""
+LOST_AFTER_MS: Final = 30_000  # three times the 10 s between two reports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +74,7 @@ class Definitions:
     at_ms: int = 0
 
 
-MAX_ENDED: Final = 20_000
-"""Kept, the newest. An older session could be resumed, by its own principal only."""
+MAX_ENDED: Final = 20_000  # kept, the newest. An older session could be resumed, by its own principal only
 
 
 class EndedSession(NamedTuple):

@@ -8,8 +8,7 @@ from typing import Final, Literal
 from toolgate.model.servers import EMPTY
 
 MAX_MODULE_BYTES: Final = 32 * 1024 * 1024  # room for an interpreter, such as CPython with its library
-MAX_OUTPUT_BYTES: Final = 4 * 1024 * 1024
-"""The largest `max_output_bytes`."""
+MAX_OUTPUT_BYTES: Final = 4 * 1024 * 1024  # the largest `max_output_bytes`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

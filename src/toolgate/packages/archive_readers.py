@@ -35,8 +35,7 @@ MAX_EXTENSION_BYTES: Final = 8 * 1024
 _BLOCK: Final = tarfile.BLOCKSIZE
 _MAX_HEADER_BYTES: Final = MAX_EXTENSION_BYTES + 2 * _BLOCK
 _MAX_RECORDS: Final = 32  # of one extended header: generous for times, owners and ACLs
-_MAX_PADDING: Final = 1024 * 1024
-"""Zeros after the end. Some programs fill up whole tape records."""
+_MAX_PADDING: Final = 1024 * 1024  # zeros after the end. Some programs fill up whole tape records
 _MAX_STREAM: Final = MAX_UNPACKED_BYTES + MAX_FILES * 4 * _BLOCK + _MAX_PADDING
 _TAR_MAGICS: Final = (tarfile.POSIX_MAGIC, tarfile.GNU_MAGIC)
 _TAR_FILES: Final = (tarfile.REGTYPE, tarfile.AREGTYPE)
@@ -204,8 +203,7 @@ _DESCRIPTOR_SIGNATURE: Final = b"PK\x07\x08"
 _MAX_COMMENT: Final = 0xFFFF  # its length has 16 bits
 _MAX_DIRECTORY: Final = MAX_FILES * 2_048  # each: a path at its limit, and as much again for the rest
 _STORED, _DEFLATED = 0, 8
-_HAS_DESCRIPTOR: Final = 0x0008
-"""The flag of an entry whose sizes follow its content."""
+_HAS_DESCRIPTOR: Final = 0x0008  # the flag of an entry whose sizes follow its content
 _KNOWN_FLAGS: Final = 0x0006 | _HAS_DESCRIPTOR | 0x0800
 """With it: how hard it was to compress, and that its name is UTF-8, which every name here must be."""
 # `mcpb sign` appends this, and older versions do not call it a comment.

@@ -45,12 +45,10 @@ NamedPackages = Callable[[], Collection[str] | None]
 """The hashes that records name. None: the registry is not known yet."""
 
 SWEEP_EVERY_S: Final = 60.0  # a sweep lists one directory; disk space is not urgent
-UNUSED_S: Final = 2 * SWEEP_EVERY_S
-"""After this long, no server runs any more from what no record names."""
+UNUSED_S: Final = 2 * SWEEP_EVERY_S  # after this long, no server runs any more from what no record names
 UNPACK_TIMEOUT_S: Final = START_TIMEOUT_S
 """How long one start waits for its files."""
-MAX_UNPACKING: Final = 2
-"""At once: unpacking is bound by the processors."""
+MAX_UNPACKING: Final = 2  # at once: unpacking is bound by the processors
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _ARCHIVE: Final = "package.tar.gz"

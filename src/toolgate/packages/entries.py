@@ -21,8 +21,7 @@ MAX_FILES: Final = 10_000
 MAX_PATH_BYTES: Final = 1_024  # a quarter of PATH_MAX: the cache's directory comes before it
 MAX_PATH_PARTS: Final = 32  # generous for nested `node_modules`
 MAX_PATH_PART_BYTES: Final = 255  # NAME_MAX of Linux
-CHUNK_BYTES: Final = 64 * 1024
-"""Read, unpacked or written at once."""
+CHUNK_BYTES: Final = 64 * 1024  # read, unpacked or written at once
 
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
 _ROOT: Final = frozenset({".", "./"})

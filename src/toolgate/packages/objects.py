@@ -22,10 +22,8 @@ from toolgate.errors import NotFound, StartRefused, StorageFailed, StorageUnavai
 from toolgate.registry.database import sync_directory
 
 S3: Final = "s3://"
-REQUEST_TIMEOUT_S: Final = 15.0
-"""For a listing, a deletion, a small object; with the library's three retries."""
-TRANSFER_TIMEOUT_S: Final = 120.0
-"""For an archive, either way: 64 MiB at 4.5 Mbit/s."""
+REQUEST_TIMEOUT_S: Final = 15.0  # for a listing, a deletion, a small object; with the library's three retries
+TRANSFER_TIMEOUT_S: Final = 120.0  # for an archive, either way: 64 MiB at 4.5 Mbit/s
 CHUNK_BYTES: Final = 1024 * 1024  # of a large object in memory at once
 MAX_LISTED: Final = 50_000
 """Objects under one name; more is not ours: thirty packages with all their versions."""

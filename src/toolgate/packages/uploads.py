@@ -25,9 +25,7 @@ from toolgate.packages.entries import MAX_ARCHIVE_BYTES
 from toolgate.packages.objects import ObjectInfo, ObjectStore
 
 ROOT: Final = "uploads"
-MAX_PARTS: Final = (
-    64  # four times what the largest archive needs in full parts: clients may send smaller ones
-)
+MAX_PARTS: Final = 64  # four times what the largest archive needs: clients may send smaller parts
 MAX_AGE_MS: Final = 3600 * 1000  # an hour to resume after a break; the store keeps nothing longer
 
 _FULL: Final = "finish or discard some; they expire after an hour"

@@ -44,7 +44,7 @@ WINDOW_MS: Final[Mapping[QuotaName, int]] = {
 MAX_GRANT: Final = 50
 """Calls in one lease: a request every 50 calls is cheap, and a node that dies loses no more."""
 _STRICTEST_FIRST: Final[tuple[Approval, ...]] = ("always", "policy", "never")
-_MAX_NAMED: Final = 3
+_MAX_NAMED: Final = 3  # tools that a warning names: it is one sentence
 
 
 class QuotaWindow(NamedTuple):

@@ -353,8 +353,7 @@ def _expand_decision(decision: Decision, platform: Snapshot) -> Iterator[Decisio
             yield replace(decision, tool=name)
 
 
-MAX_EXCLUSIONS: Final = 64
-"""Exclusions that are named. The others are counted."""
+MAX_EXCLUSIONS: Final = 64  # exclusions that are named. The others are counted
 
 
 @dataclass(frozen=True, slots=True)

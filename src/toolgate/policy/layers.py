@@ -24,8 +24,7 @@ from toolgate.policy.patterns import check_patterns, has_wildcard, parse_pattern
 
 T = TypeVar("T")
 
-MAX_ENTRIES: Final = 1_024
-"""Entries in one list of a request."""
+MAX_ENTRIES: Final = 1_024  # entries in one list of a request
 MAX_WILDCARDS: Final = 32
 """Patterns with wildcards among them: each is matched with every tool, while a plain name is looked up."""
 

@@ -35,7 +35,7 @@ FindingCode = Literal[
     "unknown_server",
     "unknown_task",
 ]
-_MINUTES_PER_DAY: Final = 24 * 60
+_MINUTES_PER_DAY: Final = 24 * 60  # of a day of UTC, in which quotas count
 _CATCH_ALL: Final = frozenset({f"{PROMPT}*", f"{RESOURCE}*"})
 """Also for servers without any: most have tools alone."""
 _PROFILE_NAMES: Final = RuleNames("servers", "tags", "allow", "deny")

@@ -24,12 +24,10 @@ from toolgate.errors import InvalidRecord
 from toolgate.model.names import RESOURCE, Glob, ToolRef, kind_of
 from toolgate.model.tools import HINTS, Effects
 
-MAX_PATTERN: Final = 128
-MAX_KIND_PATTERN: Final = 1_024
-"""Characters. Patterns for prompts and resources may be longer, because URIs are."""
-MAX_LISTED: Final = 2_000
-MAX_LISTED_WILDCARDS: Final = 128
-"""Patterns in one list of a record, and those with wildcards among them: each is matched with every tool."""
+MAX_PATTERN: Final = 128  # characters: as many as the longest name of a tool has
+MAX_KIND_PATTERN: Final = 1_024  # of prompts and resources: half of the longest URI
+MAX_LISTED: Final = 2_000  # patterns in one list of a record: as many as the tools of one server
+MAX_LISTED_WILDCARDS: Final = 128  # of them with wildcards: each is matched with every tool
 EFFECT: Final = "@"
 """The first character of an effect."""
 _NONE: Final[frozenset[str]] = frozenset()

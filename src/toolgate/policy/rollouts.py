@@ -14,8 +14,7 @@ from toolgate.model.tools import Snapshot
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.scope import ProfileVersion
 
-BUCKETS: Final = 10_000
-"""A hundredth of a percent: finer than any share."""
+BUCKETS: Final = 10_000  # a hundredth of a percent: finer than any share
 PER_PERCENT: Final = BUCKETS // 100
 
 

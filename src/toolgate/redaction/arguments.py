@@ -20,12 +20,10 @@ from toolgate.model.names import compile_globs
 from toolgate.model.servers import RedactionRules
 from toolgate.redaction.shapes import MASK, compile_prefilter, hides_word, looks_secret, redact_text
 
-MAX_AUDITED_BYTES: Final = 2 * 1024
-"""Of arguments in the audit."""
+MAX_AUDITED_BYTES: Final = 2 * 1024  # of arguments in the audit
 MAX_READ_BYTES: Final = 256 * 1024
 """Longer arguments are not read for the audit: its cost must not grow with what callers send."""
-MAX_ENTRIES: Final = 64
-"""Members of an object, and entries of an array, that are shown if not all can be."""
+MAX_ENTRIES: Final = 64  # members of an object, and entries of an array, that are shown if not all can be
 _MAX_TEXTS: Final = (2_048, 256, 64)
 """Lengths that texts are cut to, one after the other, until all fits."""
 _MARGIN: Final = 1_280

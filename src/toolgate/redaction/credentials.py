@@ -16,8 +16,7 @@ from toolgate.redaction.shapes import looks_secret, percent_decode
 
 _CREDENTIAL_MASK: Final = b"[redacted]"
 """Not `***`: it is put into sentences and JSON of servers, where that could be a part of their own text."""
-_MIN_LENGTH: Final = 8
-"""Shorter values are no credentials, and would be found inside other words."""
+_MIN_LENGTH: Final = 8  # shorter values are no credentials, and would be found inside other words
 # Scheme and authority, path, query.
 _URL: Final = re.compile(r"(?:[^:/?#]+:)?(?://[^/?#]*)?(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?")
 

@@ -13,8 +13,7 @@ from typing import Final
 
 from toolgate.redaction.shapes import mask_spans
 
-MIN_RANDOM: Final = 16
-"""Characters. A shorter word may be an unusual name."""
+MIN_RANDOM: Final = 16  # characters. A shorter word may be an unusual name
 MIN_SUSPECT: Final = 8  # the shortest password that most systems accept
 
 _FOLLOWERS: Final = {
@@ -50,7 +49,7 @@ _UNLIKELY: Final = 0.4
 """The part of unlikely pairs from which on a word is random. Tokens have 0.55 and more, names at most 0.3."""
 # Of so few pairs a share says little, so there must be that many unlikely ones, too.
 _MIN_UNLIKELY: Final = 8
-_MIN_SUSPICIOUS: Final = 5
+_MIN_SUSPICIOUS: Final = 5  # of a word shorter than `MIN_RANDOM`
 
 # `&` and `?` part the members of a query, and else are signs that a password may hold.
 _WORD: Final = re.compile(r"""(?:[^\s"'`=,;:()\[\]{}<>|&?\\]|[&?](?![\w.-]{1,64}=))+""")

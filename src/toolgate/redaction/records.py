@@ -18,8 +18,7 @@ from toolgate.model.revisions import Body, Kind
 from toolgate.redaction.random_words import random_spans
 from toolgate.redaction.shapes import MASK, hides_word, looks_secret, mask_spans, mask_value, redact_text
 
-MAX_COMMAND: Final = 1_024
-"""Characters of a command line that is shown as one text: a few lines of a log."""
+MAX_COMMAND: Final = 1_024  # characters of a command line that is shown as one text: a few lines of a log
 HIDING: Final[Mapping[Kind, Sequence[str]]] = {
     "server": ("stdio", "http"),
     "chat_upstream": ("base_url", "headers"),

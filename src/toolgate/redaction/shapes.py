@@ -165,8 +165,7 @@ _SECRET_NAME: Final = re.compile(rf"{_any_of(_NAMES)}|(?:^|[-_.]){_any_of(_LAST_
 _COMMAND_LINES: Final = tuple(
     (re.compile(rf"(?<![\w-])(?:{program})(?=\s)[^\r\n]*"), re.compile(flags)) for program, flags in _COMMANDS
 )
-_MAX_WORD: Final = 128
-"""Characters. A program, its flag and the beginning of a secret are shorter."""
+_MAX_WORD: Final = 128  # characters. A program, its flag and the beginning of a secret are shorter
 _SPACE: Final = re.compile(r"\s")
 _FLAG: Final = re.compile(r"\s-")
 

@@ -40,9 +40,8 @@ from toolgate.errors import InvalidChat, InvalidRecord
 from toolgate.model.json_text import NULL, UNREADABLE, Members, decode_members, encode_raw
 from toolgate.model.names import parse_server_id
 
-MAX_ITEMS: Final = 10_000
-"""Of an input, as of messages: far more than any model's context holds."""
-_SHORTEST: Final = 256
+MAX_ITEMS: Final = 10_000  # of an input, as of messages: far more than any model's context holds
+_SHORTEST: Final = 256  # bytes that an output keeps: the least that `max_tool_output_bytes` may be
 _MARKS: Final = tuple(f'"{prefix}'.encode() for prefix in (CALL, LIST, APPROVAL, ID_PREFIX))
 _PARSED: Final = ("input", "tools", "tool_choice", "model", "stream")
 _SERVERS: Final = "mcp.server_ids"

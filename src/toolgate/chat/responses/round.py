@@ -41,8 +41,7 @@ _CALLS: Final = (
 """Items that only the client can answer, unless they call a tool of the gateway."""
 _OWN_OF_EVENTS: Final = frozenset({"type", "sequence_number", "output_index"})
 """Members that the gateway writes itself."""
-_MAX_QUOTED: Final = 500
-"""Characters of a server's error message."""
+_MAX_QUOTED: Final = 500  # characters of a server's error message
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +85,7 @@ class _HeldItem:
     is_done: bool = False
 
 
-_Place: TypeAlias = _ShownItem | _CalledItem | _HeldItem | None
-"""None: the item is dropped."""
+_Place: TypeAlias = _ShownItem | _CalledItem | _HeldItem | None  # None: the item is dropped
 
 
 class ResponseRound:

@@ -18,8 +18,7 @@ from toolgate.model.tools import ToolDefinition
 
 GATEWAY_LABEL: Final = "toolgate"
 """The label of the whole scope. Any other is a server's id."""
-MAX_TOOLS: Final = 1_024
-"""Models take 128 at most; each tool here is matched against the whole scope."""
+MAX_TOOLS: Final = 1_024  # models take 128 at most; each tool here is matched against the whole scope
 MAX_NAMES: Final = 1_024  # as many as there may be tools
 _EMPTY: Final = msgspec.Raw(b'""')
 _ADDRESSES: Final = ("server_url", "connector_id", "tunnel_id")
