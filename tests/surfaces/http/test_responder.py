@@ -1,33 +1,28 @@
 """One answer on a connection."""
 
-from dataclasses import dataclass
+import asyncio
 
 import pytest
 
 from toolgate.surfaces.http.messages import HttpResponder
 
 
-@dataclass
-class Written:
+class Written(asyncio.Transport):
     """A connection whose client reads at once."""
 
     data: bytes = b""
-    unread_bytes: int = 0
 
-    def write_response(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         self.data += data
 
-    def write_long(self, head: bytes, body: bytes) -> None:
-        self.data += head + body
-
-    async def wait_drained(self) -> None:
-        """It is."""
+    def get_write_buffer_size(self) -> int:
+        return 0
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_added_headers_are_sent_whatever_the_answer_becomes(is_stream: bool) -> None:
     wire = Written()
-    responder = HttpResponder(wire, keeps_alive=True, has_body=True)
+    responder = HttpResponder(wire, asyncio.Event(), keeps_alive=True, has_body=True)
     responder.add_headers([(b"x-one", b"1")])
     responder.add_headers([(b"x-two", b"2")])
     if is_stream:

@@ -1,15 +1,15 @@
 """The listener and its HTTP/1.1 connections, on asyncio and httptools.
 
-Everything a client sends is bounded before it is kept; what is not clean HTTP/1.1 ends the connection. Hands
-on one whole request at a time. A response goes out in one write. Slow and idle connections are ended; all are
-drained when the listener stops.
+Everything a client sends is bounded before it is kept; what is not clean HTTP/1.1 ends the connection. The
+handler gets one whole request at a time. A response goes out in one write. The server ends slow and idle
+connections, and drains all when it stops.
 """
 
 import asyncio
 import logging
 import socket
-from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, NamedTuple, cast
 from urllib.parse import unquote
 
@@ -25,28 +25,28 @@ from toolgate.surfaces.http.messages import (
     encode_http_response,
 )
 
-MAX_BODY_BYTES: Final = 4 * 1024 * 1024
-MAX_HEAD_BYTES: Final = 64 * 1024
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024  # a choice: larger uploads come in parts (`packages.uploads`)
+MAX_HEAD_BYTES: Final = 64 * 1024  # a query of 16 KiB, a session id of 7 KiB, tokens, and room for more
 HEADER_COST: Final = 32
 """What a header counts in addition to its bytes, as in HTTP/2: thousands of empty ones are not free."""
 MAX_BODY_PARTS: Final = 65_536
 """Pieces a body may come in: one of single bytes keeps the loop busier than its size says."""
 MAX_DISCARDED_BYTES: Final = 8 * MAX_BODY_BYTES
 """How much more of a body that is too large is read and thrown away: most clients send all of it before they
-read the answer, and would get a connection reset in its place. `REQUEST_S` bounds how long that may take."""
+read the response, and would get a connection reset instead. `REQUEST_S` bounds how long that may take."""
 MAX_PIPELINED: Final = 16
 """Requests that may wait on a connection; a client that sends more is cut off."""
 MAX_UNREAD_BYTES: Final = 1024 * 1024
 """What may wait for a client to read it before a stream to it pauses."""
-MAX_KNOWN_HEADS: Final = 4
+MAX_KNOWN_HEADS: Final = 4  # a choice: each is compared with what arrives
 MAX_KNOWN_HEAD_BYTES: Final = 2_048
-"""What a connection knows again of the heads of its client, which sends the same few all the time."""
-BACKLOG: Final = 4_096
-MAX_CONNECTIONS: Final = 10_000
-KEEP_ALIVE_S: Final = 75.0
+"""A connection recognizes that many heads of that size: its client sends the same few all the time."""
+BACKLOG: Final = 4_096  # Linux's `net.core.somaxconn`
+MAX_CONNECTIONS: Final = 10_000  # as many as a node holds sessions
+KEEP_ALIVE_S: Final = 75.0  # nginx's `keepalive_timeout`
 REQUEST_S: Final = 20.0
 """How long a client may take to send a request, or to read what was written to it."""
-SWEEP_S: Final = 5.0
+SWEEP_S: Final = 5.0  # a quarter of `REQUEST_S`: how late a slow client is ended at most
 SWEPT_AT_ONCE: Final = 500
 """Connections looked at before others have their turn: thousands may be overdue in the same moment."""
 
@@ -63,54 +63,42 @@ class KnownHead(NamedTuple):
     headers: dict[bytes, bytes]
 
 
+@dataclass(slots=True, eq=False, repr=False)  # asyncio logs it, and its headers are secret
 class HttpServerConnection(asyncio.Protocol):
     """Both asyncio's protocol and httptools' callbacks."""
 
-    __slots__ = (
-        "_body",
-        "_discarding",
-        "_drained",
-        "_first",
-        "_head_bytes",
-        "_headers",
-        "_is_in_head",
-        "_is_past_chunks",
-        "_known",
-        "_loop",
-        "_owner",
-        "_parser",
-        "_parts",
-        "_peer",
-        "_repeated",
-        "_target",
-        "_waiting",
-        "active_since",
-        "is_mid_request",
-        "running",
-        "transport",
-    )
+    _owner: "HttpServer"
+    _loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport = field(init=False)
+    running: HttpResponder | None = None
+    active_since: float = field(init=False)
+    """When the client last began or finished a request."""
+    is_mid_request: bool = False
+    """A request has begun to arrive and is not whole yet."""
+    _parser: httptools.HttpRequestParser = field(init=False)
+    _waiting: list[tuple[HttpRequest, HttpResponder]] = field(default_factory=list)
+    _drained: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set unless the client is slow to read."""
+    _discarding: int = 0
+    """How many bytes of a refused body may still come. 0: none was refused."""
+    _peer: str = ""
+    _first: bytes = b""
+    """The newest bytes, if a request starts with them and no other was under way."""
+    _known: list[KnownHead] = field(default_factory=list)
+    """Newest first."""
+    _target: bytes = b""
+    _headers: dict[bytes, bytes] = field(default_factory=dict)
+    _repeated: set[bytes] = field(default_factory=set)
+    _head_bytes: int = 0
+    _is_in_head: bool = True
+    _is_past_chunks: bool = False
+    _parts: int = 0
+    _body: bytes | bytearray = b""
 
-    transport: asyncio.Transport
-
-    def __init__(self, owner: "HttpServer", loop: asyncio.AbstractEventLoop) -> None:
-        self._owner = owner
-        self._loop = loop
+    def __post_init__(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
-        self._waiting: deque[tuple[HttpRequest, HttpResponder]] = deque()
-        self._drained: asyncio.Future[None] | None = None
-        self._discarding = 0
-        """How many bytes of a refused body may still come. 0: none was refused."""
-        self._peer = ""
-        self._first = b""
-        """The newest bytes, if a request starts with them and no other was under way."""
-        self._known: list[KnownHead] = []
-        """Newest first."""
-        self.running: HttpResponder | None = None
-        self.active_since = loop.time()
-        """When the client last began or finished a request."""
-        self.is_mid_request = False
-        """A request has begun to arrive and is not whole yet."""
-        self._begin()
+        self.active_since = self._loop.time()
+        self._drained.set()
 
     # asyncio.Protocol
 
@@ -135,7 +123,7 @@ class HttpServerConnection(asyncio.Protocol):
         was_past_chunks = self._is_past_chunks
         try:
             self._parser.feed_data(data)
-            # The parser tells of a header, or of one behind the body, only when it is whole.
+            # The parser reports a header, or one after the body, only when it is whole.
             if self._is_in_head or (was_past_chunks and self._is_past_chunks):
                 self._count(len(data))
         except HeadTooLarge as exc:
@@ -159,7 +147,8 @@ class HttpServerConnection(asyncio.Protocol):
             return False
         request = HttpRequest(head.method, head.path, head.query, head.headers, data[begin:], self._peer)
         keeps_alive = not self._owner.is_closing
-        self._start(request, HttpResponder(self, keeps_alive=keeps_alive, has_body=True))
+        responder = HttpResponder(self.transport, self._drained, keeps_alive=keeps_alive, has_body=True)
+        self._start(request, responder)
         return True
 
     def connection_lost(self, _exc: Exception | None) -> None:
@@ -173,30 +162,24 @@ class HttpServerConnection(asyncio.Protocol):
             self.running.task.cancel()
 
     def pause_writing(self) -> None:
-        if self._drained is None:
-            self._drained = self._loop.create_future()
+        self._drained.clear()
 
     def resume_writing(self) -> None:
-        if self._drained is not None:
-            self._drained.set_result(None)
-            self._drained = None
+        self._drained.set()
 
     # httptools
 
     def on_message_begin(self) -> None:
-        self._begin()
         self.is_mid_request = True
         self.active_since = self._loop.time()
-
-    def _begin(self) -> None:
         self._target = b""
-        self._headers: dict[bytes, bytes] = {}
-        self._repeated: set[bytes] = set()
+        self._headers = {}
+        self._repeated = set()
         self._head_bytes = 0
         self._is_in_head = True
         self._is_past_chunks = False
         self._parts = 0
-        self._body: bytes | bytearray = b""
+        self._body = b""
 
     def on_url(self, part: bytes) -> None:
         self._target += part
@@ -254,7 +237,8 @@ class HttpServerConnection(asyncio.Protocol):
             request.repeated = frozenset(self._repeated)
         elif keeps_alive and length == b"%d" % len(body):
             self._remember(request, first)
-        responder = HttpResponder(self, keeps_alive=keeps_alive, has_body=method != "HEAD")
+        has_body = method != "HEAD"
+        responder = HttpResponder(self.transport, self._drained, keeps_alive=keeps_alive, has_body=has_body)
         if self.running is None:
             self._start(request, responder)
         elif self._has_room(request):
@@ -288,7 +272,7 @@ class HttpServerConnection(asyncio.Protocol):
         if self._head_bytes > MAX_HEAD_BYTES:
             raise HeadTooLarge(f"the head is larger than {MAX_HEAD_BYTES} bytes")
 
-    # Answering
+    # Responding
 
     def _start(self, request: HttpRequest, responder: HttpResponder) -> None:
         self.running = responder
@@ -314,10 +298,10 @@ class HttpServerConnection(asyncio.Protocol):
         elif not responder.keeps_alive or self._owner.is_closing:
             self.transport.close()
         elif self._waiting:
-            self._start(*self._waiting.popleft())
+            self._start(*self._waiting.pop(0))
 
     def _abandon(self, responder: HttpResponder) -> None:
-        """No answer came: say so if nothing was said yet, and end the connection."""
+        """The handler sent no whole response: send an error if nothing was sent yet, and close."""
         if not responder.has_started:
             responder.send(500, encode_error(ToolgateError("internal error")))
         self.transport.close()
@@ -327,26 +311,11 @@ class HttpServerConnection(asyncio.Protocol):
         if self.running is None:
             self.transport.write(encode_http_response(error.wire.http, encode_error(error), close=True))
             if isinstance(error, BodyTooLarge) and self._parts <= MAX_BODY_PARTS:
-                # The client closes once it has read the answer; the sweep ends those that do not.
+                # The client closes once it has read the response; the sweep ends those that do not.
                 self._discarding, self._body = MAX_DISCARDED_BYTES, b""
                 self.transport.write_eof()
                 return
         self.transport.close()
-
-    def write_response(self, data: bytes) -> None:
-        self.transport.write(data)
-
-    def write_long(self, head: bytes, body: bytes) -> None:
-        self.transport.writelines((head, body))
-
-    async def wait_drained(self) -> None:
-        if self._drained is not None:
-            await asyncio.shield(self._drained)
-
-    @property
-    def unread_bytes(self) -> int:
-        """What the client has not read yet."""
-        return self.transport.get_write_buffer_size()
 
 
 def _oversized_body_error() -> BodyTooLarge:
@@ -355,32 +324,26 @@ def _oversized_body_error() -> BodyTooLarge:
     )
 
 
+@dataclass(eq=False)
 class HttpServer:
     """One listening socket with one handler behind it."""
 
-    def __init__(
-        self,
-        handler: HttpHandler,
-        *,
-        request_s: float = REQUEST_S,
-        keep_alive_s: float = KEEP_ALIVE_S,
-        max_connections: int = MAX_CONNECTIONS,
-    ) -> None:
-        self.handler = handler
-        self.is_closing = False
-        self._request_s = request_s
-        self._keep_alive_s = keep_alive_s
-        self._max_connections = max_connections
-        self._connections: set[HttpServerConnection] = set()
-        self._stuck: dict[HttpServerConnection, float] = {}
-        self._all_disconnected = asyncio.Event()
+    handler: HttpHandler
+    _: KW_ONLY
+    request_s: float = REQUEST_S
+    keep_alive_s: float = KEEP_ALIVE_S
+    max_connections: int = MAX_CONNECTIONS
+    is_closing: bool = False
+    _connections: set[HttpServerConnection] = field(default_factory=set)
+    _stuck: dict[HttpServerConnection, float] = field(default_factory=dict)
+    _all_disconnected: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __len__(self) -> int:
         return len(self._connections)
 
     def add_connection(self, connection: HttpServerConnection) -> bool:
         self._connections.add(connection)
-        return len(self._connections) <= self._max_connections
+        return len(self._connections) <= self.max_connections
 
     def remove_connection(self, connection: HttpServerConnection) -> None:
         self._connections.discard(connection)
@@ -391,7 +354,7 @@ class HttpServer:
     async def serve(
         self, listener: socket.socket, stopping: Callable[[], Awaitable[object]], *, drain_s: float
     ) -> None:
-        """Serve until `stopping` returns; then let what is under way finish, for at most `drain_s`."""
+        """Serve until `stopping` returns; then let open requests finish, for at most `drain_s`."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
             lambda: HttpServerConnection(self, loop), sock=listener, backlog=BACKLOG
@@ -426,7 +389,7 @@ class HttpServer:
         """Now and then is often enough, and costs a request nothing."""
         clock = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(min(SWEEP_S, self._request_s / 2))
+            await asyncio.sleep(min(SWEEP_S, self.request_s / 2))
             now = clock()
             for number, connection in enumerate(tuple(self._connections), start=1):
                 if connection in self._connections and self._is_overdue(connection, now):
@@ -435,10 +398,10 @@ class HttpServer:
                     await asyncio.sleep(0)
 
     def _is_overdue(self, connection: HttpServerConnection, now: float) -> bool:
-        if connection.unread_bytes:
-            return now - self._stuck.setdefault(connection, now) > self._request_s
+        if connection.transport.get_write_buffer_size():
+            return now - self._stuck.setdefault(connection, now) > self.request_s
         self._stuck.pop(connection, None)
         if connection.running is not None:
             return False
-        limit_s = self._request_s if connection.is_mid_request else self._keep_alive_s
+        limit_s = self.request_s if connection.is_mid_request else self.keep_alive_s
         return now - connection.active_since > limit_s

@@ -17,7 +17,7 @@ from toolgate.surfaces.http.messages import Headers, HttpHandler, HttpRequest, R
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 MAX_AGE_S: Final = 7_200
 """How long a browser may remember a preflight; Chromium does not go further."""
-MAX_HEADERS_BYTES: Final = 4_096
+MAX_HEADERS_BYTES: Final = 4_096  # two hundred names of usual length
 _METHODS: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 _EXPOSED: Final = (
     b"WWW-Authenticate, Mcp-Session-Id, MCP-Protocol-Version, Retry-After, ETag, X-Request-Id, "
@@ -29,12 +29,12 @@ _HEADER_NAMES: Final = re.compile(
 
 
 def is_preflight(request: HttpRequest) -> bool:
-    """Whether a browser asks what a page may send, before it sends it."""
+    """Whether it is a CORS preflight."""
     return request.method == "OPTIONS" and b"access-control-request-method" in request.headers
 
 
 def _preflight_headers(request: HttpRequest) -> Headers:
-    """What a page may send: every method, and the headers that it asks for (`Mcp-Param-…` has any name)."""
+    """Every method, and the headers that the page requests (`Mcp-Param-…` has any name)."""
     headers = [(b"access-control-allow-methods", _METHODS), (b"access-control-max-age", b"%d" % MAX_AGE_S)]
     wanted = request.headers.get(b"access-control-request-headers", b"")
     if len(wanted) <= MAX_HEADERS_BYTES and _HEADER_NAMES.fullmatch(wanted):
@@ -44,7 +44,7 @@ def _preflight_headers(request: HttpRequest) -> Headers:
     return headers
 
 
-MAX_KNOWN: Final = 64
+MAX_KNOWN: Final = 64  # a gateway has few names, but clients may add any port
 MAX_SHOWN: Final = 200
 """Characters of an origin in the message that refuses it."""
 
@@ -73,7 +73,7 @@ class OriginGuard:
         return self._handler(request, responder)
 
     def _serve_page(self, request: HttpRequest, responder: Responder, origin: bytes) -> Awaitable[None]:
-        """Answer a page of another origin that is allowed. Its preflights concern no endpoint."""
+        """Serve a page of an allowed origin. Its preflights never reach an endpoint."""
         responder.add_headers(
             [
                 (b"access-control-allow-origin", origin),

@@ -12,7 +12,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from toolgate.errors import Forbidden, ToolgateError, Unauthenticated
+from toolgate.errors import Forbidden, MethodNotAllowed, ToolgateError, Unauthenticated
+from toolgate.gateway.auth.issuer import ResourceMetadata
 from toolgate.telemetry.spans import Attributes, Tracer
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -43,6 +44,11 @@ class HttpRequest(msgspec.Struct):
         """The value of a header, by its name in lower case. None: the request does not have it."""
         value = self.headers.get(name.encode())
         return None if value is None else value.decode("latin-1")
+
+    @property
+    def base_url(self) -> str:
+        """The URL of this gateway, as the client called it."""
+        return f"http://{self.header('host') or 'localhost'}"
 
 
 class Responder(Protocol):
@@ -80,24 +86,27 @@ HttpHandler = Callable[[HttpRequest, Responder], Awaitable[None]]
 
 
 def encode_error(error: ToolgateError) -> bytes:
-    """The body of an answer that is an error."""
+    """The body of an error response."""
     return msgspec.json.encode({"error": error.detail})
 
 
 def error_headers(
-    exc: ToolgateError, *, has_credential: bool = False, metadata_url: str | None = None
+    exc: ToolgateError, request: HttpRequest, metadata: ResourceMetadata, path: str = ""
 ) -> dict[str, str]:
-    """The headers by which an answer says what to bring, or when to come back."""
+    """The headers by which a response says what to send instead, or when. `path`: of the metadata."""
     headers = {}
     if isinstance(exc, Forbidden | Unauthenticated):
         parts = ['Bearer realm="toolgate"']
         if isinstance(exc, Forbidden):
             parts.append('error="insufficient_scope"')
-        elif has_credential:
+        elif b"authorization" in request.headers:
             parts.append('error="invalid_token"')
+        metadata_url = metadata.metadata_url(request.base_url, path)
         if metadata_url is not None:
             parts.append(f'resource_metadata="{metadata_url}"')
         headers["www-authenticate"] = ", ".join(parts)
+    if isinstance(exc, MethodNotAllowed):
+        headers["allow"] = ", ".join(exc.data["allowed"])
     if exc.wire.http in (429, 503):
         headers["retry-after"] = str(exc.retry_after_s or 1)
     return headers
@@ -107,7 +116,7 @@ def error_headers(
 def trace_request(
     tracing: Tracer | None, carried: Mapping[str, str], *, verb: str, route: str, notes: Attributes
 ) -> Iterator[None]:
-    """The block answers a request. `route` is the pattern of its path, `carried` what its headers say."""
+    """A span for the block, which serves a request. `carried`: the trace that its headers name."""
     if tracing is None:
         yield
         return
@@ -128,7 +137,7 @@ EVENT_HEADERS: Final = [
 ]
 KEEPALIVE: Final = b": keep-alive\n\n"
 KEEPALIVE_S: Final = 15.0
-"""What a stream says while it has nothing to say, and how often."""
+"""What goes out on a silent stream, and how often: proxies close connections that are silent for a minute."""
 _LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -143,37 +152,20 @@ def encode_event(message: bytes, *, event_id: bytes = b"") -> bytes:
 
 
 MAX_UNREAD_MESSAGE_BYTES: Final = 1024 * 1024
-"""What a client may leave unread before nothing more is said to it ahead of its answer."""
+"""If a client leaves more unread, no more messages are sent ahead of its response."""
 
 _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
 _OK_JSON: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 _LONG_BYTES: Final = 16 * 1024
-"""A body from this size on is not copied once more to stand behind its head."""
+"""A body from this size on is not copied to join its head."""
 _JSON: Final = b"content-type: application/json\r\n"
 _BODILESS: Final = frozenset({202, 204, 304})
 
 
-class ConnectionWriter(Protocol):
-    """The connection, as far as an answer needs it."""
-
-    def write_response(self, data: bytes) -> None:
-        """Put bytes on the connection."""
-
-    def write_long(self, head: bytes, body: bytes) -> None:
-        """Put both on the connection, together."""
-
-    @property
-    def unread_bytes(self) -> int:
-        """What the client has not read yet."""
-
-    async def wait_drained(self) -> None:
-        """Wait until the client has read most of what was written."""
-
-
 def encode_http_response(status: int, body: bytes, headers: Headers = (), *, close: bool = False) -> bytes:
-    """A whole answer. It is JSON unless `headers` say otherwise."""
+    """A whole response. It is JSON unless `headers` have another type."""
     lines = [b"%b: %b\r\n" % header for header in headers]
     is_typed = any(line[:13].lower() == b"content-type:" for line in lines)
     return b"%b%b%b%bcontent-length: %d\r\n\r\n%b" % (
@@ -188,9 +180,11 @@ def encode_http_response(status: int, body: bytes, headers: Headers = (), *, clo
 
 @dataclass(slots=True, eq=False)
 class HttpResponder:
-    """Answers one request. Once ended it has no effect: a late word cannot reach the next answer."""
+    """Responds to one request. Once ended it has no effect: a late message cannot reach the next response."""
 
-    _wire: ConnectionWriter
+    _transport: asyncio.Transport
+    _drained: asyncio.Event
+    """Of the connection: set unless the client is slow to read."""
     _: KW_ONLY
     keeps_alive: bool
     has_body: bool
@@ -199,7 +193,7 @@ class HttpResponder:
     task: "asyncio.Task[None]" = field(init=False)
     _added: Headers = ()
     _has_sent_messages: bool = False
-    """Messages came ahead of the answer, which is the last of them."""
+    """Messages were sent ahead of the response, which is the last of them."""
 
     def add_headers(self, headers: Headers) -> None:
         self._added = (*self._added, *headers)
@@ -215,15 +209,15 @@ class HttpResponder:
             headers = (*headers, *self._added)
         if status == 200 and not headers and self.keeps_alive and self.has_body:
             if len(body) < _LONG_BYTES:
-                self._wire.write_response(_OK_JSON % len(body) + body)
+                self._transport.write(_OK_JSON % len(body) + body)
             else:
-                self._wire.write_long(_OK_JSON % len(body), body)
+                self._transport.writelines((_OK_JSON % len(body), body))
             return
         answer = encode_http_response(status, body, headers, close=not self.keeps_alive)
-        self._wire.write_response(answer if self.has_body else answer[: len(answer) - len(body)])
+        self._transport.write(answer if self.has_body else answer[: len(answer) - len(body)])
 
     def send_message(self, message: bytes) -> bool:
-        if self.is_over or self._wire.unread_bytes > MAX_UNREAD_MESSAGE_BYTES:
+        if self.is_over or self._transport.get_write_buffer_size() > MAX_UNREAD_MESSAGE_BYTES:
             return False
         if not self.has_started:
             self._has_sent_messages = True
@@ -238,21 +232,21 @@ class HttpResponder:
         lines = b"".join(b"%b: %b\r\n" % header for header in (*headers, *self._added))
         close = b"" if self.keeps_alive else b"connection: close\r\n"
         head = b"%b%b%btransfer-encoding: chunked\r\n\r\n" % (_status_line(status), lines, close)
-        self._wire.write_response(head)
+        self._transport.write(head)
 
     async def write(self, chunk: bytes) -> None:
         if chunk and self.has_body and not self.is_over:
             self._put(chunk)
-            await self._wire.wait_drained()
+            await self._drained.wait()
 
     def _put(self, chunk: bytes) -> None:
         if self.has_body:
-            self._wire.write_response(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
 
     def end(self) -> None:
         if self.has_started and not self.is_over:
             self.is_over = True
-            self._wire.write_response(b"0\r\n\r\n" if self.has_body else b"")
+            self._transport.write(b"0\r\n\r\n" if self.has_body else b"")
 
 
 def _status_line(status: int) -> bytes:

@@ -28,12 +28,12 @@ from toolgate.policy.layers import SessionRequest, parse_servers_selection, pars
 from toolgate.surfaces.http.messages import HttpRequest
 from toolgate.telemetry.spans import TRACE_HEADERS
 
-MAX_QUERY_BYTES: Final = 16 * 1024
-MAX_DEPTH: Final = 64
-MAX_DIGITS: Final = 400
+MAX_QUERY_BYTES: Final = 16 * 1024  # four times as long as the URLs that some clients and proxies refuse
+MAX_DEPTH: Final = 64  # twice as deep as a tool's schema may be
+MAX_DIGITS: Final = 400  # the largest 64-bit float has 309
 MAX_CONTAINERS: Final = 200_000
 """Objects and arrays in one body: millions of empty ones take a reader far longer than their size says."""
-SMALL_BYTES: Final = 4_096
+SMALL_BYTES: Final = 4_096  # a choice: most calls are smaller
 LARGE_BYTES: Final = 64 * 1024
 """A body from this size on is read in a thread."""
 
@@ -100,7 +100,7 @@ def parse_query(query: bytes, known: Collection[str]) -> dict[str, str]:
 
 
 async def parse_off_loop(parse: Callable[[bytes], T], body: bytes) -> T:
-    """`parse(body)`, in a thread where the body is so large that the loop would stand still for it."""
+    """`parse(body)`, in a thread if the body is so large that it would block the loop."""
     return parse(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(parse, body)
 
 
@@ -125,10 +125,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def reject_duplicate_members(body: bytes, whole: Any) -> None:
-    """Raises ParseFailed where an object of `body`, which is `whole`, has two members of one name.
-
-    The server that the body is passed on to may read the first of two, while the last was checked here.
-    """
+    """Raises ParseFailed for a duplicate member: its server may read the first, and the last was checked."""
     if has_duplicate_members(body, whole):
         raise ParseFailed("an object of the body has two members of one name")
 
@@ -147,7 +144,7 @@ def is_small_and_flat(body: bytes) -> bool:
     """Whether `body` is text, and too small to exhaust a reader. Else `parse_json` has to look closely."""
     if len(body) > SMALL_BYTES or _count_brackets(body) > MAX_DEPTH or not body.isascii():
         return False
-    # Of a number that is too long, two of these would stand side by side.
+    # A number that is too long would leave two of these next to each other.
     return len(body) <= MAX_DIGITS or not _TWO_DIGITS.search(body[:: MAX_DIGITS // 2])
 
 

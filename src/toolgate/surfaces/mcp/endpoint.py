@@ -163,11 +163,7 @@ class McpEndpoint:
     def _send_error(
         self, exc: ToolgateError, request: HttpRequest, responder: Responder, message: Message | None, /
     ) -> None:
-        called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
-        url = self._discovery.metadata_url(called_url, request.path)
-        headers = error_headers(exc, has_credential=b"authorization" in request.headers, metadata_url=url)
-        if isinstance(exc, MethodNotAllowed):
-            headers["allow"] = ", ".join(exc.data["allowed"])
+        headers = error_headers(exc, request, self._discovery, request.path)
         if not isinstance(message, McpMessage):
             send_error(responder, exc, headers=headers)
             return

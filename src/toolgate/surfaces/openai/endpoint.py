@@ -91,10 +91,8 @@ class ChatEndpoint:
             with self._trace(exchange):
                 await self._serve(exchange, handler)
         except ToolgateError as exc:
-            called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
-            url = self._metadata.metadata_url(called_url, "")
-            headers = error_headers(exc, has_credential=b"authorization" in request.headers, metadata_url=url)
-            challenge = [(name.encode(), value.encode()) for name, value in headers.items()]
+            headers = error_headers(exc, request, self._metadata).items()
+            challenge = [(name.encode(), value.encode()) for name, value in headers]
             send_failure(responder, exc, [*challenge, *response_headers(request_id)])
 
     def _trace(self, exchange: ChatExchange) -> AbstractContextManager[None]:

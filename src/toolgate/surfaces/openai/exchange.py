@@ -20,7 +20,6 @@ from toolgate.errors import (
     BudgetExceeded,
     InvalidRecord,
     InvalidRequest,
-    MethodNotAllowed,
     ModelRefused,
     NotFound,
     PolicyDenied,
@@ -232,15 +231,12 @@ def encode_failure(exc: ToolgateError) -> tuple[int, bytes]:
     return status, _encode({"error": error})
 
 
-def send_failure(responder: Responder, exc: ToolgateError, headers: Headers = ()) -> None:
+def send_failure(responder: Responder, exc: ToolgateError, headers: Headers) -> None:
     """Send an error as the whole response."""
     status, body = encode_failure(exc)
-    more = []
-    if isinstance(exc, MethodNotAllowed):
-        more.append((b"allow", ", ".join(exc.data["allowed"]).encode()))
     if isinstance(exc, ModelRefused) and "retry_after" in exc.data:
-        more.append((b"retry-after", b"%d" % ceil(exc.data["retry_after"])))
-    responder.send(status, body, [*headers, *more])
+        headers = [*headers, (b"retry-after", b"%d" % ceil(exc.data["retry_after"]))]
+    responder.send(status, body, headers)
 
 
 def encode_chunk(data: bytes) -> bytes:

@@ -220,10 +220,7 @@ class RestApi:
         try:
             response = await self._respond(request, request_id)
         except ToolgateError as exc:
-            url = self._process.discovery.metadata_url(_read_base_url(request), "")
-            has_credential = b"authorization" in request.headers
-            headers = error_headers(exc, has_credential=has_credential, metadata_url=url)
-            response = error_response(exc, headers)
+            response = error_response(exc, error_headers(exc, request, self._process.discovery))
         except Exception:
             # The request ends here: the cause goes to the log only, once.
             _log.exception("`%s %s` (%s) failed", request.method, request.path, request_id)
@@ -247,7 +244,7 @@ class RestApi:
             query=parse_query(request.query, {one.name for one in endpoint.query}),
             if_revision=parse_precondition(request) if endpoint.is_conditional else None,
             headers=parse_plain_headers(request, [one.name for one in endpoint.headers]),
-            base_url=_read_base_url(request),
+            base_url=request.base_url,
             request_id=request_id,
             body=None if endpoint.body is None else await endpoint.body.read(request),
         )
@@ -303,7 +300,3 @@ class RestApi:
             raise RevisionNotReached(
                 f"revision {revision} is not served here yet", data={"revision": gateway.snapshot.revision}
             ) from None
-
-
-def _read_base_url(request: HttpRequest) -> str:
-    return f"http://{request.header('host') or 'localhost'}"
