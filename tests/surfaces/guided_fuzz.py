@@ -14,7 +14,7 @@ with atheris.instrument_imports(include=["toolgate"]):
     from toolgate.model.principals import Principal
     from toolgate.surfaces.mcp.exchange import parse_caller
     from toolgate.surfaces.mcp.jsonrpc import parse_message
-    from toolgate.upstream.http.sse import EventTooLarge, SseParser
+    from toolgate.upstream.http.sse import SseParser, StreamRefused
 
 MAX_EVENT_BYTES = 1024
 
@@ -46,7 +46,7 @@ def events(data: bytes) -> None:
         parser = SseParser(MAX_EVENT_BYTES)
         try:
             found.append([event for part in parts for event in parser.feed(part)])
-        except EventTooLarge:
+        except StreamRefused:
             return
     assert found[0] == found[1]
 

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request, Script
-from toolgate.upstream.http.client_connection import DEFAULT_LIMITS, HttpLimits, StreamRefused
+from toolgate.upstream.http.client_connection import DEFAULT_LIMITS, HttpLimits
 from toolgate.upstream.http.connection_pool import HttpPool
 from toolgate.upstream.http.egress import Egress, parse_target
+from toolgate.upstream.http.sse import StreamRefused
 
 ANY = Egress(allow_private=True)
 

@@ -16,13 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
-from urllib.parse import quote
 
 from rich.console import Console
 
 from toolgate.cli.command import CommandError, StepProgress, UsageError, open_console
 from toolgate.cli.render.layout import JsonObject, render_warnings
-from toolgate.cli.rest import RestClient
+from toolgate.cli.rest import RestClient, build_path
 from toolgate.model.packages import MAX_PART_BYTES
 from toolgate.model.revisions import Kind, describe_kind
 from toolgate.model.tasks import MAX_MODULE_BYTES
@@ -198,19 +197,21 @@ def open_progress(*, as_json: bool) -> StepProgress:
     return StepProgress(open_console(to_stderr=True))
 
 
-def send_parts(client: RestClient, file: BinaryIO, sha256: str, tell: ReportProgress) -> int:
-    """Send the parts that are not there yet; how many there are."""
+def upload(
+    client: RestClient, file: BinaryIO, sha256: str, kept_at: str, report: ReportProgress
+) -> JsonObject:
+    """Send the parts that are missing, and have the whole checked and kept; what the gateway found."""
     size = file.seek(0, 2)
     count = max(1, -(-size // MAX_PART_BYTES))
     path = f"/api/uploads/{sha256}"
     headers = {"content-type": "application/octet-stream"}
     there = set(client.get(path)["parts"])
     for number in range(1, count + 1):
-        tell(f"{(number - 1) * 100 // count} %")
+        report(f"{(number - 1) * 100 // count} %")
         if number not in there:
             file.seek((number - 1) * MAX_PART_BYTES)
             client.send("PUT", f"{path}/{number}", file.read(MAX_PART_BYTES), headers=headers)
-    return count
+    return client.post(kept_at, {"parts": count})
 
 
 MODULES: Final = "/admin/api/modules"
@@ -262,7 +263,7 @@ def send_modules(client: RestClient, files: Iterable[ModuleFile], *, as_json: bo
     """Upload those that the gateway does not have. Warnings go to standard error."""
     for file in {one.sha256: one for one in files}.values():
         try:
-            client.get(build_module_path(file.sha256))
+            client.get(build_path(MODULES, file.sha256))
         except CommandError as failure:
             if failure.code != "not_found":
                 raise
@@ -276,13 +277,11 @@ def send_module(client: RestClient, file: ModuleFile, *, as_json: bool) -> JsonO
     progress = open_progress(as_json=as_json)
     try:
         with progress.step(f"uploading {file.path}") as tell, file.path.open("rb") as content:
-            count = send_parts(client, content, file.sha256, tell)
-            answer: JsonObject = client.post(build_module_path(file.sha256), {"parts": count})
+            return upload(client, content, file.sha256, build_path(MODULES, file.sha256), tell)
     except CommandError as failure:
         if failure.code != "invalid_module":
             raise
         raise CommandError(f"{file.path}: {failure}", hint=failure.hint, code=failure.code) from None
-    return answer
 
 
 def find_module(client: RestClient, prefix: str) -> str:
@@ -298,11 +297,6 @@ def find_module(client: RestClient, prefix: str) -> str:
             hint=f"give {MIN_PREFIX} or more characters of a hash that `toolgate modules list` shows",
         )
     return found[0]
-
-
-def build_module_path(sha256: str) -> str:
-    """Where a module lives."""
-    return f"{MODULES}/{quote(sha256, safe='')}"
 
 
 def _check_head(path: Path, head: bytes, *, size: int) -> None:

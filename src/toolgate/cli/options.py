@@ -65,7 +65,7 @@ class GatewayConnection:
             answer = client.get(path, query)
         self.output.show(answer if member is None else answer[member], render(answer))
 
-    def send(self, method: str, path: str, render: Render, body: Any = None, **more: Any) -> Any:
+    def send(self, method: str, path: str, render: Render, body: Any = None, **more: Any) -> dict[str, Any]:
         """Have the gateway do something, as `RestClient.send` says it, and print what it answers."""
         with self.open() as client:
             answer = client.send(method, path, body, **more)

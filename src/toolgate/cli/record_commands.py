@@ -110,8 +110,8 @@ class RecordGroup:
             connection: GatewayConnection,
             limit: Annotated[int, Option("--limit", min=1, max=500, help="How many changes.")] = 20,
         ) -> None:
-            path, query = build_record_path(self._kind, record_id, "history"), {"limit": str(limit)}
-            connection.print_answer(path, render.render_history, query, member="entries")
+            path = build_record_path(self._kind, record_id, "history")
+            connection.print_answer(path, render.render_history, {"limit": limit}, member="entries")
 
     def add_diff(self) -> None:
         summary = f"Show how a {self._noun} differs between two revisions of the registry."
@@ -129,10 +129,8 @@ class RecordGroup:
     def print_diff(
         self, record_id: str, connection: GatewayConnection, *, since: int, upto: int | None
     ) -> None:
-        query = {"since": str(since)} | ({} if upto is None else {"upto": str(upto)})
-        connection.print_answer(
-            build_record_path(self._kind, record_id, "diff"), render.render_field_diff, query
-        )
+        path, query = build_record_path(self._kind, record_id, "diff"), {"since": since, "upto": upto}
+        connection.print_answer(path, render.render_field_diff, query)
 
     def add_rollback(self) -> None:
         summary = f"Make a {self._noun} what it was at a revision."

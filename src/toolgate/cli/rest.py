@@ -4,18 +4,18 @@ It never follows a redirect and never sends the key anywhere but to the address 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import httpx2
 
 from toolgate import __version__
-from toolgate.cli.command import CommandError, ExitCode, UsageError
+from toolgate.cli.command import CommandError, ExitCode, UsageError, drop_unset
 from toolgate.model.http import is_loopback
 from toolgate.model.revisions import Kind
+from toolgate.upstream.http.sse import SseParser, StreamRefused
 
 COLLECTIONS: Final[Mapping[Kind, str]] = {
     "server": "/admin/api/mcp/servers",
@@ -31,21 +31,10 @@ _TIMEOUT = httpx2.Timeout(60.0, connect=5.0)
 START_TIMEOUT = httpx2.Timeout(3_660.0, connect=5.0)
 """A record allows a start at most an hour, in which a package may be downloaded."""
 
-Query = Mapping[str, str]
+_MAX_EVENT_BYTES: Final = 64 * 1024**2  # a choice: far above any event, and a bound to a stream of only one
 
-
-def parse_events(lines: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """The names of events, and the JSON on their data lines. Comments only keep a stream open."""
-    fields: dict[str, str] = {}
-    for line in lines:
-        if not line:
-            if "data" in fields:
-                yield fields.get("event", "message"), json.loads(fields["data"])
-            fields = {}
-        elif not line.startswith(":"):
-            field, _, value = line.partition(":")
-            value = value.removeprefix(" ")
-            fields[field] = f"{fields[field]}\n{value}" if field == "data" and field in fields else value
+Query = Mapping[str, str | int | None]
+"""Parameters of a URL; None: not sent."""
 
 
 def build_conditions(*, revision: int | None = None, plan_id: str | None = None) -> dict[str, str]:
@@ -61,10 +50,10 @@ class RestClient:
         self._http = http
         self.url = url
 
-    def get(self, path: str, query: Query | None = None) -> Any:
+    def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         return self.send("GET", path, query=query)
 
-    def post(self, path: str, body: Any = None, **more: Any) -> Any:
+    def post(self, path: str, body: Any = None, **more: Any) -> dict[str, Any]:
         return self.send("POST", path, body, **more)
 
     def send(
@@ -76,25 +65,25 @@ class RestClient:
         query: Query | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: httpx2.Timeout = _TIMEOUT,
-    ) -> Any:
+    ) -> dict[str, Any]:
         """Send bytes as they are, and anything else as JSON; what the gateway answers."""
         sent: dict[str, Any] = {"content": body} if isinstance(body, bytes) else {"json": body}
+        sent |= {"params": drop_unset(query or {}), "headers": headers, "timeout": timeout}
         with self._translate_errors():
-            answer = self._http.request(method, path, params=query, headers=headers, timeout=timeout, **sent)
+            answer = self._http.request(method, path, **sent)
         return self._parse(answer)
 
     def records(self, kind: Kind) -> list[dict[str, Any]]:
         return self.pages(COLLECTIONS[kind], f"{kind}s")
 
-    def pages(self, path: str, member: str, query: Query = MappingProxyType({})) -> list[dict[str, Any]]:
+    def pages(self, path: str, member: str) -> list[dict[str, Any]]:
         """All of a list, page by page."""
-        found: list[dict[str, Any]] = self.merge_pages(path, member, query)[member]
+        found: list[dict[str, Any]] = self.merge_pages(path, member, {})[member]
         return found
 
     def merge_pages(self, path: str, member: str, query: Query) -> dict[str, Any]:
         """The first page of a list, with `member` of all pages."""
-        first: dict[str, Any] = self.get(path, query)
-        answer = first
+        answer = first = self.get(path, query)
         while cursor := answer.get("next_cursor"):
             answer = self.get(path, {**query, "cursor": cursor})
             first[member] += answer[member]
@@ -107,23 +96,25 @@ class RestClient:
 
     def events(self, path: str, query: Query, *, silence_s: float = 60.0) -> Iterator[tuple[str, Any]]:
         """The names and data of events, until the stream ends. A silence of `silence_s` is a timeout."""
-        headers = {"accept": "text/event-stream"}
+        headers, parser = {"accept": "text/event-stream"}, SseParser(_MAX_EVENT_BYTES)
         timeout = httpx2.Timeout(silence_s, connect=5.0)
         with self._stream(path, query, headers=headers, timeout=timeout) as answer:
-            yield from parse_events(answer.iter_lines())
+            for event in (event for chunk in answer.iter_bytes() for event in parser.feed(chunk)):
+                yield event.type.decode(), json.loads(event.data)
 
     @contextmanager
     def _stream(self, path: str, query: Query, **how: Any) -> Iterator[httpx2.Response]:
-        with self._translate_errors(), self._http.stream("GET", path, params=query, **how) as answer:
+        params = drop_unset(query)
+        with self._translate_errors(), self._http.stream("GET", path, params=params, **how) as answer:
             if not answer.is_success:
                 answer.read()
                 self._parse(answer)
             yield answer
 
-    def _parse(self, answer: httpx2.Response) -> Any:
+    def _parse(self, answer: httpx2.Response) -> dict[str, Any]:
         """What the gateway answers. Raises CommandError: what it refuses, or that it is not a gateway."""
         try:
-            body = answer.json() if answer.content else {}
+            body: dict[str, Any] = answer.json() if answer.content else {}
             refusal = None if answer.is_success else parse_error(body["error"])
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             raise CommandError(
@@ -148,7 +139,7 @@ class RestClient:
                 code="timeout",
                 exit_code=ExitCode.UNREACHABLE,
             ) from exc
-        except httpx2.HTTPError as exc:
+        except (httpx2.HTTPError, StreamRefused) as exc:
             raise CommandError(
                 f"cannot reach the gateway at `{self.url}`: {exc}",
                 hint="is `toolgate up` running? another address goes into --url or TOOLGATE_URL",
@@ -173,14 +164,18 @@ def open_client(url: str, key: str | None) -> Iterator[RestClient]:
         yield RestClient(http, url)
 
 
-def build_invocation_path(task_id: str, invocation_id: str = "", *more: str) -> str:
+def build_path(base: str, *parts: str) -> str:
+    """A path below `base`. Each part is quoted whole: an id may have a slash in it."""
+    return "/".join([base, *(quote(part, safe="") for part in parts)])
+
+
+def build_invocation_path(task_id: str, *parts: str) -> str:
     """Where the runs of a task are, or one of them, or something of one."""
-    ids = [quote(part, safe="") for part in (task_id, "invocations", invocation_id, *more) if part]
-    return "/".join(["/api/v1/tasks", *ids])
+    return build_path("/api/v1/tasks", task_id, "invocations", *parts)
 
 
-def build_record_path(kind: Kind, record_id: str, *more: str) -> str:
-    return "/".join([COLLECTIONS[kind], quote(record_id, safe=""), *more])
+def build_record_path(kind: Kind, *parts: str) -> str:
+    return build_path(COLLECTIONS[kind], *parts)
 
 
 def parse_error(error: Mapping[str, Any]) -> CommandError:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolgate.upstream.http.sse import EventTooLarge, SseEvent, SseParser
+from toolgate.upstream.http.sse import SseEvent, SseParser, StreamRefused
 
 LIMIT = 1024
 
@@ -103,7 +103,7 @@ def test_an_id_with_a_null_is_ignored() -> None:
     ],
 )
 def test_ups_6_an_endless_event_is_refused_at_the_bound(chunk: bytes) -> None:
-    with pytest.raises(EventTooLarge):
+    with pytest.raises(StreamRefused):
         parse(*[chunk] * LIMIT)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolgate.upstream.http.sse import EventTooLarge, SseParser
+from toolgate.upstream.http.sse import SseParser, StreamRefused
 from toolgate.upstream.models.endpoint import ModelEvent, ModelEventReader
 
 
@@ -65,5 +65,5 @@ def test_an_event_without_end_is_not_kept_for_ever(line: bytes) -> None:
     reader = ModelEventReader(max_event_bytes=64)
     fed = (reader.feed(line) for _ in range(64))
 
-    with pytest.raises(EventTooLarge):
+    with pytest.raises(StreamRefused):
         list(fed)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, get_args
-from urllib.parse import quote
 
 import typer
 from rich.console import Group, RenderableType
@@ -13,6 +12,7 @@ from toolgate.cli.command import add_group, command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
+from toolgate.cli.rest import build_path
 from toolgate.model.approvals import ApprovalState
 
 app = typer.Typer(add_completion=False)
@@ -37,7 +37,7 @@ def list_approvals(
     limit: Annotated[int, Option("--limit", min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:
     """List the calls that wait for a decision, or those of another state, the newest first."""
-    query = {"limit": str(limit)} | ({} if state == "all" else {"state": state})
+    query = {"limit": limit, "state": None if state == "all" else state}
     with connection.open() as client:
         answer = client.get(_PATH, query)
     found = answer["approvals"]
@@ -47,7 +47,7 @@ def list_approvals(
 @command(approvals, "show")
 def show_approval(approval_id: ApprovalArgument, connection: GatewayConnection) -> None:
     """Show one: who calls what, with which arguments, by which rule it waits, and its decision."""
-    connection.print_answer(_build_path(approval_id), render_approval)
+    connection.print_answer(build_path(_PATH, approval_id), render_approval)
 
 
 def _add_decision(decision: str, summary: str, reason_help: str) -> None:
@@ -58,17 +58,14 @@ def _add_decision(decision: str, summary: str, reason_help: str) -> None:
         *,
         reason: Annotated[str, Option("--reason", help=reason_help)] = "",
     ) -> None:
-        connection.send("POST", _build_path(approval_id, decision), render_approval, {"reason": reason})
+        path = build_path(_PATH, approval_id, decision)
+        connection.send("POST", path, render_approval, {"reason": reason})
 
 
 _add_decision(
     "approve", "Let the call be made: once, with these arguments, by the same caller.", "For the audit log."
 )
 _add_decision("deny", "Refuse the call.", "Sent to the caller.")
-
-
-def _build_path(*parts: str) -> str:
-    return "/".join([_PATH, *(quote(one, safe="") for one in parts)])
 
 
 def render_approvals(found: Sequence[JsonObject], state: str) -> RenderableType:

@@ -26,7 +26,7 @@ from toolgate.cli.command import (
 from toolgate.cli.options import SINCE, GatewayConnection, parse_time
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import BAD, DIM, OK, WARN, JsonObject
-from toolgate.cli.rest import RestClient, parse_error
+from toolgate.cli.rest import Query, RestClient, parse_error
 from toolgate.lazy_modules import load_lazily
 
 MAX_ARGUMENTS: Final = 160
@@ -136,12 +136,9 @@ class AuditFilter:
     ] = None
 
     @property
-    def query(self) -> dict[str, str]:
-        given = asdict(self)
-        times = {name: given.pop(name) for name in ("since", "until")}
-        return drop_unset(given) | {
-            name: str(parse_time(one)) for name, one in times.items() if one is not None
-        }
+    def query(self) -> dict[str, str | int | None]:
+        times = drop_unset({"since": self.since, "until": self.until})
+        return {**asdict(self), **{name: parse_time(one) for name, one in times.items()}}
 
 
 @group_command(audit_app)
@@ -187,7 +184,7 @@ def audit_command(
         elif is_followed:
             _follow_events(client, which.query, connection.output)
         else:
-            answer = client.get(_PATH, {**which.query, "limit": str(limit or PAGE)})
+            answer = client.get(_PATH, {**which.query, "limit": limit or PAGE})
             found = answer["events"]
             connection.output.show(found, ui.render_newest(render_events(found), answer, len(found)))
 
@@ -229,7 +226,7 @@ def verify_command(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _follow_events(client: RestClient, query: Mapping[str, str], output: CommandOutput) -> None:
+def _follow_events(client: RestClient, query: Query, output: CommandOutput) -> None:
     hint = "start again once it is reachable"
     for name, data in client.events(f"{_PATH}/events", query):
         if name == "error":

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
-from urllib.parse import quote
 
 import typer
 from rich.console import Group, RenderableType
@@ -11,10 +10,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 from typer import Argument, Option
 
-from toolgate.cli.command import CommandError, add_group, command, drop_unset, open_console
+from toolgate.cli.command import CommandError, add_group, command, open_console
 from toolgate.cli.options import GatewayConnection, add_list_commands
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
+from toolgate.cli.rest import build_path
 
 _UNKNOWN = "its tools are not known yet"
 _INDEXING = "the gateway started a moment ago and still indexes tools: search again to find more"
@@ -130,9 +130,9 @@ class CatalogFilter:
     read_only: Annotated[bool, Option("--read-only", help="Only what says that it changes nothing.")] = False
 
     @property
-    def query(self) -> dict[str, str]:
+    def query(self) -> dict[str, str | None]:
         given = {"category": self.category, "tag": self.tag, "server": self.server}
-        return drop_unset({**given, "readOnly": "true" if self.read_only else None})
+        return {**given, "readOnly": "true" if self.read_only else None}
 
 
 app = typer.Typer(add_completion=False)
@@ -162,10 +162,10 @@ def show_command(
         categories = [] if package else client.pages(CATALOG, "categories")
         found = next((one for one in categories if name in {one["name"], one["id"]}), None)
         if found is not None:
-            packages = client.pages(f"{CATALOG}/{quote(found['id'], safe='')}", "packages")
+            packages = client.pages(build_path(CATALOG, found["id"]), "packages")
             connection.output.show(packages, render_category(found, packages))
             return
-        tools = client.pages(f"{CATALOG}/{quote(name, safe='')}/tools", "tools")
+        tools = client.pages(build_path(CATALOG, name, "tools"), "tools")
     connection.output.show(tools, render_catalog_tools(name, tools))
 
 
@@ -180,7 +180,7 @@ def search_command(
     limit: Annotated[int, Option("--limit", min=1, max=1_000, help="How many to show.")] = 10,
 ) -> None:
     """Find tools by what they do, the best first."""
-    query = {"q": " ".join(words), "limit": str(limit), **narrowed.query}
+    query = {"q": " ".join(words), "limit": limit, **narrowed.query}
     connection.print_answer(f"{CATALOG}/search", render_found, query, member="tools")
 
 
@@ -197,7 +197,7 @@ def quality_command(
     A package depends on it while some of its tools are known by name and description alone, or not at all.
     The setting `summary_fallback` ends the fallback from a percentage on: these rows are then hidden.
     """
-    query = {} if every else {"dependent": "true"}
+    query = {"dependent": None if every else "true"}
     with connection.open() as client:
         shown = client.merge_pages("/api/v1/catalog/quality", "packages", query)
     del shown["next_cursor"]
@@ -218,9 +218,7 @@ def backfill_command(connection: GatewayConnection) -> None:
     with connection.open() as client, bar:
         step, cursor = bar.add_task("", total=None), None
         while True:
-            answer = client.post(
-                "/admin/api/catalog/backfill", query={} if cursor is None else {"cursor": cursor}
-            )
+            answer = client.post("/admin/api/catalog/backfill", query={"cursor": cursor})
             changed += answer["changed"]
             failed |= answer["failed"]
             bar.update(step, completed=answer["done"], total=answer["total"])

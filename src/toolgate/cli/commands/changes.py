@@ -18,7 +18,6 @@ from toolgate.cli.command import (
     ExitCode,
     UsageError,
     command,
-    drop_unset,
     open_console,
     write_json,
 )
@@ -61,7 +60,7 @@ def post_changes(
 ) -> JsonObject:
     """The gateway's answer. A record it refuses is looked up in the files, to name its file and line."""
     try:
-        answer: JsonObject = client.post(path, body)
+        return client.post(path, body)
     except CommandError as failure:
         named = (failure.data.get("kind"), failure.data.get("id"))
         record = next((one for one in records if (one.kind, one.id) == named), None)
@@ -72,7 +71,6 @@ def post_changes(
         raise CommandError(
             f"{where}: {failure}", hint=failure.hint, code=failure.code, exit_code=failure.exit_code
         ) from None
-    return answer
 
 
 def _parse_removal(name: str) -> dict[str, Any]:
@@ -201,7 +199,7 @@ def reload_command(
     is_dry_run: Annotated[bool, Option("--dry-run", help="Show the difference; change nothing.")] = False,
 ) -> None:
     """Read the registry directory again; exit code 1 if a file in it is wrong."""
-    query = {"dry_run": "true"} if is_dry_run else None
+    query = {"dry_run": "true" if is_dry_run else None}
     shown = partial(render.render_reload, is_dry_run=is_dry_run)
     answer = connection.send("POST", "/admin/api/registry/reload", shown, query=query)
     if answer.get("problems"):
@@ -220,9 +218,8 @@ def watch_command(
     ] = None,
 ) -> None:
     """Print each change of the registry, a line a transaction, until Ctrl-C."""
-    query = drop_unset({"since": None if since is None else str(since), "kinds": kinds})
     with suppress(KeyboardInterrupt), connection.open() as client:
-        _follow_changes(client, query, connection.output)
+        _follow_changes(client, {"since": since, "kinds": kinds}, connection.output)
 
 
 def _follow_changes(client: RestClient, query: Query, output: CommandOutput) -> None:

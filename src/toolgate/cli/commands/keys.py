@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
 import typer
 from rich.console import RenderableType
@@ -19,7 +18,7 @@ from toolgate.cli.options import GatewayConnection, add_list_commands
 from toolgate.cli.record_commands import IdArgument, RecordGroup
 from toolgate.cli.render.layout import DIM, OK, bold, cell, done, grid, stack_parts
 from toolgate.cli.render.records import render_key_budgets, render_keys, render_new_key
-from toolgate.cli.rest import COLLECTIONS, build_record_path
+from toolgate.cli.rest import COLLECTIONS, build_path, build_record_path
 from toolgate.model.principals import IntegrationState, Role
 
 app = typer.Typer(add_completion=False)
@@ -215,24 +214,20 @@ def switch_on(
 ) -> None:
     """Switch a server on for yourself: read-only tools, prompts and resources; with --all, all its tools."""
     state = "on" if is_all else "read_only"
-    connection.send("PUT", _build_path(server_id), _render_switched, {"state": state})
+    connection.send("PUT", build_path(_PATH, server_id), _render_switched, {"state": state})
 
 
 @command(integrations, "off")
 def switch_off(server_id: ServerArgument, connection: GatewayConnection) -> None:
     """Switch a server off for yourself: its tools, prompts and resources."""
-    connection.send("PUT", _build_path(server_id), _render_switched, {"state": "off"})
+    connection.send("PUT", build_path(_PATH, server_id), _render_switched, {"state": "off"})
 
 
 @command(integrations, "reset")
 def reset(server_id: ServerArgument, connection: GatewayConnection) -> None:
     """Undo your choice for a server: have what your key gives by default."""
     shown = done(bold(server_id), " is as your key has it by default")
-    connection.send("DELETE", _build_path(server_id), lambda _: shown)
-
-
-def _build_path(server_id: str) -> str:
-    return f"{_PATH}/{quote(server_id, safe='')}"
+    connection.send("DELETE", build_path(_PATH, server_id), lambda _: shown)
 
 
 def _render_switched(one: Mapping[str, Any]) -> RenderableType:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, BinaryIO, Final
-from urllib.parse import quote
 
 import typer
 from rich.console import Group, RenderableType
@@ -14,13 +13,13 @@ from rich.text import Text
 from typer import Argument, Option
 
 from toolgate.cli.command import CommandError, DryRunOption, add_group, command, url_option
-from toolgate.cli.files import ReportProgress, send_parts
+from toolgate.cli.files import ReportProgress, upload
 from toolgate.cli.options import GatewayConnection, add_list_commands
 from toolgate.cli.record_commands import ConditionOptions, IdArgument, PlanOption
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.changes import render_records
 from toolgate.cli.render.layout import JsonObject
-from toolgate.cli.rest import RestClient, build_conditions, build_record_path
+from toolgate.cli.rest import RestClient, build_conditions, build_path, build_record_path
 
 PACKAGES: Final = "/api/packages"
 
@@ -55,26 +54,19 @@ class InstallOptions:
         return build_conditions(plan_id=self.plan_id)
 
 
-def build_package_path(package_id: str, *more: str) -> str:
-    return "/".join((PACKAGES, *(quote(one, safe="") for one in (package_id, *more))))
-
-
 def hash_file(file: BinaryIO) -> str:
     file.seek(0)
     return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # BinaryIO has readinto
 
 
-def upload_archive(client: RestClient, file: BinaryIO, sha256: str, tell: ReportProgress) -> JsonObject:
-    """Send the missing parts of an archive and have it checked and kept; what the gateway found."""
-    count = send_parts(client, file, sha256, tell)
-    answer: JsonObject = client.post(f"/api/uploads/{sha256}", {"parts": count})
-    return answer
+def upload_archive(client: RestClient, file: BinaryIO, sha256: str, report: ReportProgress) -> JsonObject:
+    return upload(client, file, sha256, f"/api/uploads/{sha256}", report)
 
 
 def check_version(client: RestClient, package_id: str, version: str, sha256: str) -> bool:
     """Whether the gateway has this archive already. Raises CommandError if it has another."""
     try:
-        versions: Sequence[JsonObject] = client.get(build_package_path(package_id))["versions"]
+        versions: Sequence[JsonObject] = client.get(build_path(PACKAGES, package_id))["versions"]
     except CommandError as failure:
         if failure.code != "not_found":
             raise
@@ -91,16 +83,14 @@ def check_version(client: RestClient, package_id: str, version: str, sha256: str
 
 def install_package(client: RestClient, package_id: str, how: InstallOptions, body: JsonObject) -> JsonObject:
     """Install, or with a dry run ask what that would do."""
-    path = build_package_path(package_id, "install")
-    answer: JsonObject = client.post(path, {**how.body, **body}, headers=how.headers)
-    return answer
+    path = build_path(PACKAGES, package_id, "install")
+    return client.post(path, {**how.body, **body}, headers=how.headers)
 
 
 def refresh_server(client: RestClient, package_id: str) -> JsonObject | None:
     """The server at the gateway, listed again; None if that fails."""
     with suppress(CommandError):
-        answer: JsonObject = client.post(build_record_path("server", package_id, "refresh"))
-        return answer
+        return client.post(build_record_path("server", package_id, "refresh"))
     return None
 
 
@@ -232,14 +222,14 @@ add_list_commands(
 @command(packages_app, "show")
 def show_command(package_id: IdArgument, connection: GatewayConnection) -> None:
     """Show one package in full: its tools, and every version."""
-    connection.print_answer(build_package_path(package_id), render_package)
+    connection.print_answer(build_path(PACKAGES, package_id), render_package)
 
 
 @command(packages_app, "remove")
 def remove_command(package_id: IdArgument, version: VersionArgument, connection: GatewayConnection) -> None:
     """Remove the archive of a version that is not installed."""
     shown = ui.done("the archive of ", ui.bold(f"{package_id} {version}"), " is gone")
-    connection.send("DELETE", build_package_path(package_id, version), lambda _: shown)
+    connection.send("DELETE", build_path(PACKAGES, package_id, version), lambda _: shown)
 
 
 @command(app, "uninstall")
@@ -258,7 +248,7 @@ def uninstall_command(
     command = ["uninstall", package_id, *(["--purge"] if is_purged else [])]
     connection.send(
         "DELETE",
-        build_package_path(package_id),
+        build_path(PACKAGES, package_id),
         lambda answer: render_records(answer["plan"], command) if is_dry_run else render_uninstalled(answer),
         query=query,
         headers=conditions.headers,

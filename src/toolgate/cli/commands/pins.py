@@ -37,7 +37,7 @@ def diff_pin(
     if upto is not None:
         raise UsageError("--upto goes with --since")
     with connection.open() as client:
-        tools = _list_differences(client, server_id, {} if tool is None else {"tool": tool})
+        tools = _list_differences(client, server_id, tool)
     connection.output.show(tools, render_differences(server_id, tools))
 
 
@@ -101,5 +101,5 @@ def _list_digests(client: RestClient, server_id: str) -> dict[str, str]:
     return tools
 
 
-def _list_differences(client: RestClient, server_id: str, query: Mapping[str, str] | None = None) -> Any:
-    return client.get(build_record_path("pin", server_id, "diff"), query)["tools"]
+def _list_differences(client: RestClient, server_id: str, tool: str | None = None) -> Any:
+    return client.get(build_record_path("pin", server_id, "diff"), {"tool": tool})["tools"]

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
-from toolgate.cli.command import CommandError, ExitCode, command, drop_unset, write_json
+from toolgate.cli.command import CommandError, ExitCode, command, write_json
 from toolgate.cli.commands.changes import APPLY
 from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
 from toolgate.cli.record_commands import PlanOption
@@ -137,8 +137,8 @@ class LearnOptions:
     ] = False
 
     @property
-    def query(self) -> dict[str, str]:
-        return {"since": str(parse_time(self.since)), "deny_all": "true" if self.may_deny_all else "false"}
+    def query(self) -> dict[str, str | int]:
+        return {"since": parse_time(self.since), "deny_all": "true" if self.may_deny_all else "false"}
 
     @property
     def words(self) -> list[str]:
@@ -200,8 +200,7 @@ def unused_command(
     toolgate unused --since 90d
     toolgate unused --task review
     """
-    named = drop_unset({"task": task, "key": key})
-    query = {**named, "since": str(parse_time(since))}
+    query = {"task": task, "key": key, "since": parse_time(since)}
     with connection.open() as client:
         answer = client.merge_pages("/admin/api/unused", "holders", query)
-    connection.output.show(answer, render_unused(answer, is_one=bool(named)))
+    connection.output.show(answer, render_unused(answer, is_one=task is not None or key is not None))

@@ -138,7 +138,7 @@ def compare_command(
 ) -> None:
     """Compare the versions of a profile: calls, errors, denials and times, by the version that decided."""
     path = build_record_path("profile", profile_id, "versions")
-    connection.print_answer(path, render_versions, {"since": str(parse_time(since))})
+    connection.print_answer(path, render_versions, {"since": parse_time(since)})
 
 
 def _next_rollout(client: RestClient, profile: Body, selection: Body | None) -> Body:
@@ -146,7 +146,7 @@ def _next_rollout(client: RestClient, profile: Body, selection: Body | None) -> 
     if selection is None:
         return _require_rollout(profile)
     path = build_record_path("profile", profile["profile_id"], "history")
-    answer = client.get(path, {"limit": "500"})
+    answer = client.get(path, {"limit": 500})
     changed = (field for entry in answer["entries"] for field in entry["fields"])
     known = [
         value

@@ -288,7 +288,7 @@ def list_command(
 ) -> None:
     """List the newest runs of a task: your own, or with the role `viewer` everyone's."""
     with connection.open() as client:
-        answer = client.get(build_invocation_path(task_id), {"limit": str(limit)})
+        answer = client.get(build_invocation_path(task_id), {"limit": limit})
     found = answer["invocations"]
     connection.output.show(found, render_newest(render_invocations(found), answer, len(found)))
 
@@ -319,7 +319,7 @@ def logs_command(
             follow_run(client, client.get(build_invocation_path(task_id, invocation_id)), show)
             return
         path, after = build_invocation_path(task_id, invocation_id, "logs"), 0
-        while lines := client.get(path, {"after": str(after)})["lines"]:
+        while lines := client.get(path, {"after": after})["lines"]:
             for line in lines:
                 show(line)
             after = lines[-1]["seq"]

@@ -10,7 +10,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import typer
 from rich.console import Group
@@ -23,9 +23,10 @@ from toolgate.cli.record_commands import IdArgument, PlanOption, RecordGroup
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render import servers as render
 from toolgate.cli.render.changes import render_imported
-from toolgate.cli.rest import COLLECTIONS, START_TIMEOUT, build_conditions, build_record_path
+from toolgate.cli.rest import COLLECTIONS, START_TIMEOUT, build_conditions, build_path, build_record_path
 from toolgate.model.revisions import Kind
 
+_LOGINS: Final = "/api/v1/mcp/servers"
 IdOrNone = Annotated[str | None, Argument(help="Its id.", show_default=False)]
 SharedOption = Annotated[
     bool,
@@ -102,7 +103,7 @@ def log_in(
     The server's record needs `http.oauth` with the grant `authorization_code`. With `per_principal` there, it
     is for your own calls; else for those of all callers, and you need a key with the role `admin`.
     """
-    path, shared = _build_login_path(server_id), {"shared": True} if is_shared else {}
+    path, shared = build_path(_LOGINS, server_id, "login"), {"shared": True} if is_shared else {}
     with connection.open() as client, LoginCallbackServer() as callback:
         requested = {"scopes": scopes} if scopes else {}
         begun = client.post(path, {"redirect_uri": callback.url, **requested, **shared})
@@ -186,15 +187,12 @@ def _check_callback(answer: Mapping[str, str], state: str) -> Mapping[str, str]:
     return {name: answer[name] for name in ("state", "code", "iss") if name in answer}
 
 
-def _build_login_path(server_id: str) -> str:
-    return f"/api/v1/mcp/servers/{quote(server_id, safe='')}/login"
-
-
 @command(servers.app, "logout")
 def log_out(server_id: IdArgument, connection: GatewayConnection, *, is_shared: SharedOption = False) -> None:
     """Have the gateway forget the token of a login, and the authorization server revoke it."""
-    query = {"shared": "true"} if is_shared else None
-    connection.send("DELETE", _build_login_path(server_id), render.render_logout, query=query)
+    query = {"shared": "true" if is_shared else None}
+    path = build_path(_LOGINS, server_id, "login")
+    connection.send("DELETE", path, render.render_logout, query=query)
 
 
 @command(servers.app, "tools")
@@ -206,7 +204,7 @@ def list_tools(
     """List a server's tools with their exposed names, and why one is quarantined or hidden."""
     with connection.open() as client:
         path = build_record_path("server", server_id, "tools")
-        answer = client.get(path, {"task": task} if task else None)
+        answer = client.get(path, {"task": task or None})
     shown = render.render_server_tools(answer)
     connection.output.show([*answer["tools"], *answer.get("others", ())], shown)
 

@@ -4,8 +4,7 @@ and `version`.
 
 import platform
 import time
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -15,9 +14,10 @@ from toolgate import __version__
 from toolgate.cli.command import CommandError, CommandOutput, JsonOption, command
 from toolgate.cli.options import GatewayConnection, ScopeOptions
 from toolgate.cli.render import scope as render
+from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.render.records import render_budgets
 from toolgate.cli.render.servers import render_nodes
-from toolgate.cli.rest import RestClient
+from toolgate.cli.rest import Query, RestClient
 from toolgate.model.names import RESOURCE, kind_of
 
 app = typer.Typer(add_completion=False)
@@ -50,13 +50,13 @@ def explain_command(
     ] = None,
 ) -> None:
     """Say for every tool, prompt and resource which layer and rule decided about it."""
-    query = scope.query | ({} if key is None else {"key": key}) | ({} if side is None else {"side": side})
+    query = {**scope.query, "key": key, "side": side}
     with connection.open() as client:
         answer = _explain_tool(client, query, tool) if tool else client.get("/api/v1/mcp/explain", query)
     connection.output.show(answer, render.render_explanation(answer))
 
 
-def _explain_tool(client: RestClient, query: Mapping[str, str], tool: str) -> Mapping[str, Any]:
+def _explain_tool(client: RestClient, query: Query, tool: str) -> JsonObject:
     """The answer about one tool. A dot may part server and tool, or be part of the tool's name."""
     kind = kind_of(tool)
     # As in a pattern: a server may stand before the first slash, unless it is a URI's own scheme.
@@ -67,7 +67,7 @@ def _explain_tool(client: RestClient, query: Mapping[str, str], tool: str) -> Ma
     if kind or "/" not in tool:
         readings.append({"tool": tool})
     for reading in readings:
-        answer: Mapping[str, Any] = client.get("/api/v1/mcp/explain", {**query, **reading})
+        answer = client.get("/api/v1/mcp/explain", {**query, **reading})
         if answer["tools"]:
             return {**answer, "servers": []}
         # Its tools are not known, but it is known why it is left out.
@@ -119,9 +119,8 @@ def tokens_command(
     toolgate tokens --days 30
     toolgate tokens --task review
     """
-    query = {"days": str(days)} | ({} if task is None else {"task": task})
     render_tokens = render.render_token_tasks if task is None else render.render_token_days
-    connection.print_answer("/admin/api/tokens", render_tokens, query)
+    connection.print_answer("/admin/api/tokens", render_tokens, {"days": days, "task": task})
 
 
 @app.command("version")

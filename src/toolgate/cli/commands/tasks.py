@@ -7,11 +7,12 @@ import typer
 from typer import Argument
 
 from toolgate.cli.command import add_group, command
-from toolgate.cli.files import MODULES, build_module_path, find_module, load_module, send_module
+from toolgate.cli.files import MODULES, find_module, load_module, send_module
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import RecordGroup
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render import records as render
+from toolgate.cli.rest import build_path
 
 HashArgument = Annotated[
     str, Argument(metavar="SHA256", help="Its hash, or the beginning of it.", show_default=False)
@@ -43,7 +44,7 @@ def list_modules(connection: GatewayConnection) -> None:
 def show_module(sha256: HashArgument, connection: GatewayConnection) -> None:
     """Show one module: its size, its age, the tasks that run it."""
     with connection.open() as client:
-        module = client.get(build_module_path(find_module(client, sha256)))
+        module = client.get(build_path(MODULES, find_module(client, sha256)))
     connection.output.show(module, render.render_module(module))
 
 
@@ -65,5 +66,5 @@ def upload_module(
 def delete_module(sha256: HashArgument, connection: GatewayConnection) -> None:
     """Remove a module that no task runs."""
     with connection.open() as client:
-        answer = client.send("DELETE", build_module_path(find_module(client, sha256)))
+        answer = client.send("DELETE", build_path(MODULES, find_module(client, sha256)))
     connection.output.show(answer, ui.done("removed module ", ui.bold(answer["sha256"])))

@@ -410,9 +410,7 @@ def _make_frame(client: RestClient, before: MetricsSnapshot, after: MetricsSnaps
         happened = totals_between(after.since(before))
     else:  # all are controls
         since_ms = int((time.time() - AUDITED_S) * 1e3)
-        happened = totals_from_audit(
-            client.get("/admin/api/activity", {"since": str(since_ms), "buckets": "1"})
-        )
+        happened = totals_from_audit(client.get("/admin/api/activity", {"since": since_ms, "buckets": 1}))
     nodes: Sequence[JsonObject] = ()
     try:
         nodes = client.get("/admin/api/nodes")["nodes"]

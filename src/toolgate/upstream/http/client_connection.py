@@ -18,6 +18,7 @@ import httptools
 
 from toolgate.model.http import HeadShape, parse_head_shape
 from toolgate.upstream.connection.contract import DEADLINE_CHECK_S, MAX_MESSAGE_BYTES
+from toolgate.upstream.http.sse import StreamRefused
 
 if TYPE_CHECKING:  # it uses this module
     from toolgate.upstream.http.connection_pool import HttpPool
@@ -85,10 +86,6 @@ class ConnectionStale(ExchangeFailed):
 
 class ExchangeTimedOut(Exception):
     """The deadline passed. The connection is gone, which is how HTTP tells the server to stop."""
-
-
-class StreamRefused(Exception):
-    """A sink rejects what the stream carries."""
 
 
 class StreamSink(Protocol):

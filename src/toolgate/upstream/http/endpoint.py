@@ -31,7 +31,6 @@ from toolgate.upstream.connection.contract import (
     StartFailed,
 )
 from toolgate.upstream.connection.messages import (
-    IncomingMessage,
     Redactor,
     encode_notification,
     encode_request,
@@ -239,16 +238,6 @@ class _ProtocolVersion(msgspec.Struct, rename="camel"):
     protocol_version: str = LEGACY_VERSIONS[0]
 
 
-class _NullReceiver:
-    """Drops a server's messages before the negotiation has ended: they concern no request."""
-
-    def receive(self, message: IncomingMessage, request: bytes) -> None:
-        """Drop it."""
-
-    def deadline_of(self, _request: bytes, deadline: float, /) -> float:
-        return deadline
-
-
 @dataclass(slots=True)
 class HttpNegotiation:
     """One negotiation with one server."""
@@ -269,7 +258,7 @@ class HttpNegotiation:
         heads = self._endpoint.heads
         head = heads.initialize() if method == "initialize" else heads.stateless(method)
         number = next(self._endpoint.numbers)
-        pending = PendingResponse(b"%d" % number, _NullReceiver())
+        pending = PendingResponse(b"%d" % number, None)
         try:
             http_response = await self._send(head, encode_request(number, method, params), timeout_s, pending)
             response = parse_response(pending.parse(http_response))

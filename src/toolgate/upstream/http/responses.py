@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final
 
 from toolgate.errors import ServerUnavailable
 from toolgate.model.json_text import UNREADABLE
@@ -24,26 +24,17 @@ from toolgate.upstream.connection.messages import (
     is_utf8,
     parse_error,
 )
-from toolgate.upstream.http.client_connection import ExchangeFailed, HttpResponse, StreamRefused
+from toolgate.upstream.connection.relay import Relay
+from toolgate.upstream.http.client_connection import ExchangeFailed, HttpResponse
 from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed
-from toolgate.upstream.http.sse import EventTooLarge, SseParser
+from toolgate.upstream.http.sse import SseParser, StreamRefused
 
 REPEATABLE: Final = frozenset({*LIST_METHODS.values(), "ping", "server/discover"})
 """Methods without effect at a server, so a request may be sent again."""
 _POSITION = re.compile(rb"[\x20-\x7e]{1,1024}")
 MAX_RETRY_AFTER_S: Final = 60
 """The gateway sends again after this time, even if the server asks for a longer delay."""
-
-
-class MessageReceiver(Protocol):
-    """Takes a server's messages on a stream other than the response. A `Relay` is one."""
-
-    def receive(self, message: IncomingMessage, request: bytes, /) -> None:
-        """A notification or a request of the server, on the stream of our `request`."""
-
-    def deadline_of(self, request: bytes, deadline: float, /) -> float:
-        """The current deadline of `request`, which was `deadline` when it began."""
 
 
 class RequestRejected(Exception):
@@ -70,7 +61,8 @@ class PendingResponse:
 
     key: bytes
     """The number of the request; empty for a stream that belongs to none."""
-    receiver: MessageReceiver
+    relay: Relay | None
+    """Takes the server's other messages; during a negotiation, they concern no request and are dropped."""
     on_open: Callable[[], None] | None = None
     """Called when a stream has opened."""
     response: IncomingMessage | None = None
@@ -101,17 +93,13 @@ class PendingResponse:
 
     def feed(self, chunk: bytes) -> bool:
         assert self._parser is not None  # begin() comes first
-        try:
-            events = self._parser.feed(chunk)
-        except EventTooLarge as exc:
-            raise StreamRefused(f"on the server's stream, {exc}") from exc
-        for event in events:
+        for event in self._parser.feed(chunk):
             if event.type == b"message":
                 self._receive_event(event.data)
         return self.response is not None
 
     def deadline(self, deadline: float) -> float:
-        return self.receiver.deadline_of(self.key, deadline)
+        return deadline if self.relay is None else self.relay.deadline_of(self.key, deadline)
 
     def parse(self, response: HttpResponse) -> IncomingMessage:
         """The JSON-RPC response in `response` or on its stream. Raises RequestRejected and ExchangeFailed."""
@@ -133,7 +121,8 @@ class PendingResponse:
         if message is None:
             raise StreamRefused("an event on the server's stream is not a JSON-RPC message")
         if message.method:
-            self.receiver.receive(message, self.key)
+            if self.relay is not None:
+                self.relay.receive(message, self.key)
         elif _responds_to(message, self.key):
             self.response = message
         elif self.key:
@@ -186,7 +175,7 @@ class NotificationStream:
     """
 
     pool: HttpPool
-    receiver: MessageReceiver
+    relay: Relay
     build_request: Callable[[bytes], tuple[bytes, bytes]]
     """Takes a position and returns the number, if any, and the bytes of a request."""
     on_missed: Callable[[], None]
@@ -205,7 +194,7 @@ class NotificationStream:
         while self._failures < _MAX_FAILURES:
             self._retry_after_s = 0
             key, request = self.build_request(self._position)
-            stream = PendingResponse(key, self.receiver, self._handle_open)
+            stream = PendingResponse(key, self.relay, self._handle_open)
             began_s = clock()
             if await self._follow(stream, request):
                 return

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 _BOM = b"\xef\xbb\xbf"
 
 
-class EventTooLarge(Exception):
-    """One event, or one line of it, is longer than the parser's bound."""
+class StreamRefused(Exception):
+    """A stream carries what its reader rejects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class SseParser:
         """The delay before a reconnect that the server asks for."""
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """The events that `chunk` completes. Raises EventTooLarge; the parser is unusable after that."""
+        """The events that `chunk` completes. Raises StreamRefused; the parser is unusable after that."""
         if self._skips_newline and chunk:
             # The last chunk ended in CR; a LF that follows belongs to that same line end, one LF only.
             self._skips_newline = False
@@ -97,4 +97,4 @@ class SseParser:
 
     def _check_size(self) -> None:
         if len(self._line) + len(self._data) > self._max_event_bytes:
-            raise EventTooLarge(f"an event is longer than {self._max_event_bytes} bytes")
+            raise StreamRefused(f"on the stream, an event is longer than {self._max_event_bytes} bytes")

@@ -30,7 +30,6 @@ from toolgate.upstream.http.client_connection import (
     ExchangeFailed,
     ExchangeTimedOut,
     HttpResponse,
-    StreamRefused,
 )
 from toolgate.upstream.http.connection_pool import ConnectFailed
 from toolgate.upstream.http.egress import EgressRefused, HttpTarget, parse_target
@@ -48,7 +47,7 @@ from toolgate.upstream.http.responses import (
     parse_rejected,
     unknown_outcome,
 )
-from toolgate.upstream.http.sse import EventTooLarge, SseEvent, SseParser
+from toolgate.upstream.http.sse import SseEvent, SseParser, StreamRefused
 
 MAX_ENDPOINT_BYTES: Final = 8 * 1024
 MAX_NOISE_EVENTS: Final = 1_000
@@ -71,11 +70,7 @@ class SseLegacySink:
         self._parser.restart()
 
     def feed(self, chunk: bytes) -> bool:
-        try:
-            events = self._parser.feed(chunk)
-        except EventTooLarge as exc:
-            raise StreamRefused(f"on the server's stream, {exc}") from exc
-        for event in events:
+        for event in self._parser.feed(chunk):
             self._on_event(event)
         return False  # no event is the last
 

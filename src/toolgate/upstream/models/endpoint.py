@@ -22,13 +22,12 @@ from toolgate.upstream.http.client_connection import (
     ExchangeTimedOut,
     HttpClientConnection,
     HttpResponse,
-    StreamRefused,
 )
 from toolgate.upstream.http.connection_pool import ConnectFailed
 from toolgate.upstream.http.egress import EgressRefused
 from toolgate.upstream.http.endpoint import RequestHeads, ResolvedEndpoint, with_body, without_body
 from toolgate.upstream.http.responses import retry_after_s
-from toolgate.upstream.http.sse import EventTooLarge, SseParser
+from toolgate.upstream.http.sse import SseParser, StreamRefused
 
 EXCHANGE_ERRORS: Final = (ConnectFailed, ExchangeFailed, ExchangeTimedOut)
 RETRYABLE: Final = (429, 502, 503, 504)
@@ -64,7 +63,7 @@ class ModelEventReader:
         """The newest byte. The beginning of a stream counts as the beginning of a line."""
 
     def feed(self, chunk: bytes) -> list[ModelEvent]:
-        """The events that `chunk` completes. Raises EventTooLarge; the reader is unusable after that."""
+        """The events that `chunk` completes. Raises StreamRefused; the reader is unusable after that."""
         events: list[ModelEvent] = []
         for line in chunk.splitlines(keepends=True):
             # A LF after a CR belongs to the same line end, even in the next chunk.
@@ -76,7 +75,7 @@ class ModelEventReader:
             if is_blank:
                 events.append(self._take(found[0].data if found else None))
         if len(self._raw) > self._max_event_bytes:
-            raise EventTooLarge(f"an event is longer than {self._max_event_bytes} bytes")
+            raise StreamRefused(f"on the stream, an event is longer than {self._max_event_bytes} bytes")
         return events
 
     def finish(self) -> list[ModelEvent]:
@@ -145,10 +144,7 @@ class ModelEventStream:
 
     def feed(self, chunk: bytes) -> bool:
         self._received_s = self._loop.time()
-        try:
-            events = self._reader.feed(chunk)
-        except EventTooLarge as exc:
-            raise StreamRefused(f"on its stream, {exc}") from exc
+        events = self._reader.feed(chunk)
         for event in events:
             self._events.append(event)
             self.waiting_bytes += len(event.raw)
