@@ -24,7 +24,13 @@ from toolgate.audit.events import (
     SessionEnded,
     TokensCounted,
 )
-from toolgate.audit.index.activity import CallBucket, CallerCalls, Denials
+from toolgate.audit.index.activity import (
+    ActivityBucket,
+    CallerActivity,
+    DenialCount,
+    ServerActivity,
+    ToolActivity,
+)
 from toolgate.audit.index.index import AuditIndex, IndexFile, name_log
 from toolgate.audit.index.statements import DAY_MS, TokenReport
 from toolgate.audit.index.tables import EventFilter, IndexedEvent, TokenSums, prepare_tables
@@ -308,21 +314,21 @@ async def test_calls_are_counted(index: AuditIndex) -> None:
 
     assert (found.since_ms, found.until_ms, found.bucket_ms) == (100, 300, 50)
     assert found.buckets == [
-        CallBucket(100, 18, 0, 0),
-        CallBucket(150, 1, 0, 3),
-        CallBucket(200, 0, 0, 0),
-        CallBucket(250, 2, 2, 0),
+        ActivityBucket(100, 18, 0, 0),
+        ActivityBucket(150, 1, 0, 3),
+        ActivityBucket(200, 0, 0, 0),
+        ActivityBucket(250, 2, 2, 0),
     ]
     assert found.servers == [
-        ("git", 20, 1, pytest.approx(1, rel=0.05), pytest.approx(1, rel=0.05), 250),
-        ("time", 1, 1, pytest.approx(100, rel=0.05), pytest.approx(100, rel=0.05), 299),
+        ServerActivity("git", 20, 1, pytest.approx(1, rel=0.05), pytest.approx(1, rel=0.05), 250),
+        ServerActivity("time", 1, 1, pytest.approx(100, rel=0.05), pytest.approx(100, rel=0.05), 299),
     ]
     assert found.tools == [
-        ("time", "now", 1, 1, pytest.approx(100, rel=0.05), pytest.approx(100, rel=0.05)),
-        ("git", "git__log", 20, 1, pytest.approx(1, rel=0.05), pytest.approx(1, rel=0.05)),
+        ToolActivity("time", "now", 1, 1, pytest.approx(100, rel=0.05), pytest.approx(100, rel=0.05)),
+        ToolActivity("git", "git__log", 20, 1, pytest.approx(1, rel=0.05), pytest.approx(1, rel=0.05)),
     ]
-    assert found.denials == [Denials("tool_not_found", "task", "r", 2), Denials("busy", "", "", 1)]
-    assert found.callers == [CallerCalls("key:ada", 20), CallerCalls("key:eve", 1)]
+    assert found.denials == [DenialCount("tool_not_found", "task", "r", 2), DenialCount("busy", "", "", 1)]
+    assert found.callers == [CallerActivity("key:ada", 20), CallerActivity("key:eve", 1)]
 
 
 async def test_calls_of_one_server_or_task_are_counted(index: AuditIndex) -> None:
@@ -333,7 +339,7 @@ async def test_calls_of_one_server_or_task_are_counted(index: AuditIndex) -> Non
     )
     of_task = await index.activity(EventFilter(equals={"task_id": "t"}), since_ms=0, until_ms=10, buckets=1)
 
-    assert (of_git.buckets, of_task.buckets) == ([CallBucket(0, 2, 0, 0)], [CallBucket(0, 1, 0, 0)])
+    assert (of_git.buckets, of_task.buckets) == ([ActivityBucket(0, 2, 0, 0)], [ActivityBucket(0, 1, 0, 0)])
 
 
 @pytest.mark.parametrize("engine", INDEXES)

@@ -17,73 +17,30 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 """Numbers of logs that other processes wrote: checked where they are read."""
 
 
-class CallStarted(msgspec.Struct, frozen=True, gc=False, tag="start", tag_field="type", omit_defaults=True):
-    """A call that is about to be sent: recorded first, so that nothing runs unrecorded.
-
-    Its end is a CallRecorded with the number of this event.
-    """
-
+class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
     at_ms: Number
-    door: str
-    principal: str
-    tool: str
-    server_id: str
-    task_id: str = ""
-    session: str = ""
-    request_id: str = ""
-    layer: str = ""
-    rule: str = ""
-    revision: Number = 0
-    definition: str = ""
-    argument_bytes: Number = 0
-    arguments: msgspec.Raw = NO_ARGUMENTS
-    shadow: str = ""
-    trace_id: str = ""
-    profile: str = ""
 
 
-class CallEnded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field="type", omit_defaults=True):
-    """The end of a call that was sent. With the members of its CallStarted it is a CallRecorded."""
+class _CallFields(_Event, frozen=True, gc=False):
+    """The members that the start of a call and its end both have."""
 
-    at_ms: Number
-    outcome: Outcome
-    start: Number
-    code: str = ""
-    duration_us: Number = 0
-    result_bytes: Number = 0
-    result_tokens: Number = 0
-
-
-class CallRecorded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field="type", omit_defaults=True):
-    """One requested call: the caller, the tool, the outcome."""
-
-    at_ms: Number
     door: str
     principal: str
     tool: str
     """Its name at the server; of an unknown tool, what the caller sent: never trusted."""
-    outcome: Outcome
     server_id: str = ""
     task_id: str = ""
     session: str = ""
     request_id: str = ""
-    code: str = ""
-    """The error code, if it failed."""
     layer: str = ""
     rule: str = ""
     """The layer and rule that admitted or denied it."""
     revision: Number = 0
     definition: str = ""
     """Digest of the definition the caller was shown."""
-    duration_us: Number = 0
     argument_bytes: Number = 0
-    result_bytes: Number = 0
-    start: Number = 0
-    """The number of its CallStarted; 0 if nothing was sent."""
     arguments: msgspec.Raw = NO_ARGUMENTS
     """Redacted: one JSON object."""
-    result_tokens: Number = 0
-    """Estimated tokens of its result."""
     shadow: str = ""
     """The rule that would have denied it if its task's policy were enforced."""
     trace_id: str = ""
@@ -92,10 +49,41 @@ class CallRecorded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field=
     """The versions of profiles that decided, like `code-review@4`, separated by spaces."""
 
 
-class AdminRecorded(msgspec.Struct, frozen=True, tag="admin", tag_field="type", omit_defaults=True):
+class CallStarted(_CallFields, frozen=True, tag="start"):
+    """A call that is about to be sent: recorded first, so that nothing runs unrecorded.
+
+    Its end is a CallRecorded with the number of this event.
+    """
+
+
+class CallEnded(_Event, frozen=True, gc=False, tag="call"):
+    """The end of a call that was sent. With the members of its CallStarted it is a CallRecorded."""
+
+    outcome: Outcome
+    start: Number
+    code: str = ""
+    duration_us: Number = 0
+    result_bytes: Number = 0
+    result_tokens: Number = 0
+
+
+class CallRecorded(_CallFields, frozen=True, tag="call", kw_only=True):
+    """One requested call: the caller, the tool, the outcome."""
+
+    outcome: Outcome
+    start: Number = 0
+    """The number of its CallStarted; 0 if nothing was sent."""
+    code: str = ""
+    """The error code, if it failed."""
+    duration_us: Number = 0
+    result_bytes: Number = 0
+    result_tokens: Number = 0
+    """Estimated tokens of its result."""
+
+
+class AdminRecorded(_Event, frozen=True, tag="admin"):
     """One change of a record, or another action of an admin."""
 
-    at_ms: Number
     principal: str
     operation: str
     kind: str
@@ -103,19 +91,17 @@ class AdminRecorded(msgspec.Struct, frozen=True, tag="admin", tag_field="type", 
     revision: Number = 0
 
 
-class CredentialRefused(msgspec.Struct, frozen=True, tag="credential", tag_field="type", omit_defaults=True):
+class CredentialRefused(_Event, frozen=True, tag="credential"):
     """An invalid credential was presented. Nothing of it is recorded."""
 
-    at_ms: Number
     peer: str
     """The address it came from."""
     code: str
 
 
-class DefinitionChanged(msgspec.Struct, frozen=True, tag="definition", tag_field="type", omit_defaults=True):
+class DefinitionChanged(_Event, frozen=True, tag="definition"):
     """A tool differs from its approved definition. It is quarantined until it is approved again."""
 
-    at_ms: Number
     server_id: str
     tool: str
     approved: str
@@ -124,10 +110,9 @@ class DefinitionChanged(msgspec.Struct, frozen=True, tag="definition", tag_field
     """Digest of the definition the server lists now."""
 
 
-class InvocationEnded(msgspec.Struct, frozen=True, tag="invocation", tag_field="type", omit_defaults=True):
+class InvocationEnded(_Event, frozen=True, tag="invocation"):
     """A run of a task ended on this node. Its calls have its id as their session."""
 
-    at_ms: Number
     principal: str
     task_id: str
     invocation_id: str
@@ -140,10 +125,9 @@ class InvocationEnded(msgspec.Struct, frozen=True, tag="invocation", tag_field="
     tool_calls: Number = 0
 
 
-class ApprovalRecorded(msgspec.Struct, frozen=True, tag="approval", tag_field="type", omit_defaults=True):
+class ApprovalRecorded(_Event, frozen=True, tag="approval"):
     """One step of an approval: requested, decided, used, or expired without a decision."""
 
-    at_ms: Number
     approval_id: str
     state: ApprovalStep
     principal: str
@@ -155,10 +139,9 @@ class ApprovalRecorded(msgspec.Struct, frozen=True, tag="approval", tag_field="t
     reason: str = ""
 
 
-class ProcessSpawned(msgspec.Struct, frozen=True, tag="spawn", tag_field="type", omit_defaults=True):
+class ProcessSpawned(_Event, frozen=True, tag="spawn"):
     """A process is about to be started for a server: recorded first."""
 
-    at_ms: Number
     server_id: str
     command: str
     """The program and its arguments as in the record: references to secrets are not resolved."""
@@ -167,10 +150,9 @@ class ProcessSpawned(msgspec.Struct, frozen=True, tag="spawn", tag_field="type",
     """SHA-256 of the package it comes from."""
 
 
-class TokensCounted(msgspec.Struct, frozen=True, tag="tokens", tag_field="type", omit_defaults=True):
+class TokensCounted(_Event, frozen=True, tag="tokens"):
     """The tokens of a task's lists and results since the last such event of this process."""
 
-    at_ms: Number
     task_id: str
     """Empty: of callers without a task."""
     lists: Number = 0
@@ -203,13 +185,12 @@ class AppliedFilter(msgspec.Struct, frozen=True, omit_defaults=True):
     is_deny: bool = False
 
 
-class ScopeOffered(msgspec.Struct, frozen=True, tag="scope", tag_field="type", omit_defaults=True):
+class ScopeOffered(_Event, frozen=True, tag="scope"):
     """What a caller was offered, in a list or to a model, if it differs from the last time.
 
     The counts are complete; names are cut to those that fit.
     """
 
-    at_ms: Number
     door: str
     principal: str
     scope: str
@@ -242,10 +223,9 @@ class ScopeOffered(msgspec.Struct, frozen=True, tag="scope", tag_field="type", o
     """As in a call."""
 
 
-class SessionEnded(msgspec.Struct, frozen=True, tag="session", tag_field="type", omit_defaults=True):
+class SessionEnded(_Event, frozen=True, tag="session"):
     """A session ended on this node, or a chat whose tools were run here: its totals."""
 
-    at_ms: Number
     door: str
     principal: str
     ended_by: str

@@ -21,23 +21,38 @@ _COUNT: Final = func.count()
 _decode_numbers = msgspec.json.Decoder(list[int]).decode
 
 
-class CallBucket(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ActivityBucket:
+    """One span of time."""
+
     at_ms: int
+    """When it begins."""
     calls: int
+    """Admitted calls, however they ended."""
     errors: int
+    """Of them, those that failed: outcomes `error` and `tool_error`."""
     denials: int
+    """Calls that were not admitted."""
 
 
-class ServerCalls(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ServerActivity:
+    """The calls of one server."""
+
     server_id: str
     calls: int
     errors: int
     p50_ms: float
     p95_ms: float
+    """Both within 5 %."""
     last_ms: int
+    """When it was last called."""
 
 
-class ToolCalls(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ToolActivity:
+    """The calls of one tool."""
+
     server_id: str
     tool: str
     calls: int
@@ -46,14 +61,20 @@ class ToolCalls(NamedTuple):
     p95_ms: float
 
 
-class Denials(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DenialCount:
+    """How often something was denied for one reason."""
+
     code: str
     layer: str
     rule: str
-    many: int
+    count: int
 
 
-class CallerCalls(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CallerActivity:
+    """The calls of one principal."""
+
     principal: str
     calls: int
 
@@ -78,11 +99,11 @@ class Activity:
     since_ms: int
     until_ms: int
     bucket_ms: int
-    buckets: Sequence[CallBucket]
-    servers: Sequence[ServerCalls]
-    tools: Sequence[ToolCalls]
-    denials: Sequence[Denials]
-    callers: Sequence[CallerCalls]
+    buckets: Sequence[ActivityBucket]
+    servers: Sequence[ServerActivity]
+    tools: Sequence[ToolActivity]
+    denials: Sequence[DenialCount]
+    callers: Sequence[CallerActivity]
 
 
 @dataclass(slots=True)
@@ -124,17 +145,20 @@ def read_activity(
         bucket_ms=bucket_ms,
         buckets=_read_buckets(connection, calls, range(since_ms, until_ms, bucket_ms)),
         servers=_sum_servers(tools),
-        tools=[ToolCalls(*name, tally.calls, tally.errors, *tally.percentiles) for name, tally in slowest],
+        tools=[ToolActivity(*name, tally.calls, tally.errors, *tally.percentiles) for name, tally in slowest],
         denials=[
-            Denials(*row) for row in _read_frequent(connection, ("code", "layer", "rule"), *calls, ~_ADMITTED)
+            DenialCount(*row)
+            for row in _read_frequent(connection, ("code", "layer", "rule"), *calls, ~_ADMITTED)
         ],
-        callers=[CallerCalls(*row) for row in _read_frequent(connection, ("principal",), *calls, _ADMITTED)],
+        callers=[
+            CallerActivity(*row) for row in _read_frequent(connection, ("principal",), *calls, _ADMITTED)
+        ],
     )
 
 
 def _read_buckets(
     connection: Connection, calls: Sequence[ColumnElement[bool]], starts: range
-) -> Sequence[CallBucket]:
+) -> Sequence[ActivityBucket]:
     number = (EVENTS.c.at_ms - starts.start) // starts.step
     query = select(number.label("number"), EVENTS.c.outcome, _COUNT.label("many"))
     counts: dict[int, Counter[str]] = defaultdict(Counter)
@@ -144,7 +168,7 @@ def _read_buckets(
         if row.outcome in {"error", "tool_error"}:
             counts[row.number]["errors"] += row.many
     return [
-        CallBucket(at_ms, counts[one]["calls"], counts[one]["errors"], counts[one]["denied"])
+        ActivityBucket(at_ms, counts[one]["calls"], counts[one]["errors"], counts[one]["denied"])
         for one, at_ms in enumerate(starts)
     ]
 
@@ -182,7 +206,7 @@ def _read_tools(
     }
 
 
-def _sum_servers(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ServerCalls]:
+def _sum_servers(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ServerActivity]:
     servers: dict[str, _Tally] = defaultdict(lambda: _Tally({}, 0, 0))
     for (server_id, _), tally in tools.items():
         server = servers[server_id]
@@ -192,7 +216,7 @@ def _sum_servers(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ServerCall
         server.last_ms = max(server.last_ms, tally.last_ms)
     most = sorted(servers, key=lambda server_id: (-servers[server_id].calls, server_id))[:MAX_NAMED_SERVERS]
     return [
-        ServerCalls(server_id, tally.calls, tally.errors, *tally.percentiles, tally.last_ms)
+        ServerActivity(server_id, tally.calls, tally.errors, *tally.percentiles, tally.last_ms)
         for server_id in sorted(most)
         for tally in [servers[server_id]]
     ]

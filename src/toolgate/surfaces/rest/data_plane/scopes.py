@@ -24,7 +24,7 @@ from toolgate.policy.rules import RegistryTotals, count_registered, is_unlisted
 from toolgate.policy.scope import RefusalCode, Scope
 from toolgate.surfaces.http.parsing import format_mcp_url, parse_mode, parse_selection
 from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall, parse_page
-from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
+from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import get
 
 SELECTION: Final = (
@@ -76,8 +76,7 @@ class ServersSeen(ResponseShape, frozen=True, kw_only=True):
 
     revision: Revision
     servers: list[ServerSeen]
-    next_cursor: str | None
-    """Where the next page begins; null: this is the last."""
+    next_cursor: NextCursor
 
 
 class ReachSeen(ResponseShape, frozen=True, kw_only=True):

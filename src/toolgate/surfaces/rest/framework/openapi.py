@@ -98,6 +98,8 @@ def list_errors(endpoint: RestEndpoint[Any]) -> Iterator[type[errors.ToolgateErr
         yield from (errors.Forbidden, errors.StorageUnavailable)
     if _PATH_PARAMETER.search(endpoint.path):
         yield from (errors.InvalidRecord, errors.NotFound)
+    if endpoint.service is not None:  # where the process has no such service, the path does not exist
+        yield errors.NotFound
     if endpoint.is_conditional:
         yield errors.Conflict
     if endpoint.method == "GET":

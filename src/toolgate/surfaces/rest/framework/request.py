@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from toolgate.errors import InvalidRecord, InvalidRequest, UnsupportedMedia
 from toolgate.model.names import parse_sha256, parse_version
@@ -338,7 +338,6 @@ PAGING: Final = (
     Parameter("cursor", "The `next_cursor` of the page before."),
 )
 
-NextCursor = Annotated[str | None, Field(description="Where the next page begins; null: this is the last.")]
 T = TypeVar("T")
 
 

@@ -18,11 +18,12 @@ from msgspec.structs import fields
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
-from toolgate.errors import MethodNotAllowed, ToolgateError
+from toolgate.errors import ToolgateError
 from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.messages import Responder
 
 Revision = Annotated[int, Field(ge=0)]
+NextCursor = Annotated[str | None, Field(description="Where the next page begins; null: this is the last.")]
 
 
 class ResponseShape(msgspec.Struct, frozen=True):
@@ -53,11 +54,6 @@ def _as_dataclass(shape: type[ResponseShape]) -> type[object]:
     members = {name: value for name, value in vars(shape).items() if name in copied}
     own = [one for one in fields(shape) if one.name in members.get("__annotations__", ())]
     members |= {one.name: field(default=one.default) for one in own if one.default is not NODEFAULT}
-    members |= {
-        one.name: field(default_factory=one.default_factory)
-        for one in own
-        if one.default_factory is not NODEFAULT
-    }
     members["__pydantic_config__"] = ConfigDict(extra="forbid", use_attribute_docstrings=True)
     parents = tuple(_as_dataclass(one) for one in shape.__bases__ if one is not ResponseShape)
     return dataclass(kw_only=True)(type(shape.__name__, parents, members))
@@ -158,6 +154,4 @@ def _encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 
 def error_response(exc: ToolgateError, headers: Mapping[str, str] = EMPTY) -> RestResponse:
     """The response for a failure."""
-    if isinstance(exc, MethodNotAllowed):
-        headers = {**headers, "allow": ", ".join(exc.data["allowed"])}
     return RestResponse({"error": exc.detail}, exc.wire.http, headers=headers)

@@ -21,7 +21,7 @@ from toolgate.surfaces.rest.framework.request import (
     parse_page,
     validate_as,
 )
-from toolgate.surfaces.rest.framework.response import ResponseShape
+from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape
 from toolgate.surfaces.rest.framework.routing import ANYONE, get, post
 
 
@@ -73,8 +73,7 @@ class ApprovalsAnswer(ResponseShape, frozen=True, kw_only=True):
     """A page of them, the newest first."""
 
     approvals: list[ApprovalShown]
-    next_cursor: str | None = None
-    """For the page after this one, where there is one."""
+    next_cursor: NextCursor
 
 
 def show_approval(approval: CallApproval) -> ApprovalShown:
@@ -126,17 +125,19 @@ async def approve(control: Control, call: RestCall[ApproveSent]) -> ApprovalShow
 
     The local administrator can: anyone on this machine could change the policy as well.
     """
-    approval_id = call.ids["approval_id"]
-    decided = approvals.ApprovalDecision(is_approved=True, reason=call.body.reason)
-    return show_approval(await approvals.decide_approval(control, call.caller, approval_id, decided))
+    approval_id, reason = call.ids["approval_id"], call.body.reason
+    return show_approval(
+        await approvals.decide_approval(control, call.caller, approval_id, is_approved=True, reason=reason)
+    )
 
 
 @post(f"{_ONE}/deny", "publisher", "Deny a call", errors=(Conflict,))
 async def deny(control: Control, call: RestCall[DenySent]) -> ApprovalShown:
     """Deny the call. The caller gets the reason when it calls again, and may request approval after that."""
-    approval_id = call.ids["approval_id"]
-    decided = approvals.ApprovalDecision(is_approved=False, reason=call.body.reason)
-    return show_approval(await approvals.decide_approval(control, call.caller, approval_id, decided))
+    approval_id, reason = call.ids["approval_id"], call.body.reason
+    return show_approval(
+        await approvals.decide_approval(control, call.caller, approval_id, is_approved=False, reason=reason)
+    )
 
 
 @post(

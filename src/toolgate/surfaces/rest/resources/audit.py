@@ -25,6 +25,7 @@ from toolgate.surfaces.rest.framework.request import MAX_PAGE, Parameter, RestCa
 from toolgate.surfaces.rest.framework.response import (
     EVENTS,
     Events,
+    NextCursor,
     ResponseShape,
     ResponseStream,
     RestResponse,
@@ -151,8 +152,7 @@ class AuditAnswer(ResponseShape, frozen=True, kw_only=True):
     """A page of events, the newest first."""
 
     events: list[AuditShown]
-    next_cursor: str | None = None
-    """For the page after this one, where there is one."""
+    next_cursor: NextCursor
 
 
 class AuditStoryAnswer(ResponseShape, frozen=True, kw_only=True):

@@ -23,8 +23,8 @@ from toolgate.model.tasks import Environment
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.fields import Name, UnixTime
 from toolgate.registry.records.policy_bodies import CeilingBody, QuotasBody
-from toolgate.surfaces.rest.framework.request import PAGING, NextCursor, RestCall, parse_page
-from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.request import PAGING, RestCall, parse_page
+from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post, put
 from toolgate.surfaces.rest.resources import collection
 

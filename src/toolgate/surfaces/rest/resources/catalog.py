@@ -24,7 +24,7 @@ from toolgate.surfaces.rest.framework.request import (
     encode_cursor,
     parse_page,
 )
-from toolgate.surfaces.rest.framework.response import ResponseShape
+from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape
 from toolgate.surfaces.rest.framework.routing import get, post
 
 
@@ -43,8 +43,7 @@ class CategoriesAnswer(ResponseShape, frozen=True, kw_only=True):
     """The categories that hold something you can see."""
 
     categories: list[CategoryShown]
-    next_cursor: str | None
-    """For the next page. Null: this is the last."""
+    next_cursor: NextCursor
 
 
 class CatalogPackageShown(ResponseShape, frozen=True, kw_only=True):
@@ -69,7 +68,7 @@ class CatalogPackagesAnswer(ResponseShape, frozen=True, kw_only=True):
     """The packages of a category."""
 
     packages: list[CatalogPackageShown]
-    next_cursor: str | None
+    next_cursor: NextCursor
 
 
 class CatalogToolShown(ResponseShape, frozen=True, kw_only=True):
@@ -105,7 +104,7 @@ class CatalogToolsAnswer(ResponseShape, frozen=True, kw_only=True):
     """The tools of a package."""
 
     tools: list[CatalogToolShown]
-    next_cursor: str | None
+    next_cursor: NextCursor
 
 
 class ToolFound(CatalogToolShown, frozen=True, kw_only=True):
@@ -121,7 +120,7 @@ class CatalogSearchAnswer(ResponseShape, frozen=True, kw_only=True):
     tools: list[ToolFound]
     total: int
     """How many were found, on all pages together. Of very many only the best can be looked at."""
-    next_cursor: str | None
+    next_cursor: NextCursor
     indexed: bool
     """False for some seconds after a start: tools are still being indexed, and a later search finds more."""
 
@@ -164,7 +163,7 @@ class CatalogQualityAnswer(ResponseShape, frozen=True, kw_only=True):
     dependent: int
     """Packages that have such rows."""
     packages: list[PackageQualityShown]
-    next_cursor: str | None
+    next_cursor: NextCursor
 
 
 class BackfillAnswer(ResponseShape, frozen=True, kw_only=True):

@@ -26,14 +26,13 @@ from toolgate.registry.records.transaction import RecordKey
 from toolgate.surfaces.rest.framework.request import (
     PAGING,
     PLAN_HEADER,
-    NextCursor,
     Parameter,
     RestCall,
     accept_as,
     parse_page,
     validate_as,
 )
-from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post, put
 from toolgate.surfaces.rest.resources.changes import WRITE_ERRORS, FieldShown
 

@@ -9,7 +9,6 @@ import base64
 from contextlib import nullcontext, suppress
 from typing import Annotated, Final, Literal
 
-import msgspec
 from pydantic import Field
 
 from toolgate import errors
@@ -26,16 +25,23 @@ from toolgate.model.invocations import (
     MAX_INPUT_BYTES,
     EndedBy,
     Invocation,
+    InvocationCall,
     InvocationResult,
     InvocationState,
-    LogLevel,
-    LogStream,
+    LogLine,
+    RunUsage,
 )
 from toolgate.registry.invocations import InvocationProgress
 from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework import streams
 from toolgate.surfaces.rest.framework.request import PAGING, NoBody, Parameter, RestCall, parse_page
-from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.response import (
+    EVENTS,
+    NextCursor,
+    ResponseShape,
+    RestResponse,
+    Revision,
+)
 from toolgate.surfaces.rest.framework.routing import get, post
 
 MAX_WAIT_S: Final = 300  # proxies rarely wait for longer
@@ -68,28 +74,6 @@ class InvocationSent(StrictBody):
         return found
 
 
-class UsageShown(ResponseShape, frozen=True, kw_only=True):
-    """What a run took."""
-
-    fuel: int
-    """Instructions, about."""
-    wall_ms: int
-    memory_bytes: int
-    hostcalls: int
-    tool_calls: int
-    model_asks: int
-
-
-class CallShown(ResponseShape, frozen=True, kw_only=True):
-    """A call of a tool that a run, or a model it asked, has made."""
-
-    server_id: str
-    tool: str
-    code: str
-    """Of its failure; empty where it went well."""
-    ms: int
-
-
 class EndingShown(ResponseShape, frozen=True, kw_only=True):
     """How a run ended."""
 
@@ -105,8 +89,8 @@ class EndingShown(ResponseShape, frozen=True, kw_only=True):
     stderr_base64: str | None
     is_truncated: bool
     """Some of its output was dropped, because it was more than `limits.max_output_bytes`."""
-    usage: UsageShown
-    calls: list[CallShown] = msgspec.field(default_factory=list)
+    usage: RunUsage
+    calls: list[InvocationCall]
     """The first of them; `usage.tool_calls` counts all."""
 
 
@@ -143,18 +127,7 @@ class InvocationsAnswer(ResponseShape, frozen=True, kw_only=True):
     """A page of them, the newest first."""
 
     invocations: list[InvocationSummary]
-    next_cursor: str | None = None
-    """For the page after this one, where there is one."""
-
-
-class LineShown(ResponseShape, frozen=True, kw_only=True):
-    """One line that a guest wrote."""
-
-    seq: int
-    at_ms: int
-    stream: LogStream
-    level: LogLevel
-    text: str
+    next_cursor: NextCursor
 
 
 class LinesAnswer(ResponseShape, frozen=True, kw_only=True):
@@ -162,7 +135,7 @@ class LinesAnswer(ResponseShape, frozen=True, kw_only=True):
 
     state: InvocationState
     """Of the invocation, from before its lines were read: once it has ended and none comes, that was all."""
-    lines: list[LineShown]
+    lines: list[LogLine]
 
 
 def summarize(invocation: Invocation) -> InvocationSummary:
@@ -339,7 +312,7 @@ class _InvocationFeed:
                 break
             lines = await invocations.lines(self._id, after=self._after, limit=PAGE_OF_LINES)
             is_whole, state = len(lines) < PAGE_OF_LINES, (found.state, found.attempt)
-            events = [streams.encode_named_event("line", LineShown.of(line), line.seq) for line in lines]
+            events = [streams.encode_named_event("line", line, line.seq) for line in lines]
             if state != self._last_state and found.state not in ENDED:
                 events.insert(0, _encode_state(found))
             self._is_over = is_whole and found.state in ENDED

@@ -25,7 +25,7 @@ from toolgate.packages.manifest import MAX_MANIFEST_BYTES, build_manifest_schema
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.fields import Patterns, Sha256, Version, field_error
 from toolgate.surfaces.rest.framework.request import PAGING, PLAN_HEADER, Parameter, RestCall, parse_page
-from toolgate.surfaces.rest.framework.response import JSON, ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.response import JSON, NextCursor, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post
 from toolgate.surfaces.rest.resources.changes import (
     WRITE_ERRORS,
@@ -118,7 +118,7 @@ class PackageList(ResponseShape, frozen=True, kw_only=True):
     revision: Revision
     """Of the registry."""
     packages: list[PackageShown]
-    next_cursor: str | None
+    next_cursor: NextCursor
 
 
 class RenamedShown(ResponseShape, frozen=True, kw_only=True):

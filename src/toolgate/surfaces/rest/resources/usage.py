@@ -8,6 +8,13 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from toolgate.audit.index.activity import (
+    ActivityBucket,
+    CallerActivity,
+    DenialCount,
+    ServerActivity,
+    ToolActivity,
+)
 from toolgate.audit.index.statements import DAY_MS
 from toolgate.audit.index.tables import SUMS, EventFilter, TokenSums
 from toolgate.errors import InvalidRequest, NotFound
@@ -17,7 +24,7 @@ from toolgate.govern.control import Control
 from toolgate.model.principals import HolderKind, QuotaName
 from toolgate.policy.learn import UnusedTool
 from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall, parse_page
-from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
+from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import get
 from toolgate.surfaces.rest.resources.audit import parse_exact_filters
 from toolgate.surfaces.rest.resources.changes import PlanAnswer, show_plan
@@ -40,8 +47,7 @@ class BudgetsAnswer(ResponseShape, frozen=True, kw_only=True):
     """A page of them, sorted by holder."""
 
     budgets: list[BudgetUsed]
-    next_cursor: str | None = None
-    """For the page after this one, where there is one."""
+    next_cursor: NextCursor
 
 
 @get("/admin/api/budgets", "viewer", "Show budgets over time, and what is used of them", query=PAGING)
@@ -140,59 +146,6 @@ async def show_tokens(control: Control, call: RestCall[None]) -> TokensAnswer:
     )
 
 
-class ActivityBucket(ResponseShape, frozen=True, kw_only=True):
-    """One span of time."""
-
-    at_ms: int
-    """When it begins."""
-    calls: int
-    """Those that were admitted, however they ended."""
-    errors: int
-    """Of them, those that failed: outcomes `error` and `tool_error`."""
-    denials: int
-    """Calls that were not admitted."""
-
-
-class ServerActivity(ResponseShape, frozen=True, kw_only=True):
-    """The calls of one server."""
-
-    server_id: str
-    calls: int
-    errors: int
-    p50_ms: float
-    p95_ms: float
-    """Both within 5 %."""
-    last_ms: int
-    """When it was last called."""
-
-
-class ToolActivity(ResponseShape, frozen=True, kw_only=True):
-    """The calls of one tool."""
-
-    server_id: str
-    tool: str
-    calls: int
-    errors: int
-    p50_ms: float
-    p95_ms: float
-
-
-class DenialCount(ResponseShape, frozen=True, kw_only=True):
-    """How often something was denied for one reason."""
-
-    code: str
-    layer: str
-    rule: str
-    count: int
-
-
-class CallerActivity(ResponseShape, frozen=True, kw_only=True):
-    """The calls of one principal."""
-
-    principal: str
-    calls: int
-
-
 class ActivityAnswer(ResponseShape, frozen=True, kw_only=True):
     """Calls over time, and by whom and what."""
 
@@ -241,7 +194,7 @@ async def read_activity_counts(control: Control, call: RestCall[None]) -> Activi
     only, index = EventFilter(equals=parse_exact_filters(call)), control.audit_index
     async with index.counting:  # it scans every call, so one query runs at a time
         found = await index.activity(only, since_ms=since_ms, until_ms=until_ms, buckets=buckets)
-    return ActivityAnswer.of(found, denials=[DenialCount.of(one, count=one.many) for one in found.denials])
+    return ActivityAnswer.of(found)
 
 
 MAX_NAMED: Final = 100
@@ -333,8 +286,7 @@ class UnusedAnswer(ResponseShape, frozen=True, kw_only=True):
     servers: list[IdleServerShown]
     """Unused ones; on the first page alone, and where no task or key is asked about."""
     warnings: list[str]
-    next_cursor: str | None
-    """Where the next page begins; null: this is the last."""
+    next_cursor: NextCursor
 
 
 def _show_holder(found: least_privilege.HolderGrant, *, most: int | None) -> HolderShown:
