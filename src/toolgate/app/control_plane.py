@@ -27,7 +27,7 @@ from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.auth.issuer import IssuerMetadata, NoOidcLogin, OidcLogin
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.search import HybridIndex, open_semantic_search
-from toolgate.govern.approvals import ApprovalWebhook, BodySigner, build_approval_event
+from toolgate.govern.approvals import ApprovalWebhook, BodySigner, audit_outcome
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control
 from toolgate.govern.operator_policy import OperatorPolicy
@@ -332,7 +332,7 @@ async def open_upkeep(
     async def end_approvals() -> None:
         nonlocal pending
         for one in await store.approvals.expire():
-            audit.record(build_approval_event(one, "expired", at_ms=components.wall_clock_ms()))
+            audit_outcome(audit, one, at_ms=components.wall_clock_ms())
         pending = await store.approvals.pending()
 
     forget = "removal of old rows"

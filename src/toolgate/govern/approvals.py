@@ -19,11 +19,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 from pydantic import Field, ValidationError, field_validator
 
-from toolgate.audit.events import ApprovalRecorded, ApprovalStep
 from toolgate.audit.log.writer import AuditLog
 from toolgate.errors import Conflict, Forbidden, NotFound, ToolgateError
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
-from toolgate.gateway.call.approval import APPROVALS_PAGE
+from toolgate.gateway.call.approval import APPROVALS_PAGE, build_approval_event
 from toolgate.govern.changes.permissions import may_decide
 from toolgate.govern.control import Control
 from toolgate.model.approvals import MAX_REASON, ApprovalState, CallApproval
@@ -37,33 +36,14 @@ from toolgate.upstream.http.client_connection import HttpResponse
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalDecision:
-    is_approved: bool
-    reason: str
-
-
-async def record_decision(
-    approvals: Approvals, audit: AuditLog, approval_id: str, decided: ApprovalDecision, *, by: str, at_ms: int
-) -> CallApproval:
-    """Decide, and audit it. Raises NotFound, and Conflict if the approval is not pending any more."""
-    after = await approvals.decide(approval_id, is_approved=decided.is_approved, by=by, reason=decided.reason)
-    audit.record(build_approval_event(after, "approved" if decided.is_approved else "denied", at_ms=at_ms))
-    return after
-
-
-def build_approval_event(approval: CallApproval, step: ApprovalStep, *, at_ms: int) -> ApprovalRecorded:
-    question = approval.question
-    return ApprovalRecorded(
-        at_ms=at_ms,
-        approval_id=approval.approval_id,
-        state=step,
-        principal=question.principal,
-        task_id=question.task_id,
-        server_id=question.server_id,
-        tool=question.tool,
-        decided_by=approval.decided_by,
-        reason=approval.reason,
+def audit_outcome(audit: AuditLog, ended: CallApproval, *, at_ms: int) -> None:
+    """Audit an approval that was decided, or has expired."""
+    assert ended.state != "pending"
+    by, reason = ended.decided_by, ended.reason
+    audit.record(
+        build_approval_event(
+            ended.question, ended.state, ended.approval_id, at_ms=at_ms, by=by, reason=reason
+        )
     )
 
 
@@ -142,10 +122,10 @@ class ApprovalWebhook:
 
     async def decide(self, approval_id: str, sent: DecisionBody) -> CallApproval:
         """Record what the receiver decided. Raises NotFound, and Conflict if the approval is not pending."""
-        decided = ApprovalDecision(is_approved=sent.decision == "approved", reason=sent.reason)
-        by = f"webhook:{sent.by}" if sent.by else "webhook"
-        at_ms = self.signer.clock_ms()
-        return await record_decision(self.approvals, self.audit, approval_id, decided, by=by, at_ms=at_ms)
+        by, is_approved = f"webhook:{sent.by}" if sent.by else "webhook", sent.decision == "approved"
+        decided = await self.approvals.decide(approval_id, is_approved=is_approved, by=by, reason=sent.reason)
+        audit_outcome(self.audit, decided, at_ms=self.signer.clock_ms())
+        return decided
 
     async def run(self) -> None:
         """Notify the receiver until cancelled. What cannot be sent is sent again."""
@@ -258,14 +238,16 @@ async def find_approval(control: Control, principal: Principal, approval_id: str
 
 
 async def decide_approval(
-    control: Control, principal: Principal, approval_id: str, decided: ApprovalDecision
+    control: Control, principal: Principal, approval_id: str, *, is_approved: bool, reason: str
 ) -> CallApproval:
     """Raises NotFound; Conflict if it is not pending any more; Forbidden to approve one's own call."""
     found = await find_approval(control, principal, approval_id)
     is_own = found.question.principal == principal.id
-    if decided.is_approved and is_own and principal != LOCAL_ADMIN:
+    if is_approved and is_own and principal != LOCAL_ADMIN:
         raise Forbidden(
             "you cannot approve your own call", hint="ask someone else to decide; you may deny it"
         )
-    approvals, audit, at_ms = control.store.approvals, control.gateway.audit, control.clock_ms()
-    return await record_decision(approvals, audit, approval_id, decided, by=principal.id, at_ms=at_ms)
+    approvals, by = control.store.approvals, principal.id
+    decided = await approvals.decide(approval_id, is_approved=is_approved, by=by, reason=reason)
+    audit_outcome(control.gateway.audit, decided, at_ms=control.clock_ms())
+    return decided

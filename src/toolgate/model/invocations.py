@@ -27,10 +27,8 @@ LogStream = Literal["log", "stdout", "stderr"]
 LogLevel = Literal["trace", "debug", "info", "warn", "error"]
 MAX_CALLS_KEPT: Final = 256  # of one run, for its result: the audit log has all of them
 MAX_INPUT_BYTES: Final = 1_048_576  # a node claims eight at once in one message of 16 MiB
-MAX_LOG_LINES: Final = 2_048
-"""Of one invocation; older lines are dropped."""
-MAX_LOG_BYTES: Final = 1_048_576
-"""Of one stored invocation: a thousand of each task are kept."""
+MAX_LOG_LINES: Final = 2_048  # of one invocation; older lines are dropped
+MAX_LOG_BYTES: Final = 1_048_576  # of one stored invocation: a thousand of each task are kept
 MAX_LINE_BYTES: Final = 16_384  # a line is for people: four pages of text
 
 
@@ -47,17 +45,21 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvocationCall:
-    """A tool call, by a guest or a model that it prompted. `code`: of the error, if it failed."""
+    """A tool call, by a guest or a model that it prompted."""
 
     server_id: str
     tool: str
     code: str
+    """Of the error, if it failed."""
     ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunUsage:
+    """What a run took."""
+
     fuel: int = 0
+    """Instructions, about."""
     wall_ms: int = 0
     memory_bytes: int = 0
     hostcalls: int = 0

@@ -359,4 +359,4 @@ async def test_holders_that_are_idle_are_forgotten_when_there_are_many(
         await node.reserve((HolderQuotas(QuotaHolder("key", f"k{number}"), Quotas(calls_per_minute=9)),))
         clock.now_s += 31.0
 
-    assert len(node) <= 3
+    assert len(node.accounts) <= 3

@@ -125,7 +125,7 @@ class ApprovalStage:
         may_elicit = required.in_place and not trace.round
         verdict = await self._find_verdict(call, request, call.client if may_elicit else None)
         if verdict.outcome == "granted":
-            self._record(request, verdict, "used")
+            self._record(request, "used", verdict.approval_id)
             return ADMITTED
         if verdict.outcome == "full":
             raise ServerBusy(
@@ -163,7 +163,7 @@ class ApprovalStage:
         if verdict.in_place:
             step: ApprovalStep = "approved" if is_approved else "denied"
             reason = AGREED if is_approved else DECLINED
-            self._record(request, verdict, step, decided_by=request.principal, reason=reason)
+            self._record(request, step, verdict.approval_id, by=request.principal, reason=reason)
         return verdict
 
     async def _query(
@@ -180,7 +180,7 @@ class ApprovalStage:
         except ToolgateError as exc:
             raise _approvals_unavailable() from exc
         if verdict.outcome == "asked":
-            self._record(request, verdict, "asked")
+            self._record(request, "asked", verdict.approval_id)
         return verdict
 
     def _denial_error(self, request: ApprovalRequest, verdict: ApprovalVerdict) -> ToolgateError:
@@ -201,25 +201,30 @@ class ApprovalStage:
     def _record(
         self,
         request: ApprovalRequest,
-        verdict: ApprovalVerdict,
         step: ApprovalStep,
+        approval_id: str,
         *,
-        decided_by: str = "",
+        by: str = "",
         reason: str = "",
     ) -> None:
-        self.audit.record(
-            ApprovalRecorded(
-                at_ms=int(time.time() * 1e3),
-                approval_id=verdict.approval_id,
-                state=step,
-                principal=request.principal,
-                task_id=request.task_id,
-                server_id=request.server_id,
-                tool=request.tool,
-                decided_by=decided_by,
-                reason=reason,
-            )
-        )
+        at_ms = int(time.time() * 1e3)
+        self.audit.record(build_approval_event(request, step, approval_id, at_ms=at_ms, by=by, reason=reason))
+
+
+def build_approval_event(
+    request: ApprovalRequest, step: ApprovalStep, approval_id: str, *, at_ms: int, by: str, reason: str
+) -> ApprovalRecorded:
+    return ApprovalRecorded(
+        at_ms=at_ms,
+        approval_id=approval_id,
+        state=step,
+        principal=request.principal,
+        task_id=request.task_id,
+        server_id=request.server_id,
+        tool=request.tool,
+        decided_by=by,
+        reason=reason,
+    )
 
 
 def _approvals_unavailable() -> ServerUnavailable:

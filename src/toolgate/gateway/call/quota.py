@@ -8,10 +8,9 @@ left. So all nodes together never exceed a quota (ADR 42).
 import asyncio
 import logging
 import math
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -37,11 +36,6 @@ CLOSE_WITHIN_S: Final = 2.0
 MAX_ACCOUNTS: Final = 4_096  # accounts kept before idle ones are dropped: about 4 MB
 _MAX_LEASE_ATTEMPTS: Final = 3  # a window may end while a lease of it is requested
 _TOKENS: Final = "tokens_per_day"
-_QUOTA_TEXTS: Final[Mapping[QuotaName, str]] = {
-    "calls_per_minute": "{} calls per minute",
-    "calls_per_day": "{} calls per day",
-    "tokens_per_day": "{} tokens per day",
-}
 
 _log = logging.getLogger(__name__)
 
@@ -63,9 +57,9 @@ class ExceededQuota(NamedTuple):
     def error(self) -> ToolgateError:
         """What the caller gets. A client can wait for the next minute, but not for the next day."""
         kind = ServerBusy if self.quota == "calls_per_minute" else BudgetExceeded
+        used_up = f"{self.limit} {self.quota.replace('_', ' ')}"
         return kind(
-            f"{self.holder} has used up its {_QUOTA_TEXTS[self.quota].format(self.limit)}: try again in "
-            f"{self.retry_after_s} s",
+            f"{self.holder} has used up its {used_up}: try again in {self.retry_after_s} s",
             hint=f"try again after {self.retry_after_s} s, or ask an operator for a larger budget",
             data={
                 "budget": self.quota,
@@ -194,32 +188,22 @@ class QuotaAccount:
         return is_over and not self.unreported and not self.lock.locked()
 
 
+@dataclass(slots=True)
 class QuotaLeases:
     """The leases of a node, and the stage that admits calls by them. Without a `source` it admits none."""
 
-    name = "budget"
-
-    def __init__(
-        self,
-        source: QuotaSource | None,
-        *,
-        metrics: Metrics,
-        clock_s: Callable[[], float] = time.monotonic,
-        report_every_s: float = REPORT_EVERY_S,
-        max_accounts: int = MAX_ACCOUNTS,
-    ) -> None:
-        self._source = source
-        self._metrics = metrics
-        self._clock_s = clock_s
-        self._report_every_s = report_every_s
-        self._max_accounts = max_accounts
-        self._sweep_at = max_accounts
-        self._accounts: dict[QuotaHolder, QuotaAccount] = {}
-        self._failed_until_s = 0.0
-        self._has_unreported = asyncio.Event()
-
-    def __len__(self) -> int:
-        return len(self._accounts)
+    source: QuotaSource | None
+    _: KW_ONLY
+    metrics: Metrics
+    clock_s: Callable[[], float]
+    report_every_s: float = REPORT_EVERY_S
+    max_accounts: int = MAX_ACCOUNTS
+    name: str = "budget"
+    accounts: dict[QuotaHolder, QuotaAccount] = field(default_factory=dict, init=False)
+    _sweep_at: int = field(default=0, init=False)
+    """How many accounts there are when idle ones are dropped next; at least `max_accounts`."""
+    _failed_until_s: float = field(default=0.0, init=False)
+    _has_unreported: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def applies_to(self, call: CallContext) -> bool:
         return bool(call.view.quotas)
@@ -273,7 +257,7 @@ class QuotaLeases:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             unused = [
-                one for account in self._accounts.values() for one in account.return_unused(self._clock_s())
+                one for account in self.accounts.values() for one in account.return_unused(self.clock_s())
             ]
             try:
                 async with asyncio.timeout(CLOSE_WITHIN_S):
@@ -288,7 +272,7 @@ class QuotaLeases:
         await self._request(
             [
                 request
-                for account in list(self._accounts.values())
+                for account in list(self.accounts.values())
                 if account.unreported
                 for request in account.request_leases({_TOKENS: account.token_limit})
             ]
@@ -297,7 +281,7 @@ class QuotaLeases:
     async def _keep_reporting(self) -> None:
         while True:
             await self._has_unreported.wait()
-            await asyncio.sleep(self._report_every_s)
+            await asyncio.sleep(self.report_every_s)
             try:
                 await self.report()
             except ToolgateError as exc:
@@ -309,11 +293,11 @@ class QuotaLeases:
         limits: Mapping[QuotaName, int],
         reservation: QuotaReservation | None = None,
     ) -> ExceededQuota | None:
-        if account.find_empty(limits, self._clock_s()):
+        if account.find_empty(limits, self.clock_s()):
             async with account.lock:
                 exceeded = await self._lease(account, limits)
                 if exceeded is not None:
-                    self._metrics.budget_refusals[exceeded.quota] += 1
+                    self.metrics.budget_refusals[exceeded.quota] += 1
                     return exceeded
         if reservation is not None:  # nothing is awaited between the check and this
             account.take(limits, reservation)
@@ -321,7 +305,7 @@ class QuotaLeases:
 
     async def _lease(self, account: QuotaAccount, limits: Mapping[QuotaName, int]) -> ExceededQuota | None:
         for _ in range(_MAX_LEASE_ATTEMPTS):
-            now_s = self._clock_s()
+            now_s = self.clock_s()
             empty = account.find_empty(limits, now_s)
             if not empty:
                 return None
@@ -336,7 +320,7 @@ class QuotaLeases:
             await self._request_batch(requests[start : start + MAX_LEASE_REQUESTS])
 
     async def _request_batch(self, requests: Sequence[LeaseRequest]) -> None:
-        requested_s = self._clock_s()
+        requested_s = self.clock_s()
         try:
             grants = await self._draw(requests, requested_s)
         except BaseException:
@@ -344,7 +328,7 @@ class QuotaLeases:
                 self._account(one.holder).unreported += one.spent
                 self._has_unreported.set()
             raise
-        now_s = self._clock_s()
+        now_s = self.clock_s()
         for request, grant in zip(requests, grants, strict=True):
             if not request.returned:
                 account = self._account(request.holder)
@@ -355,22 +339,22 @@ class QuotaLeases:
 
     async def _draw(self, requests: Sequence[LeaseRequest], now_s: float) -> Sequence[LeaseGrant]:
         # A source that failed is left alone for a moment, and not asked by every call in turn.
-        if self._source is None or now_s < self._failed_until_s:
+        if self.source is None or now_s < self._failed_until_s:
             raise _quota_unavailable()
         try:
-            return await self._source.draw(requests)
+            return await self.source.draw(requests)
         except ToolgateError as exc:
-            self._failed_until_s = self._clock_s() + CACHED_S
+            self._failed_until_s = self.clock_s() + CACHED_S
             raise _quota_unavailable() from exc
 
     def _account(self, holder: QuotaHolder) -> QuotaAccount:
-        account = self._accounts.get(holder)
+        account = self.accounts.get(holder)
         if account is None:
-            if len(self._accounts) >= self._sweep_at:
-                now_s = self._clock_s()
-                self._accounts = {k: one for k, one in self._accounts.items() if not one.is_idle(now_s)}
-                self._sweep_at = max(self._max_accounts, 2 * len(self._accounts))
-            account = self._accounts[holder] = QuotaAccount(holder)
+            if len(self.accounts) >= max(self.max_accounts, self._sweep_at):
+                now_s = self.clock_s()
+                self.accounts = {k: one for k, one in self.accounts.items() if not one.is_idle(now_s)}
+                self._sweep_at = 2 * len(self.accounts)
+            account = self.accounts[holder] = QuotaAccount(holder)
         return account
 
 
