@@ -92,11 +92,7 @@ def opened(
 
 
 OpenLink = Callable[[MemoryStore], AbstractAsyncContextManager[ControlConnection]]
-LINKS: Final[dict[str, OpenLink]] = {
-    "memory": open_memory,
-    "grpc": open_grpc,
-    "control": open_control,
-}
+LINKS: Final[dict[str, OpenLink]] = {"memory": open_memory, "grpc": open_grpc, "control": open_control}
 
 
 @pytest.fixture(params=LINKS)

@@ -158,8 +158,4 @@ def test_patterns_are_matched_in_these_places_and_effects_decided_in_one() -> No
         "surfaces/rest/resources/policies.py find_matching",
         "surfaces/wasm/descriptors.py first_match",  # of a name alone, against the list before it
     }
-    assert calls_of(("counts_as",)) == {
-        "catalog/rows.py counts_as",
-        "model/tools.py counts_as",
-        "policy/patterns.py counts_as",
-    }
+    assert calls_of(("counts_as",)) == {"model/tools.py counts_as", "policy/patterns.py counts_as"}

@@ -64,14 +64,10 @@ async def open_up(
             quotas=store.spending,
             tool_index=HybridIndex(host.semantic_search),
         )
+        supplies = data_plane.ConnectorDependencies(authorizer=authorizer, fetch=host.fetch_archive)
         gateway = await enter(
             data_plane.open_gateway(
-                settings,
-                environ,
-                host.audit,
-                host.metrics,
-                supplies=data_plane.ConnectorDependencies(authorizer=authorizer, fetch=host.fetch_archive),
-                services=services,
+                settings, environ, host.audit, host.metrics, supplies=supplies, services=services
             )
         )
         logins = Logins(authorizer, grants, clock_s=time.time)

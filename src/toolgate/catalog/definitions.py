@@ -195,7 +195,7 @@ def _repair(sent: Members) -> Members:
     return members
 
 
-MAX_DIFF_LINES: Final = 1_000  # of one tool: nobody reads more; further lines are counted
+MAX_DIFF_LINES: Final = 1_000  # of one tool: no one reads more; further lines are counted
 MAX_SHOWN_LINES: Final = 5_000  # of all tools: later ones are named as changed, without their diff
 NOT_SHOWN: Final = ("… more changes than can be shown at once",)
 

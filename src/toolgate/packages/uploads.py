@@ -47,7 +47,7 @@ class UploadLimits:
     """Open at once, of one principal: a pipeline that publishes several packages side by side."""
     max_archive_bytes: int = MAX_ARCHIVE_BYTES
     max_own_bytes: int = 4 * MAX_ARCHIVE_BYTES
-    """Of one principal: half of what all may have, so that no one keeps everybody else out."""
+    """Of one principal: half of what all may have, so no principal shuts out the others."""
     max_staged_bytes: int = 8 * MAX_ARCHIVE_BYTES
     """Of all. With several replicas, each may exceed it by the one part that it writes."""
     max_assembled: int = 8

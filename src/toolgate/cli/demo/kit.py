@@ -58,7 +58,7 @@ def write_servers(directory: Path, places: Mapping[str, Path]) -> None:
 MARK: Final = ".toolgate-lock"
 """Written last: an environment that carries it is complete."""
 
-_TAIL_LINES: Final = 40  # pip's reason stands near the end
+_TAIL_LINES: Final = 40  # pip gives its reason near the end
 _SHOWN_LINES: Final = 5  # an error of some lines; more would scroll away the hint
 _COLLECTING: Final = re.compile(r"Collecting ([A-Za-z0-9._-]+)")
 _INSTALLING: Final = re.compile(r"Installing collected packages")
