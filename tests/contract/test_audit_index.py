@@ -311,6 +311,8 @@ async def test_calls_are_counted(index: AuditIndex) -> None:
     )
 
     found: Any = await index.activity(EventFilter(), since_ms=100, until_ms=300, buckets=4)
+    millisecond: Any = pytest.approx(1, rel=0.05)
+    slow: Any = pytest.approx(100, rel=0.05)
 
     assert (found.since_ms, found.until_ms, found.bucket_ms) == (100, 300, 50)
     assert found.buckets == [
@@ -320,12 +322,12 @@ async def test_calls_are_counted(index: AuditIndex) -> None:
         ActivityBucket(250, 2, 2, 0),
     ]
     assert found.servers == [
-        ServerActivity("git", 20, 1, pytest.approx(1, rel=0.05), pytest.approx(1, rel=0.05), 250),
-        ServerActivity("time", 1, 1, pytest.approx(100, rel=0.05), pytest.approx(100, rel=0.05), 299),
+        ServerActivity("git", 20, 1, millisecond, millisecond, 250),
+        ServerActivity("time", 1, 1, slow, slow, 299),
     ]
     assert found.tools == [
-        ToolActivity("time", "now", 1, 1, pytest.approx(100, rel=0.05), pytest.approx(100, rel=0.05)),
-        ToolActivity("git", "git__log", 20, 1, pytest.approx(1, rel=0.05), pytest.approx(1, rel=0.05)),
+        ToolActivity("time", "now", 1, 1, slow, slow),
+        ToolActivity("git", "git__log", 20, 1, millisecond, millisecond),
     ]
     assert found.denials == [DenialCount("tool_not_found", "task", "r", 2), DenialCount("busy", "", "", 1)]
     assert found.callers == [CallerActivity("key:ada", 20), CallerActivity("key:eve", 1)]
