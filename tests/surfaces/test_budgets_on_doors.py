@@ -66,25 +66,6 @@ async def test_a_minute_that_is_used_up_is_busy_with_when_to_come_back_at_both_e
         assert world.gateway.metrics.budget_refusals == {"calls_per_minute": 2}
 
 
-async def test_a_task_s_day_is_shared_by_all_who_call_under_it() -> None:
-    night = task("night", default_server_ids=["one"], budgets={"calls_per_day": 3})
-    async with open_mcp_world(
-        MemoryNet(), tasks=(night,), keys=(key("a", "tg_a"), key("b", "tg_b"))
-    ) as world:
-        bank = world.bank
-        answers = [
-            await world.modern("/api/mcp/t/night", "tools/call", ECHO, key=secret)
-            for secret in ("tg_a", "tg_b", "tg_a", "tg_b")
-        ]
-        elsewhere = await world.modern("/api/mcp", "tools/call", ECHO, key="tg_a")
-
-        detail = answers[3].json["result"]["_meta"]["toolgate/error"]
-        assert (detail["code"], detail["data"]["retry_after_s"]) == ("budget_exceeded", DAY_MS // 2000)
-        assert "isError" not in elsewhere.json["result"]
-        assert await used(bank) == {"task `night`: calls_per_day": 3}
-        assert outcomes(world)[3] == ("denied", "budget_exceeded", "task", "mcp.budgets: calls_per_day = 3")
-
-
 async def test_a_call_that_waits_for_a_person_takes_nothing() -> None:
     async with open_mcp_world(MemoryNet(), APPROVED_ONE, keys=(ada(calls_per_day=1),)) as world:
         approvals = with_approvals(world)
@@ -122,15 +103,6 @@ async def test_prompts_take_from_budgets_too_and_are_refused_by_an_error() -> No
         assert "result" in answers[0].json
         assert answers[1].code == -31040
         assert answers[1].json["error"]["data"]["retry_after_s"] == DAY_MS // 2000
-
-
-async def test_where_no_one_can_be_asked_a_call_with_a_budget_is_not_made() -> None:
-    async with open_mcp_world(MemoryNet(), keys=(ada(calls_per_day=9),), has_quotas=False) as world:
-        refused = await world.modern("/api/mcp", "tools/call", ECHO, key=ADA)
-
-        assert refused.json["result"]["_meta"]["toolgate/error"]["code"] == "mcp_unavailable"
-        assert [one[:2] for one in outcomes(world)] == [("error", "mcp_unavailable")]
-        assert world.net["one"].calls == []
 
 
 async def test_rest_says_when_to_come_back_in_its_header_too() -> None:

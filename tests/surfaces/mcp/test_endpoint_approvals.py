@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -12,8 +11,7 @@ import pytest
 from tests.registry.memory_store import MemoryApprovals
 from tests.surfaces.mcp.mcp_world import McpWorld, Response, key, open_mcp_world, task
 from tests.surfaces.mcp.test_input_required import ACCEPT, CALL, again, call, legacy_net, modern_net
-from tests.upstream.memory_link import MemoryNet, definition, record
-from toolgate.errors import ControlUnavailable
+from tests.upstream.memory_link import MemoryNet, record
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.servers import ApprovalPolicy
 from toolgate.registry.approvals import ApprovalVerdict
@@ -52,8 +50,8 @@ def passed(answer: Response) -> bool:
     return not answer.json["result"].get("isError", False)
 
 
-async def agree(approvals: MemoryApprovals, approval_id: str, *, is_approved: bool = True) -> None:
-    await approvals.decide(approval_id, is_approved=is_approved, by="key:bob", reason="because")
+async def agree(approvals: MemoryApprovals, approval_id: str) -> None:
+    await approvals.decide(approval_id, is_approved=True, by="key:bob", reason="because")
 
 
 @pytest.mark.requirement("002-044")
@@ -88,38 +86,6 @@ async def test_a_modern_client_waits_for_a_person_and_then_calls_once() -> None:
         }
 
 
-async def test_a_session_waits_for_a_person_and_hears_of_a_denial_once() -> None:
-    async with governed() as (world, approvals):
-        session = await world.session("/mcp", key=ADA)
-        listed = await session.tools()
-        notified = detail(await session.call("one.echo", n=1))
-        await agree(approvals, notified["data"]["approval_id"], is_approved=False)
-        denied = detail(await session.call("one.echo", n=1))
-        renewed = detail(await session.call("one.echo", n=1))
-        await agree(approvals, renewed["data"]["approval_id"])
-        last_call = await session.call("one.echo", n=1)
-
-        assert listed == ["one.echo"]
-        assert (denied["code"], denied["data"]["reason"]) == ("mcp_approval_denied", "because")
-        assert renewed["code"] == "mcp_approval_required"
-        assert renewed["data"]["approval_id"] != notified["data"]["approval_id"]
-        assert passed(last_call)
-        assert len(world.net["one"].calls) == 1
-
-
-async def test_a_hundred_retries_at_once_make_one_call() -> None:
-    async with governed() as (world, approvals):
-        notified = detail(await world.modern("/mcp", "tools/call", SENT, key=ADA))
-        await agree(approvals, notified["data"]["approval_id"])
-        answers = await asyncio.gather(
-            *(world.modern("/mcp", "tools/call", SENT, key=ADA) for _ in range(100))
-        )
-
-        assert Counter(map(passed, answers)) == {True: 1, False: 99}
-        assert len(world.net["one"].calls) == 1
-        assert len({detail(one)["data"]["approval_id"] for one in answers if not passed(one)}) == 1
-
-
 async def test_a_tool_that_is_found_waits_as_well() -> None:
     through = {"name": "call_tool", "arguments": {"name": "one.echo", "arguments": {"n": 1}}}
     async with governed() as (world, approvals):
@@ -146,31 +112,6 @@ async def test_only_tools_that_need_it_wait_and_a_change_of_policy_counts_at_onc
         in_task = await world.modern("/mcp/t/strict", "tools/call", SENT, key=ADA)
 
         assert [passed(one) for one in (before, after, in_task)] == [True, False, False]
-
-
-async def test_an_approval_is_of_one_definition() -> None:
-    net = MemoryNet()
-    async with governed(net) as (world, approvals):
-        notified = detail(await world.modern("/mcp", "tools/call", SENT, key=ADA))
-        await agree(approvals, notified["data"]["approval_id"])
-        net["one"].tools = (definition("echo", description="now with another meaning"),)
-        await world.gateway.servers.refresh("one")
-        await asyncio.sleep(0)
-        after = await world.modern("/mcp", "tools/call", SENT, key=ADA)
-
-        assert not passed(after)
-
-
-async def test_where_control_does_not_answer_nothing_passes() -> None:
-    class Gone(MemoryApprovals):
-        async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
-            raise ControlUnavailable("no line")
-
-    async with open_mcp_world(MemoryNet(), ONE, keys=KEYS, approvals=Gone(lambda: 0)) as world:
-        notified = detail(await world.modern("/mcp", "tools/call", SENT, key=ADA))
-
-        assert (notified["code"], notified["retryable"]) == ("mcp_unavailable", True)
-        assert world.net["one"].calls == []
 
 
 async def test_who_goes_away_while_its_approval_is_asked_for_is_on_record() -> None:
