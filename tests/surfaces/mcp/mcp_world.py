@@ -286,7 +286,7 @@ async def open_mcp_world(
     services = GatewayServices(
         approvals=approvals,
         approval_timeout_s=options.pop("approval_timeout_s", APPROVAL_TIMEOUT_S),
-        quotas=bank if options.pop("has_quotas", True) else None,
+        quotas=bank,
         clock_s=lambda: 0.0,
         tracer=options.pop("tracing", None),
         page_size=options.pop("page_size", 500),
