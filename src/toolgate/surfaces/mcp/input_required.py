@@ -10,31 +10,11 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from toolgate import errors
 from toolgate.catalog.encoding import InputRequired, adapt_result
-from toolgate.errors import (
-    ApprovalRequired,
-    InputStateRefused,
-    InvalidParams,
-    MissingCapability,
-    ServerUnavailable,
-)
 from toolgate.gateway.auth.identity import fingerprint_of
 from toolgate.gateway.auth.signing import Signer
-from toolgate.gateway.call.elicitation import (
-    ELICIT,
-    MAX_INPUTS,
-    MAX_ROUNDS,
-    UNSUPPORTED,
-    ApprovalElicitation,
-    ElicitedAnswer,
-    ParkableCall,
-    ParkedCalls,
-    PendingInput,
-    check_inputs,
-    missing_capability,
-    parse_action,
-    too_many_rounds,
-)
+from toolgate.gateway.call import elicitation
 from toolgate.model.json_text import UNREADABLE, Members, decode_members
 from toolgate.model.protocol import CAPABILITY_OF, LOG_MESSAGE
 from toolgate.registry.approvals import ApprovalVerdict
@@ -78,7 +58,7 @@ class StatelessRequest:
         self.dispatcher = dispatcher
         self.principal_id = exchange.principal.id
         self.capabilities, self.log_level = envelope
-        self.missing: MissingCapability | None = None
+        self.missing: errors.MissingCapability | None = None
         """Why the request was aborted: its server needs a capability that the client does not have."""
         self.rounds = 0
         """How often input was required before, by the state it carries."""
@@ -102,9 +82,9 @@ class StatelessRequest:
 
     async def ask(self, method: str, params: bytes) -> RpcResponse:
         if method in CAPABILITY_OF and self.missing is None:
-            self.missing = missing_capability(method, params)
+            self.missing = elicitation.missing_capability(method, params)
             self.exchange.responder.task.cancel()
-        return UNSUPPORTED
+        return elicitation.UNSUPPORTED
 
 
 STATE_LIFETIME_S: Final = 600
@@ -144,7 +124,9 @@ class StateSealer:
     def seal(self, kind: StateKind, payload: str, *, credential: str, request: str, rounds: int = 1) -> str:
         """A state for the next round of a request. Raises ServerUnavailable if the payload is too long."""
         if len(payload) > MAX_STATE_BYTES:
-            raise ServerUnavailable(f"the server's `requestState` is longer than {MAX_STATE_BYTES} bytes")
+            raise errors.ServerUnavailable(
+                f"the server's `requestState` is longer than {MAX_STATE_BYTES} bytes"
+            )
         expires_s = int(self._wall_s()) + STATE_LIFETIME_S
         state = SealedState(kind, payload, credential, request, expires_s, rounds)
         return self._signer.sign(_STATE_PURPOSE, msgspec.json.encode(state)).decode("ascii")
@@ -157,9 +139,9 @@ class StateSealer:
             payload = None
         state = None if payload is None else msgspec.json.decode(payload, type=SealedState)
         if state is None or state.credential != credential or state.request != request:
-            raise InputStateRefused("this `requestState` does not belong to this request")
+            raise errors.InputStateRefused("this `requestState` does not belong to this request")
         if state.expires_s < self._wall_s():
-            raise InputStateRefused("this `requestState` has expired")
+            raise errors.InputStateRefused("this `requestState` has expired")
         return state
 
 
@@ -170,7 +152,7 @@ def request_digest(method: str, params: Params, *, server_id: str) -> str:
             name: msgspec.json.decode(raw) for name, raw in params.items() if name not in _ROUND_MEMBERS
         }
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise InvalidParams("`params` cannot be read") from exc
+        raise errors.InvalidParams("`params` cannot be read") from exc
     return hashlib.sha256(_encode_canonical([server_id, method, members])).hexdigest()
 
 
@@ -193,7 +175,7 @@ class RoundTrips:
     request, on any node. A call that a session-based server has not completed is parked on this node.
     """
 
-    def __init__(self, parking: ParkedCalls, seals: StateSealer) -> None:
+    def __init__(self, parking: elicitation.ParkedCalls, seals: StateSealer) -> None:
         self._parking = parking
         self._seals = seals
 
@@ -210,8 +192,8 @@ class RoundTrips:
             outcome = await self._resume(request, opened)
         if isinstance(outcome, ServerResponse):
             return self.finish(request, outcome)
-        if isinstance(outcome, ApprovalElicitation):
-            inputs = {APPROVAL: _encode_input_request(ELICIT, outcome.elicitation)}
+        if isinstance(outcome, elicitation.ApprovalElicitation):
+            inputs = {APPROVAL: _encode_input_request(elicitation.ELICIT, outcome.elicitation)}
             return self._require_input(request, inputs, "approval", _encode(outcome.verdict).decode())
         inputs = {
             key: _encode_input_request(one.method, one.params) for key, one in outcome.questions.items()
@@ -231,7 +213,7 @@ class RoundTrips:
                 reply.take_members(), upstream=answer.era, client="modern", method=request.message.method
             )
         except InputRequired as needed:
-            check_inputs(request.capabilities, needed)
+            elicitation.check_inputs(request.capabilities, needed)
             result = needed.result
             if needed.request_state is not None:  # a result without a state needs no seal
                 sealed = self._seal(request, "server", _decode_text(needed.request_state))
@@ -239,10 +221,10 @@ class RoundTrips:
         return RpcResponse(result=result)
 
     async def _begin(
-        self, request: StatelessRequest, agreement: ElicitedAnswer | None = None
-    ) -> ServerResponse | PendingInput | ApprovalElicitation:
+        self, request: StatelessRequest, agreement: elicitation.ElicitedAnswer | None = None
+    ) -> ServerResponse | elicitation.PendingInput | elicitation.ApprovalElicitation:
         size = sum(map(len, request.message.params.values()))
-        call = ParkableCall(
+        call = elicitation.ParkableCall(
             request.principal_id,
             request.capabilities,
             request.log_level,
@@ -253,19 +235,20 @@ class RoundTrips:
         try:
             asked = request.dispatcher.ask(request.message, request.binding, call)
             return await self._parking.run(call, asked, request.notify)
-        except ApprovalRequired:
+        except errors.ApprovalRequired:
             if call.elicitation_due is None:
                 raise
             return call.elicitation_due
 
     async def _resume(
         self, request: StatelessRequest, state: SealedState
-    ) -> ServerResponse | PendingInput | ApprovalElicitation:
+    ) -> ServerResponse | elicitation.PendingInput | elicitation.ApprovalElicitation:
         params = request.message.params
         if state.kind == "approval":
             responses = _parse_responses(params.pop("inputResponses", None))
             verdict = msgspec.json.decode(state.payload, type=ApprovalVerdict)
-            return await self._begin(request, ElicitedAnswer(verdict, parse_action(responses.get(APPROVAL))))
+            action = elicitation.parse_action(responses.get(APPROVAL))
+            return await self._begin(request, elicitation.ElicitedAnswer(verdict, action))
         if state.kind == "parked":
             responses = _parse_responses(params.get("inputResponses"))
             return await self._parking.resume(state.payload, request.credential, responses, request.notify)
@@ -282,12 +265,12 @@ class RoundTrips:
         if error.code != URL_ELICITATION_REQUIRED:
             return reply
         if b'"url"' not in request.capabilities:
-            raise missing_capability("elicitation/create", b'{"mode":"url"}')
+            raise elicitation.missing_capability("elicitation/create", b'{"mode":"url"}')
         try:
             pages = msgspec.json.decode(error.data, type=_Pages).elicitations
         except UNREADABLE:
             return reply
-        if not (0 < len(pages) <= MAX_INPUTS and all(bytes(page)[:1] == b"{" for page in pages)):
+        if not (0 < len(pages) <= elicitation.MAX_INPUTS and all(bytes(page)[:1] == b"{" for page in pages)):
             return reply
         inputs = {
             f"elicitation-{number}": _encode_input_request("elicitation/create", bytes(page))
@@ -303,8 +286,8 @@ class RoundTrips:
         return RpcResponse(result=_encode(result))
 
     def _seal(self, request: StatelessRequest, kind: StateKind, payload: str) -> str:
-        if request.rounds >= MAX_ROUNDS:
-            raise too_many_rounds()
+        if request.rounds >= elicitation.MAX_ROUNDS:
+            raise elicitation.too_many_rounds()
         return self._seals.seal(
             kind,
             payload,
@@ -323,8 +306,8 @@ def _parse_responses(raw: msgspec.Raw | None) -> Members:
     try:
         responses = {} if raw is None else decode_members(raw)
     except msgspec.DecodeError as exc:
-        raise InvalidParams("`inputResponses` must be an object") from exc
+        raise errors.InvalidParams("`inputResponses` must be an object") from exc
     for key, response in responses.items():
         if bytes(response)[:1] != b"{":
-            raise InvalidParams(f"`inputResponses` has no object for `{key[:80]}`")
+            raise errors.InvalidParams(f"`inputResponses` has no object for `{key[:80]}`")
     return responses

@@ -16,16 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from toolgate.errors import (
-    CallCancelled,
-    InvalidRequest,
-    MethodNotFound,
-    OutputTooLarge,
-    SessionLimit,
-    ToolgateError,
-    UnknownSession,
-    UnsupportedVersion,
-)
+from toolgate import errors
 from toolgate.model.principals import Principal
 from toolgate.model.protocol import LEGACY_VERSIONS, PROTOCOL_VERSION_KEY
 from toolgate.surfaces.http.messages import EVENT_HEADERS, Headers, Responder, encode_event
@@ -76,13 +67,13 @@ def responding_with_errors(responder: HeldResponder, request_id: bytes | None) -
     """Make what fails in the block the response to one message. The other messages go on."""
     try:
         yield
-    except CallCancelled:
+    except errors.CallCancelled:
         pass  # the client that cancelled it expects no response
-    except ToolgateError as exc:
+    except errors.ToolgateError as exc:
         send_error(responder, exc, request_id=request_id)
     except Exception:  # a message ends here, whatever is wrong with it
         _log.exception("a request failed")
-        send_error(responder, ToolgateError("internal error"), request_id=request_id)
+        send_error(responder, errors.ToolgateError("internal error"), request_id=request_id)
 
 
 BATCH_VERSION: Final = "2025-03-26"
@@ -90,7 +81,7 @@ BATCH_VERSION: Final = "2025-03-26"
 MAX_BATCH: Final = 64
 """Messages in one batch: as many as a 2024 client may have without a response on its stream."""
 
-BatchPart = McpMessage | ClientResponse | ToolgateError
+BatchPart = McpMessage | ClientResponse | errors.ToolgateError
 
 _decode_parts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -102,7 +93,7 @@ async def serve_batch(stateful: StatefulHandler, exchange: McpExchange) -> None:
     """
     session, principal = stateful.session(exchange), exchange.principal
     if session.version != BATCH_VERSION:
-        raise InvalidRequest(
+        raise errors.InvalidRequest(
             f"batches are served in sessions of revision {BATCH_VERSION} only",
             hint="send each message in its own request",
         )
@@ -115,21 +106,21 @@ async def serve_batch(stateful: StatefulHandler, exchange: McpExchange) -> None:
         responder = HeldResponder(exchange.responder)
         request_id = part.id if isinstance(part, McpMessage) else None
         with responding_with_errors(responder, request_id):
-            if isinstance(part, ToolgateError):
+            if isinstance(part, errors.ToolgateError):
                 raise part
             if isinstance(part, ClientResponse):
                 session.resolve(part, principal)
             else:
                 part.check()
                 if part.method == "initialize":
-                    raise InvalidRequest("`initialize` is never part of a batch")
+                    raise errors.InvalidRequest("`initialize` is never part of a batch")
                 client = SessionClient(session, responder, principal, accepts_stream=exchange.accepts_stream)
                 with trace_request(stateful.gateway.tracer, part, session.principal_id):
                     await stateful.answer(part, client)
         if responder.body and held and held + len(responder.body) > most:
             message = f"the responses to this batch have more than {most} bytes: this one is left out"
             hint = "the request was served; send requests with large results alone"
-            send_error(responder, OutputTooLarge(message, hint=hint), request_id=request_id)
+            send_error(responder, errors.OutputTooLarge(message, hint=hint), request_id=request_id)
         else:
             held += len(responder.body)
         return responder.body
@@ -151,14 +142,14 @@ def parse_batch(body: bytes) -> list[BatchPart]:
         raws = _decode_parts(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         parse_json(body)
-        raise InvalidRequest("the body is not a batch of JSON-RPC messages") from exc
+        raise errors.InvalidRequest("the body is not a batch of JSON-RPC messages") from exc
     if not 0 < len(raws) <= MAX_BATCH:
-        raise InvalidRequest(f"a batch has 1 to {MAX_BATCH} messages, and this one {len(raws)}")
+        raise errors.InvalidRequest(f"a batch has 1 to {MAX_BATCH} messages, and this one {len(raws)}")
     parts: list[BatchPart] = []
     for raw in raws:
         try:
             parts.append(parse_message(bytes(raw)))
-        except ToolgateError as exc:
+        except errors.ToolgateError as exc:
             parts.append(exc)
     return parts
 
@@ -211,7 +202,7 @@ class SseTransport:
                         del self._open[session_id]
                 responder.end()
         finally:
-            with suppress(UnknownSession):  # a DELETE may have been first
+            with suppress(errors.UnknownSession):  # a DELETE may have been first
                 self._sessions.end(session_id, exchange.principal)
 
     async def post(self, exchange: McpExchange, message: McpMessage) -> None:
@@ -224,7 +215,7 @@ class SseTransport:
             await self._stateful.answer(message, client)
             return
         if stream.unanswered >= self._sessions.limits.max_unanswered:
-            raise SessionLimit(
+            raise errors.SessionLimit(
                 f"{self._sessions.limits.max_unanswered} requests on this stream have no response yet",
                 hint="wait for some of them",
             )
@@ -238,11 +229,11 @@ class SseTransport:
         parse_caller(exchange.principal, request.path, b"")  # only an existing path takes messages
         session_id = parse_query(request.query, {"sessionId"})["sessionId"].encode()
         if b"mcp-session-id" in exchange.headers:
-            raise InvalidRequest("the query and `Mcp-Session-Id` both name a session")
+            raise errors.InvalidRequest("the query and `Mcp-Session-Id` both name a session")
         stream = self._open.get(session_id)
         if stream is None or stream.session.principal_id != exchange.principal.id:
             self._stateful.find_session(exchange, session_id)
-            raise UnknownSession(
+            raise errors.UnknownSession(
                 "the stream of this session is not open on this node",
                 hint="open it again with GET; with several nodes, send all of a client's to the same one",
             )
@@ -286,9 +277,9 @@ def wants_stream(exchange: McpExchange) -> bool:
 def _check_stateful(message: McpMessage) -> None:
     """Reject the stateless revision, so that a client that probes for it opens a session."""
     if message.method == "server/discover":
-        raise MethodNotFound("no method `server/discover` on this transport")
+        raise errors.MethodNotFound("no method `server/discover` on this transport")
     if _VERSION_KEY_BYTES in bytes(message.params.get("_meta", b"")):
-        raise UnsupportedVersion(
+        raise errors.UnsupportedVersion(
             "the stateless revision is not served on this transport",
             hint="send it to the same URL over streamable HTTP, or `initialize` here",
             data={"supported": LEGACY_VERSIONS},

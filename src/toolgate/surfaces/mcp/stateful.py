@@ -12,25 +12,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from toolgate import errors
 from toolgate.catalog.encoding import InputRequired
-from toolgate.errors import (
-    CallCancelled,
-    InvalidParams,
-    InvalidRequest,
-    MethodNotAllowed,
-    MethodNotFound,
-    ToolgateError,
-    UnknownResource,
-    UnknownSession,
-)
 from toolgate.gateway.auth.identity import Identities
-from toolgate.gateway.call.elicitation import (
-    MAX_ROUNDS,
-    UNSUPPORTED,
-    can_answer,
-    collect_inputs,
-    too_many_rounds,
-)
+from toolgate.gateway.call import elicitation
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.subscriptions import Subscription
@@ -38,28 +23,9 @@ from toolgate.model.principals import Principal
 from toolgate.model.protocol import CANCELLED, LEGACY_VERSIONS, LOG_MESSAGE
 from toolgate.policy.layers import parse_tools_selection
 from toolgate.surfaces.http.messages import EVENT_HEADERS, Responder
-from toolgate.surfaces.mcp.dispatch import (
-    LIST_KINDS,
-    SERVER_METHODS,
-    RequestDispatcher,
-    build_server_capabilities,
-    filter_client_capabilities,
-    is_severe_enough,
-    parse_log_level,
-)
+from toolgate.surfaces.mcp import dispatch, responses
 from toolgate.surfaces.mcp.exchange import SURFACE, CallerBinding, McpExchange
 from toolgate.surfaces.mcp.jsonrpc import McpMessage
-from toolgate.surfaces.mcp.responses import (
-    SERVER_INFO,
-    encode_event_id,
-    encode_notification,
-    parse_event_id,
-    send_changes,
-    send_empty,
-    send_failure,
-    send_result,
-    send_server_response,
-)
 from toolgate.surfaces.mcp.session import ClientSession, ClientSessions
 from toolgate.upstream.connection.contract import NO_CAPABILITIES, RpcResponse
 
@@ -97,12 +63,13 @@ class SessionClient:
         self.log_level = session.log_level or DEFAULT_LEVEL if accepts_stream else ""
 
     def notify(self, method: str, params: bytes) -> None:
-        if self.log_level and (method != LOG_MESSAGE or is_severe_enough(params, self.session.log_level)):
-            self.responder.send_message(encode_notification(method, params))
+        least = self.session.log_level
+        if self.log_level and (method != LOG_MESSAGE or dispatch.is_severe_enough(params, least)):
+            self.responder.send_message(responses.encode_notification(method, params))
 
     async def ask(self, method: str, params: bytes) -> RpcResponse:
-        if not can_answer(self.capabilities, method, params):
-            return UNSUPPORTED
+        if not elicitation.can_answer(self.capabilities, method, params):
+            return elicitation.UNSUPPORTED
         self.session.totals.rounds += 1
         return await self.session.request(self.responder, method, params, self.binding.caller.principal)
 
@@ -125,13 +92,13 @@ class StatefulHandler:
         self.gateway = gateway
         self.sessions = sessions
         self._identities = identities
-        self._dispatcher = RequestDispatcher(gateway)
+        self._dispatcher = dispatch.RequestDispatcher(gateway)
         sessions.on_dropped = self._record_end
 
     def answer(self, message: McpMessage, client: SessionClient) -> Awaitable[None]:
         """Serve one message of an open session."""
         is_known = client.session.revision <= self.gateway.snapshot.revision
-        if is_known and message.id is not None and message.method in SERVER_METHODS:
+        if is_known and message.id is not None and message.method in dispatch.SERVER_METHODS:
             return self._call_server(message, client)
         return self._serve(message, client)
 
@@ -144,30 +111,30 @@ class StatefulHandler:
                 handler = session.calls.pop(bytes(message.params.get("requestId", b"")), None)
                 if handler is not None:
                     handler.cancel()
-            send_empty(responder, 202)
-        elif message.method in SERVER_METHODS:
+            responses.send_empty(responder, 202)
+        elif message.method in dispatch.SERVER_METHODS:
             await self._call_server(message, client)
-        elif message.method in LIST_KINDS:
+        elif message.method in dispatch.LIST_KINDS:
             await self._dispatcher.list(responder, message, client.binding, revision="legacy")
         else:
             if message.method != "ping":
                 await self._change_settings(message, client)
-            send_result(responder, message.id, b"{}")
+            responses.send_result(responder, message.id, b"{}")
 
     async def _change_settings(self, message: McpMessage, client: SessionClient) -> None:
         """`logging/setLevel`, `resources/subscribe` and `resources/unsubscribe`. Raises MethodNotFound."""
         session, gateway = client.session, self.gateway
         if message.method == "logging/setLevel":
-            session.log_level = parse_log_level(message.text("level"))
+            session.log_level = dispatch.parse_log_level(message.text("level"))
             return
         if message.method not in {"resources/subscribe", "resources/unsubscribe"}:
-            raise MethodNotFound(f"no method `{message.method}`")
+            raise errors.MethodNotFound(f"no method `{message.method}`")
         uri, trace = message.text("uri"), self._dispatcher.trace(message, session.nonce)
         if not uri:
-            raise InvalidParams("`uri` is missing")
+            raise errors.InvalidParams("`uri` is missing")
         try:
             view = await gateway.wait_for_view(client.binding.caller, for_call=True)
-        except ToolgateError:
+        except errors.ToolgateError:
             # A client that sees nothing any more can still unsubscribe.
             if message.method == "resources/subscribe" or uri not in session.watch.targets:
                 raise
@@ -176,7 +143,7 @@ class StatefulHandler:
         if message.method == "resources/unsubscribe":
             await gateway.resource_subscriptions.unsubscribe(view, session.watch, uri, trace=trace)
         elif not await gateway.resource_subscriptions.subscribe(view, session.watch, [uri], trace=trace):
-            raise UnknownResource("Resource not found", data={"uri": uri})
+            raise errors.UnknownResource("Resource not found", data={"uri": uri})
 
     async def _catch_up(self, session: ClientSession) -> None:
         """Wait, once, until this node has the revision at which another node opened the session."""
@@ -197,18 +164,18 @@ class StatefulHandler:
         try:
             try:
                 answer = await self._dispatcher.ask(message, client.binding, client, session.nonce)
-                send_server_response(responder, message, answer)
+                responses.send_server_response(responder, message, answer)
             except InputRequired as needed:
                 await self._run_rounds(message, client, needed)
-        except ToolgateError as exc:
+        except errors.ToolgateError as exc:
             session.totals.count_limit_hit(self.gateway.metrics, SURFACE, exc.code)
-            if not send_failure(responder, message, exc, revision="legacy"):
+            if not responses.send_failure(responder, message, exc, revision="legacy"):
                 raise
         except asyncio.CancelledError:
             if session.calls.get(request_id) is handler:
                 raise  # not by a notification: the client is gone, or the gateway stops
             handler.uncancel()
-            raise CallCancelled("the call was cancelled by its client") from None
+            raise errors.CallCancelled("the call was cancelled by its client") from None
         finally:
             if session.calls.get(request_id) is handler:
                 del session.calls[request_id]
@@ -216,22 +183,22 @@ class StatefulHandler:
     async def _run_rounds(self, message: McpMessage, client: SessionClient, needed: InputRequired) -> None:
         """Collect what a stateless server requires of the client: each round is a request to the server."""
         session, params = client.session, message.params
-        for message.round in range(1, MAX_ROUNDS + 1):
-            message.params = params | await collect_inputs(client, needed)
+        for message.round in range(1, elicitation.MAX_ROUNDS + 1):
+            message.params = params | await elicitation.collect_inputs(client, needed)
             try:
                 answer = await self._dispatcher.ask(message, client.binding, client, session.nonce)
-                send_server_response(client.responder, message, answer)
+                responses.send_server_response(client.responder, message, answer)
             except InputRequired as again:
                 needed = again
             else:
                 return
-        raise too_many_rounds()
+        raise elicitation.too_many_rounds()
 
     async def stream(self, exchange: McpExchange) -> None:
         """GET: notify the client when its lists and resources change, and of what it missed before."""
         exchange.require_stream()
         if b"mcp-session-id" not in exchange.headers:
-            raise MethodNotAllowed(
+            raise errors.MethodNotAllowed(
                 "GET opens the stream of a session, and needs `Mcp-Session-Id`",
                 hint="a client of the 2024 transport sends `Accept: text/event-stream`",
                 data={"allowed": ["POST", "DELETE"]},
@@ -241,17 +208,17 @@ class StatefulHandler:
             responder = exchange.responder
             responder.start(200, EVENT_HEADERS)
             last_id = exchange.headers.get(b"last-event-id")
-            seen = subscription.seen if last_id is None else parse_event_id(last_id)
+            seen = subscription.seen if last_id is None else responses.parse_event_id(last_id)
             can_resume = session.version == STATEFUL_VERSIONS[0]
             # An empty event with an id, so that a stream can be resumed that got no other.
-            first = b"id: %b\ndata: \n\n" % encode_event_id(seen) if can_resume else b": open\n\n"
+            first = b"id: %b\ndata: \n\n" % responses.encode_event_id(seen) if can_resume else b": open\n\n"
             await responder.write(first)
             if last_id is not None:
                 # After a restart the lists are unknown at first, and an unknown list has not changed.
-                with suppress(ToolgateError):
+                with suppress(errors.ToolgateError):
                     await self.gateway.wait_for_view(subscription.caller)
                 subscription.catch_up(seen)
-            await send_changes(responder, subscription)
+            await responses.send_changes(responder, subscription)
             responder.end()
 
     @contextmanager
@@ -289,38 +256,36 @@ class StatefulHandler:
         """DELETE: close the session."""
         session_id = exchange.headers.get(b"mcp-session-id")
         if session_id is None:
-            raise InvalidRequest("DELETE needs `Mcp-Session-Id`")
+            raise errors.InvalidRequest("DELETE needs `Mcp-Session-Id`")
         self.find_session(exchange, session_id)
         self.sessions.end(session_id, exchange.principal, everywhere=True)
-        send_empty(exchange.responder, 200)
+        responses.send_empty(exchange.responder, 200)
 
     def initialize(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> None:
         """Open a session for what the URL selects."""
         if message.id is None:
-            raise InvalidRequest("`initialize` is a request and needs an `id`")
+            raise errors.InvalidRequest("`initialize` is a request and needs an `id`")
         handshake = self.negotiate(message, binding, STATEFUL_VERSIONS)
-        session_id = self.sessions.issue(
-            handshake.binding.caller,
-            handshake.version,
-            handshake.capabilities,
-            revision=self.gateway.snapshot.revision,
-        )
-        send_result(exchange.responder, message.id, handshake.result, [(b"mcp-session-id", session_id)])
+        revision, caller = self.gateway.snapshot.revision, handshake.binding.caller
+        capabilities = handshake.capabilities
+        session_id = self.sessions.issue(caller, handshake.version, capabilities, revision=revision)
+        headers = [(b"mcp-session-id", session_id)]
+        responses.send_result(exchange.responder, message.id, handshake.result, headers)
 
     def negotiate(self, message: McpMessage, binding: CallerBinding, versions: Sequence[str]) -> Handshake:
         """The outcome of `initialize`, if `versions` are served, newest first."""
         requested = message.text("protocolVersion")
         if requested is None:
-            raise InvalidParams("`protocolVersion` is missing")
+            raise errors.InvalidParams("`protocolVersion` is missing")
         version = requested if requested in versions else versions[0]
         if "tools" in message.params:
             binding = CallerBinding(_narrow_caller(binding, message.params["tools"]))
-        capabilities = filter_client_capabilities(message.params.get("capabilities"))
+        capabilities = dispatch.filter_client_capabilities(message.params.get("capabilities"))
         view, instructions = binding.initial_view(self.gateway)
         result: dict[str, object] = {
             "protocolVersion": version,
-            "capabilities": build_server_capabilities(view),
-            "serverInfo": msgspec.Raw(SERVER_INFO),
+            "capabilities": dispatch.build_server_capabilities(view),
+            "serverInfo": msgspec.Raw(responses.SERVER_INFO),
         }
         if instructions:
             result["instructions"] = instructions
@@ -330,7 +295,7 @@ class StatefulHandler:
         """The caller's own session of that id. Raises UnknownSession."""
         try:
             return self.sessions.find(session_id, exchange.principal)
-        except UnknownSession as exc:  # someone may be guessing session ids
+        except errors.UnknownSession as exc:  # someone may be guessing session ids
             self.gateway.record_refused(exchange.principal, exc.code, trace=Trace(SURFACE))
             raise
 
@@ -338,12 +303,12 @@ class StatefulHandler:
         """The session that the headers name. Raises UnknownSession and InvalidRequest."""
         session_id = exchange.headers.get(b"mcp-session-id")
         if session_id is None:
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 "no session: send `initialize` first",
                 hint="or send the 2026-07-28 envelope with each request",
             )
         if exchange.headers.get(b"mcp-protocol-version") not in _VERSIONS_SENT:
-            raise InvalidRequest("`MCP-Protocol-Version` is not a session-based revision")
+            raise errors.InvalidRequest("`MCP-Protocol-Version` is not a session-based revision")
         return self.find_session(exchange, session_id)
 
 
@@ -352,9 +317,9 @@ def _narrow_caller(binding: CallerBinding, raw: msgspec.Raw) -> Caller:
     try:
         items = msgspec.json.decode(raw, type=list[str])
     except msgspec.ValidationError as exc:
-        raise InvalidParams("`tools` must be a list of tool names") from exc
+        raise errors.InvalidParams("`tools` must be a list of tool names") from exc
     if len(items) > MAX_SELECTION:
-        raise InvalidParams(f"`tools` names more than {MAX_SELECTION} tools")
+        raise errors.InvalidParams(f"`tools` names more than {MAX_SELECTION} tools")
     caller = binding.caller
     selection = parse_tools_selection(items)
     if caller.request.tools is None:

@@ -15,25 +15,9 @@ from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.subscriptions import ListenerUpdate, Subscription
 from toolgate.gateway.subscriptions.resources import MAX_WATCHED_EACH, ResourceWatch
-from toolgate.model.protocol import (
-    CLIENT_CAPABILITIES_KEY,
-    LIST_CHANGED,
-    LOG_LEVEL_KEY,
-    MODERN_VERSION,
-    PROTOCOL_VERSION_KEY,
-    SERVER_INFO_KEY,
-    SUBSCRIPTION_ID_KEY,
-    UPDATED,
-)
+from toolgate.model import protocol
 from toolgate.surfaces.http.messages import EVENT_HEADERS, HttpRequest, encode_event
-from toolgate.surfaces.mcp.dispatch import (
-    LIST_KINDS,
-    SERVER_METHODS,
-    RequestDispatcher,
-    build_server_capabilities,
-    filter_client_capabilities,
-    parse_log_level,
-)
+from toolgate.surfaces.mcp import dispatch, responses
 from toolgate.surfaces.mcp.exchange import (
     CallerBinding,
     McpExchange,
@@ -43,15 +27,6 @@ from toolgate.surfaces.mcp.exchange import (
 )
 from toolgate.surfaces.mcp.input_required import ClientEnvelope, RoundTrips, StatelessRequest
 from toolgate.surfaces.mcp.jsonrpc import McpMessage
-from toolgate.surfaces.mcp.responses import (
-    SERVER_INFO,
-    list_changed_methods,
-    send_changes,
-    send_empty,
-    send_failure,
-    send_result,
-    send_upstream_error,
-)
 from toolgate.surfaces.mcp.stateful import STATEFUL_VERSIONS
 from toolgate.upstream.connection.contract import NO_CAPABILITIES
 
@@ -65,9 +40,9 @@ class _ListenFilter(msgspec.Struct, rename="camel"):
     resource_subscriptions: list[str] = []
 
 
-SUPPORTED_VERSIONS: Final = (MODERN_VERSION, *STATEFUL_VERSIONS)
-_VERSION_BYTES: Final = MODERN_VERSION.encode()
-_VERSION_KEY_BYTES: Final = PROTOCOL_VERSION_KEY.encode()
+SUPPORTED_VERSIONS: Final = (protocol.MODERN_VERSION, *STATEFUL_VERSIONS)
+_VERSION_BYTES: Final = protocol.MODERN_VERSION.encode()
+_VERSION_KEY_BYTES: Final = protocol.PROTOCOL_VERSION_KEY.encode()
 _LEGACY_BYTES: Final = frozenset(version.encode() for version in STATEFUL_VERSIONS)
 DISCOVER_TTL_MS: Final = 300_000
 """Of what `server/discover` returns: a client that keeps it learns of a change five minutes late at most."""
@@ -81,7 +56,7 @@ class StatelessHandler:
     def __init__(self, gateway: Gateway, identities: Identities, rounds: RoundTrips) -> None:
         self._gateway = gateway
         self._identities = identities
-        self._dispatcher = RequestDispatcher(gateway)
+        self._dispatcher = dispatch.RequestDispatcher(gateway)
         self._rounds = rounds
         self._good_envelopes: dict[bytes, ClientEnvelope] = {}
 
@@ -89,12 +64,12 @@ class StatelessHandler:
         """Serve one POST."""
         if message.id is None:
             # The revision defines no notification from client to server over HTTP, so they have no effect.
-            send_empty(exchange.responder, 202)
+            responses.send_empty(exchange.responder, 202)
             return return_at_once()
         envelope = self._check_envelope(exchange, message)
-        if message.method in SERVER_METHODS:
+        if message.method in dispatch.SERVER_METHODS:
             return self._call_server(exchange, message, binding, envelope)
-        if message.method in LIST_KINDS:
+        if message.method in dispatch.LIST_KINDS:
             return self._dispatcher.list(exchange.responder, message, binding, revision="modern")
         if message.method == "subscriptions/listen":
             return self._listen(exchange, message, binding)
@@ -126,13 +101,13 @@ class StatelessHandler:
             exchange.responder.task.uncancel()
             raise request.missing from None
         except ToolgateError as exc:
-            if not send_failure(exchange.responder, message, exc, revision="modern"):
+            if not responses.send_failure(exchange.responder, message, exc, revision="modern"):
                 raise
             return
         if reply.result is None:
-            send_upstream_error(exchange.responder, message, reply.error, stateless=True)
+            responses.send_upstream_error(exchange.responder, message, reply.error, stateless=True)
         else:
-            send_result(exchange.responder, message.id or b"null", reply.result)
+            responses.send_result(exchange.responder, message.id or b"null", reply.result)
 
     async def _listen(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> None:
         """Notify the client of what it subscribes to, without resources that it may not see."""
@@ -165,8 +140,9 @@ class StatelessHandler:
             ):
                 responder.start(200, EVENT_HEADERS)
                 await responder.write(_encode_acknowledged(subscription_id, lists, list(watch.targets)))
-                await send_changes(responder, subscription, partial(_encode_changes, subscription_id, lists))
-                result = {"resultType": "complete", "_meta": {SUBSCRIPTION_ID_KEY: subscription_id}}
+                encode = partial(_encode_changes, subscription_id, lists)
+                await responses.send_changes(responder, subscription, encode)
+                result = {"resultType": "complete", "_meta": {protocol.SUBSCRIPTION_ID_KEY: subscription_id}}
                 await responder.write(_encode_event(id=subscription_id, result=result))
                 responder.end()
         finally:
@@ -176,15 +152,15 @@ class StatelessHandler:
         view, instructions = binding.initial_view(self._gateway)
         result = {
             "supportedVersions": SUPPORTED_VERSIONS,
-            "capabilities": build_server_capabilities(view),
+            "capabilities": dispatch.build_server_capabilities(view),
             "resultType": "complete",
             "ttlMs": 0 if view.is_partial else DISCOVER_TTL_MS,
             "cacheScope": "private",
-            "_meta": {SERVER_INFO_KEY: msgspec.Raw(SERVER_INFO)},
+            "_meta": {protocol.SERVER_INFO_KEY: msgspec.Raw(responses.SERVER_INFO)},
         }
         if instructions:
             result["instructions"] = instructions
-        send_result(exchange.responder, request_id, msgspec.json.encode(result))
+        responses.send_result(exchange.responder, request_id, msgspec.json.encode(result))
 
     def _check_envelope(self, exchange: McpExchange, message: McpMessage) -> ClientEnvelope:
         """The checks of the specification in its order: envelope, headers against body, version."""
@@ -193,7 +169,7 @@ class StatelessHandler:
         if envelope is None:
             envelope = self._parse_meta(exchange, raw)
         elif exchange.headers.get(b"mcp-protocol-version") != _VERSION_BYTES:
-            check_header(exchange, b"mcp-protocol-version", MODERN_VERSION)
+            check_header(exchange, b"mcp-protocol-version", protocol.MODERN_VERSION)
         check_header(exchange, b"mcp-method", message.method)
         named = _NAME_MEMBERS.get(message.method)
         if named is not None:
@@ -203,19 +179,19 @@ class StatelessHandler:
     def _parse_meta(self, exchange: McpExchange, raw: bytes) -> ClientEnvelope:
         try:
             meta = msgspec.json.decode(raw, type=dict[str, msgspec.Raw]) if raw else {}
-            version = msgspec.json.decode(meta.get(PROTOCOL_VERSION_KEY, b"null"), type=str)
-            msgspec.json.decode(meta.get(CLIENT_CAPABILITIES_KEY, b"null"), type=dict)
-            level = msgspec.json.decode(meta.get(LOG_LEVEL_KEY, b'""'), type=str)
+            version = msgspec.json.decode(meta.get(protocol.PROTOCOL_VERSION_KEY, b"null"), type=str)
+            msgspec.json.decode(meta.get(protocol.CLIENT_CAPABILITIES_KEY, b"null"), type=dict)
+            level = msgspec.json.decode(meta.get(protocol.LOG_LEVEL_KEY, b'""'), type=str)
         except msgspec.ValidationError as exc:
             raise InvalidParams(
-                f"`_meta` needs `{PROTOCOL_VERSION_KEY}` and `{CLIENT_CAPABILITIES_KEY}`"
+                f"`_meta` needs `{protocol.PROTOCOL_VERSION_KEY}` and `{protocol.CLIENT_CAPABILITIES_KEY}`"
             ) from exc
         check_header(exchange, b"mcp-protocol-version", version)
-        if version != MODERN_VERSION:
+        if version != protocol.MODERN_VERSION:
             data = {"supported": SUPPORTED_VERSIONS, "requested": version}
             raise UnsupportedVersion(f"protocol version `{version[:40]}` is not served", data=data)
-        capabilities = filter_client_capabilities(meta[CLIENT_CAPABILITIES_KEY])
-        envelope = ClientEnvelope(capabilities, parse_log_level(level) if level else "")
+        capabilities = dispatch.filter_client_capabilities(meta[protocol.CLIENT_CAPABILITIES_KEY])
+        envelope = ClientEnvelope(capabilities, dispatch.parse_log_level(level) if level else "")
         # Clients send the same envelope with every request. Those that vary it must not fill the memory.
         if len(raw) <= 1_024:
             if len(self._good_envelopes) >= 1_024:
@@ -243,15 +219,20 @@ def _encode_acknowledged(subscription_id: msgspec.Raw, lists: list[str], uris: l
     acknowledged: dict[str, object] = {f"{name}ListChanged": True for name in lists}
     if uris:
         acknowledged["resourceSubscriptions"] = uris
-    params = {"notifications": acknowledged, "_meta": {SUBSCRIPTION_ID_KEY: subscription_id}}
+    params = {"notifications": acknowledged, "_meta": {protocol.SUBSCRIPTION_ID_KEY: subscription_id}}
     return _encode_event(method="notifications/subscriptions/acknowledged", params=params)
 
 
 def _encode_changes(
     subscription_id: msgspec.Raw, lists: list[str], _subscription: Subscription, changes: ListenerUpdate
 ) -> bytes:
-    meta, subscribed = {SUBSCRIPTION_ID_KEY: subscription_id}, {LIST_CHANGED[name] for name in lists}
-    methods = [method for method in list_changed_methods(changes) if method in subscribed]
+    meta, subscribed = (
+        {protocol.SUBSCRIPTION_ID_KEY: subscription_id},
+        {protocol.LIST_CHANGED[name] for name in lists},
+    )
+    methods = [method for method in responses.list_changed_methods(changes) if method in subscribed]
     changed_lists = [_encode_event(method=method, params={"_meta": meta}) for method in methods]
-    updates = [_encode_event(method=UPDATED, params={"uri": uri, "_meta": meta}) for uri in changes.uris]
+    updates = [
+        _encode_event(method=protocol.UPDATED, params={"uri": uri, "_meta": meta}) for uri in changes.uris
+    ]
     return b"".join((*changed_lists, *updates))
