@@ -40,6 +40,10 @@ PROBE_TIMEOUT_S: Final = 2.0
 """How long a silent server may take to answer `server/discover` before it counts as session-based."""
 CALL_CEILING_S: Final = 300.0
 """No call takes longer, whatever its record allows and however much progress it reports."""
+NOTIFY_TIMEOUT_S: Final = 2.0  # a choice: over HTTP, an unsent notification holds a connection
+DELIVER_TIMEOUT_S: Final = 10.0  # a choice: longer, since the server waits for a client's response
+MAX_BACKGROUND_SENDS: Final = 32
+"""A server that sends more requests at once, responses excluded, is flooding and gets no response."""
 DEADLINE_CHECK_S: Final = 1.0
 """How often a postponed deadline is checked: it may move back when a client answers."""
 

@@ -41,6 +41,7 @@ from toolgate.upstream.connection.contract import (
 CLIENT_INFO: Final = msgspec.json.encode({"name": "toolgate", "version": __version__})
 PROGRESS_KEY: Final = "progressToken"
 LISTEN: Final = "subscriptions/listen"
+METHOD_NOT_FOUND: Final = -32601  # JSON-RPC 2.0, section 5.1
 
 _CLIENT_INFO: Final = msgspec.Raw(CLIENT_INFO)
 _PROGRESS_BYTES: Final = PROGRESS_KEY.encode()

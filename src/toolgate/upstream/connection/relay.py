@@ -35,7 +35,7 @@ from toolgate.upstream.connection.messages import Redactor
 # three quarters of its connection's, so that a server that floods one still reaches the others.
 MAX_CLIENT_REQUESTS: Final = 32
 MAX_CLIENT_REQUESTS_PER_PRINCIPAL: Final = 24
-MAX_CLIENT_REQUESTS_PER_CALL: Final = 8
+MAX_CLIENT_REQUESTS_PER_CALL: Final = 8  # a quarter of the connection's: one call leaves room for others
 MAX_TOKEN_BYTES: Final = 256
 """The longest progress token of a client: every progress notification repeats it."""
 MAX_NOTIFICATION_BYTES: Final = 1024 * 1024
@@ -58,10 +58,10 @@ def _error(code: int, message: str) -> RpcResponse:
 
 
 _PONG: Final = RpcResponse(result=b"{}")
-_NOT_FOUND: Final = _error(-32601, "method not found")
-_NO_CLIENT: Final = _error(-32601, "there is no client to be asked: no call is in flight")
+_NOT_FOUND: Final = _error(messages.METHOD_NOT_FOUND, "method not found")
+_NO_CLIENT: Final = _error(messages.METHOD_NOT_FOUND, "there is no client to be asked: no call is in flight")
 _UNCERTAIN: Final = _error(
-    -32601,
+    messages.METHOD_NOT_FOUND,
     "whose client is meant is not certain, because several share one connection: "
     'set `sharing = "per_session"` in the record of this server',
 )

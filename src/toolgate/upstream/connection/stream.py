@@ -33,7 +33,7 @@ from toolgate.upstream.connection.subscriptions import StatefulSubscriptions, St
 
 MAX_NOISE_BYTES: Final = 1024 * 1024
 """A server that sends more non-MCP bytes between two messages is not an MCP server, and costs our time."""
-_FOREVER_S: Final = 10 * 365 * 86_400.0
+_FOREVER_S: Final = 10 * 365 * 86_400.0  # a choice: ten years, longer than any connection
 
 
 class StreamConnection(ABC):

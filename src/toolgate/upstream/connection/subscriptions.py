@@ -24,7 +24,7 @@ from toolgate.upstream.connection.negotiation import RequestSender
 OpenSubscription = Callable[[Params, Callable[[], None]], Coroutine[Any, Any, None]]
 """Follows a subscription with these params to its end; calls back whenever it has opened."""
 
-_TIMEOUT_S: Final = 2.0
+_TIMEOUT_S: Final = 2.0  # a choice, as PROBE_TIMEOUT_S: the next request waits for it
 _LEVEL_WAIT_S: Final = 0.1
 """How long a call waits until its server has set the log level. A slower one may skip the first messages."""
 _RANKS: Final = {level: rank for rank, level in enumerate(LOG_LEVELS)}

@@ -26,10 +26,11 @@ if TYPE_CHECKING:  # it uses this module
 _EVENT_STREAM: Final = b"text/event-stream"
 _DRAIN_S: Final = 1.0
 """How long a stream may continue after its response before the connection is dropped."""
-_MAX_KNOWN_HEAD_BYTES: Final = 2_048
+_MAX_KNOWN_HEAD_BYTES: Final = 2_048  # a choice: each connection keeps one; a longer head is parsed each time
+# A chunk of a stream over both sizes is read in parts, since each event among so many lines has its cost.
+# A choice: a page of short lines, far below the 64 KiB or more of one read.
 _MUCH_BYTES: Final = 4 * 1024
 _MANY_LINES: Final = 64
-"""A chunk of a stream over both sizes is read in parts: each event among so many lines has its cost."""
 _KEEP_ALIVE: Final = re.compile(rb"(?:^|[\s,])timeout=(\d{1,6})", re.IGNORECASE)
 _MARGIN_S: Final = 1.0
 """Nothing is sent on an idle connection this long before the server's announced keep-alive ends."""

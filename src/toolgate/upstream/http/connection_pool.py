@@ -34,7 +34,7 @@ _YIELD_FACTOR: Final = 30
 """A noisy stream yields 30 times as long as it kept the loop busy: noise gets 3 % of the loop."""
 _INSTANT_CLOSE_S: Final = 0.1
 """A server that closes an idle connection sooner keeps none. Common keep-alive times begin at 2 s."""
-_MAX_DISTRUST_S: Final = 3_600.0
+_MAX_DISTRUST_S: Final = 3_600.0  # a choice: after an hour, a server may have been repaired
 
 
 @cache

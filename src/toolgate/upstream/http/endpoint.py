@@ -50,7 +50,7 @@ from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget, par
 from toolgate.upstream.http.responses import PendingResponse, RequestRejected, ResponseMissing, retry_after_s
 
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
-_MAX_CACHED_HEADS: Final = 1024
+_MAX_CACHED_HEADS: Final = 1024  # a choice: more than most servers have tools; then all are dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class EndpointResolver:
         return ResolvedEndpoint(url, target, headers, credentials, pool)
 
 
-_NOTIFY_TIMEOUT_S: Final = 5.0
+_NOTIFY_TIMEOUT_S: Final = 5.0  # half of START_TIMEOUT_S, within which the whole negotiation must end
 _SESSION_ID = re.compile(rb"[\x21-\x7e]{1,1024}")
 
 

@@ -26,8 +26,8 @@ from toolgate.upstream.http.client_connection import (
 from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
 from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget, parse_target
 
-FETCH_S: Final = 5.0
-MAX_DOCUMENT_BYTES: Final = 256 * 1024
+FETCH_S: Final = 5.0  # as long as a connect to a server may take; logins and token checks wait for it
+MAX_DOCUMENT_BYTES: Final = 256 * 1024  # a choice: metadata and key sets have a few KiB, and stay in memory
 _LIMITS: Final = HttpLimits(
     connect_timeout_s=FETCH_S, max_connections=1, max_body_bytes=MAX_DOCUMENT_BYTES, max_error_bytes=4_096
 )

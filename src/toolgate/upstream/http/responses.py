@@ -156,8 +156,8 @@ def _parse_message(data: bytes | bytearray) -> IncomingMessage | None:
     return message if is_utf8(data) else None
 
 
-MIN_DELAY_S: Final = 0.5
-_MAX_DELAY_S: Final = 30.0
+MIN_DELAY_S: Final = 0.5  # a choice: a server that ends each stream at once costs two requests a second
+_MAX_DELAY_S: Final = 30.0  # as long as the longest wait before a restart (`PoolLimits.backoff_max_s`)
 _MAX_FAILURES: Final = 8
 """The stream is given up after this many failures in a row, which takes about two minutes."""
 _LASTING_S: Final = 5.0
@@ -227,8 +227,8 @@ class NotificationStream:
         return min(max(delay_s, stream.retry_s, self._retry_after_s), _MAX_DELAY_S)
 
 
-MAX_SCOPES: Final = 64
-_MAX_CHALLENGE_CHARS: Final = 8_192
+MAX_SCOPES: Final = 64  # a choice: a person reads them before agreeing
+_MAX_CHALLENGE_CHARS: Final = 8_192  # a choice: an eighth of the longest response head
 _PARAMETER = re.compile(r'([A-Za-z_]{1,40})="((?:[^"\\]|\\.)*)"')
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")
 _PROBE_HEADERS: Final = {"MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": "server/discover"}
@@ -280,7 +280,7 @@ _HINTS: Final = {
     403: "give the server's record an `auth_ref`, `headers` or `oauth.scopes` that may do this",
     429: "the server asks to slow down: retry later, or lower its `budgets.max_concurrency`",
 }
-_MAX_QUOTED: Final = 200
+_MAX_QUOTED: Final = 200  # characters of a server's message: one or two sentences within an error
 
 
 def convert_rejection(rejected: RequestRejected, redactor: Redactor) -> RpcResponse:

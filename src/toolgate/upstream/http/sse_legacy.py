@@ -17,6 +17,9 @@ from toolgate.model.servers import ServerRecord, choose_start_timeout
 from toolgate.model.tools import Revision
 from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import (
+    DELIVER_TIMEOUT_S,
+    MAX_BACKGROUND_SENDS,
+    NOTIFY_TIMEOUT_S,
     SHARED_CAPABILITIES,
     START_TIMEOUT_S,
     ConnectionListener,
@@ -49,13 +52,9 @@ from toolgate.upstream.http.responses import (
 )
 from toolgate.upstream.http.sse import SseEvent, SseParser, StreamRefused
 
-MAX_ENDPOINT_BYTES: Final = 8 * 1024
+MAX_ENDPOINT_BYTES: Final = 8 * 1024  # RFC 9110, 4.1, recommends support of URLs of 8,000 octets
 MAX_NOISE_EVENTS: Final = 1_000
 """A server that sends more non-MCP events between two messages is not an MCP server, and costs our time."""
-_MAX_BACKGROUND_SENDS: Final = 32
-"""A server that sends more requests at once, responses excluded, is flooding and gets no response."""
-_NOTIFY_TIMEOUT_S: Final = 2.0
-_DELIVER_TIMEOUT_S: Final = 10.0
 _SESSION_GONE: Final = (404, 410)
 
 
@@ -126,7 +125,7 @@ class SseLegacyConnection(StreamConnection):
     async def notify(self, method: str, params: Params) -> None:
         """Send a notification during the start. Raises StartFailed."""
         message = messages.encode_notification(method, params)
-        response = await self._post(message, self._loop.time() + _NOTIFY_TIMEOUT_S)
+        response = await self._post(message, self._loop.time() + NOTIFY_TIMEOUT_S)
         if response.status >= 300:
             raise StartFailed(f"it answered `{method}` with status {response.status}")
 
@@ -170,10 +169,10 @@ class SseLegacyConnection(StreamConnection):
             self._finish("the server no longer knows the session")
 
     def _send_now(self, message: bytes) -> None:
-        if self._background.size < _MAX_BACKGROUND_SENDS + len(self._pending) + self._relay.size:
-            self._background.start(self._deliver(message, _NOTIFY_TIMEOUT_S))
+        if self._background.size < MAX_BACKGROUND_SENDS + len(self._pending) + self._relay.size:
+            self._background.start(self._deliver(message, NOTIFY_TIMEOUT_S))
 
-    async def _deliver(self, message: bytes, timeout_s: float = _DELIVER_TIMEOUT_S) -> None:
+    async def _deliver(self, message: bytes, timeout_s: float = DELIVER_TIMEOUT_S) -> None:
         with contextlib.suppress(ConnectFailed, ExchangeFailed, ExchangeTimedOut):
             await self._post(message, self._loop.time() + timeout_s)
 

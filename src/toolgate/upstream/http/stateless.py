@@ -49,8 +49,8 @@ from toolgate.upstream.http.responses import (
 
 _ODD_STATUSES: Final = (400, 404, 405, 406, 415)
 """What a server answers if another version has replaced it that speaks the other revision."""
-_CHECK_EVERY_S: Final = 5.0
-_CHECK_TIMEOUT_S: Final = 2.0
+_CHECK_EVERY_S: Final = 5.0  # a choice: calls that fail all the time cost a healthy server one check in 5 s
+_CHECK_TIMEOUT_S: Final = 2.0  # as `PROBE_TIMEOUT_S`: the caller waits for its error meanwhile
 
 
 Headers = Mapping[str, str]

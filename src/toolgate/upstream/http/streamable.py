@@ -14,7 +14,10 @@ from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import EMPTY, ServerRecord, choose_start_timeout
 from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import (
+    DELIVER_TIMEOUT_S,
+    MAX_BACKGROUND_SENDS,
     NO_CAPABILITIES,
+    NOTIFY_TIMEOUT_S,
     SHARED_CAPABILITIES,
     START_TIMEOUT_S,
     ClientChannel,
@@ -26,6 +29,7 @@ from toolgate.upstream.connection.contract import (
     StartFailed,
 )
 from toolgate.upstream.connection.messages import (
+    METHOD_NOT_FOUND,
     IncomingMessage,
     Redactor,
     encode_cancelled,
@@ -60,12 +64,7 @@ from toolgate.upstream.http.stateless import (
     StreamableConnection,
 )
 
-_METHOD_NOT_FOUND: Final = -32601
-_NOTIFY_TIMEOUT_S: Final = 2.0
-_DELIVER_TIMEOUT_S: Final = 10.0
-_END_SESSION_TIMEOUT_S: Final = 1.0
-_MAX_BACKGROUND_SENDS: Final = 32
-"""A server that sends more requests at once, responses excluded, is flooding and gets no response."""
+_END_SESSION_TIMEOUT_S: Final = 1.0  # a choice: a courtesy to the server, and shutdowns wait for it
 
 
 class StatefulConnection(StreamableConnection):
@@ -249,11 +248,11 @@ class StatefulConnection(StreamableConnection):
             raise ServerUnavailable(str(exc)) from exc
 
     def _send_now(self, message: bytes) -> None:
-        if self._background.size < _MAX_BACKGROUND_SENDS + self._relay.size:
-            self._background.start(self._send_bytes(with_body(self._head, message), _NOTIFY_TIMEOUT_S))
+        if self._background.size < MAX_BACKGROUND_SENDS + self._relay.size:
+            self._background.start(self._send_bytes(with_body(self._head, message), NOTIFY_TIMEOUT_S))
 
     async def _deliver(self, message: bytes) -> None:
-        await self._send_bytes(with_body(self._head, message), _DELIVER_TIMEOUT_S)
+        await self._send_bytes(with_body(self._head, message), DELIVER_TIMEOUT_S)
 
     async def _send_bytes(self, request: bytes, timeout_s: float) -> None:
         with contextlib.suppress(ConnectFailed, ExchangeFailed, ExchangeTimedOut):
@@ -268,7 +267,7 @@ def _means_session_lost(rejected: RequestRejected) -> bool:
     """
     error = parse_error(rejected.error)
     if rejected.status == 404:
-        return not (rejected.is_ours and error.code == _METHOD_NOT_FOUND)
+        return not (rejected.is_ours and error.code == METHOD_NOT_FOUND)
     return rejected.status == 400 and not rejected.is_ours and "session" in error.message.lower()
 
 

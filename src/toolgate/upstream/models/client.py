@@ -39,7 +39,7 @@ from toolgate.upstream.models.endpoint import (
     TransientFailure,
 )
 
-MAX_RESPONSE_BYTES: Final = 8 * 1024 * 1024
+MAX_RESPONSE_BYTES: Final = 8 * 1024 * 1024  # as MAX_MESSAGE_BYTES of MCP servers
 LIMITS: Final = HttpLimits(
     max_connections=10_000,  # each upstream's `max_concurrency` is less
     max_body_bytes=MAX_RESPONSE_BYTES,
@@ -50,11 +50,11 @@ PAUSES_S: Final = (0.25, 1.0)
 """Before the second and the third attempt, unless the server asks for more."""
 MAX_PAUSE_S: Final = 5.0
 """If the server asks for more, the request fails: the caller can do better than wait."""
-TRIAL_S: Final = 10.0
+TRIAL_S: Final = 10.0  # as a trial of an MCP server has for its start; an operator waits for it
 LIST_S: Final = 5.0
 """How long an upstream may take to list its models."""
-KEEP_S: Final = 10.0
-KEEP_FAILED_S: Final = 5.0
+KEEP_S: Final = 10.0  # a choice: a burst of list requests costs one, and a new model is listed soon
+KEEP_FAILED_S: Final = 5.0  # as LIST_S: a dead upstream delays lists at most half of the time
 MAX_MODELS: Final = 10_000
 """Models of one upstream."""
 _CHECK_URL: Final = "check `base_url`, which mostly ends in `/v1`"

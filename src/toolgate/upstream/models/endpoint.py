@@ -34,10 +34,10 @@ RETRYABLE: Final = (429, 502, 503, 504)
 """Statuses of a server, or of a proxy in front of it, that is busy or away for a moment."""
 _MIN_KEY_LENGTH: Final = 16
 """Shorter keys are placeholders (`lm-studio`, `ollama`): words in responses, which must not change."""
-_MAX_QUOTED: Final = 500
+_MAX_QUOTED: Final = 500  # characters of an error message: a few sentences; `data.body` has the whole
 DONE: Final = b"[DONE]"
 """The payload that ends OpenAI's chat streams. Everything after it is ignored."""
-MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
+MAX_EVENT_BYTES: Final = 8 * 1024 * 1024  # as a whole response: one event may carry all of it
 
 _LINE_ENDS: Final = (b"\n", b"\r\n", b"\r")
 

@@ -213,8 +213,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{1,16384}={0,64}")
 # RFC 6749, A.17.
 _REFRESH = re.compile(r"[\x20-\x7e]{1,16384}")
 _CODE = re.compile(r"[a-z_]{1,40}")
-_MAX_LIFETIME_S: Final = 10 * 365 * 24 * 3600
-_MAX_CHARS: Final = 4_096
+_MAX_LIFETIME_S: Final = 10 * 365 * 24 * 3600  # a choice: ten years; keeps infinite and absurd numbers out
+_MAX_CHARS: Final = 4_096  # of a client id or secret. A choice: both must fit into one request head
 _FINAL: Final = frozenset({"invalid_client", "invalid_grant", "invalid_scope", "unauthorized_client"})
 
 

@@ -16,9 +16,9 @@ import msgspec
 
 from toolgate.upstream.oauth.authority import OAuthClient, OAuthToken
 
-_DIRECTORY_MODE: Final = 0o700
+_DIRECTORY_MODE: Final = 0o700  # the gateway's own user only
 _DRAFT: Final = ".new"
-_MAX_FILE_BYTES: Final = 256 * 1024
+_MAX_FILE_BYTES: Final = 256 * 1024  # two tokens of 16 KiB, a client and 256 scopes, more than twice over
 
 
 class LoginKey(NamedTuple):

@@ -22,8 +22,8 @@ from toolgate.upstream.oauth.authority import OAuthClient, OAuthFailed, OAuthTok
 from toolgate.upstream.oauth.connector import Authorizer, build_scope
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey, StoredGrant
 
-LOGIN_S: Final = 600
-MAX_LOGINS: Final = 256
+LOGIN_S: Final = 600  # a choice: a person reads, signs in and agrees; RFC 6749, 4.1.2, gives a code as long
+MAX_LOGINS: Final = 256  # eight principals with all of theirs
 MAX_LOGINS_EACH: Final = 32
 """Unfinished attempts, of all and of one principal. The oldest is dropped: a new one costs little."""
 MAX_BEGINNING_EACH: Final = 4

@@ -30,16 +30,15 @@ from toolgate.upstream.connection.contract import (
     ServerInfo,
     StartFailed,
 )
-from toolgate.upstream.connection.messages import parse_error
+from toolgate.upstream.connection.messages import METHOD_NOT_FOUND, parse_error
 
-MAX_PAGES: Final = 100
+MAX_PAGES: Final = 100  # MAX_DEFINITIONS in pages of 20; ends lists whose cursors never end
+# A server's own `ttlMs` applies between these, the bounds of `list_ttl_s` in a record.
 MIN_TTL_S: Final = 30.0
 MAX_TTL_S: Final = 300.0
-"""A server's own `ttlMs` applies between these bounds."""
-_MIB: Final = 1024 * 1024
-_MAX_ERROR: Final = 300
-_METHOD_NOT_FOUND: Final = -32601
-_MAX_DOUBLINGS: Final = 16
+_MIB: Final = 1024 * 1024  # a unit
+_MAX_ERROR: Final = 300  # characters of an error object. A choice: two sentences for operators
+_MAX_DOUBLINGS: Final = 16  # 18 hours after one second, above every maximum; an endless power overflows
 
 
 class ListFailed(Exception):
@@ -169,7 +168,7 @@ async def _read_page(
     if response.result is None:
         error = response.error or b""
         # Many servers of resources lack the method for templates, and the capability does not tell.
-        if form.kind != "tools" and parse_error(error).code == _METHOD_NOT_FOUND:
+        if form.kind != "tools" and parse_error(error).code == METHOD_NOT_FOUND:
             return _Page()
         raise ListFailed(f"the server refused `{method}`: {error.decode('utf-8', 'replace')[:_MAX_ERROR]}")
     try:

@@ -16,9 +16,9 @@ from toolgate.upstream.connection.contract import PoolLimits
 
 FATAL_WAIT_S: Final = 30.0
 """How long after a failure that a retry cannot fix, until a call may try again."""
-STDERR_TAIL_BYTES: Final = 64 * 1024
-_JITTER: Final = 0.25
-_MAX_DOUBLINGS: Final = 32
+STDERR_TAIL_BYTES: Final = 64 * 1024  # as much as a pipe holds: hundreds of lines of a child
+_JITTER: Final = 0.25  # a choice: waits lose up to a quarter, so servers lost together restart one by one
+_MAX_DOUBLINGS: Final = 32  # above every maximum wait; without it, the power would overflow a float
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ from toolgate.model.tools import FEATURES, ListKind, Revision, ServerTools
 from toolgate.upstream.connection.contract import BackgroundTasks
 from toolgate.upstream.pool.health import wall_ms
 
-MAX_SERVERS: Final = 10_000
+MAX_SERVERS: Final = 10_000  # as many as MAX_BYTES has room for
 MAX_BYTES: Final = 512 * 1024 * 1024
 """All files together: 10,000 servers with 100 tools of 500 bytes each. The oldest entries go first."""
 MAX_FILE_BYTES: Final = 17 * 1024 * 1024

@@ -17,12 +17,12 @@ CUT_MARK: Final = "\n[toolgate: cut here]"
 
 _NOTE_BYTES: Final = 320
 """Reserved for the closing note, whose longest wording is shorter."""
-_SMALL_BYTES: Final = 64
+_SMALL_BYTES: Final = 64  # ample for `true` and `"input_required"`: a longer one is none of MCP's values
 _LONGEST_CHARACTER: Final = 12
 """`\\ud83d\\ude00`: the last whole character ends less than this before a cut."""
 _LEAST_ROOM: Final = 64
 """With less room, blocks are skipped: a result may have a million tiny ones."""
-_MAX_SHOWN: Final = 40
+_MAX_SHOWN: Final = 40  # a choice: enough of a type or media type to recognize it
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode

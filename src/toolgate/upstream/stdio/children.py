@@ -31,14 +31,14 @@ GONE_S: Final = 6.0
 """When the node stops waiting for a stopped child; the keeper keeps trying."""
 DRAIN_S: Final = 0.5
 """How long after a child's death its last output may take."""
-DEFAULT_MAX_CHILDREN: Final = 256
-FDS_PER_CHILD: Final = 4
+DEFAULT_MAX_CHILDREN: Final = 256  # a choice; `capacity` lowers it where few files may be open
+FDS_PER_CHILD: Final = 4  # the fields of `PipeEnds`
 RESERVED_FDS: Final = 96
 """Kept for callers, the store and other upstreams when the number of open files limits the children."""
 
 _SIGNAL_NAMES: Final = {number.value: number.name for number in signal.Signals}
 _COMMAND: Final = (sys.executable, "-I", "-S", "-E", "-X", "utf8", str(Path(warden_script.__file__)))
-_EXIT_S: Final = 1.0
+_EXIT_S: Final = 1.0  # a choice: a warden whose children are gone ends at EOF; otherwise it is killed
 _TRANSIENT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, 0})
 """Errors that may be gone at the next attempt, without a change to the record."""
 

@@ -20,6 +20,7 @@ from toolgate.redaction.random_words import random_spans
 from toolgate.redaction.shapes import looks_secret
 from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import (
+    DELIVER_TIMEOUT_S,
     MAX_MESSAGE_BYTES,
     PROBE_TIMEOUT_S,
     SHARED_CAPABILITIES,
@@ -44,10 +45,9 @@ _STDERR_LINE_BYTES: Final = 1024
 """A longer line is passed on in parts."""
 _STDERR_TAIL_BYTES: Final = 16 * 1024
 """Where the cause of an end is looked for: a stack trace, or the end of npm's messages."""
-_KILLED_S: Final = 1.0
+_KILLED_S: Final = 1.0  # a choice: KILL needs milliseconds; the keeper keeps trying
 _CHECK_READ_S: Final = 0.05
 """How often a pipe is checked: no event says that the child has read it."""
-_DELIVER_TIMEOUT_S: Final = 10.0
 _LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -153,7 +153,7 @@ class StdioConnection(StreamConnection):
     async def _deliver(self, message: bytes) -> None:
         with suppress(CallTimedOut):
             if not self._has_room.is_set():
-                await self._wait_for_room("an answer", _DELIVER_TIMEOUT_S)
+                await self._wait_for_room("an answer", DELIVER_TIMEOUT_S)
             self._send_now(message)
 
     def _on_too_much_noise(self) -> None:
@@ -246,7 +246,7 @@ class StdioConnector:
 # The cause of a failed start: the last line is rarely it. Node ends with its version, npm with the path of
 # a log, uv with a frame. Pure; never quotes the arguments that may be a secret.
 
-MAX_CAUSE_CHARS: Final = 300
+MAX_CAUSE_CHARS: Final = 300  # a choice: the one or two lines of an error
 
 _ANSI: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TRAILER: Final = re.compile(
@@ -261,7 +261,7 @@ _NPM_FACT: Final = re.compile(
 """What npm writes around the message itself."""
 _CROSS: Final = "\N{MULTIPLICATION SIGN} "
 _FRAME: Final = _CROSS + "├╰─▶│"
-_UV_LINES: Final = 5
+_UV_LINES: Final = 5  # the reason is among the first; below are frames of uv's own
 _ERROR: Final = re.compile(
     r"(?:Uncaught |\[cause\]: )?(?:[\w.]+\.)?(?:[A-Z]\w*)?(?:Error|Exception)\b(?: \[\w+\])?: .+"
 )

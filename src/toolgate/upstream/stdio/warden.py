@@ -36,7 +36,7 @@ import time
 Fds = list[int]
 Message = dict[str, int | str | None]
 
-FDS = 5
+FDS = 5  # a request's descriptors, see above
 TERM = b"t"
 KILL = b"k"
 ORPHAN_GRACE_S = 1.0
@@ -45,6 +45,7 @@ ORPHAN_GRACE_S = 1.0
 _NODE_GONE = b""
 _NO_ORDER = b"-"
 _ORPHANED = signal.SIGUSR1
+# From <linux/prctl.h>.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
