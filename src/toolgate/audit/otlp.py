@@ -24,8 +24,7 @@ from toolgate.audit.log.files import LogChunk
 from toolgate.errors import StorageUnavailable
 from toolgate.telemetry.spans import ExportRejected
 
-REFUSED: Final = frozenset({400, 413, 422})
-"""HTTP statuses for records that the collector will never accept."""
+REFUSED: Final = frozenset({400, 413, 422})  # HTTP statuses for records that the collector will never accept
 _ATTRIBUTES: Final = ("door", "principal", "task_id", "server_id", "tool", "outcome", "code", "request_id")
 _SEVERITIES: Final[Mapping[str, SeverityNumber.ValueType]] = {
     "denied": SeverityNumber.SEVERITY_NUMBER_WARN,

@@ -12,8 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Text, case, cast, func, select
 from toolgate.audit.index.statements import build_conditions, percentile_ms
 from toolgate.audit.index.tables import EVENTS, EventFilter
 
-MAX_NAMED: Final = 20
-"""Tools, reasons and callers that a result names."""
+MAX_NAMED: Final = 20  # tools, reasons and callers that a result names
 MAX_NAMED_SERVERS: Final = 1_000  # as many as the largest page of the REST API
 _ADMITTED: Final = EVENTS.c.outcome != "denied"
 _FAILED: Final = func.sum(case((EVENTS.c.outcome.in_(["error", "tool_error"]), 1), else_=0))

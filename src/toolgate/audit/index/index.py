@@ -122,10 +122,8 @@ def _translate_errors(what: str) -> Iterator[None]:
         raise StorageFailed(f"{what}: {cause}") from exc
 
 
-QUERY_TIMEOUT_S: Final = 20.0
-"""For a query. Its thread runs to its end."""
-PRUNE_STEP: Final = 1_000
-"""Events deleted in one transaction: other writers run in between."""
+QUERY_TIMEOUT_S: Final = 20.0  # for a query. Its thread runs to its end
+PRUNE_STEP: Final = 1_000  # events deleted in one transaction: other writers run in between
 
 
 def name_log(node: str, log: str) -> str:

@@ -30,8 +30,7 @@ from toolgate.audit.index.tables import (
 from toolgate.audit.log.files import AuditLine, LineBatch, decode_event
 
 DAY_MS: Final = 24 * 3_600_000  # 24 hours
-MAX_TASKS: Final = 1_000
-"""That a report names."""
+MAX_TASKS: Final = 1_000  # that a report names
 
 
 class TokenReport(NamedTuple):
@@ -78,8 +77,7 @@ def _sums(found: Sequence[Any]) -> TokenSums:
     return TokenSums(*map(int, found))  # PostgreSQL has decimals here
 
 
-MAX_USES: Final = 100_000
-"""Tools by holder that are counted at once: more than any registry has."""
+MAX_USES: Final = 100_000  # tools by holder that are counted at once: more than any registry has
 UseColumn = Literal["task_id", "principal"]
 
 
@@ -157,8 +155,7 @@ def percentile_ms(counts: Mapping[int, int], share: float) -> float:
     raise AssertionError("there are counts")
 
 
-MAX_AROUND: Final = 100
-"""Events before one of a session or request, and as many after it."""
+MAX_AROUND: Final = 100  # events before one of a session or request, and as many after it
 NEAR_MS: Final = 10 * 60_000
 """Clients number requests from 1 on in every session: the same number much later is another request."""
 _NOT_LISTED: Final = (events.CallStarted, TokensCounted)

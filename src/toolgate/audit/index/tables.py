@@ -71,8 +71,7 @@ def parse_event_id(text: str) -> tuple[str, int] | None:
     return (log, int(seq)) if is_one else None
 
 
-LOG_CHARS: Final = 24
-"""Of the name of a log."""
+LOG_CHARS: Final = 24  # of the name of a log: 96 bits of a digest (`name_log`)
 
 
 class TokenSums(NamedTuple):
@@ -89,8 +88,7 @@ METADATA: Final = sa.MetaData()
 _POSITION: Final = BigInteger().with_variant(sa.Integer, "sqlite")
 KEYS: Final = ("outcome", "door", "principal", "task_id", "server_id", "tool", "code", "request_id")
 """Columns that hold the field of the same name of events."""
-SUMS: Final = TokenSums._fields
-"""Columns, and the fields of events of the same name."""
+SUMS: Final = TokenSums._fields  # columns, and the fields of events of the same name
 
 # One row. Every transaction that writes first reads it for update, which serialises writers on any engine:
 # positions rise in the order of commits, so a reader that continues from one misses nothing.

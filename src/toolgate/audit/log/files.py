@@ -24,13 +24,10 @@ import msgspec
 
 from toolgate.audit.events import AuditEvent, CallStarted
 
-MAX_LINE_BYTES: Final = 16 * 1024
-"""The largest event, a scope with all its lists full, has about 12 kB."""
-GENESIS: Final = "0" * 64
-"""The digest that the first seal of a log follows."""
+MAX_LINE_BYTES: Final = 16 * 1024  # the largest event, a scope with all its lists full, has about 12 kB
+GENESIS: Final = "0" * 64  # the digest that the first seal of a log follows
 MAX_CHUNK_LINES: Final = 1_000  # as many as the control plane takes from a node at once
-CHUNK_BYTES: Final = 512 * 1024
-"""Read at a time, and at most delivered at a time."""
+CHUNK_BYTES: Final = 512 * 1024  # read at a time, and at most delivered at a time
 _ATTEMPTS: Final = 20  # generous: one fails only if the log is rotated meanwhile, once in 64 MiB
 _TAIL_BYTES: Final = 64 * 1024  # four of the longest lines, so at least one is whole
 _HEAD_BYTES: Final = 512 * 1024  # a chunk: only a damaged file has no line end in it

@@ -33,30 +33,23 @@ from toolgate.audit.log.write_ahead import LeftoverLines, open_write_ahead, read
 from toolgate.audit.log.writer import KEEP_FILES, ROTATE_BYTES, AuditLog, AuditSink, JsonLinesSink
 from toolgate.errors import StorageUnavailable, ToolgateError
 
-GATEWAY_ENDED: Final = "gateway_ended"
-"""The code of calls that were under way when their process ended."""
+GATEWAY_ENDED: Final = "gateway_ended"  # the code of calls that were under way when their process ended
 NAME_CHARS: Final = 32  # 16 random bytes, as many as in a UUID
-BUSY_SHARE: Final = 0.6
-"""Of a processor. A process that uses more has no time for what can wait."""
-FOLLOW_SHARE: Final = 0.04
-"""Of the time, for deliveries of a busy process."""
+BUSY_SHARE: Final = 0.6  # of a processor. A process that uses more has no time for what can wait
+FOLLOW_SHARE: Final = 0.04  # of the time, for deliveries of a busy process
 MAX_PAUSE_S: Final = 2.0  # people who watch the audit wait for an event no longer than this
 FIRST_DELAY_S: Final = 0.2  # a lock or a dropped connection is over by then
 MAX_DELAY_S: Final = 10.0  # the longest wait of a node that has lost its control plane, too
 MANY_LINES: Final = 100  # a tenth of a chunk
 GATHER_S: Final = 0.5
 """After that many lines more will come. It pays to wait: one delivery costs nearly what a large one does."""
-EMPTY_CHUNK: Final = LogChunk(0, 0, [])
-"""Asks the follower for its number."""
-FINISH_TIMEOUT_S: Final = 2.0
-"""For the last lines of a process that ends."""
+EMPTY_CHUNK: Final = LogChunk(0, 0, [])  # asks the follower for its number
+FINISH_TIMEOUT_S: Final = 2.0  # for the last lines of a process that ends
 Deliver = Callable[[LogChunk], Awaitable[int]]
 """Takes a piece of the log. Returns the number up to which the follower has the log."""
 _KIND: Final = re.compile(rb'\{"seq":[0-9]{1,16},"type":"(start|call)"')
-_END_BYTES: Final = 256 * 1024
-"""Of the newest lines: every start can afford to read that much."""
-_LINE_BYTES: Final = 600
-"""The usual size of a line."""
+_END_BYTES: Final = 256 * 1024  # of the newest lines: every start can afford to read that much
+_LINE_BYTES: Final = 600  # the usual size of a line
 _log = logging.getLogger(__name__)
 
 

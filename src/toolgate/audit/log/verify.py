@@ -11,10 +11,8 @@ import msgspec
 
 from toolgate.audit.log.files import GENESIS, Seal, compute_digest, parse_number, parse_seal
 
-MAX_BREAKS: Final = 20
-"""Reported of one log. With that many, the rest does not matter."""
-_LINE_BYTES: Final = 1024 * 1024
-"""Longer than any line."""
+MAX_BREAKS: Final = 20  # reported of one log. With that many, the rest does not matter
+_LINE_BYTES: Final = 1024 * 1024  # longer than any line
 BreakKind = Literal["changed", "missing", "added", "reordered", "out_of_place", "cut_off"]
 
 

@@ -21,15 +21,12 @@ from toolgate.audit.log import files
 from toolgate.audit.log.write_ahead import LINE_ROOM_BYTES, MappedWriteAhead, WriteAhead
 from toolgate.errors import ServerUnavailable
 
-ROTATE_BYTES: Final = 64 * 1024 * 1024
-"""About 100,000 calls."""
+ROTATE_BYTES: Final = 64 * 1024 * 1024  # about 100,000 calls
 KEEP_FILES: Final = 10  # with `ROTATE_BYTES` about a million calls, in 640 MiB
 FLUSH_S: Final = 0.2  # people who follow the file see no delay, and batches are worth a seal
 FLUSH_BYTES: Final = 128 * 1024  # a small part of `audit.ahead`: the rest is for a sink that fails
-RETRY_S: Final = 1.0
-"""How soon a sink that failed is tried again."""
-MAX_HELD_BYTES: Final = LINE_ROOM_BYTES
-"""Of lines, while a sink fails. Later events are lost, and counted in the log."""
+RETRY_S: Final = 1.0  # how soon a sink that failed is tried again
+MAX_HELD_BYTES: Final = LINE_ROOM_BYTES  # of lines, while a sink fails. Later events are lost, and counted
 MAX_BEGIN_BYTES: Final = 4 * 1024 * 1024
 """Held at most when a call may begin: the other half is for ends of calls, and all other events."""
 _log = logging.getLogger(__name__)

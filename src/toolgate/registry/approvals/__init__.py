@@ -16,8 +16,7 @@ from toolgate.model.approvals import ApprovalRequest, CallApproval
 EXPIRES_MS: Final = 15 * 60 * 1000
 """How long a request waits for a decision, and an approval for its call: about as long as an agent's session
 idles."""
-ROUND_MS: Final = 10 * 60 * 1000
-"""How long after its first round an approved call may send the next one."""
+ROUND_MS: Final = 10 * 60 * 1000  # how long after its first round an approved call may send the next one
 KEEP_CLOSED_MS: Final = 30 * 24 * 3600 * 1000  # for the console: the audit log is the record
 NOTICE_MS: Final = 15_000
 """An unacknowledged notice is sent again after this, then after twice as long, up to `NOTICE_MS_MOST`."""

@@ -22,8 +22,7 @@ _ROW: Final = APPROVALS.c
 _REQUEST: Final = tuple(name for name in ApprovalRequest.__slots__ if name != "round")
 _STATE: Final = ("state", "expires_ms", "decided_by", "decided_ms", "reason", "used_ms", "rounds")
 _WAITING: Final = ("pending", "approved")
-_TRIES: Final = 5
-"""Each failure means that another caller made the same request at this moment."""
+_TRIES: Final = 5  # each failure means that another caller made the same request at this moment
 
 
 @dataclass(eq=False)

@@ -23,8 +23,7 @@ from toolgate.registry.database import statements
 from toolgate.registry.database.tables import SCHEMA_VERSION
 from toolgate.registry.database.transactions import Topic
 
-CHANNEL: Final = "toolgate"
-"""Every commit notifies it of what changed. The payload is a `Topic`."""
+CHANNEL: Final = "toolgate"  # every commit notifies it of what changed. The payload is a `Topic`
 READERS: Final = 4  # connections are few: each replica has these, one writer and one listener
 _SCHEMES: Final = ("postgresql://", "postgres://")
 _PARAMETERS: Final[Mapping[str, Any]] = {
@@ -60,8 +59,7 @@ _NOTICES: Final[Mapping[Topic, str]] = {
     # The catalog can be rebuilt.
     "catalog": (f"SELECT pg_notify('{CHANNEL}', 'catalog'), set_config('synchronous_commit', 'off', true)"),
 }
-_FULL: Final = frozenset({"53100", "58030"})
-"""PostgreSQL's codes for a full disk and an input/output error."""
+_FULL: Final = frozenset({"53100", "58030"})  # PostgreSQL's codes for a full disk and an input/output error
 _PASSING: Final = ("starting up", "shutting down", "not yet accepting", "recovery", "too many clients")
 """Words in refusals that are temporary: libpq passes on the text of a refusal, and no code."""
 T = TypeVar("T")

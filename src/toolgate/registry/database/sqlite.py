@@ -22,8 +22,7 @@ from toolgate.registry.database.transactions import Topic
 from toolgate.telemetry.logs import FULL_DISK_HINT, describe_full_disk
 
 _BEGIN: Final = "BEGIN IMMEDIATE"
-_BUSY_S: Final = 0.5
-"""How long to wait for another program that locks the file, before refusing to start."""
+_BUSY_S: Final = 0.5  # how long to wait for another program that locks the file, before refusing to start
 _RESTORE: Final = "restore the file from a backup, or move it away to begin with an empty registry"
 _PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
 """A later transaction may succeed: the disk is full, or another program has the write lock."""

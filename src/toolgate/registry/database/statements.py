@@ -40,8 +40,7 @@ from toolgate.registry.records.transaction import (
 )
 
 _IDS_PER_QUERY: Final = 500  # two parameters each: SQLite takes 32,766 in a statement, older ones 999
-ROWS_AT_ONCE: Final = 500
-"""Rows in memory while a whole log is read or written."""
+ROWS_AT_ONCE: Final = 500  # in memory while a whole log is read or written
 CHANGES_AT_ONCE: Final = 1_000
 """Changes read at once, with their bodies. A transaction may have more and is never read in part."""
 
@@ -90,8 +89,7 @@ def digest_at(revision: sa.ColumnElement[int] | int) -> sa.ScalarSelect[str]:
 
 
 HEAD_QUERY: Final = select(HEAD, digest_at(HEAD.c.revision).label("digest"))
-HEAD_KIND: Final = "head"
-"""The kind of the row that represents the head among records. No record has it."""
+HEAD_KIND: Final = "head"  # the kind of the row that represents the head among records. No record has it
 HEAD_AS_RECORD: Final = select(
     sa.literal(HEAD_KIND),
     HEAD.c.epoch,

@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Connection, Index, LargeBinary, String, Table, Text, text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-SCHEMA_VERSION: Final = 10
-"""Rises with each table or column that is added, which says so by `since`."""
+SCHEMA_VERSION: Final = 10  # rises with each table or column that is added, which says so by `since`
 METADATA: Final = sa.MetaData()
 
 

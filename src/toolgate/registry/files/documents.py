@@ -9,8 +9,7 @@ import re
 import tomllib
 from typing import Any, Final
 
-MAX_KEY_PARTS: Final = 32
-"""`tomllib` takes gigabytes for a key of some ten thousand parts."""
+MAX_KEY_PARTS: Final = 32  # `tomllib` takes gigabytes for a key of some ten thousand parts
 _PART: Final = r"""[ \t]*+(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
 _DEEP_KEY: Final = re.compile(rf"(?:^|[{{,\[]){_PART}(?:\.{_PART}){{{MAX_KEY_PARTS}}}", re.MULTILINE)
 _TOML_LINE: Final = re.compile(r"\(at line (\d+), column \d+\)")

@@ -149,14 +149,10 @@ class _Planner:
         return tuple(writes), tuple(diffs)
 
 
-QUIET_S: Final = 0.2
-"""How long files must be unchanged before they are read: editors save in several steps."""
-LOOK_EVERY_S: Final = 5.0
-"""How often to look for changes: not every file system notifies of them."""
-ATTEMPTS: Final = 8
-"""How often to plan again while others keep committing in between."""
-OnApplied = Callable[[ReloadReport, str], None]
-"""Called with what was done, and who requested it."""
+QUIET_S: Final = 0.2  # how long files must be unchanged before they are read: editors save in several steps
+LOOK_EVERY_S: Final = 5.0  # how often to look for changes: not every file system notifies of them
+ATTEMPTS: Final = 8  # how often to plan again while others keep committing in between
+OnApplied = Callable[[ReloadReport, str], None]  # called with what was done, and who requested it
 _log = logging.getLogger(__name__)
 
 

@@ -193,8 +193,7 @@ def json_objects(owner: Json, member: str) -> list[Json]:
 
 JsonObject = dict[str, Any]
 SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
-MAX_TITLE: Final = 100
-"""Characters of titles and descriptions."""
+MAX_TITLE: Final = 100  # characters of titles and descriptions, by that schema
 _VERSION = re.compile(r"[0-9][\w.+!-]*")
 _VERSION_SIGNS: Final = {"npm": "@", "nuget": "@", "pypi": "=="}
 """What separates an identifier from its version. The tag of an image is part of its identifier."""
@@ -206,8 +205,7 @@ _VALUED: Final = frozenset(
     }
 )
 """Options of `docker run` whose value is the next argument."""
-_BARE: Final = frozenset({"--init", "--read-only", "--privileged", "-t", "--tty"})
-"""Options without a value."""
+_BARE: Final = frozenset({"--init", "--read-only", "--privileged", "-t", "--tty"})  # options without a value
 _IMPLIED: Final[Mapping[str, frozenset[str]]] = {
     "npm": frozenset({"-y", "--yes"}),
     "pypi": frozenset(),

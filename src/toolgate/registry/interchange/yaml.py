@@ -13,10 +13,9 @@ import yaml
 
 from toolgate.errors import InvalidRecord
 
-# Generous for a catalog of some hundred servers, with about ten levels. Each level costs two stack frames.
-MAX_YAML_BYTES: Final = 1024 * 1024
-MAX_DEPTH: Final = 32
-MAX_NODES: Final = 100_000
+MAX_YAML_BYTES: Final = 1024 * 1024  # generous for a catalog of some hundred servers
+MAX_DEPTH: Final = 32  # a catalog has about ten levels; each costs two stack frames
+MAX_NODES: Final = 100_000  # one for every ten bytes of the largest file
 _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
 """The meaning of plain words. Any other is text, `no` and `off` included."""
 # The parser in C, if the library was built with it, is twenty times as fast.

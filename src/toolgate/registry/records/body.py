@@ -23,8 +23,7 @@ from pydantic_core import CoreSchema
 from toolgate.errors import InvalidRecord
 
 MAX_SHOWN_PROBLEMS: Final = 10  # as many as people read; the rest is in the data of the error
-MAX_PROBLEMS: Final = 1_000
-"""For each body: a million wrong members need no response that is larger still."""
+MAX_PROBLEMS: Final = 1_000  # for each body: a million wrong members need no response that is larger still
 UNKNOWN_FIELD: Final = "is not a known field"
 
 

@@ -28,9 +28,9 @@ _URL = re.compile(r"[\x21\x23-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e]+")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 # RFC 6749: a client id is printable ASCII, a scope the same without spaces, quotes and backslashes.
 _CLIENT_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
-# The bounds of a server's own `ttlMs`, too: below, listing costs the server; above, changes stay hidden.
-MIN_LIST_TTL_S: Final = 30
-MAX_LIST_TTL_S: Final = 300
+# The bounds of a server's own `ttlMs`, too.
+MIN_LIST_TTL_S: Final = 30  # more often, listing costs the server
+MAX_LIST_TTL_S: Final = 300  # less often, changes stay hidden
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 

@@ -90,8 +90,7 @@ class TaskBody(StrictBody, makes=tasks.Task):
         return config
 
 
-MAX_VERSION: Final = 2**31 - 1
-"""What every client of the APIs can hold."""
+MAX_VERSION: Final = 2**31 - 1  # what every client of the APIs can hold
 
 
 class SelectionBody(StrictBody):
@@ -164,10 +163,8 @@ class ProfileBody(_ProfileVersionBody):
         return make_value(self, tasks.Profile, **selected, rollout=candidate)
 
 
-MAX_CHOICES: Final = 256
-"""Servers that one caller chooses about: more than its model or its person can tell apart."""
-MAX_PRINCIPAL_CHARS: Final = 300
-"""`oidc:` and a subject of 255 characters, with room."""
+MAX_CHOICES: Final = 256  # of one caller: more servers than its model or its person can tell apart
+MAX_PRINCIPAL_CHARS: Final = 300  # `oidc:` and a subject of 255 characters, with room
 
 
 class CeilingBody(StrictBody, makes=principals.Ceiling):

@@ -42,8 +42,7 @@ from toolgate.registry.replication.sync import HistoryPosition
 LIST_TIMEOUT_S: Final = 60.0  # for `MAX_LISTING_BYTES`, at 4 MiB a second
 ARTIFACT_TIMEOUT_S: Final = 120.0  # generous: an archive may come from an object store far away
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # as the control plane takes at most (`MAX_REPORT_BYTES`)
-MAX_LISTING_BYTES: Final = 256 * 1024 * 1024
-"""All messages of one listing together. A larger one is no registry."""
+MAX_LISTING_BYTES: Final = 256 * 1024 * 1024  # of one listing, all its messages. A larger one is no registry
 MAX_DETAILS: Final = 300  # characters, of an error: a message for people has a few sentences
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),

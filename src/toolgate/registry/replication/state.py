@@ -27,8 +27,7 @@ if TYPE_CHECKING:  # a node loads no SQL
 SESSION_SECRET_ID: Final = "session"  # noqa: S105 - the name of the record, not a secret
 """The id of the secret that signs session ids."""
 LIST_AGAIN_S: Final = 1.0  # a database that fails over is back within seconds
-PARSED_AT_ONCE: Final = 100
-"""A thread parses transactions with more changes: they would delay every caller noticeably."""
+PARSED_AT_ONCE: Final = 100  # a thread parses larger transactions: they would delay every caller
 _log = logging.getLogger(__name__)
 _KINDS: Final = frozenset(get_args(Kind))
 

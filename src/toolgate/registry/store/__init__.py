@@ -18,11 +18,10 @@ from toolgate.model.reports import MAX_ENDED
 from toolgate.registry.approvals import DEFAULT_APPROVAL_LIMITS, ApprovalLimits
 from toolgate.registry.invocations import DEFAULT_QUEUE_LIMITS, QueueLimits
 
-# Compaction keeps at least this many revisions and this much history: enough for a node that restarts.
+# Compaction keeps what either limit includes: enough for a node that restarts.
 KEEP_LOG_REVISIONS: Final = 10_000
-KEEP_LOG_MS: Final = 10 * 60 * 1000
-WATCH_BUFFER: Final = 1_024
-"""Batches a watcher may fall behind. One more ends it with WatchLagged."""
+KEEP_LOG_MS: Final = 10 * 60 * 1000  # a choice: several times what a restart takes
+WATCH_BUFFER: Final = 1_024  # batches a watcher may fall behind. One more ends it with WatchLagged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,12 +23,10 @@ from toolgate.registry.records.transaction import RecordKey
 
 FORMAT: Final = "toolgate-registry"
 VERSION: Final = 1  # of the format; there is one so far
-MAX_LINE_BYTES: Final = 32 * 1024 * 1024
-"""A change contains a record twice, and a record came in one bounded request."""
+MAX_LINE_BYTES: Final = 32 * 1024 * 1024  # a change contains a record twice, and a record came in one request
 MAX_ID_CHARS: Final = 64  # of the column `id` of records
 _PROGRESS_EVERY: Final = 500  # many a second, and still few enough to be printed
-ExportProgress = Callable[[int], None]
-"""Called now and then with the number of records and changes done."""
+ExportProgress = Callable[[int], None]  # called now and then with the number of records and changes done
 
 
 class ExportHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

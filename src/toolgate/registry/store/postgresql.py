@@ -31,9 +31,8 @@ from toolgate.registry.store.sql_store import PAGE, Store
 
 _CURRENT_POLLS: Final = 3
 """What was read more polls ago may be old: another process may have committed since, unnoticed."""
-# Between attempts to connect: a restart takes PostgreSQL a second, and a failover some.
-_FIRST_DELAY_S: Final = 0.1
-_LONGEST_DELAY_S: Final = 5.0
+_FIRST_DELAY_S: Final = 0.1  # between attempts to connect: a restart takes PostgreSQL a second
+_LONGEST_DELAY_S: Final = 5.0  # a failover takes it some seconds
 _TELL_EVERY_S: Final = 60.0
 """How often a start that waits for its database logs so: enough to be found, and no flood."""
 _CLOCK_MS: Final = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")

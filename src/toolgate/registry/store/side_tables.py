@@ -34,16 +34,14 @@ from toolgate.registry.database.tables import (
 )
 from toolgate.registry.database.transactions import ChangeCounter, SharedTable, Topic, transaction
 
-MAX_KEPT_BYTES: Final = 1024 * 1024
-"""Of one pinned definition. No one reads the difference to a larger one."""
+MAX_KEPT_BYTES: Final = 1024 * 1024  # of one pinned definition. No one reads the difference to a larger one
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 _encode: Final = msgspec.msgpack.Encoder(enc_hook=dict).encode  # mappings need not be dicts
 _decode_report: Final = msgspec.msgpack.Decoder(NodeReport)
 _decode_definitions: Final = msgspec.msgpack.Decoder(Definitions)
 _decode_row: Final = msgspec.msgpack.Decoder(CatalogRow)
-_IDS_PER_QUERY: Final = 500
-"""SQLite takes 32,766 parameters a statement; a few hundred cost little more than one."""
+_IDS_PER_QUERY: Final = 500  # SQLite takes 32,766 parameters a statement; 500 cost little more than one
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{400}")
 _NAMESPACE: Final = uuid5(NAMESPACE_URL, "toolgate:tool_catalog")
 """Ids come from names, so that replicas that write the same row write the same id."""

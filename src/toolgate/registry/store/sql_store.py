@@ -43,8 +43,7 @@ ReadLog = Callable[[int, int], Awaitable[Sequence[ChangeBatch]]]
 ReadDigest = Callable[[int], Awaitable[str]]
 """Reads the digest of the log up to a revision; empty if it is not known."""
 PAGE: Final = 256  # batches read at once for a replay: few are large, and `CHANGES_AT_ONCE` holds, too
-REPLAYS: Final = 2
-"""Pages read at once. However many watchers return together, others reach the database in between."""
+REPLAYS: Final = 2  # pages read at once. Others reach the database in between, however many watchers return
 
 
 class Store:
