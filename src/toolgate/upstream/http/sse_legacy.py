@@ -29,11 +29,7 @@ from toolgate.upstream.connection.contract import (
 from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.connection.negotiation import negotiate
 from toolgate.upstream.connection.stream import StreamConnection
-from toolgate.upstream.http.client_connection import (
-    ExchangeFailed,
-    ExchangeTimedOut,
-    HttpResponse,
-)
+from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut, HttpResponse
 from toolgate.upstream.http.connection_pool import ConnectFailed
 from toolgate.upstream.http.egress import EgressRefused, HttpTarget, parse_target
 from toolgate.upstream.http.endpoint import (

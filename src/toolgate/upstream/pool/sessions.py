@@ -289,10 +289,7 @@ class DedicatedConnections:
         if self._is_per_session:
             capabilities = NO_CAPABILITIES if client is None else client.capabilities
         connection = self._connections[owner] = DedicatedConnection(
-            self._server,
-            owner=owner,
-            capabilities=capabilities,
-            on_idle=lambda: self._end(owner),
+            self._server, owner=owner, capabilities=capabilities, on_idle=lambda: self._end(owner)
         )
         connection.opener_id = principal_id
         connection.start()
