@@ -25,7 +25,7 @@ from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import ID_PARSERS
 from toolgate.surfaces.http.messages import HttpRequest
 from toolgate.surfaces.http.parsing import parse_json, parse_off_loop
-from toolgate.surfaces.rest.framework.response import JSON, OCTETS, WASM
+from toolgate.surfaces.rest.framework.response import JSON
 
 _NO_MEMBERS: Final = b"{}"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -37,25 +37,14 @@ FORM: Final = "multipart/form-data"
 MAX_PARTS: Final = 64  # the one form has six members, two of which repeat
 MAX_PART_HEADERS: Final = 4_096  # a part has two or three short headers (RFC 7578)
 
-_BOUNDARY: Final = re.compile(
-    r""";\s*boundary=(?:"([^"\r\n]{1,70})"|([^\s";,]{1,70}))\s*(?:;|\Z)""", re.IGNORECASE
-)
-_DISPOSITION: Final = re.compile(
-    r"^content-disposition:\s*form-data[ \t]*(;[^\r\n]*)", re.IGNORECASE | re.MULTILINE
-)
-_NAME: Final = re.compile(r';\s*name="([^"\r\n]{1,128})"', re.IGNORECASE)
-_ENCODING: Final = re.compile(r"^content-transfer-encoding:", re.IGNORECASE | re.MULTILINE)
+_BOUNDARY: Final = re.compile(r"""(?i);\s*boundary=(?:"([^"\r\n]{1,70})"|([^\s";,]{1,70}))\s*(?:;|\Z)""")
+_DISPOSITION: Final = re.compile(r"(?im)^content-disposition:\s*form-data[ \t]*(;[^\r\n]*)")
+_NAME: Final = re.compile(r'(?i);\s*name="([^"\r\n]{1,128})"')
+_ENCODING: Final = re.compile(r"(?im)^content-transfer-encoding:")
 
 
-class FormField(NamedTuple):
-    """One part of a form."""
-
-    name: str
-    text: str
-
-
-def parse_form(content_type: str, body: bytes) -> list[FormField]:
-    """The parts in order, or InvalidRequest. Each is UTF-8 text; file names are not looked at."""
+def parse_form(content_type: str, body: bytes) -> list[tuple[str, str]]:
+    """The names and texts of the parts, or InvalidRequest. Each is UTF-8 text; file names are ignored."""
     found = _BOUNDARY.search(content_type)
     if found is None:
         raise _invalid_form("the content type has no boundary")
@@ -68,7 +57,7 @@ def parse_form(content_type: str, body: bytes) -> list[FormField]:
     return [_parse_form_part(part) for part in parts[:-1]]
 
 
-def _parse_form_part(part: bytes) -> FormField:
+def _parse_form_part(part: bytes) -> tuple[str, str]:
     head, blank, content = part.partition(b"\r\n\r\n")
     if not head.startswith(b"\r\n") or not blank or len(head) > MAX_PART_HEADERS:
         raise _invalid_form("a part has no headers, or too long ones")
@@ -78,7 +67,7 @@ def _parse_form_part(part: bytes) -> FormField:
     if name is None or _ENCODING.search(headers):
         raise _invalid_form("a part has no name, or is encoded")
     try:
-        return FormField(name[1], content.decode("utf-8-sig"))
+        return name[1], content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         raise _invalid_form(f"part `{ascii(name[1][:80])[1:-1]}` is not UTF-8 text") from exc
 
@@ -99,14 +88,10 @@ class Parameter:
     name: str
     description: str
     form: Literal["text", "flag", "choice", "number"] = "text"
-    """A flag is `true` or `false`, and false if absent; a choice may be absent. A number is an integer from 0
-    on.
-    """
+    """A flag is `true` or `false`, and false if absent; a choice may be absent. A number is at least 0."""
 
 
-PLAN_HEADER: Final = Parameter(
-    "Toolgate-Plan", "The id of the plan that showed the change: refuse any other effect."
-)
+PLAN_HEADER: Final = Parameter("Toolgate-Plan", "The id of a plan: reject a change with any other effect.")
 
 
 class NoBody(StrictBody):
@@ -124,7 +109,7 @@ class BodySpec(Generic[B]):
     media_type: str = JSON
     is_raw: bool = False
     """`parse` gets the bytes, and checks itself that they are JSON."""
-    parse_form_fields: Callable[[Sequence[FormField]], Mapping[str, Any]] | None = None
+    parse_form_fields: Callable[[Sequence[tuple[str, str]]], Mapping[str, Any]] | None = None
     """Makes the JSON value of a multipart form. None: the endpoint takes no forms."""
 
     async def read(self, request: HttpRequest) -> Any:
@@ -180,14 +165,10 @@ def parse_model(model: type[Model], value: Any) -> Model:
     try:
         return model.model_validate(parse_object(value))
     except ValidationError as exc:
-        errors = exc.errors(include_url=False, include_input=False, include_context=False)
-        problems = [
-            {"field": ".".join(map(str, error["loc"])), "problem": error["msg"]} for error in errors[:10]
-        ]
-        first = problems[0]
-        raise InvalidRequest(
-            f"`{ascii(first['field'][:80])[1:-1]}`: {first['problem']}", data={"problems": problems}
-        ) from None
+        errors = exc.errors(include_url=False, include_input=False, include_context=False)[:10]
+        problems = [{"field": ".".join(map(str, one["loc"])), "problem": one["msg"]} for one in errors]
+        first = f"`{ascii(problems[0]['field'][:80])[1:-1]}`: {problems[0]['problem']}"
+        raise InvalidRequest(first, data={"problems": problems}) from None
 
 
 def validate_as(model: type[Model], *, may_be_empty: bool = False) -> BodySpec[Model]:
@@ -198,11 +179,6 @@ def validate_as(model: type[Model], *, may_be_empty: bool = False) -> BodySpec[M
 def accept_as(model: type[BaseModel], *, may_be_empty: bool = False) -> BodySpec[Mapping[str, Any]]:
     """A body documented as `model`, which the registry checks when it is stored."""
     return BodySpec(model, parse_object, may_be_empty=may_be_empty)
-
-
-OCTETS_BODY: Final[BodySpec[bytes]] = BodySpec(None, bytes, media_type=OCTETS)
-"""A body that is carried as it is."""
-WASM_BODY: Final[BodySpec[bytes]] = BodySpec(None, bytes, media_type=WASM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,17 +248,9 @@ PATH_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
     "version": parse_version,
     "sha256": parse_sha256,
     "part": _parse_part_number,
-    # Words of the catalog: an unknown one is not found, with a hint at a similar one.
-    "category": str,
-    "package": str,
-    # Names of other registries: an unknown one is not found, whatever it looks like.
-    "namespace": str,
-    "server_name": str,
-    "server_version": str,
-    # Generated here, and opaque to callers: an unknown one is not found.
-    "invocation_id": str,
-    "approval_id": str,
-    "event_id": str,
+    # Words of the catalog, names of other registries, and ids generated here: an unknown one is not found.
+    **dict.fromkeys(("category", "package", "namespace", "server_name", "server_version"), str),
+    **dict.fromkeys(("invocation_id", "approval_id", "event_id"), str),
 }
 """What a path may hold, by the name in its template."""
 
@@ -333,12 +301,17 @@ def join_quoted(names: Iterable[str]) -> str:
 PAGE: Final = 500  # most registries in one answer
 MAX_PAGE: Final = 1_000  # twice that: more would only save a request
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024  # as a body may have; the largest schemas still fit
-PAGING: Final = (
-    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {PAGE} unless said otherwise.", "number"),
-    Parameter("cursor", "The `next_cursor` of the page before."),
-)
 
 T = TypeVar("T")
+
+
+def describe_paging(default: int) -> tuple[Parameter, ...]:
+    """The parameters that `parse_page` reads."""
+    limit = Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {default} by default.", "number")
+    return (limit, Parameter("cursor", "The `next_cursor` of the page before."))
+
+
+PAGING: Final = describe_paging(PAGE)
 
 
 class Page(NamedTuple):
@@ -355,19 +328,17 @@ class Page(NamedTuple):
         *,
         bytes_of: Callable[[T], int] | None = None,
     ) -> tuple[Sequence[T], str | None]:
-        """The page, and the cursor of the next; None: it is the last. Where `bytes_of` tells how large the
-        entries are, a page also ends before it becomes too large.
-        """
-        rest = [one for one in sorted_by_id if id_of(one) > self.after]
-        page = rest[: self.limit]
+        """The page, and the cursor of the next; None: it is the last. `bytes_of` also limits its size."""
+        return self.first([one for one in sorted_by_id if id_of(one) > self.after], id_of, bytes_of=bytes_of)
+
+    def first(
+        self, found: Sequence[T], id_of: Callable[[T], str], *, bytes_of: Callable[[T], int] | None = None
+    ) -> tuple[Sequence[T], str | None]:
+        """As `cut`, of entries that all come after the cursor. One more than the limit is enough."""
+        page = found[: self.limit]
         if bytes_of is not None:
             sizes = accumulate(map(bytes_of, page))
             page = page[: max(1, sum(size <= MAX_PAGE_BYTES for size in sizes))]
-        return page, encode_cursor(id_of(page[-1])) if len(rest) > len(page) else None
-
-    def first(self, found: Sequence[T], id_of: Callable[[T], str]) -> tuple[Sequence[T], str | None]:
-        """The same of what was found from there on, of which no more than one too many was asked for."""
-        page = found[: self.limit]
         return page, encode_cursor(id_of(page[-1])) if len(found) > len(page) else None
 
 

@@ -87,8 +87,6 @@ class ErrorAnswer(ResponseShape, frozen=True, kw_only=True):
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
-OCTETS: Final = "application/octet-stream"
-WASM: Final = "application/wasm"
 
 Shape: TypeAlias = type[object] | UnionType
 """The shape of a response body, or a union of those it may have."""

@@ -17,14 +17,8 @@ from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 from pydantic import BaseModel
 
-from toolgate.errors import (
-    Forbidden,
-    InvalidRequest,
-    MethodNotAllowed,
-    NotFound,
-    RevisionNotReached,
-    ToolgateError,
-)
+from toolgate import errors
+from toolgate.errors import ToolgateError
 from toolgate.gateway.auth.identity import reaches
 from toolgate.govern.process import GatewayProcess
 from toolgate.model.principals import Principal, Role
@@ -180,8 +174,8 @@ class PathTable:
             for template, endpoints in self._by_length.get(len(parts), ())
             if (ids := _match(template, parts)) is not None
         ]
-        nothing: tuple[EndpointsByMethod, Mapping[str, str]] = ({}, EMPTY)
-        return next((row for row in found if method in row[0]), found[-1] if found else nothing)
+        last = found[-1] if found else ({}, EMPTY)
+        return next((row for row in found if method in row[0]), last)
 
 
 def _match(template: Sequence[str], parts: Sequence[str]) -> Mapping[str, str] | None:
@@ -233,10 +227,10 @@ class RestApi:
         # Before anything else, so that without a valid key every path looks the same.
         principal = await self._authenticate(request, endpoints)
         if not request.path.isprintable():
-            raise InvalidRequest("the path holds characters that cannot be seen")
+            raise errors.InvalidRequest("the path holds characters that cannot be seen")
         endpoint = self._select(endpoints, method)
         if endpoint.role is not ANYONE and (principal is None or not reaches(principal.role, endpoint.role)):
-            raise Forbidden(f"this needs the role `{endpoint.role}`")
+            raise errors.Forbidden(f"this needs the role `{endpoint.role}`")
         call = RestCall(
             principal=principal,
             authorization=request.header("authorization"),
@@ -265,10 +259,10 @@ class RestApi:
 
     def _select(self, endpoints: EndpointsByMethod, method: str) -> RestEndpoint[Any]:
         if not endpoints:
-            raise NotFound("nothing is found under this path", hint=self._hint)
+            raise errors.NotFound("nothing is found under this path", hint=self._hint)
         if method not in endpoints:
             allowed = {"allowed": sorted(endpoints)}
-            raise MethodNotAllowed(f"`{method[:20]}` is not a method of this path", data=allowed)
+            raise errors.MethodNotAllowed(f"`{method[:20]}` is not a method of this path", data=allowed)
         return endpoints[method]
 
     async def _handle(
@@ -297,6 +291,5 @@ class RestApi:
             async with asyncio.timeout(self._max_revision_wait_s):
                 await gateway.wait_for_revision(revision)
         except TimeoutError:
-            raise RevisionNotReached(
-                f"revision {revision} is not served here yet", data={"revision": gateway.snapshot.revision}
-            ) from None
+            problem, served = f"revision {revision} is not served here yet", gateway.snapshot.revision
+            raise errors.RevisionNotReached(problem, data={"revision": served}) from None

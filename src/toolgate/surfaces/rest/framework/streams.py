@@ -17,9 +17,7 @@ T = TypeVar("T")
 
 HEARTBEAT_S: Final = 15.0  # proxies close what is silent for 30 to 60 s
 LAST_EVENT_ID: Final = Parameter(
-    "Last-Event-ID",
-    "The id of the last event that was got: go on after it, whatever `since` says.",
-    "number",
+    "Last-Event-ID", "The id of the last event that was got: go on after it, whatever `since` says.", "number"
 )
 _KEEP_ALIVE: Final = b": keep-alive\n\n"
 

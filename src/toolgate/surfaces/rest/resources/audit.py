@@ -20,16 +20,15 @@ from toolgate.errors import InvalidRequest, SessionLimit
 from toolgate.govern.audit import PAGE, EventTail, export_pages, read_event
 from toolgate.govern.control import Control
 from toolgate.model.json_text import encode_json
-from toolgate.surfaces.rest.framework import streams
-from toolgate.surfaces.rest.framework.request import MAX_PAGE, Parameter, RestCall, join_quoted, parse_page
-from toolgate.surfaces.rest.framework.response import (
-    EVENTS,
-    Events,
-    NextCursor,
-    ResponseShape,
-    ResponseStream,
-    RestResponse,
+from toolgate.surfaces.rest.framework import response, streams
+from toolgate.surfaces.rest.framework.request import (
+    Parameter,
+    RestCall,
+    describe_paging,
+    join_quoted,
+    parse_page,
 )
+from toolgate.surfaces.rest.framework.response import EVENTS, NextCursor, ResponseShape, RestResponse
 from toolgate.surfaces.rest.framework.routing import get
 
 
@@ -208,9 +207,7 @@ _EXACT_FILTERS: Final = (
     Parameter("principal", "Only events of this principal."),
     Parameter("task", "Only events of this task."),
     Parameter("server", "Only events of this server."),
-    Parameter(
-        "tool", "Only events of this tool, without its server's name. Unknown ones: as they were called."
-    ),
+    Parameter("tool", "Only events of this tool, without its server's name. Unknown tools: as called."),
     Parameter("code", "Only events with this error code. Empty: those without one, as with all of these."),
     Parameter("session", "Only events of this session or run."),
     Parameter("request", "Only events of this request."),
@@ -221,10 +218,6 @@ FILTERS: Final = (
     *_EXACT_FILTERS,
     Parameter("since", "Only events from this time on, in unix milliseconds.", "number"),
     Parameter("until", "Only events before this time, in unix milliseconds.", "number"),
-)
-_PAGING: Final = (
-    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {PAGE} unless said otherwise.", "number"),
-    Parameter("cursor", "The `next_cursor` of the page before."),
 )
 
 
@@ -247,7 +240,7 @@ def parse_exact_filters(call: RestCall[None]) -> Mapping[str, str]:
     return equals
 
 
-@get("/admin/api/audit", "viewer", "List what happened", query=(*FILTERS, *_PAGING))
+@get("/admin/api/audit", "viewer", "List what happened", query=(*FILTERS, *describe_paging(PAGE)))
 async def list_events(control: Control, call: RestCall[None]) -> AuditAnswer:
     """The newest events first: calls, denials, offered scopes, changes, refused credentials, runs,
     approvals, processes.
@@ -360,13 +353,11 @@ async def export_events(control: Control, call: RestCall[None]) -> RestResponse:
     chosen = FORMATS[call.choice("format", tuple(FORMATS)) or "jsonl"]
     events = _encode_events(control, parse_filter(call), chosen)
     disposition = f'attachment; filename="{chosen.name}"'
-    return RestResponse(
-        ResponseStream(await anext(events), events),
-        headers={"content-type": chosen.media_type, "content-disposition": disposition},
-    )
+    headers = {"content-type": chosen.media_type, "content-disposition": disposition}
+    return RestResponse(response.ResponseStream(await anext(events), events), headers=headers)
 
 
-async def _encode_events(control: Control, only: EventFilter, chosen: ExportFormat) -> Events:
+async def _encode_events(control: Control, only: EventFilter, chosen: ExportFormat) -> response.Events:
     """The first piece holds the first page: what cannot be exported is refused like any other request."""
     head, count, most = chosen.head, 0, control.limits.max_export
     async with aclosing(export_pages(control, only)) as pages:
@@ -374,9 +365,8 @@ async def _encode_events(control: Control, only: EventFilter, chosen: ExportForm
             yield head + chosen.rows([show_event(one) for one in page])
             head, count = b"", count + len(page)
     if count >= most:
-        yield chosen.note(
-            f"stopped after {most} events: for those before them, set `until` to the last `at_ms`"
-        )
+        note = f"stopped after {most} events: for those before them, set `until` to the last `at_ms`"
+        yield chosen.note(note)
 
 
 @get("/admin/api/audit/{event_id}", "viewer", "Read one event and its story")

@@ -283,10 +283,7 @@ async def show_choices(control: Control, call: RestCall[None]) -> ChoicesAnswer:
 
 
 @delete(
-    f"{_ALL}/{{choice_id}}",
-    "admin",
-    "Reset the integrations of a caller",
-    errors=(Conflict, StorageFailed),
+    f"{_ALL}/{{choice_id}}", "admin", "Reset the integrations of a caller", errors=(Conflict, StorageFailed)
 )
 async def reset_choices(control: Control, call: RestCall[None]) -> collection.Deleted:
     """Reset all that one caller has chosen: it has what its key gives before it chooses."""

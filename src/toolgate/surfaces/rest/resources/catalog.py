@@ -261,10 +261,7 @@ async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any
     "/api/v1/catalog/quality",
     "agent",
     "Show the quality of the catalog",
-    query=(
-        Parameter("dependent", "Only packages that depend on the summary fallback.", "flag"),
-        *PAGING,
-    ),
+    query=(Parameter("dependent", "Only packages that depend on the summary fallback.", "flag"), *PAGING),
 )
 async def show_quality(control: Control, call: RestCall[None]) -> CatalogQualityAnswer:
     """How many rows of the catalog have full definitions, and which packages depend on the summary fallback.

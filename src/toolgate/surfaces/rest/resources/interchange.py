@@ -33,7 +33,6 @@ from toolgate.surfaces.http.parsing import format_server_url
 from toolgate.surfaces.rest.framework.request import (
     PAGING,
     PLAN_HEADER,
-    FormField,
     Parameter,
     RestCall,
     parse_page,
@@ -99,7 +98,7 @@ class ImportAnswer(ResponseShape, frozen=True, kw_only=True):
     """Of a dry run: what it would do to each task."""
 
 
-def _read_form(parts: Sequence[FormField]) -> dict[str, Any]:
+def _read_form(parts: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """The members of ImportSent, from a form. Raises InvalidRequest."""
     sent: dict[str, Any] = {}
     for name, text in parts:
@@ -107,9 +106,8 @@ def _read_form(parts: Sequence[FormField]) -> dict[str, Any]:
         if member in _FORM_LISTS:
             sent.setdefault(member, []).append(text)
         elif member in sent:
-            raise InvalidRequest(
-                f"duplicate part `{ascii(name[:80])[1:-1]}`", hint="send one file in one request"
-            )
+            problem = f"duplicate part `{ascii(name[:80])[1:-1]}`"
+            raise InvalidRequest(problem, hint="send one file in one request")
         else:
             sent[member] = _FORM_FLAGS.get(text, text) if member in _FORM_FLAGGED else text
     return sent

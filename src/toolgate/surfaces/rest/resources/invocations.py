@@ -159,11 +159,7 @@ def _show_ending(ending: InvocationResult) -> EndingShown:
     stdout, stdout_base64 = _text_or_base64(ending.stdout)
     stderr, stderr_base64 = _text_or_base64(ending.stderr)
     return EndingShown.of(
-        ending,
-        stdout=stdout,
-        stdout_base64=stdout_base64,
-        stderr=stderr,
-        stderr_base64=stderr_base64,
+        ending, stdout=stdout, stdout_base64=stdout_base64, stderr=stderr, stderr_base64=stderr_base64
     )
 
 

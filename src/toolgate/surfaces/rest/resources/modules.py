@@ -1,23 +1,16 @@
 """Uploads in parts, of archives and of modules; and the modules that tasks run."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from toolgate.errors import (
-    BodyTooLarge,
-    Conflict,
-    InvalidModule,
-    QueueFull,
-    SessionLimit,
-    StorageFailed,
-)
+from toolgate.errors import BodyTooLarge, Conflict, InvalidModule, QueueFull, SessionLimit, StorageFailed
 from toolgate.govern import packages
 from toolgate.govern.control import Control
 from toolgate.model.packages import SchemaVersion, Source
 from toolgate.packages.uploads import MAX_PARTS
 from toolgate.registry.records.body import StrictBody
-from toolgate.surfaces.rest.framework.request import OCTETS_BODY, WASM_BODY, RestCall
+from toolgate.surfaces.rest.framework.request import BodySpec, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
 from toolgate.surfaces.rest.framework.routing import delete, get, post, put
 
@@ -67,7 +60,7 @@ class UploadAnswer(ResponseShape, frozen=True, kw_only=True):
     f"{_UPLOAD}/{{part}}",
     "publisher",
     "Send a part of an archive or module",
-    body=OCTETS_BODY,
+    body=BodySpec(None, bytes, media_type="application/octet-stream"),
     errors=(SessionLimit, StorageFailed),
 )
 async def put_part(control: Control, call: RestCall[bytes]) -> PartAnswer:
@@ -75,9 +68,9 @@ async def put_part(control: Control, call: RestCall[bytes]) -> PartAnswer:
 
     What lies there for an hour without another part is forgotten. No other caller sees it.
     """
-    number = int(call.ids["part"])
-    await control.uploads.put_part(call.caller.id, call.ids["sha256"], number, call.body)
-    return PartAnswer(part=number)
+    part = int(call.ids["part"])
+    await control.uploads.put_part(call.caller.id, call.ids["sha256"], part, call.body)
+    return PartAnswer(part=part)
 
 
 @get(_UPLOAD, "publisher", "List the parts of an upload")
@@ -109,7 +102,6 @@ async def finish_upload(control: Control, call: RestCall[UploadSent]) -> UploadA
 
 _MODULES: Final = "/admin/api/modules"
 _ONE: Final = f"{_MODULES}/{{sha256}}"
-_UPLOAD_ERRORS: Final = (InvalidModule, BodyTooLarge, Conflict, QueueFull, SessionLimit, StorageFailed)
 
 
 class ModulePartsSent(StrictBody):
@@ -156,6 +148,15 @@ class ModuleRemoved(ResponseShape, frozen=True, kw_only=True):
     sha256: str
 
 
+_WASM: Final = BodySpec(None, bytes, media_type="application/wasm")
+_UPLOADED: Final[dict[str, Any]] = {
+    "answer": ModuleUploaded,
+    "statuses": (200, 201),
+    "errors": (InvalidModule, BodyTooLarge, Conflict, QueueFull, SessionLimit, StorageFailed),
+}
+"""What the two ways of uploading a module have in common."""
+
+
 @get(_MODULES, "viewer", "List the modules")
 async def show_modules(control: Control, _call: RestCall[None]) -> ModuleList:
     """All modules, the newest first, with the tasks that run them."""
@@ -170,15 +171,7 @@ async def show_module(control: Control, call: RestCall[None]) -> ModuleShown:
     return ModuleShown.of(module, tasks=users)
 
 
-@post(
-    _MODULES,
-    "publisher",
-    "Upload a module",
-    ModuleUploaded,
-    body=WASM_BODY,
-    statuses=(200, 201),
-    errors=_UPLOAD_ERRORS,
-)
+@post(_MODULES, "publisher", "Upload a module", body=_WASM, **_UPLOADED)
 async def post_module(control: Control, call: RestCall[bytes]) -> RestResponse:
     """Upload a module of at most 4 MiB. A larger one, of up to 32 MiB, is sent part by part.
 
@@ -187,19 +180,11 @@ async def post_module(control: Control, call: RestCall[bytes]) -> RestResponse:
     return _show_upload(await packages.upload_module(control, call.caller, call.body))
 
 
-@post(
-    _ONE,
-    "publisher",
-    "Finish the upload of a module",
-    ModuleUploaded,
-    statuses=(200, 201),
-    errors=_UPLOAD_ERRORS,
-)
+@post(_ONE, "publisher", "Finish the upload of a module", **_UPLOADED)
 async def post_parts(control: Control, call: RestCall[ModulePartsSent]) -> RestResponse:
     """Put the parts that were sent to `/api/uploads/{sha256}` together, check the module, and keep it."""
-    return _show_upload(
-        await packages.finish_module(control, call.caller, call.ids["sha256"], parts=call.body.parts)
-    )
+    sha256, parts = call.ids["sha256"], call.body.parts
+    return _show_upload(await packages.finish_module(control, call.caller, sha256, parts=parts))
 
 
 @delete(_ONE, "admin", "Remove a module", errors=(Conflict, StorageFailed))

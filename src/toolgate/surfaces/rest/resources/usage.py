@@ -358,9 +358,7 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
     query=(
         *PAGING,
         Parameter(
-            "since",
-            f"Not used from this time on, in unix ms. Without it, of {UNUSED_DAYS} days.",
-            "number",
+            "since", f"Not used from this time on, in unix ms. Without it, of {UNUSED_DAYS} days.", "number"
         ),
         Parameter("kind", "Only those of `task`, or of `key`."),
         Parameter("task", "Only this task, with all its unused tools."),
