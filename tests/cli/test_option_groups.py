@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from inspect import signature
-from typing import Annotated
+from typing import Annotated, Any
 
+import typer
 from typer import Option
 
 from toolgate.cli.command import spread_options
@@ -29,6 +30,21 @@ def test_a_group_is_many_options_to_the_parser_and_one_value_to_the_command() ->
     assert list(signature(paint).parameters) == ["what", "ink", "paper"]
     assert paint.__doc__ == "Paint it."
     assert got == [("door", Colours(ink="red"))]
+
+
+def test_an_option_is_declared_by_its_help_and_by_names_if_the_parameter_has_another() -> None:
+    @spread_options
+    def paint(is_dry: Annotated[bool, "Wait for it."], files: Annotated[str, "--file -f", "A file."]) -> None:
+        """Paint it."""
+
+    app = typer.Typer()
+    app.command()(paint)
+    options: list[Any] = typer.main.get_command(app).params
+
+    assert [(one.opts, one.secondary_opts, one.help) for one in options[:2]] == [
+        (["--is-dry"], [], "Wait for it."),
+        (["--file", "-f"], [], "A file."),
+    ]
 
 
 def test_help_flows_to_the_width_of_the_terminal_and_examples_stay_lines() -> None:

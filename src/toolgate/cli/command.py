@@ -15,7 +15,7 @@ from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import typer
 from rich.console import Console, RenderableType
@@ -27,8 +27,8 @@ from toolgate.cli.render.layout import DIM, JsonObject, done, encode_json, escap
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 Command = Callable[..., None]
 
-JsonOption = Annotated[bool, Option("--json", help="Print JSON, one object a line.")]
-DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")]
+JsonOption = Annotated[bool, "--json", "Print JSON, one object a line."]
+DryRunOption = Annotated[bool, "--dry-run", "Show what would change; change nothing."]
 
 
 def url_option(url: str) -> str:
@@ -108,16 +108,17 @@ def spread_options(function: Command, **shown_names: str) -> Command:
     """`function`, with each parameter that is a dataclass of options spread into those options.
 
     Its docstring is its help: paragraphs flow to the width of the terminal, except after a `\\b`. A parameter
-    in `shown_names` has that name for the parser.
+    in `shown_names` has that name for the parser. `task: Annotated[str, "Only this task."]` is the option
+    `--task` with that help; other names go before it: `"--file -f", "A file."`.
     """
-    hints = get_type_hints(function, include_extras=True)
+    hints = _read_hints(function)
     parameters: list[Parameter] = []
     groups: dict[str, Any] = {}
     for name, parameter in signature(function).parameters.items():
         hint = hints[name]
         if is_dataclass(hint):
             groups[name] = hint
-            inner = get_type_hints(hint, include_extras=True)
+            inner = _read_hints(hint)
             parameters += [
                 Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=inner[one.name])
                 for one in fields(hint)
@@ -141,6 +142,19 @@ def spread_options(function: Command, **shown_names: str) -> Command:
     # `inspect.signature` looks for this first; functions have no such attribute until one is set.
     vars(spread)["__signature__"] = Signature(parameters)
     return spread
+
+
+def _read_hints(owner: Any) -> dict[str, Any]:
+    """The annotations of a function or class, those with nothing but text as options."""
+    hints = get_type_hints(owner, include_extras=True)
+    for name, hint in hints.items():
+        kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        if notes and isinstance(notes[0], str):
+            # Named here: the parser would add `--no-task` to a flag without a name.
+            *names, help_text = notes
+            names = " ".join(names).split() or [f"--{name.replace('_', '-')}"]
+            hints[name] = Annotated[kind, Option(*names, help=help_text)]
+    return hints
 
 
 def drop_unset(values: Mapping[str, Any]) -> dict[str, Any]:

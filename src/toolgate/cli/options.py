@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -26,8 +27,9 @@ from toolgate.cli.command import (
 )
 from toolgate.cli.rest import Query, RestClient, open_client
 
-_GATEWAY = "Gateway"
-_SCOPE = "Scope"
+_gateway_option = partial(Option, rich_help_panel="Gateway")
+_KEY_FILE_HELP = f"File with the key to use; else the variable {KEY_VARIABLE}; else none (loopback)."
+_scope_option = partial(Option, rich_help_panel="Scope")
 
 Render = Callable[[Any], RenderableType]
 
@@ -36,17 +38,8 @@ Render = Callable[[Any], RenderableType]
 class GatewayConnection:
     """Which gateway a command connects to, with which key, and how it prints what comes back."""
 
-    url: Annotated[
-        str, Option("--url", envvar="TOOLGATE_URL", help="Address of the gateway.", rich_help_panel=_GATEWAY)
-    ] = DEFAULT_URL
-    key_file: Annotated[
-        Path | None,
-        Option(
-            "--key-file",
-            help=f"File with the key to use; else the variable {KEY_VARIABLE}; else none (loopback).",
-            rich_help_panel=_GATEWAY,
-        ),
-    ] = None
+    url: Annotated[str, _gateway_option(envvar="TOOLGATE_URL", help="Address of the gateway.")] = DEFAULT_URL
+    key_file: Annotated[Path | None, _gateway_option(help=_KEY_FILE_HELP)] = None
     as_json: JsonOption = False
 
     @property
@@ -100,20 +93,12 @@ class GatewayConnection:
 class ScopeOptions:
     """The parameters of the URL of the MCP endpoint."""
 
-    task: Annotated[str | None, Option("--task", help="As this task sees it.", rich_help_panel=_SCOPE)] = None
-    servers: Annotated[
-        str | None, Option("--servers", help="Only these servers: `a,b`.", rich_help_panel=_SCOPE)
-    ] = None
-    tools: Annotated[
-        str | None,
-        Option("--tools", help="Only these tools: `git.git_log,time.*`.", rich_help_panel=_SCOPE),
-    ] = None
-    profile: Annotated[
-        str | None, Option("--profile", help="Narrowed by this profile.", rich_help_panel=_SCOPE)
-    ] = None
+    task: Annotated[str | None, _scope_option(help="As this task sees it.")] = None
+    servers: Annotated[str | None, _scope_option(help="Only these servers: `a,b`.")] = None
+    tools: Annotated[str | None, _scope_option(help="Only these tools: `git.git_log,time.*`.")] = None
+    profile: Annotated[str | None, _scope_option(help="Narrowed by this profile.")] = None
     mode: Annotated[
-        Literal["list", "find"] | None,
-        Option("--mode", help="`find`: where tools are found and not listed.", rich_help_panel=_SCOPE),
+        Literal["list", "find"] | None, _scope_option(help="`find`: where tools are found and not listed.")
     ] = None
 
     @property

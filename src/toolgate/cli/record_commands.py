@@ -18,8 +18,7 @@ from toolgate.cli.rest import COLLECTIONS, build_conditions, build_record_path
 from toolgate.model.revisions import Kind, describe_kind
 
 FilesOption = Annotated[
-    list[Path],
-    Option("--file", "-f", help="TOML or JSON file with one record; `-` reads JSON. May be repeated."),
+    list[Path], "--file -f", "TOML or JSON file with one record; `-` reads JSON. May be repeated."
 ]
 PlanOption = Annotated[
     str | None,
@@ -33,7 +32,7 @@ class ConditionOptions:
     """The conditions of a change."""
 
     revision: Annotated[
-        int | None, Option("--if-revision", help="Only if this is still the record's newest revision.")
+        int | None, "--if-revision", "Only if this is still the record's newest revision."
     ] = None
     plan_id: PlanOption = None
 
@@ -108,7 +107,7 @@ class RecordGroup:
         def list_history(
             record_id: IdArgument,
             connection: GatewayConnection,
-            limit: Annotated[int, Option("--limit", min=1, max=500, help="How many changes.")] = 20,
+            limit: Annotated[int, Option(min=1, max=500, help="How many changes.")] = 20,
         ) -> None:
             path = build_record_path(self._kind, record_id, "history")
             connection.print_answer(path, render.render_history, {"limit": limit}, member="entries")
@@ -121,8 +120,8 @@ class RecordGroup:
             record_id: IdArgument,
             connection: GatewayConnection,
             *,
-            since: Annotated[int, Option("--since", min=0, help="The earlier revision.", show_default=False)],
-            upto: Annotated[int | None, Option("--upto", min=0, help="The later one. Default: now.")] = None,
+            since: Annotated[int, Option(min=0, help="The earlier revision.", show_default=False)],
+            upto: Annotated[int | None, Option(min=0, help="The later one. Default: now.")] = None,
         ) -> None:
             self.print_diff(record_id, connection, since=since, upto=upto)
 
@@ -141,7 +140,7 @@ class RecordGroup:
             connection: GatewayConnection,
             conditions: ConditionOptions,
             *,
-            to: Annotated[int, Option("--to", min=0, help="The revision to go back to.", show_default=False)],
+            to: Annotated[int, Option(min=0, help="The revision to go back to.", show_default=False)],
         ) -> None:
             roll_back(self._kind, record_id, connection, conditions, to=to)
 

@@ -32,9 +32,9 @@ def list_approvals(
     *,
     state: Annotated[
         Literal[ApprovalState, "all"],
-        Option("--state", metavar="STATE", help=f"{', '.join(get_args(ApprovalState))}, or all."),
+        Option(metavar="STATE", help=f"{', '.join(get_args(ApprovalState))}, or all."),
     ] = "pending",
-    limit: Annotated[int, Option("--limit", min=1, max=1000, help="How many at most.")] = 50,
+    limit: Annotated[int, Option(min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:
     """List the calls that wait for a decision, or those of another state, the newest first."""
     query = {"limit": limit, "state": None if state == "all" else state}
@@ -56,7 +56,7 @@ def _add_decision(decision: str, summary: str, reason_help: str) -> None:
         approval_id: ApprovalArgument,
         connection: GatewayConnection,
         *,
-        reason: Annotated[str, Option("--reason", help=reason_help)] = "",
+        reason: Annotated[str, reason_help] = "",
     ) -> None:
         path = build_path(_PATH, approval_id, decision)
         connection.send("POST", path, render_approval, {"reason": reason})

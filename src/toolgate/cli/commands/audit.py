@@ -20,6 +20,7 @@ from toolgate.cli.command import (
     CommandOutput,
     ExitCode,
     UsageError,
+    command,
     drop_unset,
     group_command,
 )
@@ -105,35 +106,24 @@ _FILES_HELP: Final = "Copies of a log's files, in any order. Unless given: the l
 class AuditFilter:
     """What the list is narrowed by."""
 
-    type: Annotated[
-        EventType | None, Option("--type", metavar="TYPE", help=f"{', '.join(get_args(EventType))}.")
-    ] = None
+    type: Annotated[EventType | None, Option(metavar="TYPE", help=f"{', '.join(get_args(EventType))}.")] = (
+        None
+    )
     outcome: Annotated[
-        Outcome | None,
-        Option("--outcome", metavar="OUTCOME", help=f"Of calls: {', '.join(get_args(Outcome))}."),
+        Outcome | None, Option(metavar="OUTCOME", help=f"Of calls: {', '.join(get_args(Outcome))}.")
     ] = None
-    door: Annotated[
-        str | None, Option("--door", help="Calls by `mcp`, `chat`, `responses`, `hostcall` or `rest`.")
-    ] = None
-    principal: Annotated[
-        str | None, Option("--principal", help="Of this caller, as WHO has it: `key:ada`, `local`.")
-    ] = None
-    task: Annotated[str | None, Option("--task", help="Of this task.")] = None
-    server: Annotated[str | None, Option("--server", help="Of this server.")] = None
-    tool: Annotated[str | None, Option("--tool", help="Of this tool, without its server's name.")] = None
-    code: Annotated[str | None, Option("--code", help="With this error code: `unknown_tool`.")] = None
-    session: Annotated[str | None, Option("--session", help="Of this session or run, by its id.")] = None
-    request: Annotated[str | None, Option("--request", help="Of this request, by its id.")] = None
-    node: Annotated[
-        str | None, Option("--node", help="Of this node. Empty: of the gateway or control itself.")
-    ] = None
-    profile: Annotated[
-        str | None, Option("--profile", help="Decided by this version of a profile: `desk@2`.")
-    ] = None
+    door: Annotated[str | None, "Calls by `mcp`, `chat`, `responses`, `hostcall` or `rest`."] = None
+    principal: Annotated[str | None, "Of this caller, as WHO has it: `key:ada`, `local`."] = None
+    task: Annotated[str | None, "Of this task."] = None
+    server: Annotated[str | None, "Of this server."] = None
+    tool: Annotated[str | None, "Of this tool, without its server's name."] = None
+    code: Annotated[str | None, "With this error code: `unknown_tool`."] = None
+    session: Annotated[str | None, "Of this session or run, by its id."] = None
+    request: Annotated[str | None, "Of this request, by its id."] = None
+    node: Annotated[str | None, "Of this node. Empty: of the gateway or control itself."] = None
+    profile: Annotated[str | None, "Decided by this version of a profile: `desk@2`."] = None
     since: Annotated[str | None, SINCE] = None
-    until: Annotated[
-        str | None, Option("--until", metavar="TIME", help="Before this time, in the same forms.")
-    ] = None
+    until: Annotated[str | None, Option(metavar="TIME", help="Before this time, in the same forms.")] = None
 
     @property
     def query(self) -> dict[str, str | int | None]:
@@ -147,15 +137,10 @@ def audit_command(
     connection: GatewayConnection,
     which: AuditFilter,
     *,
-    limit: Annotated[
-        int | None, Option("--limit", min=1, max=1000, help="How many at most; 100 unless given.")
-    ] = None,
-    is_followed: Annotated[
-        bool, Option("--follow", "-f", help="What happens from now on, until Ctrl-C.")
-    ] = False,
+    limit: Annotated[int | None, Option(min=1, max=1000, help="How many at most; 100 unless given.")] = None,
+    is_followed: Annotated[bool, "--follow -f", "What happens from now on, until Ctrl-C."] = False,
     export: Annotated[
-        Literal["csv", "jsonl"] | None,
-        Option("--export", help="All of them, up to 100,000, as a file: to standard output."),
+        Literal["csv", "jsonl"] | None, "All of them, up to 100,000, as a file: to standard output."
     ] = None,
 ) -> None:
     """Show what happened: calls, denials, changes, refused credentials, runs, approvals, processes.
@@ -189,19 +174,19 @@ def audit_command(
             connection.output.show(found, ui.render_newest(render_events(found), answer, len(found)))
 
 
-@audit_app.command("verify")
+@command(audit_app, "verify")
 def verify_command(
     files: Annotated[
         list[Path] | None, Argument(metavar="FILE", help=_FILES_HELP, show_default=False)
     ] = None,
     *,
     data: Annotated[
-        Path | None, Option("--data", metavar="DIR", help="The gateway's data directory, if not the default.")
+        Path | None, Option(metavar="DIR", help="The gateway's data directory, if not the default.")
     ] = None,
     seal: Annotated[
-        str | None, Option("--seal", metavar="SHA256", help="A seal that was written down: it must be there.")
+        str | None, Option(metavar="SHA256", help="A seal that was written down: it must be there.")
     ] = None,
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, "--json", "Print one JSON object."] = False,
 ) -> None:
     """Check the audit log against its seals; exit code 1 if anything was changed, removed or reordered.
 

@@ -124,10 +124,10 @@ CATALOG: Final = "/api/catalog"
 class CatalogFilter:
     """What is searched in."""
 
-    category: Annotated[str | None, Option("--category", help="Only of this category.")] = None
-    tag: Annotated[str | None, Option("--tag", help="Only of packages with this tag.")] = None
-    server: Annotated[str | None, Option("--server", help="Only of this package or server.")] = None
-    read_only: Annotated[bool, Option("--read-only", help="Only what says that it changes nothing.")] = False
+    category: Annotated[str | None, "Only of this category."] = None
+    tag: Annotated[str | None, "Only of packages with this tag."] = None
+    server: Annotated[str | None, "Only of this package or server."] = None
+    read_only: Annotated[bool, "Only what says that it changes nothing."] = False
 
     @property
     def query(self) -> dict[str, str | None]:
@@ -153,9 +153,7 @@ def show_command(
     name: Annotated[str, Argument(help="A category, or else a package.", show_default=False)],
     connection: GatewayConnection,
     *,
-    package: Annotated[
-        bool, Option("--package", help="Take the name for that of a package, whatever else has it.")
-    ] = False,
+    package: Annotated[bool, "Take the name for that of a package, whatever else has it."] = False,
 ) -> None:
     """Show the packages of a category, or the tools of a package."""
     with connection.open() as client:
@@ -177,7 +175,7 @@ def search_command(
     narrowed: CatalogFilter,
     connection: GatewayConnection,
     *,
-    limit: Annotated[int, Option("--limit", min=1, max=1_000, help="How many to show.")] = 10,
+    limit: Annotated[int, Option(min=1, max=1_000, help="How many to show.")] = 10,
 ) -> None:
     """Find tools by what they do, the best first."""
     query = {"q": " ".join(words), "limit": limit, **narrowed.query}
@@ -189,7 +187,7 @@ def quality_command(
     connection: GatewayConnection,
     *,
     every: Annotated[
-        bool, Option("--all", help="All packages, not only those that depend on the summary fallback.")
+        bool, "--all", "All packages, not only those that depend on the summary fallback."
     ] = False,
 ) -> None:
     """Show how many tools of the catalog have full definitions, and which packages depend on the fallback.

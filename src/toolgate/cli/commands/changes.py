@@ -35,15 +35,11 @@ PLAN: Final = "/admin/api/plan"
 
 ChangeFilesOption = Annotated[
     list[Path],
-    Option(
-        "--file",
-        "-f",
-        help="TOML or JSON file, or a directory of them at any depth; `-` reads JSON. May be repeated.",
-    ),
+    "--file -f",
+    "TOML or JSON file, or a directory of them at any depth; `-` reads JSON. May be repeated.",
 ]
 PruneOption = Annotated[
-    bool,
-    Option("--prune", help="Also remove the servers, tasks, profiles and chat upstreams not in the files."),
+    bool, "--prune", "Also remove the servers, tasks, profiles and chat upstreams not in the files."
 ]
 
 
@@ -93,15 +89,15 @@ def plan_command(
     *,
     files: Annotated[
         list[Path] | None,
-        Option("--file", "-f", help="File or directory of records, as in `toolgate apply`. May be repeated."),
+        "--file -f",
+        "File or directory of records, as in `toolgate apply`. May be repeated.",
     ] = None,
     deletes: Annotated[
-        list[str] | None,
-        Option("--delete", help="Plan a removal: `server/ID`, `task/ID`, `profile/ID`. May be repeated."),
+        list[str] | None, "--delete", "Plan a removal: `server/ID`, `task/ID`, `profile/ID`. May be repeated."
     ] = None,
     prune: PruneOption = False,
     out: Annotated[
-        Path | None, Option("--out", metavar="FILE", help="Also write the plan into this file, as JSON.")
+        Path | None, Option(metavar="FILE", help="Also write the plan into this file, as JSON.")
     ] = None,
 ) -> None:
     """Show which records would change, and which tools each task would gain and lose. Nothing is written.
@@ -132,7 +128,7 @@ def apply_command(
     prune: PruneOption = False,
     plan_id: PlanOption = None,
     is_dry_run: DryRunOption = False,
-    is_sure: Annotated[bool, Option("--yes", "-y", help="Remove without asking.")] = False,
+    is_sure: Annotated[bool, "--yes -y", "Remove without asking."] = False,
 ) -> None:
     """Make servers, tasks, profiles, pins and chat upstreams what files say: all, or on any error none.
 
@@ -196,7 +192,7 @@ def diff_command(
 def reload_command(
     connection: GatewayConnection,
     *,
-    is_dry_run: Annotated[bool, Option("--dry-run", help="Show the difference; change nothing.")] = False,
+    is_dry_run: Annotated[bool, "--dry-run", "Show the difference; change nothing."] = False,
 ) -> None:
     """Read the registry directory again; exit code 1 if a file in it is wrong."""
     query = {"dry_run": "true" if is_dry_run else None}
@@ -211,11 +207,9 @@ def watch_command(
     connection: GatewayConnection,
     *,
     since: Annotated[
-        int | None, Option("--since", min=0, help="First the changes after this revision. Default: none.")
+        int | None, Option(min=0, help="First the changes after this revision. Default: none.")
     ] = None,
-    kinds: Annotated[
-        str | None, Option("--kinds", help="Only these: `server,task`. Default: all you may see.")
-    ] = None,
+    kinds: Annotated[str | None, "Only these: `server,task`. Default: all you may see."] = None,
 ) -> None:
     """Print each change of the registry, a line a transaction, until Ctrl-C."""
     with suppress(KeyboardInterrupt), connection.open() as client:

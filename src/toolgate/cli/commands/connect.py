@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
-from typer import Argument, Option
+from typer import Argument
 
 from toolgate.catalog.clients import (
     CLIENT_PROGRAMS,
@@ -203,15 +203,9 @@ app = typer.Typer(add_completion=False)
 class ClientEntryOptions:
     """The entry in the client's settings: its name, and where it is written."""
 
-    name: Annotated[
-        str | None, Option("--name", help="What the client calls it. Default: the task, or `toolgate`.")
-    ] = None
-    write: Annotated[
-        bool, Option("--write", help="Put it into the client's own settings; a backup is kept next to them.")
-    ] = False
-    project: Annotated[
-        bool, Option("--project", help="With --write: the settings of the project in this directory.")
-    ] = False
+    name: Annotated[str | None, "What the client calls it. Default: the task, or `toolgate`."] = None
+    write: Annotated[bool, "Put it into the client's own settings; a backup is kept next to them."] = False
+    project: Annotated[bool, "With --write: the settings of the project in this directory."] = False
 
 
 @command(app, "connect")
@@ -222,8 +216,7 @@ def connect_command(
     entry: ClientEntryOptions,
     *,
     frozen: Annotated[
-        bool,
-        Option("--frozen", help="Name each tool of the scope in the URL: tools added later do not appear."),
+        bool, "Name each tool of the scope in the URL: tools added later do not appear."
     ] = False,
 ) -> None:
     """Print what to paste into a client, or write it there with --write.

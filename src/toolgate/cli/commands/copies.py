@@ -24,12 +24,12 @@ class StoreOptions:
     """A data directory or a database; unless given, those of the settings."""
 
     data: Annotated[
-        Path | None, Option("--data", metavar="DIR", help="The data directory of a gateway that is stopped.")
+        Path | None, Option(metavar="DIR", help="The data directory of a gateway that is stopped.")
     ] = None
-    database: Annotated[
-        str | None, Option("--database", metavar="URL", help="`postgresql://…`, without its password.")
-    ] = None
-    config: Annotated[Path | None, Option("--config", help="TOML file with settings.")] = None
+    database: Annotated[str | None, Option(metavar="URL", help="`postgresql://…`, without its password.")] = (
+        None
+    )
+    config: Annotated[Path | None, "TOML file with settings."] = None
 
     @property
     def target(self) -> str | Path:

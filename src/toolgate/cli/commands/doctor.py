@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 import typer
 from rich.console import RenderableType
 from rich.text import Text
-from typer import Option
 
 from toolgate import __version__
 from toolgate.app.observability import build_collector
@@ -195,12 +194,8 @@ app = typer.Typer(add_completion=False)
 @command(app, "doctor")
 def doctor_command(
     connection: GatewayConnection,
-    data: Annotated[
-        Path | None, Option("--data", help="The data directory. Default: the one the gateway uses.")
-    ] = None,
-    config: Annotated[
-        Path | None, Option("--config", help="The settings file of the gateway, where it does not run.")
-    ] = None,
+    data: Annotated[Path | None, "The data directory. Default: the one the gateway uses."] = None,
+    config: Annotated[Path | None, "The settings file of the gateway, where it does not run."] = None,
 ) -> None:
     """Look for what is wrong and say what to do; exit code 1 if something is."""
     overrides = {} if data is None else {"data_dir": str(data)}

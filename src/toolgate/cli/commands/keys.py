@@ -29,10 +29,10 @@ _DAY_S = 86_400  # seconds of a day without a leap second, as expiry is counted
 class CeilingOptions:
     """The most a key may ever reach. A list that is not given does not restrict."""
 
-    tasks: Annotated[str | None, Option("--tasks", help="Only these tasks: `a,b`.")] = None
-    servers: Annotated[str | None, Option("--servers", help="Only these servers: `a,b`.")] = None
-    allow: Annotated[str | None, Option("--allow", help="Only tools that match: `git/*,get_*`.")] = None
-    deny: Annotated[str | None, Option("--deny", help="No tool that matches: `*delete*`.")] = None
+    tasks: Annotated[str | None, "Only these tasks: `a,b`."] = None
+    servers: Annotated[str | None, "Only these servers: `a,b`."] = None
+    allow: Annotated[str | None, "Only tools that match: `git/*,get_*`."] = None
+    deny: Annotated[str | None, "No tool that matches: `*delete*`."] = None
 
     @property
     def body(self) -> dict[str, list[str]]:
@@ -45,14 +45,11 @@ class BudgetOptions:
     """What a key may use over time, at all nodes together."""
 
     calls_per_minute: Annotated[
-        int | None, Option("--calls-per-minute", min=1, help="Calls in each minute of the clock, at most.")
+        int | None, Option(min=1, help="Calls in each minute of the clock, at most.")
     ] = None
-    calls_per_day: Annotated[
-        int | None, Option("--calls-per-day", min=1, help="Calls in each day (UTC), at most.")
-    ] = None
+    calls_per_day: Annotated[int | None, Option(min=1, help="Calls in each day (UTC), at most.")] = None
     tokens_per_day: Annotated[
-        int | None,
-        Option("--tokens-per-day", min=1, help="Tokens of results and chats in each day, at most."),
+        int | None, Option(min=1, help="Tokens of results and chats in each day, at most.")
     ] = None
 
     @property
@@ -65,19 +62,12 @@ class BudgetOptions:
 class UsageOptions(BudgetOptions):
     """How a key is used."""
 
-    default_task: Annotated[
-        str | None, Option("--default-task", help="The task of requests that name none.")
-    ] = None
+    default_task: Annotated[str | None, "The task of requests that name none."] = None
     integrations: Annotated[
         IntegrationState | None,
-        Option(
-            "--integrations",
-            help="What callers have of each server before they choose for themselves: on unless given.",
-        ),
+        "What callers have of each server before they choose for themselves: on unless given.",
     ] = None
-    expires_in_days: Annotated[int | None, Option("--expires-in-days", min=1, help="Days it is valid.")] = (
-        None
-    )
+    expires_in_days: Annotated[int | None, Option(min=1, help="Days it is valid.")] = None
 
     def body(self, now_s: float) -> dict[str, Any]:
         given = {
@@ -103,10 +93,9 @@ def add_key(
     usage: UsageOptions,
     connection: GatewayConnection,
     *,
-    role: Annotated[Role, Option("--role", help="What the key may do.")] = "agent",
+    role: Annotated[Role, "What the key may do."] = "agent",
     out: Annotated[
-        Path | None,
-        Option("--out", metavar="FILE", help="Write the key into this new file, for its owner only."),
+        Path | None, Option(metavar="FILE", help="Write the key into this new file, for its owner only.")
     ] = None,
 ) -> None:
     """Make a key and show it, once, or write it into a file.
@@ -129,7 +118,7 @@ def set_key_budgets(
     budgets: BudgetOptions,
     connection: GatewayConnection,
     *,
-    has_none: Annotated[bool, Option("--none", help="Limit nothing any more.")] = False,
+    has_none: Annotated[bool, "--none", "Limit nothing any more."] = False,
 ) -> None:
     """Replace what a key may use over time. What is not given is not limited any more.
 
@@ -208,9 +197,7 @@ def switch_on(
     server_id: ServerArgument,
     connection: GatewayConnection,
     *,
-    is_all: Annotated[
-        bool, Option("--all", help="All its tools, not only those marked as read-only.")
-    ] = False,
+    is_all: Annotated[bool, "--all", "All its tools, not only those marked as read-only."] = False,
 ) -> None:
     """Switch a server on for yourself: read-only tools, prompts and resources; with --all, all its tools."""
     state = "on" if is_all else "read_only"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, BinaryIO, Final
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
-from typer import Argument, Option
+from typer import Argument
 
 from toolgate.cli.command import CommandError, DryRunOption, add_group, command, url_option
 from toolgate.cli.files import ReportProgress, upload
@@ -29,12 +29,11 @@ class InstallOptions:
     """What of a package to offer, and on what terms."""
 
     allow: Annotated[
-        list[str] | None,
-        Option("--allow", help="Pattern of tools to allow, `*` for all. Default: those it declares."),
+        list[str] | None, "Pattern of tools to allow, `*` for all. Default: those it declares."
     ] = None
-    is_unpinned: Annotated[
-        bool, Option("--no-pin", help="Offer tools as they come, not only as they are declared.")
-    ] = False
+    is_unpinned: Annotated[bool, "--no-pin", "Offer tools as they come, not only as they are declared."] = (
+        False
+    )
     plan_id: PlanOption = None
 
     @property
@@ -238,7 +237,7 @@ def uninstall_command(
     connection: GatewayConnection,
     conditions: ConditionOptions,
     *,
-    is_purged: Annotated[bool, Option("--purge", help="Also remove every archive of it.")] = False,
+    is_purged: Annotated[bool, "--purge", "Also remove every archive of it."] = False,
     is_dry_run: DryRunOption = False,
 ) -> None:
     """Remove a package with its server and its pin. What was uploaded stays, unless --purge is given."""

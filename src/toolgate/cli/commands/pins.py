@@ -24,11 +24,9 @@ def diff_pin(
     server_id: IdArgument,
     connection: GatewayConnection,
     *,
-    tool: Annotated[str | None, Option("--tool", help="Only this tool.")] = None,
-    since: Annotated[
-        int | None, Option("--since", min=0, help="Compare the pin itself, from this revision on.")
-    ] = None,
-    upto: Annotated[int | None, Option("--upto", min=0, help="And up to this one. Default: now.")] = None,
+    tool: Annotated[str | None, "Only this tool."] = None,
+    since: Annotated[int | None, Option(min=0, help="Compare the pin itself, from this revision on.")] = None,
+    upto: Annotated[int | None, Option(min=0, help="And up to this one. Default: now.")] = None,
 ) -> None:
     """Show line by line how what a server lists differs from what was approved."""
     if since is not None:
@@ -48,7 +46,8 @@ def set_pin(
     *,
     chosen: Annotated[
         list[str] | None,
-        Option("--tool", help="Approve this tool alone, and leave the others as they are; may be repeated."),
+        "--tool",
+        "Approve this tool alone, and leave the others as they are; may be repeated.",
     ] = None,
 ) -> None:
     """Approve the tools of a server as they are now, and show what is new in them.

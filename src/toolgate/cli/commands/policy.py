@@ -133,7 +133,7 @@ class LearnOptions:
 
     since: SinceOption = "7d"
     may_deny_all: Annotated[
-        bool, Option("--deny-all", help="Also where nothing was used, so that nothing would be left.")
+        bool, "--deny-all", "Also where nothing was used, so that nothing would be left."
     ] = False
 
     @property
@@ -152,10 +152,10 @@ def learn_command(
     connection: GatewayConnection,
     which: LearnOptions,
     *,
-    is_applied: Annotated[bool, Option("--apply", help="Make it so, exactly as it is shown.")] = False,
+    is_applied: Annotated[bool, "--apply", "Make it so, exactly as it is shown."] = False,
     plan_id: PlanOption = None,
     out: Annotated[
-        Path | None, Option("--out", metavar="FILE", help="Write the task as it should be here, as JSON.")
+        Path | None, Option(metavar="FILE", help="Write the task as it should be here, as JSON.")
     ] = None,
 ) -> None:
     """Work out the least policy by what a task used: what stays, what goes, and when that was used last.
@@ -191,8 +191,8 @@ def unused_command(
     connection: GatewayConnection,
     *,
     since: SinceOption = "30d",
-    task: Annotated[str | None, Option("--task", help="Only this task, tool by tool.")] = None,
-    key: Annotated[str | None, Option("--key", help="Only this key, tool by tool.")] = None,
+    task: Annotated[str | None, "Only this task, tool by tool."] = None,
+    key: Annotated[str | None, "Only this key, tool by tool."] = None,
 ) -> None:
     """Show which tools tasks grant, and keys let through, that went unused; and which servers are unused.
 

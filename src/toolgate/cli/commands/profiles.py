@@ -34,16 +34,13 @@ class CandidateOptions:
     """What the next version selects: a file, or lists that replace those of the profile as it is."""
 
     file: Annotated[
-        Path | None,
-        Option("--file", "-f", help="File with the next version: the lists and `environments` of a profile."),
+        Path | None, "--file -f", "File with the next version: the lists and `environments` of a profile."
     ] = None
-    servers: Annotated[list[str] | None, Option("--server", help="A server. May be repeated.")] = None
-    tags: Annotated[list[str] | None, Option("--tag", help="A tag of servers. May be repeated.")] = None
-    allow: Annotated[list[str] | None, Option("--allow", help="A pattern to allow. May be repeated.")] = None
-    deny: Annotated[list[str] | None, Option("--deny", help="A pattern to deny. May be repeated.")] = None
-    by: Annotated[
-        str | None, Option("--by", help="Divide each `caller` or each `task`. Default: `caller`.")
-    ] = None
+    servers: Annotated[list[str] | None, "--server", "A server. May be repeated."] = None
+    tags: Annotated[list[str] | None, "--tag", "A tag of servers. May be repeated."] = None
+    allow: Annotated[list[str] | None, "A pattern to allow. May be repeated."] = None
+    deny: Annotated[list[str] | None, "A pattern to deny. May be repeated."] = None
+    by: Annotated[str | None, "Divide each `caller` or each `task`. Default: `caller`."] = None
 
     @property
     def words(self) -> list[str]:
@@ -69,9 +66,7 @@ def rollout_command(
     conditions: ConditionOptions,
     candidate: CandidateOptions,
     *,
-    share: Annotated[
-        int, Option("--share", min=1, max=100, help="Percent that have it.", show_default=False)
-    ],
+    share: Annotated[int, Option(min=1, max=100, help="Percent that have it.", show_default=False)],
     is_dry_run: DryRunOption = False,
 ) -> None:
     """Give the next version of a profile to a share of callers or tasks, or change that share.
@@ -114,7 +109,7 @@ def rollback_command(
     conditions: ConditionOptions,
     *,
     to: Annotated[
-        int | None, Option("--to", min=0, help="Also of a finished one: the revision to go back to.")
+        int | None, Option(min=0, help="Also of a finished one: the revision to go back to.")
     ] = None,
     is_dry_run: DryRunOption = False,
 ) -> None:

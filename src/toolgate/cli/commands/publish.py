@@ -16,7 +16,7 @@ import msgspec
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
-from typer import Argument, Option
+from typer import Argument
 
 from toolgate.cli.command import (
     CommandError,
@@ -190,14 +190,14 @@ FILES: Final = {"server.py": "server.py", "README.md": "README.md", "toolgateign
 app = typer.Typer(add_completion=False)
 
 
-@app.command("init")
+@command(app, "init")
 def init_command(
     directory: Annotated[Path, Argument(help="Where to put it; made if it is not there.")] = Path(),
     *,
     package_id: Annotated[
-        str | None, Option("--id", help="Its id, in every URL and policy. Default: the directory's name.")
+        str | None, "--id", "Its id, in every URL and policy. Default: the directory's name."
     ] = None,
-    name: Annotated[str | None, Option("--name", help="Its name for people. Default: the id.")] = None,
+    name: Annotated[str | None, "Its name for people. Default: the id."] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a package with one tool that runs at once. Nothing that is there is touched."""
@@ -313,12 +313,8 @@ def publish_command(
     how: InstallOptions,
     *,
     is_dry_run: DryRunOption = False,
-    bump: Annotated[
-        VersionBump | None, Option("--bump", help="Raise the version first, and write it into the manifest.")
-    ] = None,
-    is_only_kept: Annotated[
-        bool, Option("--no-install", help="Upload it, and install it another time.")
-    ] = False,
+    bump: Annotated[VersionBump | None, "Raise the version first, and write it into the manifest."] = None,
+    is_only_kept: Annotated[bool, "--no-install", "Upload it, and install it another time."] = False,
 ) -> None:
     """Start a package's server once, write all its tools into the manifest, pack, upload and install it.
 

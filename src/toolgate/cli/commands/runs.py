@@ -179,17 +179,15 @@ INTERRUPTED: Final = 130
 class RunOptions:
     """What a run is begun with, and how it is waited for."""
 
-    text: Annotated[str | None, Option("--input", help="Its standard input.")] = None
+    text: Annotated[str | None, "--input", "Its standard input."] = None
     input_file: Annotated[
-        str | None, Option("--input-file", metavar="FILE", help="Its standard input, from a file; `-`: ours.")
+        str | None, Option(metavar="FILE", help="Its standard input, from a file; `-`: ours.")
     ] = None
-    is_async: Annotated[bool, Option("--async", help="Do not wait for its end.")] = False
+    is_async: Annotated[bool, "--async", "Do not wait for its end."] = False
     timeout_s: Annotated[
         float | None, Option("--timeout", min=0.1, help="Cancel it after so many seconds.")
     ] = None
-    idempotency_key: Annotated[
-        str | None, Option("--idempotency-key", help="Given again, it begins nothing new.")
-    ] = None
+    idempotency_key: Annotated[str | None, "Given again, it begins nothing new."] = None
 
     @property
     def body(self) -> dict[str, Any]:
@@ -284,7 +282,7 @@ def list_command(
     task_id: TaskArgument,
     connection: GatewayConnection,
     *,
-    limit: Annotated[int, Option("--limit", min=1, max=1000, help="How many at most.")] = 50,
+    limit: Annotated[int, Option(min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:
     """List the newest runs of a task: your own, or with the role `viewer` everyone's."""
     with connection.open() as client:
@@ -307,7 +305,7 @@ def logs_command(
     invocation_id: InvocationArgument,
     connection: GatewayConnection,
     *,
-    is_followed: Annotated[bool, Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    is_followed: Annotated[bool, "--follow -f", "Go on until the run ends."] = False,
 ) -> None:
     """Print what a run has logged and written, and with --follow what is still to come."""
     with suppress(KeyboardInterrupt), connection.open() as client:

@@ -26,7 +26,7 @@ from toolgate.settings import LogLevel, Settings, load_settings
 
 app = typer.Typer(add_completion=False)
 
-JsonOption = Annotated[bool, Option("--json", help="Print what is printed as JSON.")]
+JsonOption = Annotated[bool, "--json", "Print what is printed as JSON."]
 
 
 def _render_start(what: str, url: str, *more: Text) -> RenderableType:
@@ -81,19 +81,16 @@ class SettingOptions:
     the file or in TOOLGATE_ variables.
     """
 
-    listen: Annotated[str | None, Option("--listen", metavar="HOST:PORT", help="Address to bind.")] = None
+    listen: Annotated[str | None, Option(metavar="HOST:PORT", help="Address to bind.")] = None
     data_dir: Annotated[
         Path | None, Option("--data", metavar="DIR", help="Where registry and audit log live.")
     ] = None
     mcp_registry_dir: Annotated[
-        Path | None,
-        Option("--mcp-registry-dir", metavar="DIR", help="Directory of server files, loaded and watched."),
+        Path | None, Option(metavar="DIR", help="Directory of server files, loaded and watched.")
     ] = None
-    strict: Annotated[bool, Option("--strict", help="Refuse unknown fields and any invalid server file.")] = (
-        False
-    )
-    log_level: Annotated[LogLevel | None, Option("--log-level", help="How much is logged.")] = None
-    config: Annotated[Path | None, Option("--config", help="TOML file with settings.")] = None
+    strict: Annotated[bool, "Refuse unknown fields and any invalid server file."] = False
+    log_level: Annotated[LogLevel | None, "How much is logged."] = None
+    config: Annotated[Path | None, "TOML file with settings."] = None
 
     def load(self, **more: Any) -> Settings:
         """The settings, with `more` as further defaults of the command's own."""
@@ -110,21 +107,14 @@ class ControlOptions:
     """What a control has beyond a gateway in one process, by the names of the settings."""
 
     grpc_listen: Annotated[
-        str | None, Option("--grpc-listen", metavar="HOST:PORT", help="Address to bind for nodes and gRPC.")
+        str | None, Option(metavar="HOST:PORT", help="Address to bind for nodes and gRPC.")
     ] = None
     database: Annotated[
-        str | None,
-        Option("--database", metavar="URL", help="`postgresql://…`, without its password. Default: SQLite."),
+        str | None, Option(metavar="URL", help="`postgresql://…`, without its password. Default: SQLite.")
     ] = None
-    require_plan: Annotated[
-        bool, Option("--require-plan", help="Take only changes that name the plan that showed them.")
-    ] = False
-    grpc_cert_file: Annotated[
-        Path | None, Option("--grpc-cert-file", help="Certificate chain of the gRPC listener, in PEM.")
-    ] = None
-    grpc_key_file: Annotated[
-        Path | None, Option("--grpc-key-file", help="Private key of that certificate, in PEM.")
-    ] = None
+    require_plan: Annotated[bool, "Take only changes that name the plan that showed them."] = False
+    grpc_cert_file: Annotated[Path | None, "Certificate chain of the gRPC listener, in PEM."] = None
+    grpc_key_file: Annotated[Path | None, "Private key of that certificate, in PEM."] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,18 +122,11 @@ class NodeOptions:
     """What a node has beyond a gateway in one process, by the names of the settings."""
 
     control: Annotated[
-        str | None,
-        Option("--control", metavar="HOST:PORT", help="The control to follow; replicas: `a:8090,b:8090`."),
+        str | None, Option(metavar="HOST:PORT", help="The control to follow; replicas: `a:8090,b:8090`.")
     ] = None
-    control_key_file: Annotated[
-        Path | None, Option("--control-key-file", help="File with the node's key, of role `node`.")
-    ] = None
-    control_ca_file: Annotated[
-        Path | None, Option("--control-ca-file", help="Certificates, in PEM, that sign that of control.")
-    ] = None
-    node_id: Annotated[
-        str | None, Option("--node-id", help="Name to report under. Default: that of the machine.")
-    ] = None
+    control_key_file: Annotated[Path | None, "File with the node's key, of role `node`."] = None
+    control_ca_file: Annotated[Path | None, "Certificates, in PEM, that sign that of control."] = None
+    node_id: Annotated[str | None, "Name to report under. Default: that of the machine."] = None
 
 
 @command(app, "up")
@@ -151,17 +134,12 @@ def up_command(
     settings: SettingOptions,
     *,
     is_demo: Annotated[
-        bool, Option("--demo", help="With real servers and three tasks to try; installs them once.")
+        bool, "--demo", "With real servers and three tasks to try; installs them once."
     ] = False,
     with_model: Annotated[
-        bool,
-        Option(
-            "--model", help="With --demo: a small language model, too, to chat with; installs 130 MB once."
-        ),
+        bool, "--model", "With --demo: a small language model, too, to chat with; installs 130 MB once."
     ] = False,
-    is_dry_run: Annotated[
-        bool, Option("--dry-run", help="Show what the server files would change, and exit.")
-    ] = False,
+    is_dry_run: Annotated[bool, "--dry-run", "Show what the server files would change, and exit."] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start the gateway. It runs until Ctrl-C, and takes all its servers with it.

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import typer
 from rich.console import Group
-from typer import Argument, Option
+from typer import Argument
 
 from toolgate.cli.command import CommandError, DryRunOption, ExitCode, UsageError, command
 from toolgate.cli.files import load_record, read_text
@@ -27,10 +27,12 @@ from toolgate.cli.rest import COLLECTIONS, START_TIMEOUT, build_conditions, buil
 from toolgate.model.revisions import Kind
 
 _LOGINS: Final = "/api/v1/mcp/servers"
+_IMPORTED: Final = (
+    "`mcpServers` JSON, VS Code's `mcp.json`, `server.json`, Docker's catalog, or our own file."
+)
 IdOrNone = Annotated[str | None, Argument(help="Its id.", show_default=False)]
 SharedOption = Annotated[
-    bool,
-    Option("--shared", help="The login that lists a server to which each principal logs in for itself."),
+    bool, "--shared", "The login that lists a server to which each principal logs in for itself."
 ]
 
 app = typer.Typer(add_completion=False)
@@ -52,7 +54,7 @@ def try_server(
     connection: GatewayConnection,
     server_id: IdOrNone = None,
     file: Annotated[
-        Path | None, Option("--file", "-f", help="Try the server in this file instead, before it is saved.")
+        Path | None, "--file -f", "Try the server in this file instead, before it is saved."
     ] = None,
 ) -> None:
     """Connect to a server once and list its tools; exit code 1 if that fails.
@@ -90,12 +92,11 @@ def log_in(
     connection: GatewayConnection,
     *,
     is_pasted: Annotated[
-        bool, Option("--paste", help="Ask for the address the browser ended at: it runs on another machine.")
+        bool, "--paste", "Ask for the address the browser ended at: it runs on another machine."
     ] = False,
     is_shared: SharedOption = False,
     scopes: Annotated[
-        list[str] | None,
-        Option("--scope", help="To request, in addition to those of the login before; may be repeated."),
+        list[str] | None, "--scope", "To request, in addition to those of the login before; may be repeated."
     ] = None,
 ) -> None:
     """Let the gateway use a server on your behalf: agree in the browser.
@@ -199,7 +200,7 @@ def log_out(server_id: IdArgument, connection: GatewayConnection, *, is_shared: 
 def list_tools(
     server_id: IdArgument,
     connection: GatewayConnection,
-    task: Annotated[str | None, Option("--task", help="As this task sees them.")] = None,
+    task: Annotated[str | None, "As this task sees them."] = None,
 ) -> None:
     """List a server's tools with their exposed names, and why one is quarantined or hidden."""
     with connection.open() as client:
@@ -219,18 +220,10 @@ def export_server(server_id: IdArgument, connection: GatewayConnection) -> None:
 
 @command(servers.app, "import")
 def import_servers(
-    file: Annotated[
-        Path,
-        Argument(
-            help="`mcpServers` JSON, VS Code's `mcp.json`, `server.json`, Docker's catalog, or our own file."
-        ),
-    ],
+    file: Annotated[Path, Argument(help=_IMPORTED)],
     connection: GatewayConnection,
     *,
-    allow: Annotated[
-        list[str] | None,
-        Option("--allow", help="Pattern of tools to allow, `*` for all. Without it none are."),
-    ] = None,
+    allow: Annotated[list[str] | None, "Pattern of tools to allow, `*` for all. Without it none are."] = None,
     is_dry_run: DryRunOption = False,
     plan_id: PlanOption = None,
 ) -> None:
@@ -269,9 +262,7 @@ upstreams.add_delete("Remove a chat upstream. Its models are no longer offered."
 def try_upstream(
     connection: GatewayConnection,
     upstream_id: IdOrNone = None,
-    file: Annotated[
-        Path | None, Option("--file", "-f", help="Try the one in this file instead, before it is saved.")
-    ] = None,
+    file: Annotated[Path | None, "--file -f", "Try the one in this file instead, before it is saved."] = None,
 ) -> None:
     """Ask a chat upstream once for its models; exit code 1 if that fails.
 

@@ -43,10 +43,9 @@ def explain_command(
         str | None,
         Argument(help="One tool: `git/git_log`, `git.git_log` or `git_log`; or `prompt:…`. Default: all."),
     ] = None,
-    key: Annotated[str | None, Option("--key", help="As this key sees it: its id, for admins.")] = None,
+    key: Annotated[str | None, "As this key sees it: its id, for admins."] = None,
     side: Annotated[
-        str | None,
-        Option("--side", help="With this version of every profile in a rollout: `stable` or `candidate`."),
+        str | None, "With this version of every profile in a rollout: `stable` or `candidate`."
     ] = None,
 ) -> None:
     """Say for every tool, prompt and resource which layer and rule decided about it."""
@@ -108,10 +107,8 @@ def budgets_command(connection: GatewayConnection) -> None:
 def tokens_command(
     connection: GatewayConnection,
     *,
-    days: Annotated[int, Option("--days", min=1, max=366, help="How many days, today included.")] = 7,
-    task: Annotated[
-        str | None, Option("--task", help="Only this task, day by day. Empty: callers without one.")
-    ] = None,
+    days: Annotated[int, Option(min=1, max=366, help="How many days, today included.")] = 7,
+    task: Annotated[str | None, "Only this task, day by day. Empty: callers without one."] = None,
 ) -> None:
     """Show what tools cost models in tokens, task by task: definitions, results, and what is saved.
 
@@ -123,7 +120,7 @@ def tokens_command(
     connection.print_answer("/admin/api/tokens", render_tokens, {"days": days, "task": task})
 
 
-@app.command("version")
+@command(app, "version")
 def version_command(*, as_json: JsonOption = False) -> None:
     """Print the version of this program."""
     facts = {"toolgate": __version__, "python": platform.python_version(), "platform": platform.system()}

@@ -350,10 +350,9 @@ def top_command(
     interval_s: Annotated[
         float, Option("--interval", min=0.2, max=3600, help="Seconds between two looks.")
     ] = 2.0,
-    once: Annotated[bool, Option("--once", help="One frame, plain, and end: for pipes and scripts.")] = False,
+    once: Annotated[bool, "One frame, plain, and end: for pipes and scripts."] = False,
     nodes: Annotated[
-        list[str] | None,
-        Option("--node", help="A node to read as well, with the same key; may be repeated. They add up."),
+        list[str] | None, "--node", "A node to read as well, with the same key; may be repeated. They add up."
     ] = None,
 ) -> None:
     """Show calls a second, p95, errors and queues of each server, and what is denied, until Ctrl-C.
