@@ -41,7 +41,7 @@ from toolgate.surfaces.openai.exchange import (
     encode_stream_failure,
 )
 
-DOOR: Final = "chat"
+SURFACE: Final = "chat"
 """The name of this endpoint in the audit log."""
 _PAUSE: Final = msgspec.Raw(b'"\\n\\n"')
 _EMPTY_TEXTS: Final = (b"null", b'""')
@@ -53,7 +53,7 @@ _NOT_PASSED: Final = _SHARED | {"object", "choices", "usage"}
 async def serve_completions(exchange: ChatExchange) -> None:
     """Respond to one request. Raises a ToolgateError only before the first byte is sent."""
     request = await exchange.parse(lambda: parse_chat_request(exchange.body))
-    with exchange.record_denials(DOOR):
+    with exchange.record_denials(SURFACE):
         scope = exchange.resolve_scope(request)
         check_other_tools(request.declared.other_kinds, scope.upstream.other_tools)
         request = await _restore_turns(exchange, request.with_model(scope.model))
@@ -75,8 +75,8 @@ async def _serve(exchange: ChatExchange, sent: ChatRequest, scope: ChatScope) ->
         return await passthrough.forward(exchange, members, scope, api=CHAT, declared=declared)
     check_single_choice(request)
     services = exchange.services
-    view, tools = await offer_tools(services.gateway, request, scope, door=DOOR)
-    context = ChatContext.begin(services.gateway, services.models, scope, exchange.trace(DOOR))
+    view, tools = await offer_tools(services.gateway, request, scope, door=SURFACE)
+    context = ChatContext.begin(services.gateway, services.models, scope, exchange.trace(SURFACE))
     session = _HttpSession if not request.is_stream else _StreamedSession
     return await session(exchange, context, request, tools, view=view, is_legacy=is_legacy).respond()
 

@@ -18,15 +18,8 @@ from toolgate.gateway.auth.issuer import KEYS_ONLY, ResourceMetadata
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.json_text import Members, decode_members
 from toolgate.model.principals import Principal
+from toolgate.surfaces.http import parsing
 from toolgate.surfaces.http.messages import HttpRequest, Responder, error_headers, trace_request
-from toolgate.surfaces.http.parsing import (
-    check_json_media,
-    parse_json,
-    parse_off_loop,
-    read_trace_headers,
-    reject_duplicate_members,
-    reject_repeated_headers,
-)
 from toolgate.surfaces.openai.completions import serve_completions
 from toolgate.surfaces.openai.exchange import (
     TASK_HEADER,
@@ -65,7 +58,7 @@ class ChatEndpoint:
     async def __call__(self, request: HttpRequest, responder: Responder) -> None:
         request_id = f"req_{secrets.token_hex(16)}"
         try:
-            reject_repeated_headers(request, _SINGLE_HEADERS)
+            parsing.reject_repeated_headers(request, _SINGLE_HEADERS)
             principal = await self._authenticate(request)
             target = parse_target(request)
             method, handler = self._routes[target.resource]
@@ -73,7 +66,7 @@ class ChatEndpoint:
                 hint, data = f"use {method}", {"allowed": [method]}
                 raise MethodNotAllowed(f"`{request.method}` is not served here", hint=hint, data=data)
             if method == "POST":
-                check_json_media(request)
+                parsing.check_json_media(request)
             # Close the connections to upstreams that the newest snapshot no longer has.
             upstreams = self._services.gateway.snapshot.chat_upstreams
             if upstreams is not self._upstreams:
@@ -85,7 +78,7 @@ class ChatEndpoint:
                 responder=responder,
                 principal=principal,
                 target=target,
-                body=await parse_off_loop(_parse_members, request.body) if method == "POST" else {},
+                body=await parsing.parse_off_loop(_parse_members, request.body) if method == "POST" else {},
                 request_id=request_id,
             )
             with self._trace(exchange):
@@ -104,7 +97,7 @@ class ChatEndpoint:
             **({"toolgate.task_id": task_id} if task_id else {}),
         }
         route = f"/v1/{resource}" if task_id is None else f"/t/{{task_id}}/v1/{resource}"
-        headers = read_trace_headers(exchange.request)
+        headers = parsing.read_trace_headers(exchange.request)
         return trace_request(tracing, headers, verb=exchange.request.method, route=route, notes=notes)
 
     async def _serve(self, exchange: ChatExchange, handler: Handler) -> None:
@@ -151,8 +144,8 @@ async def serve_models(exchange: ChatExchange) -> None:
 
 def _parse_members(body: bytes) -> Members:
     """One JSON object without ambiguous members. Raises ParseFailed."""
-    whole = parse_json(body)
+    whole = parsing.parse_json(body)
     if not isinstance(whole, dict):
         raise ParseFailed("the body is not a JSON object", hint="send one JSON object as UTF-8 JSON")
-    reject_duplicate_members(body, whole)
+    parsing.reject_duplicate_members(body, whole)
     return decode_members(body)

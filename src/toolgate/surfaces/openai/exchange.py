@@ -14,17 +14,9 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from toolgate import errors
 from toolgate.chat.requests import ChatRequest
 from toolgate.chat.responses.requests import ResponsesRequest
-from toolgate.errors import (
-    BudgetExceeded,
-    InvalidRecord,
-    InvalidRequest,
-    ModelRefused,
-    NotFound,
-    PolicyDenied,
-    ToolgateError,
-)
 from toolgate.gateway.auth.identity import fingerprint_of
 from toolgate.gateway.auth.signing import Signer
 from toolgate.gateway.chat.completions import COMPLETIONS_PATH
@@ -85,7 +77,7 @@ def parse_target(request: HttpRequest) -> ChatTarget:
     if header is not None:
         named = _parse_task(header.decode("latin-1"))
         if task_id not in (None, named):
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 "the task in the path and the one in `X-Toolgate-Task` differ", hint="name it in one place"
             )
         task_id = named
@@ -94,15 +86,15 @@ def parse_target(request: HttpRequest) -> ChatTarget:
     model = path.removeprefix(_MODEL)
     if model not in ("", path):
         return ChatTarget("models", task_id, model)
-    raise NotFound("no such path on the chat endpoint", hint=_HINT)
+    raise errors.NotFound("no such path on the chat endpoint", hint=_HINT)
 
 
 def _parse_task(text: str) -> str:
     """An invalid task id names no task: clients get the same error for both."""
     try:
         return parse_task_id(text)
-    except InvalidRecord as exc:
-        raise NotFound(f"no task `{ascii(text[:80])[1:-1]}`", hint=exc.hint) from exc
+    except errors.InvalidRecord as exc:
+        raise errors.NotFound(f"no task `{ascii(text[:80])[1:-1]}`", hint=exc.hint) from exc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +168,7 @@ class ChatExchange:
         """Audit what policy or a budget denies in the block."""
         try:
             yield
-        except (PolicyDenied, BudgetExceeded) as exc:
+        except (errors.PolicyDenied, errors.BudgetExceeded) as exc:
             task_id = Caller(self.principal, self.target.task_id).effective_task_id
             gateway = self.services.gateway
             gateway.record_refused(self.principal, exc, trace=self.trace(door), task_id=task_id)
@@ -205,21 +197,20 @@ _TYPES: Final[Mapping[int, str]] = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
-_UNAUTHENTICATED: Final = 401
 _LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 _encode = msgspec.json.encode
 
 
-def encode_failure(exc: ToolgateError) -> tuple[int, bytes]:
+def encode_failure(exc: errors.ToolgateError) -> tuple[int, bytes]:
     """Encode an error for a client of the OpenAI API: the status, and the body.
 
     An error of the model's server passes with its status, as it came. Its 401 does not: it is about the
     gateway's credential, and the client would take it for its own.
     """
     status = exc.wire.http
-    if isinstance(exc, ModelRefused):
-        if exc.data["status"] == _UNAUTHENTICATED:
-            exc = ModelRefused("the model's server does not accept this gateway's credential")
+    if isinstance(exc, errors.ModelRefused):
+        if exc.data["status"] == 401:
+            exc = errors.ModelRefused("the model's server does not accept this gateway's credential")
         else:
             status = int(exc.data["status"])
             if (found := _find_error(exc.data["body"])) is not None:
@@ -231,10 +222,10 @@ def encode_failure(exc: ToolgateError) -> tuple[int, bytes]:
     return status, _encode({"error": error})
 
 
-def send_failure(responder: Responder, exc: ToolgateError, headers: Headers) -> None:
+def send_failure(responder: Responder, exc: errors.ToolgateError, headers: Headers) -> None:
     """Send an error as the whole response."""
     status, body = encode_failure(exc)
-    if isinstance(exc, ModelRefused) and "retry_after" in exc.data:
+    if isinstance(exc, errors.ModelRefused) and "retry_after" in exc.data:
         headers = [*headers, (b"retry-after", b"%d" % ceil(exc.data["retry_after"]))]
     responder.send(status, body, headers)
 
@@ -244,12 +235,12 @@ def encode_chunk(data: bytes) -> bytes:
     return b"data: %b\n\n" % data.translate(_LINE_ENDS)
 
 
-def encode_stream_failure(exc: ToolgateError) -> bytes:
+def encode_stream_failure(exc: errors.ToolgateError) -> bytes:
     """Encode the end of a stream that fails: clients raise this error."""
     return encode_chunk(encode_failure(exc)[1]) + DONE
 
 
-def encode_response_failure(exc: ToolgateError) -> bytes:
+def encode_response_failure(exc: errors.ToolgateError) -> bytes:
     """The same for the Responses API, whose events have names. Forwarded events are not counted."""
     error = {"code": exc.code, "message": f"{exc}. {exc.hint}", "param": None}
     data = _encode({"type": "error", "sequence_number": 0, **error})
@@ -260,7 +251,7 @@ class ModelApi(NamedTuple):
     """One API of a model's server: its path, and how a stream of it fails."""
 
     path: str
-    encode_broken: Callable[[ToolgateError], bytes]
+    encode_broken: Callable[[errors.ToolgateError], bytes]
 
 
 CHAT: Final = ModelApi(COMPLETIONS_PATH, encode_stream_failure)

@@ -6,7 +6,7 @@ The model's server must speak the Responses API itself: nothing is translated to
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -18,16 +18,7 @@ from toolgate.chat.completions import build_extension
 from toolgate.chat.hidden_turns import ID_PREFIX
 from toolgate.chat.injection import inject_tools
 from toolgate.chat.requests import check_choice
-from toolgate.chat.responses.output import (
-    APPROVAL,
-    ResponseOutput,
-    call_item_id,
-    echo_members,
-    function_call_output,
-    mcp_call,
-    mcp_list_tools,
-    member_text,
-)
+from toolgate.chat.responses import output
 from toolgate.chat.responses.requests import (
     ApprovedCall,
     CarriedCall,
@@ -51,40 +42,34 @@ from toolgate.gateway.chat.session import ChatContext, ChatOutcome, ChatSession,
 from toolgate.model.json_text import Members, encode_raw
 from toolgate.surfaces.openai import passthrough
 from toolgate.surfaces.openai.exchange import RESPONSES, ChatEventStream, ChatExchange
-from toolgate.surfaces.openai.responses_tools import (
-    PURPOSE,
-    RESPONSES_DOOR,
-    OfferedScope,
-    ResponsesMemory,
-    offer_scope,
-)
+from toolgate.surfaces.openai.responses_tools import PURPOSE, SURFACE, OfferedScope, RecentIds, offer_scope
 from toolgate.upstream.models.client import ModelResponse
 from toolgate.upstream.models.endpoint import DONE
 
-_APPROVAL_USED: Final = CallError(
-    code="approval_used",
-    message="this approval was already used: the call is not made again",
-    retryable=False,
-)
+_USED_MESSAGE: Final = "this approval was already used: the call is not made again"
+_APPROVAL_USED: Final = CallError(code="approval_used", message=_USED_MESSAGE, retryable=False)
 
 
+@dataclass(frozen=True, slots=True)
 class ResponsesHandler:
-    """Serves requests to the Responses API."""
+    """Serves requests to the Responses API, with what this node remembers between them."""
 
-    def __init__(self) -> None:
-        self._memory = ResponsesMemory()
+    used: RecentIds = field(default_factory=RecentIds)
+    """Approvals that were used."""
+    last_ids: RecentIds = field(default_factory=RecentIds)
+    """Of streams with more than one round: the id that the client saw → the id of the last round."""
 
     async def serve(self, exchange: ChatExchange) -> None:
         """Respond to one request. Raises a ToolgateError only before the first byte is sent."""
         request = await exchange.parse(lambda: parse_responses_request(exchange.body))
         # The client knows the id of the first round of a stream; the model's server continues from the last.
-        previous = member_text(request.members, "previous_response_id")
-        last = None if previous is None else self._memory.last_ids.get(exchange.principal.id, previous)
+        previous = output.member_text(request.members, "previous_response_id")
+        last = None if previous is None else self.last_ids.get(exchange.principal.id, previous)
         if last is not None:
             known = {"previous_response_id": encode_raw(last)}
             members, sent = {**request.members, **known}, {**request.sent, **known}
             request = replace(request, members=members, sent=sent)
-        with exchange.record_denials(RESPONSES_DOOR):
+        with exchange.record_denials(SURFACE):
             scope = exchange.resolve_scope(request)
             check_other_tools(request.tools.other_kinds, scope.upstream.other_tools)
             with count_chat(exchange.services.gateway, scope) as outcomes:
@@ -102,9 +87,9 @@ class ResponsesHandler:
         if scope.injects:
             offered = await offer_scope(gateway, scope, request)
             scope = replace(scope, caller=offered.caller)
-        trace = exchange.trace(RESPONSES_DOOR)
+        trace = exchange.trace(SURFACE)
         context = ChatContext.begin(gateway, exchange.services.models, scope, trace)
-        return await ResponsesSession(exchange, context, request, offered, memory=self._memory).respond()
+        return await ResponsesSession(exchange, context, request, offered, handler=self).respond()
 
 
 class ResponsesSession(ChatSession):
@@ -117,7 +102,7 @@ class ResponsesSession(ChatSession):
         request: ResponsesRequest,
         offered: OfferedScope | None,
         *,
-        memory: ResponsesMemory,
+        handler: ResponsesHandler,
     ) -> None:
         """`offered` is None if the gateway offers no tools, and only restores the input."""
         offers = () if offered is None else offered.offers
@@ -142,15 +127,15 @@ class ResponsesSession(ChatSession):
         self._exchange = exchange
         self._request = request
         self._offered = offered
-        self._memory = memory
+        self._handler = handler
         self._by_view: Mapping[str, OfferedTool] = by_view
         self._shadowed = injection.shadowed
         self._seals = SealedIds(exchange.services.signer, exchange.services.wall_s, PURPOSE)
         self._stream = ChatEventStream(exchange)
-        self._transcript = ResponsesTranscript(
-            request, model=context.scope.model, functions=injection.tools, choice=choice
-        )
-        self._output = ResponseOutput(self._basis(), echo_members(exchange.body), is_stream=request.is_stream)
+        model, functions = context.scope.model, injection.tools
+        self._transcript = ResponsesTranscript(request, model=model, functions=functions, choice=choice)
+        echoed = output.echo_members(exchange.body)
+        self._output = output.ResponseOutput(self._basis(), echoed, is_stream=request.is_stream)
         self._replies = 0
         self._last: ModelResponseTurn | None = None
         self._round: ResponseRound | None = None
@@ -201,16 +186,16 @@ class ResponsesSession(ChatSession):
         outcome = await self.run()
         self._hand_over(outcome)
         extension = self._extension(outcome)
-        if self._last is None:
+        first, last = self._output.first_id, self._last
+        if last is None:
             body = self._output.finish({}, extra=extension)
         else:
-            body = self._output.finish(self._last.response, ending=self._last.ending, extra=extension)
+            body = self._output.finish(last.response, ending=last.ending, extra=extension)
         # A stream has the id of its first round, but the model's server continues from the last.
-        first, last = self._output.first_id, self._last
         if self._request.is_stream and first is not None and last is not None:
-            first_id, last_id = msgspec.json.decode(first), member_text(last.response, "id")
+            first_id, last_id = msgspec.json.decode(first), output.member_text(last.response, "id")
             if last_id is not None and last_id != first_id:
-                self._memory.last_ids.put(self._exchange.principal.id, first_id, last_id)
+                self._handler.last_ids.put(self._exchange.principal.id, first_id, last_id)
         return outcome.finish.reason, body
 
     # The rounds
@@ -237,17 +222,13 @@ class ResponsesSession(ChatSession):
         return ModelTurn(reply.calls, reply.has_text)
 
     async def _feed_round(self, current: ResponseRound, body: bytes) -> None:
-        models, upstream = self.context.models, self.context.scope.upstream
-        may_retry, deadline_s = self.may_retry, self.context.deadline_s
+        models, deadline_s, may_retry = self.context.models, self.context.deadline_s, self.may_retry
+        prompt = (self.context.scope.upstream, RESPONSES.path, body)
         if not self._request.is_stream:
-            response = await models.ask(
-                upstream, RESPONSES.path, body, deadline_s=deadline_s, may_retry=may_retry
-            )
+            response = await models.ask(*prompt, deadline_s=deadline_s, may_retry=may_retry)
             current.play(response.body)
             return
-        async with models.stream(
-            upstream, RESPONSES.path, body, deadline_s=deadline_s, may_retry=may_retry
-        ) as events:
+        async with models.stream(*prompt, deadline_s=deadline_s, may_retry=may_retry) as events:
             if isinstance(events, ModelResponse):  # some servers answer whole even if asked for a stream
                 current.play(events.body)
                 return
@@ -271,17 +252,16 @@ class ResponsesSession(ChatSession):
     async def _begin(self) -> None:
         """Restore the input as the model's server knows it, and run the calls that it approves."""
         offers = () if self._offered is None else self._offered.offers
+        name = partial(chat_name, offers)
         restored = await self._exchange.parse(
-            lambda: restore_input(
-                self._request.input, open_carried=self._open, chat_name=partial(chat_name, offers)
-            )
+            lambda: restore_input(self._request.input, open_carried=self._open, chat_name=name)
         )
         if not self._tools.is_empty:
             labels = [*(one.label for one in self._request.tools.ours), *(one.label for one in offers)]
             for label in dict.fromkeys(labels):
                 if label not in restored.listed:
                     listed = [one for one in self._by_view.values() if one.label == label]
-                    item = mcp_list_tools(label, listed, key=secrets.token_hex(12))
+                    item = output.mcp_list_tools(label, listed, key=secrets.token_hex(12))
                     self._output.list_tools(item)
         outputs = await self._run_approved(restored.approved)
         self._transcript.begin(
@@ -289,7 +269,7 @@ class ResponsesSession(ChatSession):
         )
 
     def _open(self, sent: str) -> CarriedCall | None:
-        prefix = APPROVAL if sent.startswith(APPROVAL) else ID_PREFIX
+        prefix = output.APPROVAL if sent.startswith(output.APPROVAL) else ID_PREFIX
         data = self._seals.open(prefix, sent, principal_id=self._exchange.fingerprint)
         return None if data is None else decode_carried(data)
 
@@ -304,20 +284,20 @@ class ResponsesSession(ChatSession):
         outputs = {}
         for one, (call, content) in zip(approved, await self.run_tools(steps), strict=True):
             carried, offer = one.carried, self._by_view.get(one.carried.name)
-            item_id = call_item_id(carried.call_id, self._output.size)
+            item_id = output.call_item_id(carried.call_id, self._output.size)
             name = carried.name if offer is None else offer.name
-            item = mcp_call(item_id, label=carried.label, name=name, arguments=carried.arguments)
+            item = output.mcp_call(item_id, label=carried.label, name=name, arguments=carried.arguments)
             item["approval_request_id"] = one.request_id
             index = self._output.begin_call(item)
             self._output.send_arguments(index, item_id, carried.arguments)
             is_error = carried.call_id not in self._succeeded
             self._output.end_call(index, item, text=content, is_error=is_error)
-            outputs[one.request_id] = encode_raw(function_call_output(call.call_id, content))
+            outputs[one.request_id] = encode_raw(output.function_call_output(call.call_id, content))
         return outputs
 
     def _approved_step(self, approved: ApprovedCall) -> RunTool | RefuseTool:
         """Decide on a call that the client approved. The scope of now decides, not that of the approval."""
-        principal_id, used = self._exchange.principal.id, self._memory.used
+        principal_id, used = self._exchange.principal.id, self._handler.used
         is_used = used.get(principal_id, approved.request_id) is not None
         used.put(principal_id, approved.request_id)
         carried, offer = approved.carried, self._by_view.get(approved.carried.name)
@@ -326,9 +306,8 @@ class ResponsesSession(ChatSession):
         if is_used:
             return RefuseTool(call=call, error=_APPROVAL_USED)
         if offer is None:
-            error = CallError(
-                code=UnknownTool.code, message=f"there is no tool `{carried.name}`", retryable=False
-            )
+            message = f"there is no tool `{carried.name}`"
+            error = CallError(code=UnknownTool.code, message=message, retryable=False)
             return RefuseTool(call=call, error=error)
         arguments = parse_arguments(carried.arguments)
         if isinstance(arguments, CallError):
@@ -345,7 +324,7 @@ class ResponsesSession(ChatSession):
             offer = self._round.needs_approval(call)
             if offer is not None:
                 carried = CarriedCall(call.call_id, outputs, offer.label, offer.view_name, call.arguments)
-                self._round.request_approval(call, self._seal(APPROVAL, carried))
+                self._round.request_approval(call, self._seal(output.APPROVAL, carried))
             else:
                 own_id = self._round.own_id(call)
                 sealed = self._seal(ID_PREFIX, CarriedCall(own_id, outputs)) if outputs else own_id

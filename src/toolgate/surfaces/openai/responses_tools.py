@@ -8,21 +8,14 @@ its own scope.
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import msgspec
 
 from toolgate.catalog.find_tools import CALL_TOOL
+from toolgate.chat.responses import tools
 from toolgate.chat.responses.requests import ResponsesRequest
-from toolgate.chat.responses.tools import (
-    ALL_TOOLS,
-    GATEWAY_LABEL,
-    McpTool,
-    OfferedTool,
-    select_offers,
-    unknown_label,
-)
 from toolgate.errors import PolicyDenied, ToolgateError, TooManyTools
 from toolgate.gateway.chat.scope import ChatScope, ToolTable, tool_table
 from toolgate.gateway.gateway import Gateway
@@ -30,9 +23,9 @@ from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.view import View
 from toolgate.telemetry.spans import read_trace_id
 
-RESPONSES_DOOR: Final = "responses"
+SURFACE: Final = "responses"
 """The name of this endpoint in the audit log."""
-UNLABELLED: Final = McpTool(GATEWAY_LABEL, needs_approval_for=None)
+UNLABELLED: Final = tools.McpTool(tools.GATEWAY_LABEL, needs_approval_for=None)
 """Offered for a task if the request has no `mcp` tool: as in chat, without approvals."""
 
 
@@ -41,7 +34,7 @@ class OfferedScope(NamedTuple):
 
     caller: Caller
     view: View
-    offers: tuple[OfferedTool, ...]
+    offers: tuple[tools.OfferedTool, ...]
 
 
 async def offer_scope(gateway: Gateway, scope: ChatScope, request: ResponsesRequest) -> OfferedScope:
@@ -53,23 +46,23 @@ async def offer_scope(gateway: Gateway, scope: ChatScope, request: ResponsesRequ
         if not request.narrows_by_labels:
             raise
         _record_refused(gateway, scope.caller, exc)
-        raise unknown_label() from exc
-    if any(one.label not in (GATEWAY_LABEL, *view.scope.servers) for one in asked):
+        raise tools.unknown_label() from exc
+    if any(one.label not in (tools.GATEWAY_LABEL, *view.scope.servers) for one in asked):
         _record_refused(gateway, scope.caller, PolicyDenied.code)
-        raise unknown_label()
-    is_narrow = len(asked) > 1 or asked[0].allowed != ALL_TOOLS
+        raise tools.unknown_label()
+    is_narrow = len(asked) > 1 or asked[0].allowed != tools.ALL_TOOLS
     if view.found is not None and is_narrow:
         return await _select_named_tools(gateway, scope, view, asked)
-    gateway.record_listing(view, RESPONSES_DOOR)
+    gateway.record_listing(view, SURFACE)
     table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
     if view.found is None:
-        return OfferedScope(scope.caller, view, select_offers(table, asked))
+        return OfferedScope(scope.caller, view, tools.select_offers(table, asked))
     return OfferedScope(scope.caller, view, _offer_search_tools(table, asked[0]))
 
 
-def _offer_search_tools(table: ToolTable, asked: McpTool) -> tuple[OfferedTool, ...]:
+def _offer_search_tools(table: ToolTable, asked: tools.McpTool) -> tuple[tools.OfferedTool, ...]:
     """Offer the tools that find and call others."""
-    found = select_offers(table, [replace(asked, label=GATEWAY_LABEL)])
+    found = tools.select_offers(table, [replace(asked, label=tools.GATEWAY_LABEL)])
     # Only the arguments of `call_tool` name the tool: it needs approval if any tool does.
     waiting = {CALL_TOOL} if asked.needs_approval_for is not None else ()
     return tuple(
@@ -79,16 +72,16 @@ def _offer_search_tools(table: ToolTable, asked: McpTool) -> tuple[OfferedTool, 
 
 
 def _record_refused(gateway: Gateway, caller: Caller, why: ToolgateError | str) -> None:
-    trace = Trace(RESPONSES_DOOR, trace_id=read_trace_id(gateway.tracer))
+    trace = Trace(SURFACE, trace_id=read_trace_id(gateway.tracer))
     gateway.record_refused(caller.principal, why, trace=trace, task_id=caller.effective_task_id)
 
 
 async def _select_named_tools(
-    gateway: Gateway, scope: ChatScope, view: View, asked: Sequence[McpTool]
+    gateway: Gateway, scope: ChatScope, view: View, asked: Sequence[tools.McpTool]
 ) -> OfferedScope:
     """Too many tools to list: narrow them to those that the request names."""
     every = {name: (name, route.tool) for name, route in view.tools.items() if route.tool is not None}
-    wanted = {one.definition.ref for one in select_offers(every, asked)}
+    wanted = {one.definition.ref for one in tools.select_offers(every, asked)}
     patterns = tuple(sorted(f"{ref.server_id}/{ref.name}" for ref in wanted))
     caller = replace(scope.caller, request=replace(scope.caller.request, tools=patterns))
     selected = await gateway.wait_for_view(caller)
@@ -97,9 +90,9 @@ async def _select_named_tools(
             "the tools that the request allows are too many to list",
             hint="allow fewer, or have one `mcp` tool without `allowed_tools`: it finds them",
         )
-    gateway.record_listing(selected, RESPONSES_DOOR)
+    gateway.record_listing(selected, SURFACE)
     table = tool_table(selected, gateway.snapshot, scope.upstream.name_profile)
-    return OfferedScope(caller, selected, select_offers(table, asked))
+    return OfferedScope(caller, selected, tools.select_offers(table, asked))
 
 
 MAX_KEPT: Final = 10_000
@@ -126,13 +119,3 @@ class RecentIds:
 
 def _digest(principal_id: str, key: str) -> bytes:
     return hashlib.sha256(msgspec.json.encode((principal_id, key))).digest()
-
-
-@dataclass(frozen=True, slots=True)
-class ResponsesMemory:
-    """What this node remembers between requests."""
-
-    used: RecentIds = field(default_factory=RecentIds)
-    """Approvals that were used."""
-    last_ids: RecentIds = field(default_factory=RecentIds)
-    """Of streams with more than one round: the id that the client saw → the id of the last round."""

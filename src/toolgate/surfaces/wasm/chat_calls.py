@@ -34,7 +34,7 @@ from toolgate.model.chat import ChatBudgetLimits
 from toolgate.model.invocations import InvocationCall
 from toolgate.model.json_text import UNREADABLE, Members, as_object, decode_members, encode_raw
 from toolgate.surfaces.wasm import chat_session
-from toolgate.surfaces.wasm.context import DOOR, TaskContext, TaskGuest
+from toolgate.surfaces.wasm.context import SURFACE, TaskContext, TaskGuest
 from toolgate.wasm.abi import Errno, HostcallFault, OnThread
 
 FORWARDED: Final = "forwarded"
@@ -100,7 +100,7 @@ class ChatSend:
         if runs_tools:
             check_single_choice(request)
         if scope.injects and request.choice.kind != "none":
-            view, tools = await offer_tools(context.gateway, request, scope, door=DOOR)
+            view, tools = await offer_tools(context.gateway, request, scope, door=SURFACE)
         chat_context = ChatContext.begin(context.gateway, context.models, scope, context.trace, caller_tools)
         session = _GuestSession(chat_context, request, tools, view, task=context)
         if not runs_tools:

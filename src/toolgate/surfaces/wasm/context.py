@@ -15,7 +15,7 @@ from toolgate.wasm.abi import Errno, HostcallFault
 if TYPE_CHECKING:
     from toolgate.wasm.guest import Guest  # which loads wasmtime, and few nodes run guests
 
-DOOR: Final = "hostcall"
+SURFACE: Final = "hostcall"
 """The name of hostcalls in the audit log."""
 MAX_DENIALS_RECORDED: Final = 100
 """Of one run: a guest can make a hundred thousand denied calls in a second."""
@@ -83,7 +83,7 @@ class TaskContext:
     @property
     def trace(self) -> Trace:
         """Where its calls come in, for the audit log."""
-        return Trace(DOOR, self.invocation_id, self.invocation_id, trace_id=self.trace_id)
+        return Trace(SURFACE, self.invocation_id, self.invocation_id, trace_id=self.trace_id)
 
     @contextmanager
     def record_denials(self) -> Iterator[None]:

@@ -25,13 +25,8 @@ from toolgate.gateway.scope.caller import Caller
 from toolgate.model.invocations import EndedBy, Invocation, InvocationResult, LogLine
 from toolgate.model.principals import Principal
 from toolgate.model.tasks import Workload
-from toolgate.registry.invocations import (
-    HEARTBEAT_S,
-    LEASE_MS,
-    InvocationQueue,
-    keep_newest_lines,
-)
-from toolgate.surfaces.wasm.context import DOOR, CallLog, TaskContext
+from toolgate.registry.invocations import HEARTBEAT_S, LEASE_MS, InvocationQueue, keep_newest_lines
+from toolgate.surfaces.wasm.context import SURFACE, CallLog, TaskContext
 from toolgate.telemetry.spans import make_span_name, open_span, read_trace_id
 from toolgate.upstream.models.client import Models
 from toolgate.wasm.run import EndCause, GuestJob, GuestRun
@@ -148,7 +143,7 @@ class InvocationRun:
             return _result_of(EndCause("module", f"{exc}: {exc.hint}"))
         await self._is_confirmed.wait()
         attributes = {
-            "toolgate.door": DOOR,
+            "toolgate.door": SURFACE,
             "toolgate.principal": self._principal.id,
             "toolgate.task_id": self._claimed.task_id,
             "toolgate.invocation_id": self._claimed.invocation_id,

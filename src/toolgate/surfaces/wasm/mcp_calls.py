@@ -26,7 +26,7 @@ from toolgate.model.json_text import Members, decode_members
 from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.resolve import bind_task
-from toolgate.surfaces.wasm.context import DOOR, TaskContext, TaskGuest, decode_text
+from toolgate.surfaces.wasm.context import SURFACE, TaskContext, TaskGuest, decode_text
 from toolgate.surfaces.wasm.descriptors import NO_POLICY
 from toolgate.upstream.connection.messages import is_tool_error
 from toolgate.upstream.pool.pool import ServerResponse
@@ -177,7 +177,7 @@ def _run(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> 
 
 async def _list(context: TaskContext, session: McpSession) -> View:
     view = await context.gateway.wait_for_view(session.caller(context))
-    context.gateway.record_listing(view, DOOR)
+    context.gateway.record_listing(view, SURFACE)
     return view
 
 
@@ -195,7 +195,7 @@ async def _record_unmade(context: TaskContext, session: McpSession, tool: str, c
 async def _open(context: TaskContext, session: McpSession) -> None:
     with context.record_denials():
         view = await context.gateway.wait_for_view(session.caller(context))
-    context.gateway.scope_audit.record_offer(view, DOOR)
+    context.gateway.scope_audit.record_offer(view, SURFACE)
     if not view.tools:
         raise errors.NotFound(f"no server `{session.server_id}`")
 
