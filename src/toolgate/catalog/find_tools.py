@@ -169,10 +169,8 @@ def parse_search_arguments(params: Members) -> SearchArguments:
     except msgspec.DecodeError as exc:
         raise InvalidArguments(f"`{SEARCH_TOOLS}`: {exc}") from exc
     if len(search.query.encode()) > MAX_QUERY_BYTES:
-        raise InvalidArguments(
-            f"`{SEARCH_TOOLS}`: the query is longer than {MAX_QUERY_BYTES} bytes",
-            hint="say in a few words what one tool should do",
-        )
+        message = f"`{SEARCH_TOOLS}`: the query is longer than {MAX_QUERY_BYTES} bytes"
+        raise InvalidArguments(message, hint="say in a few words what one tool should do")
     return search
 
 
@@ -183,9 +181,8 @@ def parse_target(tool: str, params: Members) -> tuple[str, Members]:
     try:
         target = _decode_target(raw)
     except msgspec.DecodeError as exc:
-        raise InvalidArguments(
-            f"`{tool}`: {exc}", hint="`search_tools` finds names, `describe_tool` shows arguments"
-        ) from exc
+        hint = "`search_tools` finds names, `describe_tool` shows arguments"
+        raise InvalidArguments(f"`{tool}`: {exc}", hint=hint) from exc
     impostor = _TARGET_NAMES.find_impostor(decode_members(raw))
     if impostor is not None:
         raise InvalidArguments(f"`{tool}`: {describe_ambiguity(impostor, '`arguments`')}")

@@ -62,11 +62,8 @@ def parse_skill(document: object) -> Skill:
     if problems:
         listed = "; ".join(f"`{one['field']}`: {one['problem']}" for one in problems[:10])
         more = f"; and {len(problems) - 10} more" if len(problems) > 10 else ""
-        raise InvalidRecord(
-            f"{listed}{more}",
-            hint="name each tool with its server, as in `excel-tools.create_workbook`",
-            data={"problems": problems},
-        )
+        hint = "name each tool with its server, as in `excel-tools.create_workbook`"
+        raise InvalidRecord(f"{listed}{more}", hint=hint, data={"problems": problems})
     return Skill(skill_id=skill_id, tools=tools, name=_clean_text(document.get("name"))[:MAX_TITLE])
 
 

@@ -57,10 +57,8 @@ def parse_task_chat(task: Task) -> TaskChat:
     """Parse the keys `chat.…` of `task.config`. Raises InvalidRecord; other keys are not for chats."""
     unknown = sorted(key for key in task.config if key.startswith("chat.") and key not in _KEYS)
     if unknown:
-        raise InvalidRecord(
-            f"task `{task.task_id}`: `{ascii(unknown[0])[1:-1]}` is not a key of a task",
-            hint=f"the keys are {', '.join(f'`{key}`' for key in _KEYS)}",
-        )
+        problem = f"task `{task.task_id}`: `{ascii(unknown[0])[1:-1]}` is not a key of a task"
+        raise InvalidRecord(problem, hint=f"the keys are {', '.join(f'`{key}`' for key in _KEYS)}")
     mode, budgets = task.config.get(_MODE), task.config.get(_BUDGETS)
     try:
         return TaskChat(

@@ -32,9 +32,8 @@ def missing_param(param: str) -> InvalidChat:
 
 def wrong_type(param: str, expected: str, raw: msgspec.Raw) -> InvalidChat:
     found = _KINDS.get(chr(bytes(raw)[0]), "a number")
-    return InvalidChat(
-        f"Invalid type for '{param}': expected {expected}, but got {found} instead.", param=param
-    )
+    message = f"Invalid type for '{param}': expected {expected}, but got {found} instead."
+    return InvalidChat(message, param=param)
 
 
 def unsupported_value(param: str, value: str, supported: Sequence[str]) -> InvalidChat:

@@ -106,9 +106,8 @@ def parse_chat_request(body: Members) -> ChatRequest:
     is_stream = parse_optional_flag(members, "stream")
     stream_options = get_member(members, "stream_options")
     if stream_options is not None and not is_stream:
-        raise InvalidChat(
-            "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
-        )
+        message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
+        raise InvalidChat(message, param="stream_options")
     stream_members = {} if stream_options is None else parse_members(stream_options, "stream_options")
     choice = members.get("tool_choice")
     return ChatRequest(
@@ -181,10 +180,8 @@ def _check_names(members: Members, known: KnownNames, place: str) -> None:
     """Raises InvalidChat for a member that a model's server, or this one, may take for another."""
     impostor = known.find_impostor(members)
     if impostor is not None:
-        raise InvalidChat(
-            f"Invalid request: {describe_ambiguity(impostor, place)}.",
-            hint="name each member once, as the API has it",
-        )
+        hint = "name each member once, as the API has it"
+        raise InvalidChat(f"Invalid request: {describe_ambiguity(impostor, place)}.", hint=hint)
 
 
 def _is_option(name: str) -> bool:

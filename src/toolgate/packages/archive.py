@@ -221,10 +221,8 @@ def _file(root: Path, path: Path, place: str) -> ArchiveEntry:
 
 
 def _unpackable(place: str, problem: str) -> InvalidRecord:
-    return InvalidRecord(
-        f"`{describe_name(place)}` cannot be packed: it is {problem}",
-        hint=f"remove it, or name it in `{IGNORE_NAME}`",
-    )
+    hint = f"remove it, or name it in `{IGNORE_NAME}`"
+    return InvalidRecord(f"`{describe_name(place)}` cannot be packed: it is {problem}", hint=hint)
 
 
 class TarWriter:

@@ -67,10 +67,8 @@ class ArtifactStore:
         listed = await self._objects.list(f"{_PACKAGES}/{package_id}")
         versions = {one.name.split("/")[2] for one in listed}
         if version not in versions and len(versions) >= self._max_versions:
-            raise Conflict(
-                f"`{package_id}` has {self._max_versions} versions, the most that a package may have",
-                hint="remove versions that are no longer installed",
-            )
+            message = f"`{package_id}` has {self._max_versions} versions, the most that a package may have"
+            raise Conflict(message, hint="remove versions that are no longer installed")
         if not await self._is_there(directory, sha256):
             archive_name, manifest_name = _files(directory, sha256)
             await self._objects.put(archive_name, archive)
@@ -107,10 +105,8 @@ class ArtifactStore:
         """One version. Raises NotFound."""
         record = await self._read_record(_directory(package_id, version))
         if record is None:
-            raise NotFound(
-                f"there is no version `{version}` of package `{package_id}`",
-                hint=f"`toolgate packages show {package_id}` lists those there are",
-            )
+            hint = f"`toolgate packages show {package_id}` lists those there are"
+            raise NotFound(f"there is no version `{version}` of package `{package_id}`", hint=hint)
         return record
 
     async def manifest(self, package_id: str, version: str) -> bytes:
@@ -197,17 +193,13 @@ def _files(directory: str, sha256: str) -> tuple[str, str]:
 
 def _check_same(record: PackageVersion, sha256: str) -> None:
     if record.sha256 != sha256:
-        raise Conflict(
-            f"version `{record.version}` of `{record.package_id}` was published with other content",
-            hint="raise the version: a published version never changes",
-        )
+        message = f"version `{record.version}` of `{record.package_id}` was published with other content"
+        raise Conflict(message, hint="raise the version: a published version never changes")
 
 
 def _damaged_version(record: PackageVersion) -> StorageFailed:
-    return StorageFailed(
-        f"version `{record.version}` of `{record.package_id}` is not whole in the artifact store",
-        hint="publish it again",
-    )
+    message = f"version `{record.version}` of `{record.package_id}` is not whole in the artifact store"
+    return StorageFailed(message, hint="publish it again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,10 +227,8 @@ class ModuleStore:
         if await self._objects.size(name) == size:
             return False
         if len(await self.list()) >= self._max_modules:
-            raise Conflict(
-                f"the gateway keeps {self._max_modules} modules, which is the limit",
-                hint="`toolgate modules list` shows those that no task uses: delete some",
-            )
+            hint = "`toolgate modules list` shows those that no task uses: delete some"
+            raise Conflict(f"the gateway keeps {self._max_modules} modules, which is the limit", hint=hint)
         await self._objects.put(name, content)
         return True
 
@@ -280,10 +270,8 @@ class ModuleStore:
 def check_module_size(size: int) -> None:
     """Raises BodyTooLarge."""
     if size > MAX_MODULE_BYTES:
-        raise BodyTooLarge(
-            f"a module is at most {MAX_MODULE_BYTES} bytes, and this one has {size}",
-            hint="build it for release, and strip it of names and debug information",
-        )
+        message = f"a module is at most {MAX_MODULE_BYTES} bytes, and this one has {size}"
+        raise BodyTooLarge(message, hint="build it for release, and strip it of names and debug information")
 
 
 def _module(sha256: str) -> str:
@@ -292,6 +280,5 @@ def _module(sha256: str) -> str:
 
 
 def _module_not_found(sha256: str) -> NotFound:
-    return NotFound(
-        f"there is no module `{sha256}`", hint="`toolgate modules upload FILE` uploads one; `list` shows them"
-    )
+    hint = "`toolgate modules upload FILE` uploads one; `list` shows them"
+    return NotFound(f"there is no module `{sha256}`", hint=hint)

@@ -111,10 +111,8 @@ class PackageCache:
             async with asyncio.timeout(timeout_s):
                 failure = await asyncio.shield(self._begin(package_id, ref))
         except TimeoutError as exc:
-            raise StartFailed(
-                f"its package did not arrive within {timeout_s:g} s, and is still being fetched",
-                state="list_timeout",
-            ) from exc
+            message = f"its package did not arrive within {timeout_s:g} s, and is still being fetched"
+            raise StartFailed(message, state="list_timeout") from exc
         if failure is not None:
             raise StartFailed(str(failure)) from failure
         return path

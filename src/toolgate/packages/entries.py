@@ -44,17 +44,14 @@ ArchiveMember = tuple[ArchiveEntry, Iterator[bytes]]
 
 def invalid_archive(problem: str) -> InvalidRecord:
     """The error for an archive with this problem."""
-    return InvalidRecord(
-        f"the archive is refused: {problem}",
-        hint="pack the package's directory again with `toolgate publish`",
-    )
+    hint = "pack the package's directory again with `toolgate publish`"
+    return InvalidRecord(f"the archive is refused: {problem}", hint=hint)
 
 
 def archive_too_large(problem: str) -> BodyTooLarge:
     """An archive past one of its limits."""
-    return BodyTooLarge(
-        f"the archive is refused: {problem}", hint="leave out of the package what it runs without"
-    )
+    hint = "leave out of the package what it runs without"
+    return BodyTooLarge(f"the archive is refused: {problem}", hint=hint)
 
 
 def parse_path(name: str) -> str:

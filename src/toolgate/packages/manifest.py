@@ -92,10 +92,8 @@ def parse_manifest(content: bytes) -> Manifest:
         raws = [msgspec.json.encode(tool) for tool in own.get("tools", ())]
         return replace(_build_manifest(own, raws), schema_version="legacy")
     if version not in _V2:
-        raise InvalidRecord(
-            "`manifestSchemaVersion`: not a version that this gateway knows",
-            hint="write `v2`, or update the gateway",
-        )
+        hint = "write `v2`, or update the gateway"
+        raise InvalidRecord("`manifestSchemaVersion`: not a version that this gateway knows", hint=hint)
     kept = {name: value for name, value in document.items() if name.startswith(("x-", "$schema"))}
     own = {name: value for name, value in document.items() if name not in kept}
     raws = []

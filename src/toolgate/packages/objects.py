@@ -148,9 +148,8 @@ class ObjectStore:
         except FileNotFoundError as exc:
             raise NotFound("there is no such object in the artifact store") from exc
         except TimeoutError as exc:
-            raise StorageUnavailable(
-                f"the artifact store did not answer within {timeout_s:g} s", hint=_UNAVAILABLE
-            ) from exc
+            message = f"the artifact store did not answer within {timeout_s:g} s"
+            raise StorageUnavailable(message, hint=_UNAVAILABLE) from exc
         except AlreadyExistsError:
             raise
         except (BaseError, OSError) as exc:
@@ -185,10 +184,8 @@ def open_object_store(location: str, environ: Mapping[str, str]) -> ObjectStore:
     if location.startswith(S3):
         return _bucket(location, environ)
     if "://" in location:
-        raise StartRefused(
-            "`artifacts` names a kind of store that is not known here",
-            hint="set it to a directory, or to `s3://BUCKET/PREFIX`",
-        )
+        hint = "set it to a directory, or to `s3://BUCKET/PREFIX`"
+        raise StartRefused("`artifacts` names a kind of store that is not known here", hint=hint)
     directory = Path(location).expanduser().absolute()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -215,8 +212,6 @@ def _bucket(location: str, environ: Mapping[str, str]) -> ObjectStore:
         )
     except (BaseError, ValueError) as exc:
         # Not the library's words: they may quote a variable.
-        raise StartRefused(
-            "the bucket that `artifacts` names cannot be set up",
-            hint="check its name, and the variables `AWS_REGION`, `AWS_ENDPOINT_URL` and the credentials",
-        ) from exc
+        hint = "check its name, and the variables `AWS_REGION`, `AWS_ENDPOINT_URL` and the credentials"
+        raise StartRefused("the bucket that `artifacts` names cannot be set up", hint=hint) from exc
     return ObjectStore(store)

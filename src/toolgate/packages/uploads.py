@@ -120,10 +120,8 @@ class UploadStore:
         if found == upload.sha256:
             return path
         path.unlink(missing_ok=True)
-        raise InvalidRequest(
-            "the parts together do not have the announced hash",
-            hint="send all of them again: one was cut or mixed up on the way",
-        )
+        hint = "send all of them again: one was cut or mixed up on the way"
+        raise InvalidRequest("the parts together do not have the announced hash", hint=hint)
 
     async def discard(self, principal_id: str, sha256: str) -> None:
         """Forget what was sent of an upload."""

@@ -110,10 +110,8 @@ def parse_task_policy(task: Task) -> TaskPolicy:
     """The policy in `task.config`, or InvalidRecord. Keys that do not begin with `mcp.` are ignored."""
     unknown = sorted(key for key in task.config if key.startswith("mcp.") and key not in _TASK_KEYS)
     if unknown:
-        raise InvalidRecord(
-            f"task `{task.task_id}`: `{ascii(unknown[0])[1:-1]}` is not a key of a task",
-            hint=f"the keys are {', '.join(f'`{key}`' for key in _TASK_KEYS)}",
-        )
+        message = f"task `{task.task_id}`: `{ascii(unknown[0])[1:-1]}` is not a key of a task"
+        raise InvalidRecord(message, hint=f"the keys are {', '.join(f'`{key}`' for key in _TASK_KEYS)}")
     config = _Config(task)
     default = config.names("mcp.default_server_ids", parse_server_id)
     allowed = config.names("mcp.allowed_server_ids", parse_server_id)
@@ -230,16 +228,12 @@ def parse_session_params(params: Mapping[str, object]) -> SessionRequest:
     PolicyDenied: only the operator sets the policy of a task."""
     known = sorted(key for key in params if key.startswith("mcp."))
     if any(key.startswith("mcp.task_") for key in known):
-        raise PolicyDenied(
-            "`mcp.task_…` parameters are not for a session to set",
-            hint="change the task's `config` instead",
-        )
+        hint = "change the task's `config` instead"
+        raise PolicyDenied("`mcp.task_…` parameters are not for a session to set", hint=hint)
     unknown = [key for key in known if key not in _SESSION_KEYS]
     if unknown:
-        raise InvalidParams(
-            f"`{ascii(unknown[0])[1:-1]}` is not a session parameter",
-            hint=f"the parameters are {', '.join(f'`{key}`' for key in _SESSION_KEYS)}, `tool_choice`",
-        )
+        hint = f"the parameters are {', '.join(f'`{key}`' for key in _SESSION_KEYS)}, `tool_choice`"
+        raise InvalidParams(f"`{ascii(unknown[0])[1:-1]}` is not a session parameter", hint=hint)
     return SessionRequest(
         enabled=_parse_typed(params, "mcp.enabled", bool),
         servers=_parse_session_list(params, "mcp.server_ids", parse_server_id),
@@ -265,10 +259,8 @@ def parse_servers_selection(items: Sequence[str]) -> tuple[str, ...]:
 def _parse_tool_entry(text: str) -> str:
     pattern = parse_pattern(text)
     if kind_of(pattern):
-        raise InvalidRecord(
-            f"`{ascii(pattern[:80])[1:-1]}` is not a tool",
-            hint="prompts and resources come with their servers; the key or the task narrows them",
-        )
+        hint = "prompts and resources come with their servers; the key or the task narrows them"
+        raise InvalidRecord(f"`{ascii(pattern[:80])[1:-1]}` is not a tool", hint=hint)
     server, separator, tool = pattern.partition("/" if "/" in pattern else ".")
     if not separator:
         return pattern
@@ -289,10 +281,8 @@ def _parse_entries(key: str, items: Sequence[str], parse: Callable[[str], str]) 
     except InvalidRecord as exc:
         raise InvalidParams(f"`{key}`: {exc}", hint=exc.hint) from exc
     if sum(map(has_wildcard, entries)) > MAX_WILDCARDS:
-        raise InvalidParams(
-            f"`{key}` has more than {MAX_WILDCARDS} entries with wildcards",
-            hint="name the tools, or put the patterns into a task or a profile",
-        )
+        hint = "name the tools, or put the patterns into a task or a profile"
+        raise InvalidParams(f"`{key}` has more than {MAX_WILDCARDS} entries with wildcards", hint=hint)
     return tuple(sorted(entries))
 
 
@@ -320,6 +310,5 @@ def _parse_typed(params: Mapping[str, object], key: str, wanted: type[T]) -> T |
 def _parse_tag(text: str) -> str:
     if text and text.isprintable():
         return text
-    raise InvalidRecord(
-        f"`{ascii(text[:80])[1:-1]}` is not a tag", hint="use letters and signs that can be seen"
-    )
+    hint = "use letters and signs that can be seen"
+    raise InvalidRecord(f"`{ascii(text[:80])[1:-1]}` is not a tag", hint=hint)

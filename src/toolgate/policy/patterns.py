@@ -37,21 +37,15 @@ def parse_pattern(text: str) -> str:
     """`text` as a pattern, or InvalidRecord."""
     kind = kind_of(text)
     if text == kind:
-        raise InvalidRecord(
-            f"the pattern `{kind}` is empty" if kind else "a pattern is empty",
-            hint=f"name one, or use `{kind}*` for all" if kind else "name a tool, or use `*` for all",
-        )
+        hint = f"name one, or use `{kind}*` for all" if kind else "name a tool, or use `*` for all"
+        raise InvalidRecord(f"the pattern `{kind}` is empty" if kind else "a pattern is empty", hint=hint)
     longest = MAX_KIND_PATTERN if kind else MAX_PATTERN
     if len(text) > longest:
-        raise InvalidRecord(
-            f"the pattern `{ascii(text[:40])[1:-1]}…` has {len(text)} characters",
-            hint=f"use at most {longest}; `*` matches any run of characters",
-        )
+        hint = f"use at most {longest}; `*` matches any run of characters"
+        raise InvalidRecord(f"the pattern `{ascii(text[:40])[1:-1]}…` has {len(text)} characters", hint=hint)
     if not text.isprintable() or " " in text:
-        raise InvalidRecord(
-            f"the pattern `{ascii(text)[1:-1]}` holds a space or a character that cannot be seen",
-            hint="use `?` for one character, `*` for any run of them",
-        )
+        message = f"the pattern `{ascii(text)[1:-1]}` holds a space or a character that cannot be seen"
+        raise InvalidRecord(message, hint="use `?` for one character, `*` for any run of them")
     if EFFECT in text and not kind:
         _check_effect(text)
     return text
@@ -66,10 +60,8 @@ def _check_effect(text: str) -> None:
         known = ", ".join(f"`{EFFECT}{effect}`" for effect in HINTS)
         raise InvalidRecord(f"unknown effect `{name}`", hint=f"{guess}the effects are {known}")
     if server is not None and server.startswith(EFFECT):
-        raise InvalidRecord(
-            f"the pattern `{text}` names a server `{server}`, and no server id begins with `{EFFECT}`",
-            hint=f"write the server before the effect, as in `fs/{EFFECT}read_only`",
-        )
+        message = f"the pattern `{text}` names a server `{server}`, and no server id begins with `{EFFECT}`"
+        raise InvalidRecord(message, hint=f"write the server before the effect, as in `fs/{EFFECT}read_only`")
 
 
 def effect_of(text: str) -> str | None:
@@ -85,15 +77,11 @@ def has_wildcard(text: str) -> bool:
 def check_patterns(patterns: Collection[str]) -> None:
     """InvalidRecord for a list that would take too long to match with thousands of tools."""
     if len(patterns) > MAX_LISTED:
-        raise InvalidRecord(
-            f"the list has {len(patterns)} patterns",
-            hint=f"use at most {MAX_LISTED}; `*` matches many tools",
-        )
+        hint = f"use at most {MAX_LISTED}; `*` matches many tools"
+        raise InvalidRecord(f"the list has {len(patterns)} patterns", hint=hint)
     if (wild := sum(map(has_wildcard, patterns))) > MAX_LISTED_WILDCARDS:
-        raise InvalidRecord(
-            f"the list has {wild} patterns with wildcards",
-            hint=f"use at most {MAX_LISTED_WILDCARDS}, or name the tools",
-        )
+        hint = f"use at most {MAX_LISTED_WILDCARDS}, or name the tools"
+        raise InvalidRecord(f"the list has {wild} patterns with wildcards", hint=hint)
 
 
 class _WildcardPattern(NamedTuple):

@@ -208,10 +208,8 @@ def _restore_list(
 def _refused(where: str) -> InvalidRecord:
     # A guest gets no secret of the node.
     better = "" if where.startswith("workload") else ", or better a reference to it: `${ENV:NAME}`"
-    return InvalidRecord(
-        f"`{ascii(where[:80])[1:-1]}`: `{MASK}` is the mask of a secret, and none is stored for it",
-        hint=f"send the value itself{better}",
-    )
+    message = f"`{ascii(where[:80])[1:-1]}`: `{MASK}` is the mask of a secret, and none is stored for it"
+    return InvalidRecord(message, hint=f"send the value itself{better}")
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -79,9 +79,8 @@ def parse_responses_request(body: Members) -> ResponsesRequest:
     tools = parse_responses_tools(sent.get("tools"))
     labels = [one.label for one in tools.ours]
     if labels and params.get("mcp.enabled") is False:
-        raise InvalidChat(
-            "`mcp.enabled` is false, but an `mcp` tool needs the gateway's tools", param="tools"
-        )
+        message = "`mcp.enabled` is false, but an `mcp` tool needs the gateway's tools"
+        raise InvalidChat(message, param="tools")
     for label in labels:
         try:
             parse_server_id(label)
@@ -311,11 +310,8 @@ class _InputRestorer:
         if carried is not None:
             self._add_outputs(carried)
         elif is_approved or shorten_id(request_id) not in self._known:
-            raise InvalidChat(
-                "there is no such approval request, or it has expired",
-                param=param,
-                hint="send the input without it: the model makes the call again",
-            )
+            hint = "send the input without it: the model makes the call again"
+            raise InvalidChat("there is no such approval request, or it has expired", param=param, hint=hint)
         if carried is not None and is_approved:
             self._items.append(ApprovedCall(request_id, carried))
             return

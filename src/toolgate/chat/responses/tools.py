@@ -171,11 +171,8 @@ def select_offers(
 
 def unknown_label() -> InvalidChat:
     """For a label that means nothing to this caller. Does not tell whether it means something to others."""
-    return InvalidChat(
-        "a `server_label` names no MCP server of this scope",
-        param="tools",
-        hint="use `toolgate` for all of the scope, a server's id, or give the tool a `server_url` of its own",
-    )
+    hint = "use `toolgate` for all of the scope, a server's id, or give the tool a `server_url` of its own"
+    return InvalidChat("a `server_label` names no MCP server of this scope", param="tools", hint=hint)
 
 
 def _parse_list(raw: msgspec.Raw | None, param: str) -> list[tuple[str, msgspec.Raw]]:
@@ -243,7 +240,6 @@ def _find_functions(tool: dict[str, Any], offers: Sequence[OfferedTool]) -> list
         and (name is None or name in (one.name, one.chat_name, one.view_name, one.definition.ref.name))
     ]
     if not found:
-        raise InvalidChat(
-            "`tool_choice` names an `mcp` tool that the request does not offer", param="tool_choice"
-        )
+        message = "`tool_choice` names an `mcp` tool that the request does not offer"
+        raise InvalidChat(message, param="tool_choice")
     return [{"type": "function", "name": one.chat_name} for one in found]
