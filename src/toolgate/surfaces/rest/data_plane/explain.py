@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import get_args
+from typing import Final, get_args
 
 from toolgate.errors import Forbidden, NotFound
 from toolgate.gateway.auth.identity import principal_of, reaches
@@ -115,26 +115,16 @@ class ExplainAnswer(ResponseShape, frozen=True, kw_only=True):
     """`find`: the MCP door shows three tools there that find and call those allowed."""
 
 
-@get(
-    "/api/v1/mcp/explain",
-    "agent",
-    "Explain what is seen and why",
-    query=(
-        *SELECTION,
-        Parameter(
-            "tool",
-            "Only what is said about this tool (`git_log`, `git.git_log` or `git/git_log`), or "
-            "`prompt:<name>`, or `resource:<uri>`.",
-        ),
-        Parameter("server", "Only what is said about this server, also of resources it does not list."),
-        Parameter("key", "Explain for this key instead of your own (administrators only)."),
-        Parameter(
-            "side",
-            "As if the caller had this version of every profile in a rollout: `stable` or `candidate`.",
-        ),
-    ),
-    errors=(NotFound,),
+_QUERY: Final = (
+    *SELECTION,
+    Parameter("tool", "Only this: `log`, `git.log`, `git/log`, `prompt:<name>` or `resource:<uri>`."),
+    Parameter("server", "Only this server, also for resources it does not list."),
+    Parameter("key", "Explain for this key instead of your own (administrators only)."),
+    Parameter("side", "As if the caller had this version of profiles in a rollout: `stable` or `candidate`."),
 )
+
+
+@get("/api/v1/mcp/explain", "agent", "Explain what is seen and why", query=_QUERY, errors=(NotFound,))
 async def explain_scope(serving: GatewayProcess, call: RestCall[None]) -> ExplainAnswer:
     """Everything there is, in or out, by which layer and rule. An agent is told of its own tools alone."""
     gateway, query = serving.gateway, call.query

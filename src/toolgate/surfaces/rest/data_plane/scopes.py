@@ -30,10 +30,7 @@ from toolgate.surfaces.rest.framework.routing import get
 SELECTION: Final = (
     Parameter("task", "The task to look through. Without it, the key's own, or none."),
     Parameter("servers", "Only these servers: ids, separated by commas."),
-    Parameter(
-        "tools",
-        "Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas.",
-    ),
+    Parameter("tools", "Only these: `server.tool`, patterns or effects like `@read_only`, between commas."),
     Parameter("profile", "Only what this profile selects."),
     Parameter("mode", "`list`, or `find`: as where tools are found and not listed."),
 )
@@ -90,34 +87,39 @@ class ReachSeen(ResponseShape, frozen=True, kw_only=True):
     """Server id to its state."""
 
 
-class ScopeSeen(ResponseShape, frozen=True, kw_only=True):
-    """The effective scope of a caller at `url`."""
+class _SelectionSeen(ResponseShape, frozen=True, kw_only=True):
+    """What a caller selects at `url`, and what there is to select from."""
 
     revision: Revision
     url: str
+    tokens: int
+    """About what the definitions of its tools cost a model."""
+    registered_tools: int
+    """All that there are; for an agent, all that it could have."""
+    registered_tokens: int
+    """What the definitions of all those would cost."""
+    warnings: list[str]
+    mode: Mode
+    """`find`: the MCP endpoint lists three tools there that find and call these."""
+
+
+class ScopeSeen(_SelectionSeen, frozen=True, kw_only=True):
+    """The effective scope of a caller at `url`."""
+
     task_id: str | None
     """The task that applies."""
     servers: list[str]
     tools: list[str]
     prompts: list[str]
-    """As on the MCP door."""
+    """As on the MCP endpoint."""
     resources: list[str]
     """Their URIs, and the templates for those that are not listed."""
-    tokens: int
-    """About what the definitions of its tools cost a model."""
     prices: dict[str, int]
-    """Those of each tool."""
-    registered_tools: int
-    """All that there are; for an agent, all that it could have."""
-    registered_tokens: int
-    """What the definitions of all those would cost."""
+    """The tokens of each tool."""
     shadowed: list[str]
     """`server/tool`: what would be denied, were the policy of the task enforced. For an agent, empty."""
-    warnings: list[str]
     refusal: RefusalShown | None
     """Why the request is turned down as a whole."""
-    mode: Mode
-    """`find`: the MCP door shows three tools there that find and call these."""
 
 
 class ToolSeen(ResponseShape, frozen=True, kw_only=True):
@@ -134,30 +136,17 @@ class ToolSeen(ResponseShape, frozen=True, kw_only=True):
     """The rule that lets it through."""
 
 
-class ToolsSeen(ResponseShape, frozen=True, kw_only=True):
-    """Exactly what the MCP door lists, or has found, under `url`."""
+class ToolsSeen(_SelectionSeen, frozen=True, kw_only=True):
+    """Exactly what the MCP endpoint lists, or finds, under `url`."""
 
-    revision: Revision
     tools: list[ToolSeen]
-    tokens: int
-    registered_tools: int
-    """All that there are; for an agent, all that it could have."""
-    registered_tokens: int
-    """What the definitions of all those would cost."""
-    warnings: list[str]
-    url: str
-    mode: Mode
-    """`find`: the MCP door shows three tools there that find and call these."""
 
 
 @get("/api/v1/mcp/servers", "agent", "List the servers you can reach", query=PAGING)
 async def list_servers(serving: GatewayProcess, call: RestCall[None]) -> ServersSeen:
     """The servers the caller can call tools of, or could once they are listed; and no others."""
-    page = parse_page(call)
-    revision = serving.gateway.snapshot.revision
-    servers, next_cursor = page.cut(
-        _list_reachable_servers(serving.gateway, call.caller), lambda one: one.server_id
-    )
+    found, revision = _list_reachable_servers(serving.gateway, call.caller), serving.gateway.snapshot.revision
+    servers, next_cursor = parse_page(call).cut(found, lambda one: one.server_id)
     return ServersSeen(revision=revision, servers=list(servers), next_cursor=next_cursor)
 
 
@@ -204,9 +193,7 @@ def count_reachable_tools(gateway: Gateway, principal: Principal) -> Mapping[str
     seen, servers = _admitted_refs(gateway, principal)
     counts = Counter(ref.server_id for ref in seen if not kind_of(ref.name))
     named = {ref.server_id for ref in seen}
-    named |= {
-        server_id for server_id in servers - named if can_show_server(gateway.snapshot, principal, server_id)
-    }
+    named |= {one for one in servers - named if can_show_server(gateway.snapshot, principal, one)}
     return {server_id: counts[server_id] for server_id in named}
 
 
@@ -330,20 +317,14 @@ class ConnectAnswer(ResponseShape, frozen=True, kw_only=True):
     clients: list[AssistantShown]
 
 
-@get(
-    "/api/v1/mcp/connect",
-    "agent",
-    "Show how to connect a client",
-    query=(
-        *SELECTION,
-        Parameter(
-            "needs_key",
-            "Whether the client has to show a key. Unless said: where you show one, or from elsewhere.",
-            "choice",
-        ),
-        Parameter("platform", "`linux` or `darwin`: where files are said to be."),
-    ),
+_CONNECT_QUERY: Final = (
+    *SELECTION,
+    Parameter("needs_key", "Whether the client sends a key. Default: if you do or off loopback.", "choice"),
+    Parameter("platform", "`linux` or `darwin`, for the paths of files."),
 )
+
+
+@get("/api/v1/mcp/connect", "agent", "Show how to connect a client", query=_CONNECT_QUERY)
 async def show_client_setup(serving: GatewayProcess, call: RestCall[None]) -> ConnectAnswer:
     """What to paste into each client, so that it has the selected tools."""
     caller = parse_caller(call.caller, call.query)

@@ -214,9 +214,13 @@ class RestCall(Generic[B]):
         """A number of the query, None if absent. Raises InvalidRequest."""
         return parse_number(name, self.query[name]) if name in self.query else None
 
+    def number_or(self, name: str, default: int) -> int:
+        """The same, `default` if absent."""
+        return parse_number(name, self.query[name]) if name in self.query else default
+
     def count(self, name: str, *, default: int, most: int) -> int:
         """A number of the query from 1 to `most`, `default` if absent. Raises InvalidRequest."""
-        count = parse_number(name, self.query.get(name, str(default)))
+        count = self.number_or(name, default)
         if not 1 <= count <= most:
             raise InvalidRequest(f"`{name}` must be from 1 to {most}")
         return count

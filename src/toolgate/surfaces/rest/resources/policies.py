@@ -202,8 +202,7 @@ async def compare_versions(control: Control, call: RestCall[None]) -> VersionsAn
     profile = parse_record("profile", stored.id, stored.body, strict=False)
     assert isinstance(profile, Profile)
     until_ms = control.clock_ms()
-    since_ms = call.number("since")
-    since_ms = max(0, until_ms - DAY_MS) if since_ms is None else since_ms
+    since_ms = call.number_or("since", max(0, until_ms - DAY_MS))
     found = await read_version_calls(control, profile, since_ms=since_ms, until_ms=until_ms)
     rollout = profile.rollout
     candidate, share = (0, 0) if rollout is None else (rollout.version, rollout.share)

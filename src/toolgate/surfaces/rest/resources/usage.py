@@ -8,13 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from toolgate.audit.index.activity import (
-    ActivityBucket,
-    CallerActivity,
-    DenialCount,
-    ServerActivity,
-    ToolActivity,
-)
+from toolgate.audit.index import activity
 from toolgate.audit.index.statements import DAY_MS
 from toolgate.audit.index.tables import SUMS, EventFilter, TokenSums
 from toolgate.errors import InvalidRequest, NotFound
@@ -53,14 +47,11 @@ class BudgetsAnswer(ResponseShape, frozen=True, kw_only=True):
 @get("/admin/api/budgets", "viewer", "Show budgets over time, and what is used of them", query=PAGING)
 async def list_quotas(control: Control, call: RestCall[None]) -> BudgetsAnswer:
     """Every budget over time that a key or a task has, and what is used of it at all nodes together."""
+    found = await list_quota_usage(control)
     # No id has a space, and it sorts before all they have.
-    uses, more = parse_page(call).cut(
-        await list_quota_usage(control), lambda use: " ".join((*use.holder, use.budget))
-    )
-    return BudgetsAnswer(
-        budgets=[BudgetUsed.of(one, holder_kind=one.holder.kind, holder_id=one.holder.id) for one in uses],
-        next_cursor=more,
-    )
+    uses, more = parse_page(call).cut(found, lambda use: " ".join((*use.holder, use.budget)))
+    shown = [BudgetUsed.of(one, holder_kind=one.holder.kind, holder_id=one.holder.id) for one in uses]
+    return BudgetsAnswer(budgets=shown, next_cursor=more)
 
 
 DAYS: Final = 7  # a week
@@ -152,14 +143,14 @@ class ActivityAnswer(ResponseShape, frozen=True, kw_only=True):
     since_ms: int
     until_ms: int
     bucket_ms: int
-    buckets: list[ActivityBucket]
-    servers: list[ServerActivity]
+    buckets: list[activity.ActivityBucket]
+    servers: list[activity.ServerActivity]
     """By id; the 1,000 with the most calls."""
-    tools: list[ToolActivity]
+    tools: list[activity.ToolActivity]
     """The 20 slowest by `p95_ms`."""
-    denials: list[DenialCount]
+    denials: list[activity.DenialCount]
     """The 20 most frequent."""
-    callers: list[CallerActivity]
+    callers: list[activity.CallerActivity]
     """The 20 with the most calls."""
 
 
@@ -184,10 +175,8 @@ async def read_activity_counts(control: Control, call: RestCall[None]) -> Activi
 
     Without `since`, of the last day. Counts are of the events that are kept.
     """
-    until_ms = call.number("until")
-    until_ms = control.clock_ms() if until_ms is None else until_ms
-    since_ms = call.number("since")
-    since_ms = max(0, until_ms - DAY_MS) if since_ms is None else since_ms
+    until_ms = call.number_or("until", control.clock_ms())
+    since_ms = call.number_or("since", max(0, until_ms - DAY_MS))
     buckets = call.count("buckets", default=BUCKETS, most=MAX_BUCKETS)
     if not since_ms < until_ms <= _MAX_MS:
         raise InvalidRequest("`since` must be before `until`", hint="both are times in unix milliseconds")
@@ -213,14 +202,19 @@ class KeptShown(ResponseShape, frozen=True, kw_only=True):
     """The rules of the task would deny it as they are: it was used while they were not enforced."""
 
 
-class UnusedShown(ResponseShape, frozen=True, kw_only=True):
-    """Something that is granted and was not used."""
+class IdleServerShown(ResponseShape, frozen=True, kw_only=True):
+    """A server that no one used since."""
 
     server_id: str
-    tool: str
-    """A tool's name, `prompt:<name>` or `resource:<uri>`."""
     last_used_ms: int | None
     """Null: never, as far as the audit reaches back."""
+
+
+class UnusedShown(IdleServerShown, frozen=True, kw_only=True):
+    """Something that is granted and was not used."""
+
+    tool: str
+    """A tool's name, `prompt:<name>` or `resource:<uri>`."""
     tokens: int
     """About what its definition costs a model in each list."""
 
@@ -266,14 +260,6 @@ class HolderShown(ResponseShape, frozen=True, kw_only=True):
     """The first of those, by server and name; all of them where one task or key is asked about."""
 
 
-class IdleServerShown(ResponseShape, frozen=True, kw_only=True):
-    """A server that no one used since."""
-
-    server_id: str
-    last_used_ms: int | None
-    """Null: never, as far as the audit reaches back."""
-
-
 class UnusedAnswer(ResponseShape, frozen=True, kw_only=True):
     """Unused grants, by task and key."""
 
@@ -307,19 +293,20 @@ UNUSED_DAYS: Final = 30  # what runs monthly counts as used
 MAX_SERVERS: Final = 1_000  # as the other lists of an answer
 
 
-@get(
-    "/admin/api/tasks/{task_id}/learn",
-    "viewer",
-    "Work out the least policy of a task",
-    query=(
-        Parameter(
-            "since",
-            f"What was used from this time on, in unix ms. Without it, of {LEARN_DAYS} days.",
-            "number",
-        ),
-        Parameter("deny_all", "Also where nothing was used, so that nothing would be left.", "flag"),
-    ),
+_LEARN_QUERY: Final = (
+    Parameter("since", f"Use from this time on, in unix ms. Without it, of {LEARN_DAYS} days.", "number"),
+    Parameter("deny_all", "Also where nothing was used, so that nothing would be left.", "flag"),
 )
+_UNUSED_QUERY: Final = (
+    *PAGING,
+    Parameter("since", f"Unused since then, in unix ms. By default, for {UNUSED_DAYS} days.", "number"),
+    Parameter("kind", "Only those of `task`, or of `key`."),
+    Parameter("task", "Only this task, with all its unused tools."),
+    Parameter("key", "Only this key, with all its unused tools."),
+)
+
+
+@get("/admin/api/tasks/{task_id}/learn", "viewer", "Work out the least policy of a task", query=_LEARN_QUERY)
 async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
     """The least policy that would have let through all that was used of the task, and what it would do.
 
@@ -327,13 +314,10 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
     those of other tasks, nor those of callers without one. Where the task is not enforced, what its rules
     would have denied counts. Refused where nothing was used, unless `deny_all` asks for that.
     """
-    task_id = call.ids["task_id"]
+    task_id, since_ms = call.ids["task_id"], _parse_since(control, call, LEARN_DAYS)
+    may_be_empty = call.flag("deny_all")
     found = await least_privilege.learn_task(
-        control,
-        call.caller,
-        task_id,
-        since_ms=_parse_since(control, call, LEARN_DAYS),
-        may_be_empty=call.flag("deny_all"),
+        control, call.caller, task_id, since_ms=since_ms, may_be_empty=may_be_empty
     )
     plan = await show_plan(found.plan, found.revision, found.plan_warnings)
     newly_allowed = set(found.lesson.newly_allowed)
@@ -341,31 +325,13 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
         KeptShown.of(ref, used, tool=ref.name, last_used_ms=used.last_ms, is_anew=ref in newly_allowed)
         for ref, used in found.kept.items()
     ]
+    removed, begins_ms = _show_unused(found.removed), found.begins_ms
     return LearnAnswer.of(
-        found,
-        task_id=task_id,
-        audit_begins_ms=found.begins_ms,
-        kept=kept,
-        removed=_show_unused(found.removed),
-        plan=plan,
+        found, task_id=task_id, audit_begins_ms=begins_ms, kept=kept, removed=removed, plan=plan
     )
 
 
-@get(
-    "/admin/api/unused",
-    "viewer",
-    "Show unused grants",
-    query=(
-        *PAGING,
-        Parameter(
-            "since", f"Not used from this time on, in unix ms. Without it, of {UNUSED_DAYS} days.", "number"
-        ),
-        Parameter("kind", "Only those of `task`, or of `key`."),
-        Parameter("task", "Only this task, with all its unused tools."),
-        Parameter("key", "Only this key, with all its unused tools."),
-    ),
-    errors=(NotFound,),
-)
+@get("/admin/api/unused", "viewer", "Show unused grants", query=_UNUSED_QUERY, errors=(NotFound,))
 async def list_unused(control: Control, call: RestCall[None]) -> UnusedAnswer:
     """What each task grants, and each key lets through at most, that no one used since.
 
@@ -379,22 +345,21 @@ async def list_unused(control: Control, call: RestCall[None]) -> UnusedAnswer:
     shown, next_cursor = page.cut([one for one in holders if kind in (None, one.kind)], str)
     uses = await least_privilege.read_usage(control, since_ms=_parse_since(control, call, UNUSED_DAYS))
     is_one = task_id is not None or key_id is not None
-    most = None if is_one else MAX_NAMED
     found = await least_privilege.weigh_holders(snapshot, shown, uses)
     servers = [] if is_one or page.after else least_privilege.find_idle_servers(snapshot, uses)[:MAX_SERVERS]
     return UnusedAnswer.of(
         uses,
         revision=snapshot.revision,
         audit_begins_ms=uses.begins_ms,
-        holders=[_show_holder(one, most=most) for one in found],
+        holders=[_show_holder(one, most=None if is_one else MAX_NAMED) for one in found],
         servers=[IdleServerShown.of(one, last_used_ms=one.last_ms) for one in servers],
         next_cursor=next_cursor,
     )
 
 
 def _parse_since(control: Control, call: RestCall[None], days: int) -> int:
-    now_ms, since_ms = control.clock_ms(), call.number("since")
-    since_ms = now_ms - days * DAY_MS if since_ms is None else since_ms
+    now_ms = control.clock_ms()
+    since_ms = call.number_or("since", now_ms - days * DAY_MS)
     if since_ms >= now_ms:
         raise InvalidRequest("`since` is not before now", hint="it is a time in unix milliseconds")
     return since_ms
