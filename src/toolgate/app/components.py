@@ -124,10 +124,8 @@ def read_key_file(path: Path | None, setting: str) -> str | None:
     except (OSError, UnicodeDecodeError) as exc:
         raise StartRefused(f"cannot read `{setting}` `{path}`: {exc}") from exc
     if len(key) < MIN_KEY_CHARS or len(set(key)) < MIN_KEY_CHARS // 4:
-        raise StartRefused(
-            f"the key in `{path}` is too short or too simple",
-            hint="make one with `python -c 'import secrets; print(secrets.token_urlsafe(32))'`",
-        )
+        hint = "make one with `python -c 'import secrets; print(secrets.token_urlsafe(32))'`"
+        raise StartRefused(f"the key in `{path}` is too short or too simple", hint=hint)
     return key
 
 

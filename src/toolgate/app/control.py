@@ -100,9 +100,8 @@ def _read_readiness(store: Store) -> Readiness:
 def _read_tls(grpc: GrpcSettings) -> Tls | None:
     """Certificate and key of the gRPC listener. Raises StartRefused where keys would travel in clear."""
     if (grpc.cert_file is None) != (grpc.key_file is None):
-        raise StartRefused(
-            "only one of `grpc.cert_file` and `grpc.key_file` is set", hint="set both, or neither"
-        )
+        hint = "set both, or neither"
+        raise StartRefused("only one of `grpc.cert_file` and `grpc.key_file` is set", hint=hint)
     if grpc.cert_file is None or grpc.key_file is None:
         if is_loopback(parse_address(grpc.listen)[0]) or grpc.allow_plaintext:
             return None

@@ -76,10 +76,8 @@ def open_journal(settings: Settings) -> Iterator[Journal]:
         except OSError as exc:
             if full := describe_full_disk(path, exc):
                 raise StartRefused(full, hint=FULL_DISK_HINT) from exc
-            raise StartRefused(
-                f"cannot use the audit log `{path}`: {exc.strerror}",
-                hint="see that the gateway's user may write there, or move the log away",
-            ) from exc
+            hint = "see that the gateway's user may write there, or move the log away"
+            raise StartRefused(f"cannot use the audit log `{path}`: {exc.strerror}", hint=hint) from exc
         stack.callback(journal.close)
         yield journal
 

@@ -172,10 +172,8 @@ def _listen(settings: Settings) -> socket.socket:
         listener.listen(BACKLOG)  # from now on clients queue, so the URL is true before the server runs
     except OSError as exc:
         listener.close()
-        raise StartRefused(
-            f"cannot listen on `{settings.listen}`: {exc.strerror}",
-            hint="choose another address with `--listen HOST:PORT`",
-        ) from exc
+        hint = "choose another address with `--listen HOST:PORT`"
+        raise StartRefused(f"cannot listen on `{settings.listen}`: {exc.strerror}", hint=hint) from exc
     return listener
 
 

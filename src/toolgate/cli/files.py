@@ -76,18 +76,14 @@ def load_records(paths: Sequence[Path]) -> list[FileRecord]:
                 raise UsageError(f"`{file}` holds neither an object nor a list of objects")
             records.append(_parse_record(file, text, body))
     if not records:
-        raise UsageError(
-            f"there is no record in {', '.join(f'`{path}`' for path in paths)}",
-            hint=f"a record is a `.toml` or `.json` file with {_ANY_ID}",
-        )
+        hint = f"a record is a `.toml` or `.json` file with {_ANY_ID}"
+        raise UsageError(f"there is no record in {', '.join(f'`{path}`' for path in paths)}", hint=hint)
     seen: dict[tuple[Kind, str], FileRecord] = {}
     for record in records:
         earlier = seen.setdefault((record.kind, record.id), record)
         if earlier is not record:
-            raise UsageError(
-                f"duplicate {record.kind} `{record.id}`: in `{earlier.file}` and in `{record.file}`",
-                hint="keep one of the two",
-            )
+            where = f"in `{earlier.file}` and in `{record.file}`"
+            raise UsageError(f"duplicate {record.kind} `{record.id}`: {where}", hint="keep one of the two")
     return records
 
 
@@ -120,10 +116,8 @@ def _parse(path: Path, text: str) -> Any:
     try:
         return parse_toml(text) if path.suffix.lower() == ".toml" else json.loads(text)
     except (ValueError, RecursionError) as exc:
-        raise UsageError(
-            f"`{path}` is neither TOML nor JSON as its name says: {exc}",
-            hint="mend the file; TOML files end in `.toml`, everything else is read as JSON",
-        ) from exc
+        hint = "mend the file; TOML files end in `.toml`, everything else is read as JSON"
+        raise UsageError(f"`{path}` is neither TOML nor JSON as its name says: {exc}", hint=hint) from exc
 
 
 def _parse_record(path: Path, text: str, body: dict[str, Any], *, kind: Kind | None = None) -> FileRecord:
@@ -238,11 +232,9 @@ def load_module(path: Path) -> ModuleFile:
             file.seek(0)
             return ModuleFile(path=path, sha256=hashlib.file_digest(file, "sha256").hexdigest())
     except OSError as exc:
-        raise UsageError(
-            f"cannot read the module `{path}`: {exc.strerror}",
-            hint="name a `.wasm` file from the directory of the record's file, or the SHA-256 of one that is"
-            " uploaded",
-        ) from exc
+        where = "from the directory of the record's file"
+        hint = f"name a `.wasm` file {where}, or the SHA-256 of one that is uploaded"
+        raise UsageError(f"cannot read the module `{path}`: {exc.strerror}", hint=hint) from exc
 
 
 def hash_modules(records: Sequence[FileRecord]) -> tuple[list[FileRecord], list[ModuleFile]]:
@@ -292,10 +284,8 @@ def find_module(client: RestClient, prefix: str) -> str:
     kept = client.get(MODULES)["modules"] if is_enough else []
     found = [str(one["sha256"]) for one in kept if one["sha256"].startswith(prefix)]
     if len(found) != 1:
-        raise UsageError(
-            f"`{prefix}` means {'more than one' if found else 'no'} module",
-            hint=f"give {MIN_PREFIX} or more characters of a hash that `toolgate modules list` shows",
-        )
+        hint = f"give {MIN_PREFIX} or more characters of a hash that `toolgate modules list` shows"
+        raise UsageError(f"`{prefix}` means {'more than one' if found else 'no'} module", hint=hint)
     return found[0]
 
 

@@ -77,15 +77,11 @@ class GatewayConnection:
         try:
             key = self.key_file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as exc:
-            raise UsageError(
-                f"cannot read the key file `{self.key_file}`: {exc}",
-                hint="give a file that holds one key and that you may read",
-            ) from exc
+            hint = "give a file that holds one key and that you may read"
+            raise UsageError(f"cannot read the key file `{self.key_file}`: {exc}", hint=hint) from exc
         if not key:
-            raise UsageError(
-                f"the key file `{self.key_file}` is empty",
-                hint="write the key into it, as `toolgate keys add` printed it",
-            )
+            hint = "write the key into it, as `toolgate keys add` printed it"
+            raise UsageError(f"the key file `{self.key_file}` is empty", hint=hint)
         return key
 
 
@@ -135,10 +131,8 @@ def parse_time(text: str, *, now_ms: int | None = None) -> int:
     except ValueError:
         at_ms = -1
     if not 0 <= at_ms < now_ms:
-        raise UsageError(
-            f"`{text}` is not a time in the past",
-            hint="write `7d`, `12h`, `30m`, a day: `2026-11-01`, or unix milliseconds",
-        )
+        hint = "write `7d`, `12h`, `30m`, a day: `2026-11-01`, or unix milliseconds"
+        raise UsageError(f"`{text}` is not a time in the past", hint=hint)
     return at_ms
 
 

@@ -117,12 +117,9 @@ class RestClient:
             body: dict[str, Any] = answer.json() if answer.content else {}
             refusal = None if answer.is_success else parse_error(body["error"])
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            raise CommandError(
-                f"something answers at `{self.url}`, but it is not Toolgate",
-                hint="give the gateway's own address with --url or TOOLGATE_URL",
-                code="not_toolgate",
-                exit_code=ExitCode.UNREACHABLE,
-            ) from exc
+            message = f"something answers at `{self.url}`, but it is not Toolgate"
+            hint = "give the gateway's own address with --url or TOOLGATE_URL"
+            raise _unreachable(message, hint, "not_toolgate") from exc
         if refusal is not None:
             raise refusal
         return body
@@ -133,28 +130,24 @@ class RestClient:
         try:
             yield
         except httpx2.TimeoutException as exc:
-            raise CommandError(
-                f"no answer from `{self.url}` in time",
-                hint="look at the gateway's log; `toolgate doctor` says what it is busy with",
-                code="timeout",
-                exit_code=ExitCode.UNREACHABLE,
-            ) from exc
+            hint = "look at the gateway's log; `toolgate doctor` says what it is busy with"
+            raise _unreachable(f"no answer from `{self.url}` in time", hint, "timeout") from exc
         except (httpx2.HTTPError, StreamRefused) as exc:
-            raise CommandError(
-                f"cannot reach the gateway at `{self.url}`: {exc}",
-                hint="is `toolgate up` running? another address goes into --url or TOOLGATE_URL",
-                code="unreachable",
-                exit_code=ExitCode.UNREACHABLE,
-            ) from exc
+            hint = "is `toolgate up` running? another address goes into --url or TOOLGATE_URL"
+            message = f"cannot reach the gateway at `{self.url}`: {exc}"
+            raise _unreachable(message, hint, "unreachable") from exc
+
+
+def _unreachable(message: str, hint: str, code: str) -> CommandError:
+    return CommandError(message, hint=hint, code=code, exit_code=ExitCode.UNREACHABLE)
 
 
 @contextmanager
 def open_client(url: str, key: str | None) -> Iterator[RestClient]:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise UsageError(
-            f"`{url}` is not the address of a gateway", hint="give one like http://127.0.0.1:8080"
-        )
+        hint = "give one like http://127.0.0.1:8080"
+        raise UsageError(f"`{url}` is not the address of a gateway", hint=hint)
     headers = {"user-agent": f"toolgate-cli/{__version__}"}
     if key is not None:
         headers["authorization"] = f"Bearer {key}"

@@ -157,10 +157,8 @@ def audit_command(
     )
     wrong = [name for name, value in given.items() if name in without and value is not None]
     if wrong:
-        raise UsageError(
-            f"{mode} takes no {' and no '.join(wrong)}",
-            hint="--follow shows what happens from now on, and --export all that did",
-        )
+        hint = "--follow shows what happens from now on, and --export all that did"
+        raise UsageError(f"{mode} takes no {' and no '.join(wrong)}", hint=hint)
     with suppress(KeyboardInterrupt), connection.open() as client:
         if export is not None:
             for chunk in client.chunks(f"{_PATH}/export", {**which.query, "format": export}):

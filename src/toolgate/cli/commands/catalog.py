@@ -225,7 +225,5 @@ def backfill_command(connection: GatewayConnection) -> None:
     done = {"done": answer["done"], "total": answer["total"], "changed": changed, "failed": failed}
     connection.output.show(done, render_backfill(done))
     if failed:
-        raise CommandError(
-            f"{len(failed)} of {done['total']} could not be made",
-            hint="the gateway tries again by itself; its log says more",
-        )
+        hint = "the gateway tries again by itself; its log says more"
+        raise CommandError(f"{len(failed)} of {done['total']} could not be made", hint=hint)

@@ -73,10 +73,8 @@ def _parse_removal(name: str) -> dict[str, Any]:
     word, slash, record_id = name.partition("/")
     kind = word.replace("-", "_")
     if kind not in ID_FIELDS or not slash:
-        raise UsageError(
-            f"`{name}` names no record",
-            hint="write `server/ID`, `task/ID`, `profile/ID` or `chat-upstream/ID`",
-        )
+        hint = "write `server/ID`, `task/ID`, `profile/ID` or `chat-upstream/ID`"
+        raise UsageError(f"`{name}` names no record", hint=hint)
     return {"kind": kind, "id": record_id, "body": None}
 
 

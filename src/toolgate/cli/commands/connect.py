@@ -119,10 +119,8 @@ def _merge(path: Path, name: str, present: Any, entry: Mapping[str, Any]) -> dic
     if present is None:
         return dict(entry)
     if not isinstance(present, dict) or _address(present) != _address(entry):
-        raise CommandError(
-            f"`{path}` already has a server `{name}` that is not this gateway",
-            hint="choose another name with --name",
-        )
+        hint = "choose another name with --name"
+        raise CommandError(f"`{path}` already has a server `{name}` that is not this gateway", hint=hint)
     return {**present, **entry}
 
 
@@ -246,10 +244,8 @@ def connect_command(
         if entry.project:
             file = None if program.project_file is None else Path.cwd() / program.project_file
         if file is None:
-            raise UsageError(
-                f"{program.title} has no settings file to write to here",
-                hint="leave out --write and paste what is printed",
-            )
+            hint = "leave out --write and paste what is printed"
+            raise UsageError(f"{program.title} has no settings file to write to here", hint=hint)
         warnings = _check_scope(connection, scope)
         entry_now, now = program.entry(endpoint), datetime.now().astimezone()
         merged = merge_entry(file, program.section, endpoint.name, entry_now, now=now)

@@ -127,10 +127,8 @@ def set_key_budgets(
     toolgate budgets
     """
     if has_none == bool(budgets.budgets):
-        raise UsageError(
-            f"say either what `{key_id}` may use, or --none",
-            hint="`toolgate budgets` shows what it may use now",
-        )
+        hint = "`toolgate budgets` shows what it may use now"
+        raise UsageError(f"say either what `{key_id}` may use, or --none", hint=hint)
     path = build_record_path("key", key_id, "budgets")
     connection.send("PUT", path, render_key_budgets, budgets.budgets)
 
@@ -148,9 +146,8 @@ def _key_file(path: Path | None) -> Iterator[Callable[[str], object]]:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as exc:
-        raise UsageError(
-            f"cannot make the file `{path}`: {exc.strerror}", hint="name a file that is not there yet"
-        ) from exc
+        hint = "name a file that is not there yet"
+        raise UsageError(f"cannot make the file `{path}`: {exc.strerror}", hint=hint) from exc
     try:
         with os.fdopen(descriptor, "w") as file:
             yield lambda key: file.write(f"{key}\n")

@@ -93,10 +93,8 @@ def _list_digests(client: RestClient, server_id: str) -> dict[str, str]:
         if one["digest"] is not None and (one["allowed"] or one["reason"] == "quarantined")
     }
     if not tools:
-        raise CommandError(
-            f"server `{server_id}` offers no tool that could be approved",
-            hint=f"see why with `toolgate servers tools {server_id}`",
-        )
+        hint = f"see why with `toolgate servers tools {server_id}`"
+        raise CommandError(f"server `{server_id}` offers no tool that could be approved", hint=hint)
     return tools
 
 

@@ -170,11 +170,8 @@ def learn_command(
     with connection.open() as client:
         lesson = client.get(build_record_path("task", task, "learn"), which.query)
         if plan_id not in {None, lesson["plan"]["id"]}:
-            raise CommandError(
-                "what would be learned now is not what that plan showed",
-                hint="look again without --require-plan",
-                code="plan_outdated",
-            )
+            message = "what would be learned now is not what that plan showed"
+            raise CommandError(message, hint="look again without --require-plan", code="plan_outdated")
         if out is not None:
             write_json(out, lesson["record"])
         if not is_applied or not lesson["plan"]["changes"]:

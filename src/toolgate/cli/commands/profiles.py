@@ -156,10 +156,8 @@ def _next_rollout(client: RestClient, profile: Body, selection: Body | None) -> 
 def _require_rollout(profile: Body) -> Body:
     rollout: Body | None = profile.get("rollout")
     if rollout is None:
-        raise UsageError(
-            f"profile `{profile['profile_id']}` has no rollout",
-            hint="begin one with `toolgate profiles rollout ID --file NEXT --share 10`",
-        )
+        hint = "begin one with `toolgate profiles rollout ID --file NEXT --share 10`"
+        raise UsageError(f"profile `{profile['profile_id']}` has no rollout", hint=hint)
     return rollout
 
 

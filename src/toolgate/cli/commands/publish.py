@@ -86,10 +86,8 @@ class PackageDirectory:
             self._content = self.content = self._file.read_bytes()
             self._document = msgspec.json.decode(self._content, type=dict[str, Any])
         except OSError as exc:
-            raise UsageError(
-                f"cannot read `{self._file}`: {exc.strerror}",
-                hint="give the directory of a package; `toolgate init` makes one",
-            ) from exc
+            hint = "give the directory of a package; `toolgate init` makes one"
+            raise UsageError(f"cannot read `{self._file}`: {exc.strerror}", hint=hint) from exc
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise UsageError(f"`{self._file}` is not a JSON object: {exc}") from exc
         if bump is not None:
@@ -134,10 +132,8 @@ def bump_version(version: str, bump: VersionBump) -> str:
     """The next version, without what may follow the three numbers."""
     found = _SEMANTIC.fullmatch(version)
     if found is None:
-        raise UsageError(
-            f"`{version}` is not of the form 1.2.3, so there is no next one",
-            hint=f"write the new `version` into `{MANIFEST_NAME}` yourself",
-        )
+        hint = f"write the new `version` into `{MANIFEST_NAME}` yourself"
+        raise UsageError(f"`{version}` is not of the form 1.2.3, so there is no next one", hint=hint)
     numbers = [int(one) for one in found.groups()]
     at = ("major", "minor", "patch").index(bump)
     return ".".join(map(str, [*numbers[:at], numbers[at] + 1, 0, 0][:3]))
@@ -153,16 +149,12 @@ def list_package_tools(manifest: Manifest, directory: Path, *, as_json: bool) ->
         if report.stderr_tail and not as_json:
             tail = ui.escape_block(report.stderr_tail)
             open_console(to_stderr=True).print(tail, style="dim", soft_wrap=True)
-        raise CommandError(
-            f"the server of `{manifest.id}` does not run: {report.error}",
-            hint="run its command by hand in the package's directory, with the variables of `run.env` alone",
-        )
+        hint = "run its command by hand in the package's directory, with the variables of `run.env` alone"
+        raise CommandError(f"the server of `{manifest.id}` does not run: {report.error}", hint=hint)
     if report.quarantined:
         wrong = "; ".join(f"`{name}`: {why}" for name, why in report.quarantined.items())
-        raise CommandError(
-            f"tools of `{manifest.id}` cannot be offered: {wrong}",
-            hint="mend their definitions in the server",
-        )
+        hint = "mend their definitions in the server"
+        raise CommandError(f"tools of `{manifest.id}` cannot be offered: {wrong}", hint=hint)
     return tuple(report.tools.values())
 
 
@@ -226,10 +218,8 @@ def init_command(
     occupied = [name for name in contents if (directory / name).exists() or (directory / name).is_symlink()]
     if directory.is_file() or occupied:
         what = ", ".join(f"`{directory / name}`" for name in occupied) or f"`{directory}`"
-        raise UsageError(
-            f"{what} is there already, and nothing is overwritten",
-            hint="choose another directory, or move what is there",
-        )
+        hint = "choose another directory, or move what is there"
+        raise UsageError(f"{what} is there already, and nothing is overwritten", hint=hint)
     directory.mkdir(parents=True, exist_ok=True)
     for target, text in contents.items():
         with (directory / target).open("x", encoding="utf-8") as file:
@@ -266,10 +256,8 @@ def install_command(
     progress = open_progress(as_json=connection.as_json)
     with connection.open() as client:
         if "/" in package and Path(package).is_dir():
-            raise UsageError(
-                f"`{package}` is a directory",
-                hint=f"`toolgate publish {package}` packs, uploads and installs it",
-            )
+            hint = f"`toolgate publish {package}` packs, uploads and installs it"
+            raise UsageError(f"`{package}` is a directory", hint=hint)
         package_id, _, version = package.partition("@")
         body = {"version": version} if version else {}
         if package.endswith((".tar.gz", ".tgz", ".mcpb")) or Path(package).is_file():

@@ -161,11 +161,8 @@ def follow_run(
             raise parse_error(data)
         if until_s is not None and time.monotonic() >= until_s:
             raise CommandError("the run takes longer than was to be waited for", code="timeout")
-    raise CommandError(
-        "the gateway ended the stream, and the run goes on",
-        hint=f"`toolgate invocations show {invocation['task_id']} {invocation['invocation_id']}` says how",
-        code="stream_ended",
-    )
+    hint = f"`toolgate invocations show {invocation['task_id']} {invocation['invocation_id']}` says how"
+    raise CommandError("the gateway ended the stream, and the run goes on", hint=hint, code="stream_ended")
 
 
 app = typer.Typer(add_completion=False)
@@ -256,11 +253,8 @@ def run_command(
         output.show(ended, "")
     ending = ended["ending"]
     if ending["ended_by"] != "exit":
-        raise CommandError(
-            f"the run {ended['state']} ({ending['ended_by']}): {ending['message']}",
-            hint=_point_to_run(ended),
-            code=str(ending["ended_by"]),
-        )
+        message = f"the run {ended['state']} ({ending['ended_by']}): {ending['message']}"
+        raise CommandError(message, hint=_point_to_run(ended), code=str(ending["ended_by"]))
     code = ending["exit_code"]
     if code:
         # A process has 8 bits for it, and what is not 0 must not become 0.

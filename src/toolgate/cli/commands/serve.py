@@ -147,10 +147,8 @@ def up_command(
     Bound to loopback it asks for no key; bound to anything else it refuses to start without one.
     """
     if with_model and not is_demo:
-        raise UsageError(
-            "--model is part of the demo",
-            hint="add --demo; a model of your own is registered with `toolgate chat-upstreams apply`",
-        )
+        hint = "add --demo; a model of your own is registered with `toolgate chat-upstreams apply`"
+        raise UsageError("--model is part of the demo", hint=hint)
     output = CommandOutput(as_json=as_json)
 
     async def announce(started: ServingApp, url: str) -> None:
@@ -168,9 +166,8 @@ def up_command(
 
 def _run_demo(options: SettingOptions, *, as_json: bool, with_model: bool) -> None:
     if options.mcp_registry_dir is not None:
-        raise UsageError(
-            "--demo brings its own servers", hint="leave out --mcp-registry-dir, or start without --demo"
-        )
+        hint = "leave out --mcp-registry-dir, or start without --demo"
+        raise UsageError("--demo brings its own servers", hint=hint)
     kit = load_lazily("toolgate.cli.demo.demo")
     demo = kit.Demo(
         options.data_dir or kit.demo_directory(os.environ), as_json=as_json, with_model=with_model

@@ -144,10 +144,8 @@ class LoginCallbackServer(HTTPServer):
                 if answer.get("state") == state:
                     return answer
             self.answers.clear()
-        raise CommandError(
-            f"no callback from the browser within {WAIT_S / 60:.0f} minutes",
-            hint="start again; with --paste, give the address where the browser ended by hand",
-        )
+        hint = "start again; with --paste, give the address where the browser ended by hand"
+        raise CommandError(f"no callback from the browser within {WAIT_S / 60:.0f} minutes", hint=hint)
 
 
 class _LoginCallback(BaseHTTPRequestHandler):
@@ -179,10 +177,8 @@ def _parse_callback(address: str) -> Mapping[str, str]:
 def _check_callback(answer: Mapping[str, str], state: str) -> Mapping[str, str]:
     """The fields that the gateway needs. Raises CommandError if the login was refused."""
     if answer.get("state") != state:
-        raise UsageError(
-            "this address is not the answer to this login",
-            hint="paste the whole address that the browser ended at",
-        )
+        hint = "paste the whole address that the browser ended at"
+        raise UsageError("this address is not the answer to this login", hint=hint)
     if "code" not in answer:
         raise CommandError(f"the authorization server refuses: {answer.get('error', 'no code')}")
     return {name: answer[name] for name in ("state", "code", "iss") if name in answer}
@@ -232,10 +228,8 @@ def import_servers(
     A new server may offer no tool until `allowed_tools` says so: give --allow, or edit the records.
     """
     if file.suffix.lower() == ".mcpb":
-        raise UsageError(
-            f"`{file}` is a bundle, with the program itself in it",
-            hint=f"install it: `toolgate install {file}`",
-        )
+        hint = f"install it: `toolgate install {file}`"
+        raise UsageError(f"`{file}` is a bundle, with the program itself in it", hint=hint)
     given = {"format": "auto", "content": read_text(file)}
     connection.send(
         "POST",

@@ -73,17 +73,11 @@ def _explain_tool(client: RestClient, query: Query, tool: str) -> JsonObject:
         if "server" in reading and answer["servers"]:
             return answer
     if kind == RESOURCE:
-        raise CommandError(
-            f"no server that you may see lists `{tool}`",
-            hint="for what no server lists, name the server that has it: `resource:SERVER/URI`",
-            code="unknown_resource",
-        )
+        hint = "for what no server lists, name the server that has it: `resource:SERVER/URI`"
+        raise CommandError(f"no server that you may see lists `{tool}`", hint=hint, code="unknown_resource")
     what = "prompt" if kind else "tool"
-    raise CommandError(
-        f"no server that you may see has a {what} `{tool}`",
-        hint="see `toolgate explain` for what there is; names are case-sensitive",
-        code=f"unknown_{what}",
-    )
+    hint = "see `toolgate explain` for what there is; names are case-sensitive"
+    raise CommandError(f"no server that you may see has a {what} `{tool}`", hint=hint, code=f"unknown_{what}")
 
 
 @command(app, "nodes")
