@@ -181,7 +181,7 @@ async def test_ups_9_a_definition_that_is_replaced_before_it_was_compared_counts
     async with open_mcp_world(net, record("one", allowed_tools=("*",))) as world:
         await listed(world)
         approve(world)
-        supervised = world.gateway.servers._servers["one"]  # type: ignore[attr-defined]
+        supervised = world.gateway.servers._servers["one"]  # type: ignore[union-attr]
         good = supervised.discovery.tools
         bad = check_tools("one", tools_of({"annotations": {"readOnlyHint": False}}))[0]
         for tools in (bad, good.tools):
@@ -209,7 +209,7 @@ async def test_ups_9_a_call_that_waits_while_its_tool_changes_is_not_sent() -> N
         ]
         await eventually_async(lambda: world.gateway.servers.load().queued == {"one": 1})
         changed = check_tools("one", tools_of({"description": "Other."}))[0]
-        supervised = world.gateway.servers._servers["one"]  # type: ignore[attr-defined]
+        supervised = world.gateway.servers._servers["one"]  # type: ignore[union-attr]
         supervised.discovery.tools = replace(supervised.discovery.tools, tools=changed)
         world.gateway.on_tools_changed("one")
         release.set()

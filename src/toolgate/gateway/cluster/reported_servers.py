@@ -50,22 +50,11 @@ class _ParsedDefinitions(NamedTuple):
     lists: ServerLists
 
 
-class _ServerSummary(NamedTuple):
-    """What the live nodes report of a server: the worst of them, and all together."""
-
-    worst: ServerReport
-    restarts: int
-    calls: int
-    is_stale: bool
-    """Whether its list is stale at each node."""
-    verified_ms: int
-    """When one of them last listed the server."""
-
-
 class ReportedServers:
     """The servers of all nodes. Follows their reports while it is entered; enter it first."""
 
     is_first_hand: Final = False
+    """Servers list their tools to nodes, which may have older records."""
     unverified: Final = frozenset[str]()
 
     def __init__(
@@ -82,7 +71,7 @@ class ReportedServers:
         self._on_change = on_change
         self._clock_ms = clock_ms
         self._definitions: Mapping[str, _ParsedDefinitions] = {}
-        self._summaries: Mapping[str, _ServerSummary] = {}
+        self._summaries: Mapping[str, ServerReport] = {}
         self.node_url: str | None = None
         """The URL of a live node, if there is one."""
         self._tools: Mapping[str, ServerTools] = MappingProxyType({})
@@ -105,7 +94,7 @@ class ReportedServers:
             await asyncio.gather(self._following, return_exceptions=True)
 
     def apply(self, records: Mapping[str, ServerRecord]) -> None:
-        """See `Servers.apply`. Nodes get the records on their own way, and then report."""
+        """See `Pool.apply`. Nodes get the records on their own way, and then report."""
         shown = {server_id: offer.record for server_id, offer in self._tools.items()}
         self._show(records, {one for one, record in records.items() if shown.get(one) is not record})
 
@@ -231,14 +220,15 @@ class ReportedServers:
         self._tools, self._health = MappingProxyType(tools), MappingProxyType(health)
 
 
-def _summarize(live: Sequence[NodeReport]) -> Mapping[str, _ServerSummary]:
+def _summarize(live: Sequence[NodeReport]) -> Mapping[str, ServerReport]:
+    """The worst that live nodes report of each server, with the calls, restarts and lists of all."""
     reports: dict[str, list[ServerReport]] = {}
     for node in live:
         for report in node.servers:
             reports.setdefault(report.server_id, []).append(report)
     return {
-        server_id: _ServerSummary(
-            worst=max(each, key=lambda one: _WORST_LAST.index(one.state)),
+        server_id: replace(
+            max(each, key=lambda one: _WORST_LAST.index(one.state)),
             restarts=sum(one.restarts for one in each),
             calls=sum(one.calls for one in each),
             is_stale=all(one.is_stale for one in each),
@@ -270,28 +260,27 @@ def _parse_definitions(
 
 
 def _build_offer(
-    record: ServerRecord, summary: _ServerSummary | None, parsed: _ParsedDefinitions | None
+    record: ServerRecord, summary: ServerReport | None, parsed: _ParsedDefinitions | None
 ) -> ServerTools:
     if parsed is None:
-        if summary is None or summary.worst.list_state == "ready":  # its definitions are on their way
+        if summary is None or summary.list_state == "ready":  # its definitions are on their way
             return ServerTools(record=record)
-        return ServerTools(record=record, state=summary.worst.list_state, detail=summary.worst.last_error)
+        return ServerTools(record=record, state=summary.list_state, detail=summary.last_error)
     offer = ServerTools(record=record, state="ready", **parsed.lists._asdict())
     if summary is None:
         return replace(offer, is_stale=True, detail="no node has reported it lately")
-    return replace(offer, is_stale=True, detail=summary.worst.last_error) if summary.is_stale else offer
+    return replace(offer, is_stale=True, detail=summary.last_error) if summary.is_stale else offer
 
 
-def _build_health(offer: ServerTools, summary: _ServerSummary | None) -> ServerHealth:
+def _build_health(offer: ServerTools, summary: ServerReport | None) -> ServerHealth:
     if summary is None or not offer.record.enabled:
         return ServerHealth(state="idle" if offer.record.enabled else "disabled")
-    worst = summary.worst
     return ServerHealth(
         # "disabled" comes from a node with an older record, and says nothing about this one.
-        state="idle" if worst.state == "disabled" else worst.state,
-        last_error=worst.last_error,
-        hint=worst.hint,
-        since_ms=worst.since_ms,
+        state="idle" if summary.state == "disabled" else summary.state,
+        last_error=summary.last_error,
+        hint=summary.hint,
+        since_ms=summary.since_ms,
         restarts=summary.restarts,
         calls=summary.calls,
         verified_ms=summary.verified_ms,
