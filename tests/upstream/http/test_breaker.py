@@ -9,8 +9,8 @@ from tests.upstream.fault_proxy import open_fault_proxy
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request
 from tests.upstream.http_pools import in_s, post
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.upstream.http.client_connection import ExchangeTimedOut, HttpLimits
-from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
+from toolgate.upstream.http.client_connection import ConnectFailed, ExchangeTimedOut, HttpLimits
+from toolgate.upstream.http.connection_pool import HttpPool
 from toolgate.upstream.http.egress import Egress, parse_target
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ import pytest
 from tests.upstream.certificates import Authority
 from tests.upstream.faulty_http import FaultyHttp
 from tests.upstream.http_pools import ANY, echo, in_s, post, serving
-from toolgate.upstream.http.client_connection import HttpLimits
-from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
+from toolgate.upstream.http.client_connection import ConnectFailed, HttpLimits
+from toolgate.upstream.http.connection_pool import HttpPool
 from toolgate.upstream.http.egress import Egress, parse_target
 
 pytestmark = pytest.mark.anyio

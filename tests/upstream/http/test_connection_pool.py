@@ -11,12 +11,13 @@ import uvloop
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request
 from tests.upstream.http_pools import ANY, Gathered, echo, in_s, post, serving
 from toolgate.upstream.http.client_connection import (
+    ConnectFailed,
     ExchangeFailed,
     ExchangeTimedOut,
     HttpLimits,
     HttpResponse,
 )
-from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
+from toolgate.upstream.http.connection_pool import HttpPool
 from toolgate.upstream.http.egress import parse_target
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request
-from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
+from toolgate.upstream.http.client_connection import ConnectFailed
+from toolgate.upstream.http.connection_pool import HttpPool
 from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget, parse_target
 
 pytestmark = pytest.mark.anyio

@@ -77,7 +77,15 @@ class HttpResponse(NamedTuple):
         return _is_stream(self.status, self.headers)
 
 
-class ExchangeFailed(Exception):
+class HttpFailure(Exception):
+    """No usable response."""
+
+
+class ConnectFailed(HttpFailure):
+    """No connection, so nothing was sent."""
+
+
+class ExchangeFailed(HttpFailure):
     """The request was written without a usable response: whether the server acted on it is unknown."""
 
 
@@ -85,7 +93,7 @@ class ConnectionStale(ExchangeFailed):
     """A kept connection ended before any part of a response: most likely the server had closed it already."""
 
 
-class ExchangeTimedOut(Exception):
+class ExchangeTimedOut(HttpFailure):
     """The deadline passed. The connection is gone, which is how HTTP tells the server to stop."""
 
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from toolgate.upstream.http.client_connection import (
     DEFAULT_LIMITS,
+    ConnectFailed,
     ConnectionStale,
     ExchangeFailed,
     ExchangeTimedOut,
@@ -40,10 +41,6 @@ _MAX_DISTRUST_S: Final = 3_600.0  # a choice: after an hour, a server may have b
 @cache
 def _load_system_trust() -> ssl.SSLContext:
     return ssl.create_default_context()
-
-
-class ConnectFailed(Exception):
-    """No connection, so nothing was sent."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

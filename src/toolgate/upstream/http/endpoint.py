@@ -40,12 +40,12 @@ from toolgate.upstream.connection.negotiation import negotiate
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.client_connection import (
     DEFAULT_LIMITS,
-    ExchangeFailed,
     ExchangeTimedOut,
+    HttpFailure,
     HttpLimits,
     HttpResponse,
 )
-from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
+from toolgate.upstream.http.connection_pool import HttpPool
 from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget, parse_target
 from toolgate.upstream.http.responses import PendingResponse, RequestRejected, ResponseMissing, retry_after_s
 
@@ -290,7 +290,7 @@ class HttpNegotiation:
             )
         except ExchangeTimedOut as exc:
             raise StartFailed(f"no answer within {timeout_s:g} s", state="list_timeout") from exc
-        except (ConnectFailed, ExchangeFailed) as exc:
+        except HttpFailure as exc:
             raise StartFailed(str(exc)) from exc
 
 

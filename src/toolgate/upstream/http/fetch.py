@@ -17,13 +17,8 @@ from toolgate import __version__
 from toolgate.model.http import is_loopback
 from toolgate.model.servers import EMPTY
 from toolgate.telemetry.spans import ExportRejected
-from toolgate.upstream.http.client_connection import (
-    ExchangeFailed,
-    ExchangeTimedOut,
-    HttpLimits,
-    HttpResponse,
-)
-from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
+from toolgate.upstream.http.client_connection import HttpFailure, HttpLimits, HttpResponse
+from toolgate.upstream.http.connection_pool import HttpPool
 from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget, parse_target
 
 FETCH_S: Final = 5.0  # as long as a connect to a server may take; logins and token checks wait for it
@@ -120,7 +115,7 @@ class Fetcher:
         try:
             deadline = asyncio.get_running_loop().time() + FETCH_S
             return await pool.send(head + (body or b""), deadline=deadline)
-        except (ConnectFailed, ExchangeFailed, ExchangeTimedOut) as exc:
+        except HttpFailure as exc:
             raise FetchFailed(f"`{target.address}`: {exc}") from exc
         finally:
             pool.close()

@@ -25,8 +25,8 @@ from toolgate.upstream.connection.messages import (
     parse_error,
 )
 from toolgate.upstream.connection.relay import Relay
-from toolgate.upstream.http.client_connection import ExchangeFailed, HttpResponse
-from toolgate.upstream.http.connection_pool import ConnectFailed, HttpPool
+from toolgate.upstream.http.client_connection import ExchangeFailed, HttpFailure, HttpResponse
+from toolgate.upstream.http.connection_pool import HttpPool
 from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 from toolgate.upstream.http.sse import SseParser, StreamRefused
 
@@ -204,7 +204,7 @@ class NotificationStream:
         """Follow one stream to its end. True if there is no point in another."""
         try:
             response = await self.pool.send(request, deadline=None, sink=stream)
-        except (ConnectFailed, ExchangeFailed):
+        except HttpFailure:
             return False
         is_refused = stream.response is not None and bool(stream.response.error)
         self._retry_after_s = retry_after_s(response) or 0
@@ -304,9 +304,9 @@ def convert_rejection(rejected: RequestRejected, redactor: Redactor) -> RpcRespo
     ) from rejected
 
 
-def unknown_outcome(error: ExchangeFailed) -> ServerUnavailable:
+def unknown_outcome(reason: str) -> ServerUnavailable:
     """The error of a call that was sent without a response."""
-    return ServerUnavailable(f"{error}: unknown outcome", hint=_UNKNOWN_OUTCOME, data={"outcome": "unknown"})
+    return ServerUnavailable(f"{reason}: unknown outcome", hint=_UNKNOWN_OUTCOME, data={"outcome": "unknown"})
 
 
 def _describe_status(status: int) -> str:

@@ -29,8 +29,12 @@ from toolgate.upstream.connection.contract import (
 from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.connection.negotiation import negotiate
 from toolgate.upstream.connection.stream import StreamConnection
-from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut, HttpResponse
-from toolgate.upstream.http.connection_pool import ConnectFailed
+from toolgate.upstream.http.client_connection import (
+    ConnectFailed,
+    ExchangeTimedOut,
+    HttpFailure,
+    HttpResponse,
+)
 from toolgate.upstream.http.egress import EgressRefused, HttpTarget, parse_target
 from toolgate.upstream.http.endpoint import (
     EndpointResolver,
@@ -145,8 +149,8 @@ class SseLegacyConnection(StreamConnection):
             return  # the request times out at the same time
         except ConnectFailed as exc:
             self._fail(key, ServerUnavailable(self._redactor.text(str(exc))))
-        except ExchangeFailed as exc:
-            self._fail(key, unknown_outcome(exc))
+        except HttpFailure as exc:
+            self._fail(key, unknown_outcome(str(exc)))
         else:
             if response.status >= 300:
                 self._receive_rejection(key, parse_rejected(response, key))
@@ -169,7 +173,7 @@ class SseLegacyConnection(StreamConnection):
             self._background.start(self._deliver(message, NOTIFY_TIMEOUT_S))
 
     async def _deliver(self, message: bytes, timeout_s: float = DELIVER_TIMEOUT_S) -> None:
-        with contextlib.suppress(ConnectFailed, ExchangeFailed, ExchangeTimedOut):
+        with contextlib.suppress(HttpFailure):
             await self._post(message, self._loop.time() + timeout_s)
 
     async def _follow(self) -> None:
@@ -177,7 +181,7 @@ class SseLegacyConnection(StreamConnection):
         sink = SseLegacySink(self._receive_event, self._max_event_bytes)
         try:
             response = await self._resolved.pool.send(request, deadline=None, sink=sink)
-        except (ConnectFailed, ExchangeFailed) as exc:
+        except HttpFailure as exc:
             self._finish(str(exc))
         else:
             if not response.is_stream:
@@ -212,9 +216,8 @@ class SseLegacyConnection(StreamConnection):
         raise StreamRefused("the server fills its stream with what is not MCP")
 
     def _build_unavailable(self, outcome: str) -> ServerUnavailable:
-        if outcome == "nothing was sent":
-            return ServerUnavailable(self._end)
-        return unknown_outcome(ExchangeFailed(self._end))
+        was_sent = outcome != "nothing was sent"
+        return unknown_outcome(self._end) if was_sent else ServerUnavailable(self._end)
 
     def _finish(self, reason: str) -> None:
         super()._finish(self._redactor.text(reason))
@@ -274,7 +277,7 @@ class SseLegacyConnector:
                 connection.open(info)
         except (TimeoutError, CallTimedOut, ExchangeTimedOut) as exc:
             raise StartFailed(f"no answer within {timeout_s:g} s", state="list_timeout") from exc
-        except (ServerUnavailable, ConnectFailed, ExchangeFailed) as exc:
+        except (ServerUnavailable, HttpFailure) as exc:
             self._unprobed ^= {server_id}
             raise StartFailed(str(exc)) from exc
         finally:

@@ -34,8 +34,7 @@ from toolgate.upstream.connection.subscriptions import (
     StatelessSubscriptions,
     notify_missed,
 )
-from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut
-from toolgate.upstream.http.connection_pool import ConnectFailed
+from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut, HttpFailure
 from toolgate.upstream.http.endpoint import StreamableEndpoint, with_body
 from toolgate.upstream.http.responses import (
     REPEATABLE,
@@ -102,7 +101,7 @@ class StreamableConnection:
             return convert_rejection(exc, self._redactor)
         except ExchangeTimedOut as exc:
             raise CallTimedOut(f"no answer from the server within {timeout_s:g} s") from exc
-        except (ConnectFailed, ExchangeFailed, ConnectionLost) as exc:
+        except (HttpFailure, ConnectionLost) as exc:
             self._fail(exc)
         return self._redactor.mask_response(parse_response(message))
 
@@ -163,7 +162,7 @@ class StreamableConnection:
         self._checked_s = now_s
         try:
             is_same = await self._has_same_revision(min(deadline, now_s + _CHECK_TIMEOUT_S))
-        except (ConnectFailed, ExchangeFailed, ExchangeTimedOut):
+        except HttpFailure:
             return
         if not is_same:
             raise ConnectionLost("the server no longer speaks the protocol it spoke") from rejected
@@ -171,9 +170,9 @@ class StreamableConnection:
     def _notify_missed(self) -> None:
         notify_missed(self.server_info, self._subscriptions.uris, self._listener)
 
-    def _fail(self, error: ConnectFailed | ExchangeFailed | ConnectionLost) -> NoReturn:
+    def _fail(self, error: HttpFailure | ConnectionLost) -> NoReturn:
         if isinstance(error, ExchangeFailed):
-            raise unknown_outcome(error) from error
+            raise unknown_outcome(str(error)) from error
         reason = self._redactor.text(str(error))
         # Other calls may still run on open connections: one refused connect ends only an idle connection.
         is_useless = isinstance(error, ConnectionLost) or not self._endpoint.pool.is_busy

@@ -38,8 +38,12 @@ from toolgate.upstream.connection.messages import (
     parse_response,
 )
 from toolgate.upstream.connection.subscriptions import StatefulSubscriptions, sends_notifications
-from toolgate.upstream.http.client_connection import ExchangeFailed, ExchangeTimedOut
-from toolgate.upstream.http.connection_pool import ConnectFailed
+from toolgate.upstream.http.client_connection import (
+    ConnectFailed,
+    ExchangeFailed,
+    ExchangeTimedOut,
+    HttpFailure,
+)
 from toolgate.upstream.http.endpoint import (
     EndpointResolver,
     HttpNegotiation,
@@ -244,7 +248,7 @@ class StatefulConnection(StreamableConnection):
         """A request that is not a call. Raises ServerUnavailable."""
         try:
             return parse_response(await self._exchange(method, params, EMPTY, timeout_s, None))
-        except (ConnectFailed, ExchangeFailed, ExchangeTimedOut, ConnectionLost, RequestRejected) as exc:
+        except (HttpFailure, ConnectionLost, RequestRejected) as exc:
             raise ServerUnavailable(str(exc)) from exc
 
     def _send_now(self, message: bytes) -> None:
@@ -255,7 +259,7 @@ class StatefulConnection(StreamableConnection):
         await self._send_bytes(with_body(self._head, message), DELIVER_TIMEOUT_S)
 
     async def _send_bytes(self, request: bytes, timeout_s: float) -> None:
-        with contextlib.suppress(ConnectFailed, ExchangeFailed, ExchangeTimedOut):
+        with contextlib.suppress(HttpFailure):
             await self._endpoint.pool.send(request, deadline=self._clock() + timeout_s)
 
 

@@ -24,15 +24,10 @@ from toolgate.model.servers import HttpEndpoint
 from toolgate.telemetry.spans import MAX_SPAN_NAME_CHARS, Span, Tracer, make_span_name
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.http.client_connection import ConnectionStale, HttpLimits
+from toolgate.upstream.http.client_connection import ConnectionStale, HttpFailure, HttpLimits
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.endpoint import EndpointResolver
-from toolgate.upstream.models.endpoint import (
-    EXCHANGE_ERRORS,
-    ModelEndpoint,
-    ModelEventStream,
-    TransientFailure,
-)
+from toolgate.upstream.models.endpoint import ModelEndpoint, ModelEventStream, TransientFailure
 
 MAX_RESPONSE_BYTES: Final = 8 * 1024 * 1024  # as MAX_MESSAGE_BYTES of MCP servers
 LIMITS: Final = HttpLimits(
@@ -307,7 +302,7 @@ async def _send_once(
     except ConnectionStale:
         # It had no effect: the server had closed the connection before the request arrived.
         return await _send_once(endpoint, request, is_retry=True)
-    except EXCHANGE_ERRORS as exc:
+    except HttpFailure as exc:
         raise endpoint.explain_exchange_error(exc, stream) from exc
     if response is None:
         return stream, None

@@ -18,18 +18,17 @@ from toolgate.model.json_text import decode_members
 from toolgate.redaction.shapes import looks_secret
 from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.http.client_connection import (
-    ExchangeFailed,
+    ConnectFailed,
     ExchangeTimedOut,
     HttpClientConnection,
+    HttpFailure,
     HttpResponse,
 )
-from toolgate.upstream.http.connection_pool import ConnectFailed
 from toolgate.upstream.http.egress import EgressRefused
 from toolgate.upstream.http.endpoint import RequestHeads, ResolvedEndpoint, with_body, without_body
 from toolgate.upstream.http.responses import retry_after_s
 from toolgate.upstream.http.sse import SseParser, StreamRefused
 
-EXCHANGE_ERRORS: Final = (ConnectFailed, ExchangeFailed, ExchangeTimedOut)
 RETRYABLE: Final = (429, 502, 503, 504)
 """Statuses of a server, or of a proxy in front of it, that is busy or away for a moment."""
 _MIN_KEY_LENGTH: Final = 16
@@ -185,7 +184,7 @@ class ModelEventStream:
         while True:
             try:
                 event = await self._take()
-            except EXCHANGE_ERRORS as exc:
+            except HttpFailure as exc:
                 raise self._endpoint.explain_exchange_error(exc, self) from exc
             raw = self._endpoint.redact(event.raw)
             if raw is not event.raw:
@@ -306,7 +305,7 @@ class ModelEndpoint:
     # Its errors
 
     def explain_exchange_error(
-        self, exc: Exception, stream: ModelEventStream
+        self, exc: HttpFailure, stream: ModelEventStream
     ) -> ModelUnavailable | ModelTimedOut | TransientFailure:
         reason = self._redactor.text(str(exc))
         if isinstance(exc, ConnectFailed):
