@@ -53,13 +53,13 @@ def parse_tools(members: Members) -> ClientTools:
     """Parse `tools` and `functions`. Raises InvalidChat; of other tools only the type is checked."""
     functions: list[str] = []
     customs: set[str] = set()
-    other_kinds: list[str] = []
+    others: list[str] = []
     for where, tool in _parse_objects(members, "tools"):
         kind = require_text(tool, "type", where)
         if kind == "function":
             functions.append(_parse_name(require_members(tool, "function", where), f"{where}.function"))
             continue
-        other_kinds.append(kind)
+        others.append(kind)
         custom = as_object(tool.get("custom")) if kind == "custom" else None
         name = None if custom is None else as_text(custom.get("name"))
         customs |= set() if name is None else {name}  # the model's server rejects one without a name
@@ -67,9 +67,7 @@ def parse_tools(members: Members) -> ClientTools:
     [(name, uses)] = Counter(functions).most_common(1) or [("", 1)]
     if uses > 1:
         raise InvalidChat(f"Tool names must be unique: '{name}' is declared twice.", param="tools")
-    return ClientTools(
-        functions=frozenset(functions), customs=frozenset(customs), other_kinds=tuple(other_kinds)
-    )
+    return ClientTools(functions=frozenset(functions), customs=frozenset(customs), other_kinds=tuple(others))
 
 
 def check_other_tools(other_kinds: Sequence[str], policy: OtherTools) -> None:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.chat.hidden_turns import HiddenRound, HiddenTurn, tool_message
 from toolgate.chat.injection import InjectedTools
-from toolgate.chat.replies import ModelCompletion
+from toolgate.chat.replies import CALL_MEMBERS, ModelCompletion
 from toolgate.chat.requests import LEGACY_FINISH, ChatOptions, ChatRequest, convert_to_function_call
 from toolgate.chat.tool_calls import ToolCall, repair_arguments, repair_name
 from toolgate.chat.tool_loop import AskModel, Finish, ToolLoop
@@ -20,7 +21,6 @@ from toolgate.model.json_text import NULL, Members, decode_members, encode_raw
 
 _NONE: Final = b'"none"'
 _IDLE_CHOICES: Final = (None, _NONE, b'"auto"')
-_CALLS: Final = ("tool_calls", "function_call")
 _ASSISTANT: Final = {"role": msgspec.Raw(b'"assistant"')}
 _REBUILT: Final = ("tools", "tool_choice", "stream", "stream_options")
 _ANSWERS: Final = frozenset({"stop", "length", "content_filter"})
@@ -28,14 +28,6 @@ _ANSWERS: Final = frozenset({"stop", "length", "content_filter"})
 
 _decode_tools = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 _decode_options = msgspec.json.Decoder(Members | None).decode
-
-
-@dataclass(slots=True)
-class _AnsweredRound:
-    """A reply, and the results of its calls so far."""
-
-    message: Members
-    results: list[tuple[str, str]] = field(default_factory=list)
 
 
 class Transcript:
@@ -46,7 +38,7 @@ class Transcript:
         self._own = request.declared.own
         self._choice = request.choice.rename(injection.declared)
         self._messages = list(request.messages)
-        self._rounds: list[_AnsweredRound] = []
+        self._rounds: list[HiddenRound] = []
         sent = request.members
         self._members: Members = {name: raw for name, raw in sent.items() if name not in _REBUILT}
         tools = [*(_decode_tools(sent.get("tools", NULL)) or ()), *map(msgspec.Raw, injection.tools)]
@@ -74,12 +66,13 @@ class Transcript:
         if reply.calls:
             pairs = zip(reply.entries, reply.calls, strict=True)
             message = {**message, "tool_calls": encode_raw([self._repair(*pair) for pair in pairs])}
-        self._rounds.append(_AnsweredRound(message))
+        self._rounds.append(HiddenRound(message=message, results=()))
         self._messages.append(encode_raw(message))
 
     def answer(self, call: ToolCall, content: str) -> None:
         """Add the result of a call of the last reply. Each call is answered once."""
-        self._rounds[-1].results.append((call.call_id, content))
+        last = self._rounds[-1]
+        self._rounds[-1] = replace(last, results=(*last.results, (call.call_id, content)))
         self._messages.append(tool_message(call.call_id, content))
 
     def history(self, closing: str = "") -> tuple[msgspec.Raw, ...]:
@@ -88,22 +81,18 @@ class Transcript:
         last = self._rounds[-1].message if self._rounds else {}
         # Results come together: a reply with calls has all of them, or none.
         is_open = bool(self._rounds) and not self._rounds[-1].results
-        if not closing and not (is_open and any(name in last for name in _CALLS)):
+        if not closing and not (is_open and any(name in last for name in CALL_MEMBERS)):
             return tuple(self._messages)
         if not is_open:
             return (*self._messages, _with_content(_ASSISTANT, closing))
-        kept = {name: raw for name, raw in last.items() if name not in _CALLS}
+        kept = {name: raw for name, raw in last.items() if name not in CALL_MEMBERS}
         return (*self._messages[:-1], _with_content(kept, closing))
 
     def hidden(self, handed: Sequence[ToolCall]) -> HiddenTurn:
         """What the client does not see if it gets the calls `handed` of the last reply."""
         *earlier, last = self._rounds
-        return HiddenTurn(
-            message=last.message,
-            results=tuple(last.results),
-            own_ids=tuple(call.call_id for call in handed),
-            earlier=tuple(HiddenRound(message=one.message, results=tuple(one.results)) for one in earlier),
-        )
+        own_ids = tuple(call.call_id for call in handed)
+        return HiddenTurn(message=last.message, results=last.results, own_ids=own_ids, earlier=tuple(earlier))
 
     def _repair(self, entry: msgspec.Raw, call: ToolCall) -> msgspec.Raw:
         """A call fit for a history: it names a function and holds a JSON object."""

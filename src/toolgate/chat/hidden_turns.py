@@ -16,15 +16,8 @@ from msgspec.structs import replace
 
 from toolgate.chat.parsing import get_member
 from toolgate.chat.tool_calls import CallError, cut_text, parse_arguments
-from toolgate.model.json_text import (
-    NULL,
-    UNREADABLE,
-    Members,
-    as_text,
-    decode_array,
-    decode_members,
-    encode_raw,
-)
+from toolgate.model import json_text
+from toolgate.model.json_text import NULL, UNREADABLE, Members, decode_array, decode_members, encode_raw
 
 ID_PREFIX: Final = "tgc_"
 """Starts the id of a client's call that carries a hidden turn."""
@@ -32,7 +25,7 @@ MAX_BYTES: Final = 48 * 1024  # compressed: it travels with every later request 
 MAX_RAW_BYTES: Final = 512 * 1024  # before compression: opening a turn never takes more memory than this
 MAX_RESTORED_BYTES: Final = 4 * 1024 * 1024
 """Of all turns of one request; further ones are not opened. A client can send a short id again and again."""
-_MARK: Final = ID_PREFIX.encode()
+HIDDEN_MARK: Final = ID_PREFIX.encode()
 _CAPS: Final = (MAX_RAW_BYTES, *(65_536 >> halvings for halvings in range(9)))
 """Lengths to which results are cut, one after the other, until all of them fit."""
 _FAST: Final = 1  # level of zlib: its fastest
@@ -42,19 +35,15 @@ Results = tuple[tuple[str, str], ...]
 
 
 class HiddenRound(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """An assistant's message whose calls all ran here."""
+    """An assistant's message, and the results of its calls. Travels in this form."""
 
     message: Members
     results: Results
 
 
-class HiddenTurn(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What a client does not see of a turn that it has to continue. Travels in this form."""
+class HiddenTurn(HiddenRound, frozen=True, kw_only=True):
+    """What a client does not see of a turn that it has to continue: only some of its calls ran here."""
 
-    message: Members
-    """The assistant's, with all calls."""
-    results: Results
-    """Of the calls that ran here."""
     own_ids: tuple[str, ...]
     """The calls handed over, by the ids of the model's server."""
     earlier: tuple[HiddenRound, ...] = ()
@@ -115,7 +104,7 @@ def restore_turns(
 ) -> tuple[msgspec.Raw, ...]:
     """Put hidden turns back in their places. `open_turn` gets ids that look like the gateway's. Never fails:
     an id that does not open becomes a short one, and its turn stays as the client sent it."""
-    if not any(_MARK in bytes(raw) for raw in messages):
+    if not any(HIDDEN_MARK in bytes(raw) for raw in messages):
         return tuple(messages)
     restorer = _TurnRestorer(open_turn)
     return tuple(one for raw in messages for one in restorer.take(raw))
@@ -129,7 +118,7 @@ class _TurnRestorer:
         self._restored_bytes = 0
 
     def take(self, raw: msgspec.Raw) -> Sequence[msgspec.Raw]:
-        if _MARK not in bytes(raw):
+        if HIDDEN_MARK not in bytes(raw):
             return (raw,)
         try:
             members = decode_members(raw)
@@ -217,4 +206,4 @@ def _restore_content(turn: HiddenTurn, sent: Members) -> Members:
 
 
 def _text(raw: msgspec.Raw | None) -> str:
-    return as_text(raw) or ""
+    return json_text.as_text(raw) or ""

@@ -18,17 +18,8 @@ import msgspec
 
 from toolgate.chat.tool_calls import ToolCall
 from toolgate.errors import ModelUnavailable
-from toolgate.model.json_text import (
-    NULL,
-    UNREADABLE,
-    Members,
-    as_array,
-    as_object,
-    as_text,
-    decode_array,
-    decode_members,
-    encode_raw,
-)
+from toolgate.model import json_text
+from toolgate.model.json_text import NULL, UNREADABLE, Members, as_object, as_text, decode_members, encode_raw
 
 ID_CHARACTERS: Final = 9
 """Of generated ids: Mistral takes exactly nine letters and digits, and all others take them, too."""
@@ -36,6 +27,7 @@ MAX_CALLS: Final = 2_048
 """Of one reply: more than any model means. Each has to be answered, and all are sent back."""
 _MAX_USAGE_DEPTH: Final = 8  # real usage objects have two levels
 _ASSISTANT: Final = msgspec.Raw(b'"assistant"')
+CALL_MEMBERS: Final = ("tool_calls", "function_call")
 EMPTY_VALUES: Final = (b"null", b'""', b"[]", b"{}")
 
 
@@ -62,9 +54,7 @@ class ModelCompletion:
 
     def without_calls(self) -> Members:
         """The message without calls, which would have to be answered."""
-        return {
-            name: raw for name, raw in self.message.items() if name not in ("tool_calls", "function_call")
-        }
+        return {name: raw for name, raw in self.message.items() if name not in CALL_MEMBERS}
 
 
 def parse_completion(body: bytes, *, nth: int = 0) -> ModelCompletion:
@@ -72,7 +62,7 @@ def parse_completion(body: bytes, *, nth: int = 0) -> ModelCompletion:
     try:
         body.decode()
         head = decode_members(SurrogateMender().mend(body))
-        choice = decode_members(decode_array(head.pop("choices"))[0])
+        choice = decode_members(json_text.decode_array(head.pop("choices"))[0])
         message = decode_members(choice.pop("message"))
     except (*UNREADABLE, LookupError) as exc:
         raise ModelUnavailable("the model's server sent a response that is not a completion") from exc
@@ -84,15 +74,15 @@ def build_completion(message: Members, choice: Members, head: Members, *, nth: i
     usage, reason = head.pop("usage", NULL), choice.pop("finish_reason", NULL)
     choice.pop("index", None)
     message.setdefault("role", _ASSISTANT)
-    sent = [entry for raw in as_array(message.get("tool_calls")) if (entry := as_object(raw)) is not None]
+    entries = map(as_object, json_text.as_array(message.get("tool_calls")))
+    sent = [entry for entry in entries if entry is not None]
     legacy = message.get("function_call", NULL)
     if not sent and as_object(legacy) is not None:
         sent = [{"function": legacy}]
     if len(sent) > MAX_CALLS:
         raise ModelUnavailable(f"the model's reply makes more than {MAX_CALLS} calls")
-    ids = _assign_ids(
-        [as_text(call.get("id")) for call in sent], seed=f"{bytes(head.get('id', NULL))!r} {nth}"
-    )
+    seed = f"{bytes(head.get('id', NULL))!r} {nth}"
+    ids = _assign_ids([as_text(call.get("id")) for call in sent], seed=seed)
     repaired = [_repair_call(call, call_id) for call, call_id in zip(sent, ids, strict=True)]
     if repaired:
         message.pop("function_call", None)
@@ -150,7 +140,7 @@ def _generate_id(seed: str, taken: Container[str]) -> str:
 def _read_text(content: msgspec.Raw) -> str | None:
     if bytes(content)[:1] != b"[":
         return as_text(content)
-    parts = [as_object(part) or {} for part in as_array(content)]
+    parts = [as_object(part) or {} for part in json_text.as_array(content)]
     return "".join(as_text(part.get("text")) or "" for part in parts)
 
 
@@ -224,7 +214,7 @@ def reported_tokens(data: bytes) -> int:
 def is_usage_only(data: bytes) -> bool:
     """Whether a chunk reports usage and nothing else."""
     tokens, choices = _read_usage(data)
-    return bool(tokens) and bytes(choices)[:1] == b"[" and not as_array(choices)
+    return bool(tokens) and bytes(choices)[:1] == b"[" and not json_text.as_array(choices)
 
 
 def _read_usage(data: bytes) -> tuple[int, msgspec.Raw]:
@@ -259,9 +249,7 @@ def add_usage(total: Members | None, one: Members | None) -> Members | None:
 
 
 def _add_members(total: Members, one: Members, depth: int) -> Members:
-    return total | {
-        name: _add_values(total[name], raw, depth) if name in total else raw for name, raw in one.items()
-    }
+    return total | {name: _add_values(total.get(name, NULL), raw, depth) for name, raw in one.items()}
 
 
 def _add_values(old: msgspec.Raw, new: msgspec.Raw, depth: int) -> msgspec.Raw:

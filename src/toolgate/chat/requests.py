@@ -13,35 +13,15 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from toolgate.chat import parsing
 from toolgate.chat.client_tools import ClientTools, ToolChoice, parse_choice, parse_tools
 from toolgate.chat.config import parse_budgets
-from toolgate.chat.hidden_turns import ID_PREFIX
-from toolgate.chat.parsing import (
-    check_messages,
-    get_member,
-    parse_array,
-    parse_members,
-    parse_messages,
-    parse_optional_flag,
-    parse_text,
-    quote,
-    unsupported_value,
-)
+from toolgate.chat.hidden_turns import HIDDEN_MARK, ID_PREFIX
+from toolgate.chat.parsing import get_member, parse_array, parse_members, quote
 from toolgate.errors import InvalidChat, InvalidParams
+from toolgate.model import json_text
 from toolgate.model.chat import ChatBudgetLimits, ChatMode
-from toolgate.model.json_text import (
-    NULL,
-    UNREADABLE,
-    KnownNames,
-    Members,
-    as_array,
-    as_object,
-    as_text,
-    decode_array,
-    decode_members,
-    describe_ambiguity,
-    encode_raw,
-)
+from toolgate.model.json_text import NULL, UNREADABLE, KnownNames, Members, decode_members, encode_raw
 
 _MCP: Final = "mcp."
 _OURS: Final = "toolgate."
@@ -62,7 +42,6 @@ _LEGACY_MEMBERS: Final = ("functions", "function_call")
 _EMPTY: Final = msgspec.Raw(b'""')
 _CHOICES: Final = {"tools": "tool_choice", "functions": "function_call"}
 _NO_CALL: Final = msgspec.Raw(b'"none"')
-_MARK: Final = ID_PREFIX.encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,26 +77,25 @@ def parse_chat_request(body: Members) -> ChatRequest:
     """Parse a body. Raises InvalidChat, in the words of the OpenAI API if it has some."""
     members, params, options = parse_gateway_options(body)
     raw_model = get_member(members, "model")
-    model = "" if raw_model is None else parse_text(raw_model, "model")
+    model = "" if raw_model is None else parsing.parse_text(raw_model, "model")
     if not model:
         raise InvalidChat("you must provide a model parameter", param="model")
-    messages = parse_messages(members.pop("messages", None))
-    check_messages(messages)
-    is_stream = parse_optional_flag(members, "stream")
+    messages = parsing.parse_messages(members.pop("messages", None))
+    parsing.check_messages(messages)
+    is_stream = parsing.parse_optional_flag(members, "stream")
     stream_options = get_member(members, "stream_options")
     if stream_options is not None and not is_stream:
         message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
         raise InvalidChat(message, param="stream_options")
-    stream_members = {} if stream_options is None else parse_members(stream_options, "stream_options")
+    streaming = {} if stream_options is None else parse_members(stream_options, "stream_options")
+    usage_param = "stream_options.include_usage"
     choice = members.get("tool_choice")
     return ChatRequest(
         members=members,
         messages=messages,
         model=model,
         is_stream=is_stream,
-        wants_usage=parse_optional_flag(
-            stream_members, "include_usage", param="stream_options.include_usage"
-        ),
+        wants_usage=parsing.parse_optional_flag(streaming, "include_usage", param=usage_param),
         declared=parse_tools(members),
         choice=parse_choice(None if choice is None else bytes(choice)),
         params=params,
@@ -181,7 +159,7 @@ def _check_names(members: Members, known: KnownNames, place: str) -> None:
     impostor = known.find_impostor(members)
     if impostor is not None:
         hint = "name each member once, as the API has it"
-        raise InvalidChat(f"Invalid request: {describe_ambiguity(impostor, place)}.", hint=hint)
+        raise InvalidChat(f"Invalid request: {json_text.describe_ambiguity(impostor, place)}.", hint=hint)
 
 
 def _is_option(name: str) -> bool:
@@ -224,7 +202,7 @@ def _parse_options(options: _Options) -> ChatOptions:
     param, mode = options.get("toolgate.mode", ("", None))
     modes: tuple[ChatMode, ...] = get_args(ChatMode)
     if mode is not None and mode not in modes:
-        raise unsupported_value(param, str(mode), modes)
+        raise parsing.unsupported_value(param, str(mode), modes)
     param, sent = options.get("toolgate.budgets", ("", {}))
     try:
         budgets = parse_budgets(msgspec.json.encode(sent))
@@ -285,14 +263,14 @@ def convert_to_tools(request: ChatRequest) -> ChatRequest:
 
 def convert_to_function_call(message: Members) -> Members:
     """Convert an assistant's message, or a delta of one, to the old form, which has room for one call."""
-    calls = as_array(message.get("tool_calls"))
+    calls = json_text.as_array(message.get("tool_calls"))
     rest = {name: raw for name, raw in message.items() if name != "tool_calls"}
     if not calls:
         return rest
-    call = as_object(calls[0]) or {}
-    function = as_object(call.get("function")) or {}
+    call = json_text.as_object(calls[0]) or {}
+    function = json_text.as_object(call.get("function")) or {}
     legacy = {name: function.get(name, _EMPTY) for name in ("name", "arguments")}
-    if (as_text(call.get("id")) or "").startswith(ID_PREFIX):
+    if (json_text.as_text(call.get("id")) or "").startswith(ID_PREFIX):
         legacy["id"] = call["id"]
     return {**rest, "function_call": encode_raw(legacy)}
 
@@ -300,14 +278,12 @@ def convert_to_function_call(message: Members) -> Members:
 def _convert_messages(messages: Sequence[msgspec.Raw]) -> tuple[msgspec.Raw, ...]:
     """Convert calls with their results. A call without a result, or the reverse, stays as it is."""
     ids: dict[int, str] = {}
-    for place, (message, following) in enumerate(pairwise(map(_parse_legacy, messages))):
+    for at, (message, following) in enumerate(pairwise(map(_parse_legacy, messages))):
         call = message.function_call
         if call is not None and following.role == "function" and following.name == call.name:
             # Nine letters and digits: every server takes such ids.
-            ids[place] = ids[place + 1] = call.id or f"fn{place:07}"
-    return tuple(
-        _convert_message(raw, ids[place]) if place in ids else raw for place, raw in enumerate(messages)
-    )
+            ids[at] = ids[at + 1] = call.id or f"fn{at:07}"
+    return tuple(_convert_message(raw, ids[at]) if at in ids else raw for at, raw in enumerate(messages))
 
 
 def _parse_legacy(raw: msgspec.Raw) -> _LegacyMessage:
@@ -338,7 +314,7 @@ def build_forwarded(body: Members, request: ChatRequest) -> Members:
     for name, sent in body.items():
         if name == "messages":
             messages = tuple(map(_strip_id, request.messages))
-            members[name] = sent if tuple(decode_array(sent)) == messages else encode_raw(messages)
+            members[name] = sent if tuple(json_text.decode_array(sent)) == messages else encode_raw(messages)
         elif name in request.members:
             now = request.members[name]
             is_same = sent == now or msgspec.json.decode(sent) == msgspec.json.decode(now)
@@ -354,7 +330,7 @@ def disable_tools(members: Members) -> Members:
 
 def _strip_id(raw: msgspec.Raw) -> msgspec.Raw:
     """Remove the gateway's id from a message's `function_call`."""
-    if _MARK not in bytes(raw):
+    if HIDDEN_MARK not in bytes(raw):
         return raw
     message = decode_members(raw)
     call = get_member(message, "function_call")

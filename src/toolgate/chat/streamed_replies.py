@@ -22,25 +22,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from toolgate.chat.replies import (
-    EMPTY_VALUES,
-    ModelCompletion,
-    SurrogateMender,
-    build_completion,
-    read_arguments,
-)
+from toolgate.chat import replies
+from toolgate.chat.replies import EMPTY_VALUES, ModelCompletion, SurrogateMender
 from toolgate.errors import ModelRefused, ModelUnavailable
-from toolgate.model.json_text import (
-    NULL,
-    UNREADABLE,
-    Members,
-    as_array,
-    as_object,
-    as_text,
-    decode_array,
-    decode_members,
-    encode_raw,
-)
+from toolgate.model import json_text
+from toolgate.model.json_text import NULL, UNREADABLE, Members, as_object, as_text, decode_members, encode_raw
 
 MAX_REPLY_BYTES: Final = 32 * 1_048_576
 """Of all its chunks. Arguments that are too long for a tool still fit, and are refused as such."""
@@ -94,7 +80,7 @@ def _merge_value(old: PartialValue, piece: msgspec.Raw, *, depth: int, is_name: 
 
 
 def _merge_array(array: _PartialArray, piece: msgspec.Raw, *, depth: int) -> None:
-    for entry in decode_array(piece):
+    for entry in json_text.decode_array(piece):
         index = _read_number((as_object(entry) or {}).get("index", NULL))
         if index in array.places:
             place = array.places[index]
@@ -205,12 +191,12 @@ class CompletionAssembler:
         choice["finish_reason"] = self._finish_reason or NULL
         if "object" in self._head:
             self._head["object"] = _COMPLETION
-        reply = build_completion(message, choice, self._head, nth=self._nth)
+        reply = replies.build_completion(message, choice, self._head, nth=self._nth)
         reply.usage = self._usage
         return reply
 
     def _take(self, chunk: Members) -> CompletionDelta | None:
-        choices = as_array(chunk.pop("choices", None))
+        choices = json_text.as_array(chunk.pop("choices", None))
         usage = as_object(chunk.pop("usage", None))
         self._usage = self._usage if usage is None else usage
         self._head |= {name: raw for name, raw in chunk.items() if raw != NULL or name not in self._head}
@@ -223,7 +209,7 @@ class CompletionAssembler:
         reason = choice.pop("finish_reason", NULL)
         self._finish_reason = self._finish_reason if reason == NULL else reason
         merge_pieces(self._choice, choice)
-        for members in filter(None, map(as_object, as_array(delta.pop("tool_calls", None)))):
+        for members in filter(None, map(as_object, json_text.as_array(delta.pop("tool_calls", None)))):
             self._add_call(members)
         merge_pieces(self._message, delta)
         fields = _drop_empty({name: raw for name, raw in delta.items() if name not in _KEPT_BACK})
@@ -233,8 +219,8 @@ class CompletionAssembler:
         number = _read_number(piece.pop("index", NULL))
         index = number if number is not None else self._calls[-1].index if self._calls else 0
         held = as_object(piece.get("function")) or as_object(piece.get("custom")) or {}
-        call_id, arguments = as_text(piece.get("id")) or "", read_arguments(held.get("arguments", NULL))
-        name = as_text(held.get("name")) or ""
+        arguments = replies.read_arguments(held.get("arguments", NULL))
+        call_id, name = as_text(piece.get("id")) or "", as_text(held.get("name")) or ""
         call = self._by_id.get((index, call_id)) or self._latest.get(index)
         if call is None or (name and call.is_over(call_id, arguments)):
             call = _PartialCall(index=index)

@@ -48,27 +48,13 @@ def mcp_list_tools(label: str, offers: Iterable[OfferedTool], *, key: str) -> It
         if "annotations" in members:
             entry["annotations"] = members["annotations"]
         tools.append(entry)
-    return {
-        "id": f"{LIST}{key}",
-        "type": "mcp_list_tools",
-        "server_label": label,
-        "tools": tools,
-        "error": None,
-    }
+    item = {"id": f"{LIST}{key}", "type": "mcp_list_tools", "server_label": label}
+    return {**item, "tools": tools, "error": None}
 
 
 def mcp_call(item_id: str, *, label: str, name: str, arguments: str = "") -> Item:
-    return {
-        "id": item_id,
-        "type": "mcp_call",
-        "status": "in_progress",
-        "server_label": label,
-        "name": name,
-        "arguments": arguments,
-        "approval_request_id": None,
-        "output": None,
-        "error": None,
-    }
+    item = {"id": item_id, "type": "mcp_call", "status": "in_progress", "server_label": label, "name": name}
+    return {**item, "arguments": arguments, "approval_request_id": None, "output": None, "error": None}
 
 
 def call_item_id(call_id: str, number: int) -> str:
@@ -136,9 +122,8 @@ def echo_members(sent: Members) -> Members:
     if any(b'"%b"' % name.encode() in bytes(shown["tools"]) for name in _SECRETS):
         # The client's credentials for its own servers do not go back to it.
         tools = msgspec.json.decode(shown["tools"], type=list[Members])
-        shown["tools"] = encode_raw(
-            [{key: value for key, value in one.items() if key not in _SECRETS} for one in tools]
-        )
+        kept = [{key: value for key, value in one.items() if key not in _SECRETS} for one in tools]
+        shown["tools"] = encode_raw(kept)
     return shown
 
 

@@ -17,16 +17,8 @@ from toolgate.chat.client_tools import ToolChoice
 from toolgate.chat.hidden_turns import ID_PREFIX, MAX_BYTES, MAX_RAW_BYTES, MAX_RESTORED_BYTES, shorten_id
 from toolgate.chat.parsing import get_member, missing_param, parse_optional_flag, parse_text, wrong_type
 from toolgate.chat.requests import ChatOptions, parse_gateway_options
-from toolgate.chat.responses.output import (
-    APPROVAL,
-    CALL,
-    LIST,
-    function_call,
-    function_call_output,
-    member_text,
-    output_text,
-    parse_call_item_id,
-)
+from toolgate.chat.responses import output
+from toolgate.chat.responses.output import APPROVAL, CALL, LIST, member_text, parse_call_item_id
 from toolgate.chat.responses.tools import (
     GATEWAY_LABEL,
     OfferedTool,
@@ -90,10 +82,8 @@ def parse_responses_request(body: Members) -> ResponsesRequest:
     implied = {"mcp.enabled": True, **({_SERVERS: labels} if narrows else {})} if labels else {}
     most = _parse_max_tool_calls(get_member(sent, "max_tool_calls"))
     if most is not None:
-        already = options.budgets.max_total_tool_calls
-        budgets = replace(
-            options.budgets, max_total_tool_calls=most if already is None else min(most, already)
-        )
+        own = options.budgets.max_total_tool_calls
+        budgets = replace(options.budgets, max_total_tool_calls=most if own is None else min(most, own))
         options = replace(options, budgets=budgets)
     return ResponsesRequest(
         members={name: raw for name, raw in sent.items() if name not in _PARSED},
@@ -159,9 +149,9 @@ class CarriedCall(msgspec.Struct, array_like=True, frozen=True):
 def encode_carried(carried: CarriedCall, *, max_bytes: int = MAX_BYTES) -> bytes:
     """Encode in at most `max_bytes`, unless the call itself has more. Outputs are cut to fit. As hidden
     turns, a carried call is bounded in memory when it is opened."""
-    most = max((len(output.encode()) for _, output in carried.outputs), default=0)
+    most = max((len(text.encode()) for _, text in carried.outputs), default=0)
     while True:
-        outputs = tuple((call_id, cut_text(output, most)) for call_id, output in carried.outputs)
+        outputs = tuple((call_id, cut_text(text, most)) for call_id, text in carried.outputs)
         raw = msgspec.json.encode(msgspec.structs.replace(carried, outputs=outputs))
         data = zlib.compress(raw)
         if (len(raw) <= MAX_RAW_BYTES and len(data) <= max_bytes) or most <= _SHORTEST:
@@ -263,7 +253,7 @@ class _InputRestorer:
             elif _is_call(members):
                 call_id = parse_call_item_id(member_text(members, "id") or "") or ""
                 self._add_call(members, call_id)
-                self._add(function_call_output(call_id, output_text(members)))
+                self._add(output.function_call_output(call_id, output.output_text(members)))
             elif (key := _find_carrier(members)) is not None:
                 self._restore_handed(members, key)
             else:
@@ -275,7 +265,7 @@ class _InputRestorer:
         if sent not in self._opened:
             may_open = self._opened_bytes < MAX_RESTORED_BYTES
             self._opened[sent] = carried = self._open_carried(sent) if may_open else None
-            self._opened_bytes += 0 if carried is None else sum(len(output) for _, output in carried.outputs)
+            self._opened_bytes += 0 if carried is None else sum(len(text) for _, text in carried.outputs)
         return self._opened[sent]
 
     def _add(self, item: dict[str, Any]) -> None:
@@ -284,7 +274,7 @@ class _InputRestorer:
     def _add_call(self, members: Members, call_id: str) -> None:
         label, name = member_text(members, "server_label") or "", member_text(members, "name") or ""
         arguments = member_text(members, "arguments") or "{}"
-        self._add(function_call(call_id, name=self._chat_name(label, name), arguments=arguments))
+        self._add(output.function_call(call_id, name=self._chat_name(label, name), arguments=arguments))
 
     def _restore_request(self, members: Members) -> None:
         """A request without a response, or whose call is in the input itself, is nothing to the model."""
@@ -319,7 +309,7 @@ class _InputRestorer:
         reason = member_text(members, "reason")
         message = "the user declined this call" + (f": {reason}" if reason else "")
         error = {"code": "approval_declined", "message": message, "retryable": False}
-        self._add(function_call_output(call_id, json.dumps({"error": error})))
+        self._add(output.function_call_output(call_id, json.dumps({"error": error})))
 
     def _restore_handed(self, members: Members, key: str) -> None:
         """Restore the id of the model's server; before a result, the outputs of the calls next to it."""
@@ -330,10 +320,10 @@ class _InputRestorer:
         self._add({**members, key: shorten_id(sent) if carried is None else carried.call_id})
 
     def _add_outputs(self, carried: CarriedCall) -> None:
-        for call_id, output in carried.outputs:
+        for call_id, text in carried.outputs:
             if call_id not in self._known:
                 self._known.add(call_id)
-                self._add(function_call_output(call_id, output))
+                self._add(output.function_call_output(call_id, text))
 
 
 def _is_call(members: Members) -> bool:
@@ -376,11 +366,8 @@ class ResponsesTranscript:
         self._choice = choice
 
     def body(self, ask: AskModel) -> bytes:
-        choice = {
-            "sent": self._choice.raw,
-            "auto": self._choice.after_first_call(),
-            "none": b'"none"',
-        }[ask.choice]
+        choices = {"sent": self._choice.raw, "auto": self._choice.after_first_call(), "none": b'"none"'}
+        choice = choices[ask.choice]
         body: dict[str, object] = {"model": self._model, **self._request.members, "input": self._items}
         if self._tools:
             body["tools"] = self._tools
@@ -398,7 +385,7 @@ class ResponsesTranscript:
         self._items = [] if self._request.in_conversation else [*self._items, *items]
 
     def answer(self, call: ToolCall, content: str) -> None:
-        self._items.append(encode_raw(function_call_output(call.call_id, content)))
+        self._items.append(encode_raw(output.function_call_output(call.call_id, content)))
 
 
 def _flatten_function(encoded: bytes) -> msgspec.Raw:

@@ -10,16 +10,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from toolgate.chat.responses.output import (
-    Ending,
-    Item,
-    ResponseOutput,
-    call_item_id,
-    mcp_approval_request,
-    mcp_call,
-    member_text,
-    text_part,
-)
+from toolgate.chat.responses import output
+from toolgate.chat.responses.output import Ending, Item, ResponseOutput, member_text
 from toolgate.chat.responses.tools import GATEWAY_LABEL, OfferedTool, OfferedTools
 from toolgate.chat.tool_calls import ToolCall, repair_arguments
 from toolgate.errors import ModelUnavailable
@@ -162,7 +154,8 @@ class ResponseRound:
         assert place.offer is not None  # `needs_approval` has found it
         place.is_done = True
         label, name = place.offer.label, place.offer.name
-        self._output.put(mcp_approval_request(request_id, label=label, name=name, arguments=call.arguments))
+        item = output.mcp_approval_request(request_id, label=label, name=name, arguments=call.arguments)
+        self._output.put(item)
 
     def own_id(self, call: ToolCall) -> str:
         """The id by which the client answers a call of its own."""
@@ -189,7 +182,7 @@ class ResponseRound:
                 self._output.end(place.index, item)
             else:
                 if member_text(place.item, "type") == "message":
-                    item["content"] = [text_part(place.text)] if place.text else []
+                    item["content"] = [output.text_part(place.text)] if place.text else []
                 self._output.end(place.index, item)
 
     def _release(self, place: _HeldItem, own_id: str | None) -> None:
@@ -273,7 +266,7 @@ class ResponseRound:
         if offer is not None and offer.needs_approval:
             return _HeldItem(None, item, offer)
         label, shown = (GATEWAY_LABEL, name) if offer is None else (offer.label, offer.name)
-        call_item = mcp_call(call_item_id(call_id, self._output.size), label=label, name=shown)
+        call_item = output.mcp_call(output.call_item_id(call_id, self._output.size), label=label, name=shown)
         return _CalledItem(self._output.begin_call(call_item), call_item)
 
     def _is_own(self, item: Members) -> bool:
