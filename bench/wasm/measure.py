@@ -108,7 +108,7 @@ class Bench:
 
 async def ended(slots: Slots, run: GuestRun) -> None:
     ending = await slots.run(run)
-    assert ending.ended_by == "exit" or run.job.limits is not LIMITS, ending
+    assert ending.ended_by == "exit" or run.job.workload.limits is not LIMITS, ending
 
 
 async def starts(bench: Bench) -> dict[str, float]:

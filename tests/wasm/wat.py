@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from wasmtime import Module, wat2wasm
 
 from toolgate.model.invocations import InvocationResult
-from toolgate.model.tasks import WorkloadLimits
+from toolgate.model.tasks import Workload, WorkloadLimits
 from toolgate.wasm.abi import SPEAR, HostFunction
 from toolgate.wasm.compiler import new_engine
 from toolgate.wasm.run import GuestJob, GuestRun
@@ -40,15 +40,9 @@ def job(
     env: Mapping[str, str] | None = None,
     input_: bytes = b"",
 ) -> GuestJob[C]:
-    return GuestJob(
-        module=module,
-        sha256=module.stem,
-        args=args,
-        env=env or {},
-        input=input_,
-        limits=limits,
-        context=context,
-    )
+    name, *rest = args
+    workload = Workload(module=module.stem, args=tuple(rest), env=env or {}, limits=limits)
+    return GuestJob(workload=workload, compiled=module, name=name, input=input_, context=context)
 
 
 def spear(name: str, params: str, result: str, call: Callable[..., int | None]) -> HostFunction[Any]:

@@ -131,13 +131,13 @@ class Guest(GuestMemory, Generic[C]):
         self, run: GuestRun[C], store: Store, loop: asyncio.AbstractEventLoop, gate: HostcallGate
     ) -> None:
         super().__init__(store)
-        job = run.job
+        job, workload = run.job, run.job.workload
         self.context = job.context
-        self.limits = job.limits
+        self.limits = workload.limits
         self.output = run.output
-        self.fds = FdTable(job.limits.max_fds)
-        self.args = tuple(arg.encode(errors="replace") for arg in job.args)
-        self.env = tuple(f"{name}={value}".encode(errors="replace") for name, value in job.env.items())
+        self.fds = FdTable(self.limits.max_fds)
+        self.args = tuple(arg.encode(errors="replace") for arg in (job.name, *workload.args))
+        self.env = tuple(f"{name}={value}".encode(errors="replace") for name, value in workload.env.items())
         self.exports: Mapping[str, object] = {}
         """What it exports; empty until it is instantiated."""
         self.hostcalls = 0

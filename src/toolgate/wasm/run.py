@@ -17,10 +17,10 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -37,7 +37,7 @@ from toolgate.model.invocations import (
     LogStream,
     RunUsage,
 )
-from toolgate.model.tasks import WorkloadLimits
+from toolgate.model.tasks import Workload
 from toolgate.wasm.abi import OnThread, RunStopped
 
 MAX_WAITING_BYTES: Final = 1_048_576
@@ -126,14 +126,12 @@ class BoundedOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class GuestJob(Generic[C]):
-    module: Path
+    workload: Workload
+    compiled: Path
     """The compiled file. It runs as native code: only this program may have written it."""
-    sha256: str
-    args: tuple[str, ...]
-    """The first is the program's name."""
-    env: Mapping[str, str]
+    name: str
+    """Of the program: its first argument."""
     input: bytes
-    limits: WorkloadLimits
     context: C
     """What its hostcalls need of the gateway."""
 
@@ -160,7 +158,7 @@ class GuestRun(Generic[C]):
 
     def __init__(self, job: GuestJob[C], *, wall_s: Callable[[], float] = time.time) -> None:
         self.job = job
-        self.output = BoundedOutput(job.limits.max_output_bytes, wall_s=wall_s)
+        self.output = BoundedOutput(job.workload.limits.max_output_bytes, wall_s=wall_s)
         self.ending: InvocationResult | None = None
         """Set when it has ended."""
         self.loop_tasks: set[asyncio.Task[Any]] = set()
@@ -214,42 +212,40 @@ class GuestRun(Generic[C]):
         return self.ending
 
 
+@dataclass(kw_only=True)
 class HostcallGate:
     """The gate of all guests; each passes it by a `GatePass` of its own."""
 
-    def __init__(
-        self, *, clock_s: Callable[[], float] = time.monotonic, rest: Callable[[float], object] = time.sleep
-    ) -> None:
-        self._clock_s = clock_s
-        self._rest = rest
-        self._lock = threading.Lock()
-        self._entered_s = 0.0
-        self._earned_at_s = 0.0
-        """When the time used so far is the guests' share of the time that has passed."""
+    clock_s: Callable[[], float] = time.monotonic
+    rest: Callable[[float], object] = time.sleep
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _entered_s: float = field(default=0.0, init=False)
+    _earned_at_s: float = field(default=0.0, init=False)
+    """When the time used so far is the guests' share of the time that has passed."""
 
     def enter(self, is_ending: Callable[[], bool]) -> bool:
         """Whether the gate is held now. A run that has to end goes on without it."""
         while not self._lock.acquire(timeout=POLL_S):
             if is_ending():
                 return False
-        if self._earned_at_s > self._clock_s() + REST_S:
-            self._rest(REST_S)  # all other guests wait, too: the event loop runs
-        self._entered_s = self._clock_s()
+        if self._earned_at_s > self.clock_s() + REST_S:
+            self.rest(REST_S)  # all other guests wait, too: the event loop runs
+        self._entered_s = self.clock_s()
         return True
 
     def leave(self, overhead_s: float) -> None:
-        used_s = self._clock_s() - self._entered_s + overhead_s
+        used_s = self.clock_s() - self._entered_s + overhead_s
         self._earned_at_s = max(self._earned_at_s, self._entered_s) + used_s / SHARE
         self._lock.release()
 
 
+@dataclass(slots=True)
 class GatePass:
     """Holds the gate as a context manager. Within it, the context manager `left` leaves it to wait."""
 
-    def __init__(self, gate: HostcallGate, is_ending: Callable[[], bool]) -> None:
-        self._gate = gate
-        self._is_ending = is_ending
-        self._is_held = False
+    _gate: HostcallGate
+    _is_ending: Callable[[], bool]
+    _is_held: bool = False
 
     def __enter__(self) -> None:
         self._is_held = self._gate.enter(self._is_ending)
@@ -283,20 +279,15 @@ def sleep_interruptibly(run: GuestRun[Any], gate: GatePass, seconds: float | Non
     raise RunStopped
 
 
+@dataclass(eq=False)
 class LoopCall(Generic[T]):
     """One piece of work on the event loop, for which a guest's thread waits."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        gate: GatePass,
-        work: Callable[[OnThread[Any]], Coroutine[Any, Any, T]],
-    ) -> None:
-        self._loop = loop
-        self._gate = gate
-        self._work = work
-        self._inbox: Inbox = SimpleQueue()
-        self._task: asyncio.Task[T] | None = None
+    _loop: asyncio.AbstractEventLoop
+    _gate: GatePass
+    _work: Callable[[OnThread[Any]], Coroutine[Any, Any, T]]
+    _inbox: Inbox = field(default_factory=SimpleQueue)
+    _task: asyncio.Task[T] | None = None
 
     # On the guest's thread
 

@@ -107,7 +107,7 @@ class Slot(Generic[C]):
         loop.call_soon_threadsafe(ended.set_result, None)
 
     def _drive(self, run: GuestRun[C], guest: Guest[C], store: Store) -> None:
-        limits = run.job.limits
+        limits = run.job.workload.limits
         elements = limits.table_elements
         store.set_limits(limits.memory_bytes, elements, instances=1, tables=MAX_TABLES, memories=1)
         store.set_fuel(limits.fuel)
@@ -131,11 +131,12 @@ class Slot(Generic[C]):
             run.settle(EndCause("exit", exit_code=0))
 
     def _load(self, job: GuestJob[C]) -> InstancePre:
-        found = self.loaded.pop(job.sha256, None)
+        sha256 = job.workload.module
+        found = self.loaded.pop(sha256, None)
         if found is None:
-            module = Module.deserialize_file(self._engine, str(job.module))
+            module = Module.deserialize_file(self._engine, str(job.compiled))
             found = self._linker.instantiate_pre(module)
-        self.loaded[job.sha256] = found  # as the last one used
+        self.loaded[sha256] = found  # as the last one used
         if len(self.loaded) > MAX_MODULES:
             self.loaded.popitem(last=False)
         return found
@@ -206,7 +207,7 @@ class Slots(Generic[C]):
     async def _drive(self, run: GuestRun[C], slot: Slot[C]) -> None:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
-        limit_ms = run.job.limits.wall_clock_ms
+        limit_ms = run.job.workload.limits.wall_clock_ms
         message = f"it ran for {limit_ms} ms, its `limits.wall_clock_ms`"
         timer = loop.call_later(limit_ms / 1000, run.kill, "deadline", message)
         slot.orders.put(partial(slot.execute, run, loop, ended))
@@ -221,7 +222,7 @@ class Slots(Generic[C]):
         if run.is_ending:
             return None
         if self._idle or len(self._slots) < self._max_guests:
-            return self._choose(run.job.sha256)
+            return self._choose(run.job.workload.module)
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Slot[C] | None] = loop.create_future()
         self._waiting.append(waiter)

@@ -180,26 +180,19 @@ class InvocationRun:
         return task.workload
 
     def _make_job(self, workload: Workload, path: Path) -> GuestJob[TaskContext]:
-        self._calls = CallLog(workload.limits.max_calls)
+        self._calls, claimed = CallLog(workload.limits.max_calls), self._claimed
         context = TaskContext(
             gateway=self._gateway,
             models=self._services.models,
-            caller=Caller(self._principal, self._claimed.task_id),
-            invocation_id=self._claimed.invocation_id,
+            caller=Caller(self._principal, claimed.task_id),
+            invocation_id=claimed.invocation_id,
             calls=self._calls,
             wall_s=time.time,
             deadline_s=asyncio.get_running_loop().time() + workload.limits.wall_clock_ms / 1000,
             trace_id=read_trace_id(self._gateway.tracer),
         )
-        return GuestJob(
-            module=path,
-            sha256=workload.module,
-            args=(self._claimed.task_id, *workload.args),
-            env=workload.env,
-            input=self._claimed.input,
-            limits=workload.limits,
-            context=context,
-        )
+        name, input_ = claimed.task_id, claimed.input
+        return GuestJob(workload=workload, compiled=path, name=name, input=input_, context=context)
 
     def _find_principal(self) -> Principal | None:
         """The principal of the same key now; None if it is gone. The issuer decides about tokens."""
