@@ -51,8 +51,7 @@ class RunStopped(Exception):
 
 FIRST_FD: Final = 1_000
 """Far above WASI's 0 to 2. Numbers are never used twice, so a closed one stays invalid."""
-LAST_FD: Final = 2**31 - 1
-"""Descriptors are 32 bits wide and signed."""
+LAST_FD: Final = 2**31 - 1  # descriptors are 32 bits wide and signed
 
 # The bits of Linux's <sys/epoll.h>.
 EPOLLIN: Final = 0x1

@@ -47,8 +47,7 @@ _OPTIONS: Final[dict[str, bool | int | str]] = {
 }
 CONFIG_DIGEST: Final = f"{zlib.crc32(repr(sorted(_OPTIONS.items())).encode()):08x}"
 """Of the options: it is part of the path of compiled modules."""
-MAX_PROBLEM: Final = 2_000
-"""Characters of wasmtime's message, which may quote the module."""
+MAX_PROBLEM: Final = 2_000  # characters of wasmtime's message, which may quote the module
 _PR_SET_PDEATHSIG: Final = 1  # <linux/prctl.h>
 _MAGIC: Final = b"\0asm"
 _CORE: Final = b"\1\0\0\0"

@@ -21,10 +21,8 @@ from toolgate.errors import InvalidModule, QueueFull, StorageFailed, ToolgateErr
 from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.wasm.abi import ABI_SIGNATURES, SPEAR
 
-MAX_OUTPUT_BYTES: Final = 4 * 1024 * 1024
-"""Of what the child prints: it includes the names in the module."""
-MAX_NAMED: Final = 20
-"""Problems of one kind in a message."""
+MAX_OUTPUT_BYTES: Final = 4 * 1024 * 1024  # of what the child prints: it includes the names in the module
+MAX_NAMED: Final = 20  # problems of one kind in a message
 MAX_NAME: Final = 100  # characters of a name in it: modules may name anything, of any length
 
 _TYPES: Final = {"i": "i32", "I": "i64"}

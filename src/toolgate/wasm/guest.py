@@ -22,8 +22,7 @@ from toolgate.model.invocations import EndedBy
 from toolgate.wasm.abi import Errno, FdTable, HostcallFault, HostFunction, OnThread, RunStopped
 from toolgate.wasm.run import EndCause, GatePass, GuestRun, HostcallGate, LoopCall, sleep_interruptibly
 
-MAX_MESSAGE: Final = 2_000
-"""Characters of a trap's message: guests name their functions themselves."""
+MAX_MESSAGE: Final = 2_000  # characters of a trap's message: guests name their functions themselves
 MAX_DEPTH: Final = 4
 """How deep calls into the guest nest in calls of the guest: each holds a stack of the host's."""
 INTERNAL_MESSAGE: Final = "a call of it failed within the host: this is a bug in Toolgate, its log says more"

@@ -40,16 +40,12 @@ from toolgate.model.invocations import (
 from toolgate.model.tasks import Workload
 from toolgate.wasm.abi import OnThread, RunStopped
 
-MAX_WAITING_BYTES: Final = 1_048_576
-"""Of lines that are not taken yet."""
-SHARE: Final = 0.5
-"""Of the time, for all guests together."""
-REST_S: Final = 0.005
-"""How far they may be ahead of their share, and how long the gate closes then."""
+MAX_WAITING_BYTES: Final = 1_048_576  # of lines that are not taken yet
+SHARE: Final = 0.5  # of the time, for all guests together
+REST_S: Final = 0.005  # how far they may be ahead of their share, and how long the gate closes then
 POLL_S: Final = 0.05
 """How often a thread at the gate checks whether its run has to end, instead of waiting for others' calls."""
-CALL_OVERHEAD_S: Final = 0.000_010
-"""What the bindings take for a call, before and after it is here."""
+CALL_OVERHEAD_S: Final = 0.000_010  # what the bindings take for a call, before and after it is here
 
 C = TypeVar("C")
 R = TypeVar("R")

@@ -33,10 +33,8 @@ log = logging.getLogger(__name__)
 C = TypeVar("C")
 T = TypeVar("T")
 
-MAX_MODULES: Final = 4
-"""Loaded in one slot; their code is mapped, and shared between slots by the system."""
-MAX_TABLES: Final = 8
-"""Of a guest. Compilers make one."""
+MAX_MODULES: Final = 4  # loaded in one slot; their code is mapped, and shared between slots by the system
+MAX_TABLES: Final = 8  # of a guest; compilers make one
 THREAD_STACK_BYTES: Final = 8 * MAX_STACK_BYTES
 NICENESS: Final = 3
 """Of the threads of guests: each has half the share of a thread that serves callers. With less, a guest that

@@ -19,8 +19,7 @@ from toolgate.wasm.guest import Guest
 AnyGuest = Guest[Any]
 Call = Callable[..., int | None]
 
-MAX_IOVECS: Final = 1_024
-"""POSIX's IOV_MAX on Linux."""
+MAX_IOVECS: Final = 1_024  # POSIX's IOV_MAX on Linux
 MAX_TRANSFER_BYTES: Final = 1_048_576
 """Of one read or write; the guest continues with another call, as with any stream."""
 MAX_RANDOM_PIECE: Final = 65_536  # between two pieces the run can end; as in `crypto.getRandomValues`

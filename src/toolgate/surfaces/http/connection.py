@@ -34,18 +34,15 @@ MAX_BODY_PARTS: Final = 65_536
 MAX_DISCARDED_BYTES: Final = 8 * MAX_BODY_BYTES
 """How much more of a body that is too large is read and thrown away: most clients send all of it before they
 read the response, and would get a connection reset instead. `REQUEST_S` bounds how long that may take."""
-MAX_PIPELINED: Final = 16
-"""Requests that may wait on a connection; a client that sends more is cut off."""
-MAX_UNREAD_BYTES: Final = 1024 * 1024
-"""What may wait for a client to read it before a stream to it pauses."""
+MAX_PIPELINED: Final = 16  # requests that may wait on a connection; a client that sends more is cut off
+MAX_UNREAD_BYTES: Final = 1024 * 1024  # what may wait for a client to read it before a stream to it pauses
 MAX_KNOWN_HEADS: Final = 4  # a choice: each is compared with what arrives
 MAX_KNOWN_HEAD_BYTES: Final = 2_048
 """A connection recognizes that many heads of that size: its client sends the same few all the time."""
 BACKLOG: Final = 4_096  # Linux's `net.core.somaxconn`
 MAX_CONNECTIONS: Final = 10_000  # as many as a node holds sessions
 KEEP_ALIVE_S: Final = 75.0  # nginx's `keepalive_timeout`
-REQUEST_S: Final = 20.0
-"""How long a client may take to send a request, or to read what was written to it."""
+REQUEST_S: Final = 20.0  # how long a client may take to send a request, or to read what was written to it
 SWEEP_S: Final = 5.0  # a quarter of `REQUEST_S`: how late a slow client is ended at most
 SWEPT_AT_ONCE: Final = 500
 """Connections looked at before others have their turn: thousands may be overdue in the same moment."""

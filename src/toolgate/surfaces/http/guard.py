@@ -15,8 +15,7 @@ from toolgate.errors import ForeignOrigin
 from toolgate.surfaces.http.messages import Headers, HttpHandler, HttpRequest, Responder, encode_error
 
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-MAX_AGE_S: Final = 7_200
-"""How long a browser may remember a preflight; Chromium does not go further."""
+MAX_AGE_S: Final = 7_200  # how long a browser may remember a preflight; Chromium does not go further
 MAX_HEADERS_BYTES: Final = 4_096  # two hundred names of usual length
 _METHODS: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 _EXPOSED: Final = (
@@ -45,8 +44,7 @@ def _preflight_headers(request: HttpRequest) -> Headers:
 
 
 MAX_KNOWN: Final = 64  # a gateway has few names, but clients may add any port
-MAX_SHOWN: Final = 200
-"""Characters of an origin in the message that refuses it."""
+MAX_SHOWN: Final = 200  # characters of an origin in the message that refuses it
 
 
 class OriginGuard:

@@ -158,8 +158,7 @@ _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
 _OK_JSON: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-_LONG_BYTES: Final = 16 * 1024
-"""A body from this size on is not copied to join its head."""
+_LONG_BYTES: Final = 16 * 1024  # a body from this size on is not copied to join its head
 _JSON: Final = b"content-type: application/json\r\n"
 _BODILESS: Final = frozenset({202, 204, 304})
 

@@ -34,8 +34,7 @@ MAX_DIGITS: Final = 400  # the largest 64-bit float has 309
 MAX_CONTAINERS: Final = 200_000
 """Objects and arrays in one body: millions of empty ones take a reader far longer than their size says."""
 SMALL_BYTES: Final = 4_096  # a choice: most calls are smaller
-LARGE_BYTES: Final = 64 * 1024
-"""A body from this size on is read in a thread."""
+LARGE_BYTES: Final = 64 * 1024  # a body from this size on is read in a thread
 
 T = TypeVar("T")
 

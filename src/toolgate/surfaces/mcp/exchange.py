@@ -82,8 +82,7 @@ def _parse_name(parse: Callable[[str], str], text: str) -> str:
         raise NotFound(f"nothing is called `{text[:80]}`", hint=exc.hint) from exc
 
 
-SURFACE: Final = "mcp"
-"""The name of this endpoint in the audit, its member `door`."""
+SURFACE: Final = "mcp"  # the name of this endpoint in the audit, its member `door`
 
 
 class CallerBinding:

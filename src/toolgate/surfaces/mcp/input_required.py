@@ -87,10 +87,8 @@ class StatelessRequest:
         return elicitation.UNSUPPORTED
 
 
-STATE_LIFETIME_S: Final = 600
-"""How long the user of the client may take to respond."""
-MAX_STATE_BYTES: Final = 256 * 1024
-"""Of a server's own state, which travels with every round."""
+STATE_LIFETIME_S: Final = 600  # how long the user of the client may take to respond
+MAX_STATE_BYTES: Final = 256 * 1024  # of a server's own state, which travels with every round
 
 StateKind = Literal["server", "parked", "again", "approval"]
 """What the payload is: a server's own state; a handle to a parked call; nothing, the request is sent again;
@@ -156,8 +154,7 @@ def request_digest(method: str, params: Params, *, server_id: str) -> str:
     return hashlib.sha256(_encode_canonical([server_id, method, members])).hexdigest()
 
 
-APPROVAL: Final = "approval"
-"""The key of the input request for an approval."""
+APPROVAL: Final = "approval"  # the key of the input request for an approval
 URL_ELICITATION_REQUIRED: Final = -32042
 """The error by which a session-based server requires that a user visits a URL before the call."""
 

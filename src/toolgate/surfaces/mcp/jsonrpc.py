@@ -73,8 +73,7 @@ MAX_ID_BYTES: Final = 256
 MAX_NAME_CHARS: Final = 256
 
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")
-_PLAIN_DIGITS: Final = 18
-"""Numbers up to this long are certainly of 64 bits."""
+_PLAIN_DIGITS: Final = 18  # numbers up to this long are certainly of 64 bits
 _NOTHING: Final = msgspec.Raw(b"")
 _decode = msgspec.json.Decoder().decode
 _decode_text = msgspec.json.Decoder(str).decode

@@ -76,8 +76,7 @@ def responding_with_errors(responder: HeldResponder, request_id: bytes | None) -
         send_error(responder, errors.ToolgateError("internal error"), request_id=request_id)
 
 
-BATCH_VERSION: Final = "2025-03-26"
-"""The one revision with batches: the next one, 2025-06-18, removed them."""
+BATCH_VERSION: Final = "2025-03-26"  # the one revision with batches: the next one, 2025-06-18, removed them
 MAX_BATCH: Final = 64
 """Messages in one batch: as many as a 2024 client may have without a response on its stream."""
 
@@ -154,8 +153,7 @@ def parse_batch(body: bytes) -> list[BatchPart]:
     return parts
 
 
-SESSION_QUERY: Final = b"sessionId="
-"""How the query of a POST to a stream begins: the gateway wrote it so."""
+SESSION_QUERY: Final = b"sessionId="  # how the query of a POST to a stream begins: the gateway wrote it so
 
 _VERSION_KEY_BYTES: Final = PROTOCOL_VERSION_KEY.encode()
 _VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in LEGACY_VERSIONS)})

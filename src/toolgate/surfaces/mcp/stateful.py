@@ -29,8 +29,7 @@ from toolgate.surfaces.mcp.jsonrpc import McpMessage
 from toolgate.surfaces.mcp.session import ClientSession, ClientSessions
 from toolgate.upstream.connection.contract import NO_CAPABILITIES, RpcResponse
 
-DEFAULT_LEVEL: Final = "info"
-"""The level requested of servers that log on demand, if the client set none."""
+DEFAULT_LEVEL: Final = "info"  # the level requested of servers that log on demand, if the client set none
 STATEFUL_VERSIONS: Final = LEGACY_VERSIONS[:3]
 """Newest first: a client that requests an unknown version is offered the first."""
 

@@ -41,8 +41,7 @@ from toolgate.surfaces.openai.exchange import (
     encode_stream_failure,
 )
 
-SURFACE: Final = "chat"
-"""The name of this endpoint in the audit log."""
+SURFACE: Final = "chat"  # the name of this endpoint in the audit log
 _PAUSE: Final = msgspec.Raw(b'"\\n\\n"')
 _EMPTY_TEXTS: Final = (b"null", b'""')
 _SHARED: Final = frozenset({"id", "created", "model", "system_fingerprint", "service_tier"})

@@ -23,8 +23,7 @@ from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.view import View
 from toolgate.telemetry.spans import read_trace_id
 
-SURFACE: Final = "responses"
-"""The name of this endpoint in the audit log."""
+SURFACE: Final = "responses"  # the name of this endpoint in the audit log
 UNLABELLED: Final = tools.McpTool(tools.GATEWAY_LABEL, needs_approval_for=None)
 """Offered for a task if the request has no `mcp` tool: as in chat, without approvals."""
 
@@ -95,10 +94,8 @@ async def _select_named_tools(
     return OfferedScope(caller, selected, tools.select_offers(table, asked))
 
 
-MAX_KEPT: Final = 10_000
-"""Ids that a node remembers; 3 MB at most. The oldest goes first."""
-PURPOSE: Final = b"responses-call"
-"""Of the ids that hold calls."""
+MAX_KEPT: Final = 10_000  # ids that a node remembers; 3 MB at most, the oldest goes first
+PURPOSE: Final = b"responses-call"  # of the ids that hold calls
 
 
 class RecentIds:

@@ -37,8 +37,7 @@ from toolgate.surfaces.wasm import chat_session
 from toolgate.surfaces.wasm.context import SURFACE, TaskContext, TaskGuest
 from toolgate.wasm.abi import Errno, HostcallFault, OnThread
 
-FORWARDED: Final = "forwarded"
-"""The outcome of a chat whose calls do not run here."""
+FORWARDED: Final = "forwarded"  # the outcome of a chat whose calls do not run here
 _NOT_RUN: Final = CallError(
     code=UnknownTool.code, message="nothing of that name and type runs here", retryable=False
 )

@@ -31,8 +31,7 @@ from toolgate.policy.layers import parse_session_params
 from toolgate.surfaces.wasm.context import HostLimits, TaskContext, TaskGuest, decode_text
 from toolgate.wasm.abi import EPOLLIN, EPOLLOUT, Errno, FdEntry, HostcallFault
 
-MAX_PARAM_BYTES: Final = 262_144
-"""Of all parameters of a session together."""
+MAX_PARAM_BYTES: Final = 262_144  # of all parameters of a session together
 MAX_PARAMS: Final = 256  # generous: the API of OpenAI has some dozen
 MAX_CONTAINERS: Final = 20_000
 """Objects and arrays in one parameter: many empty ones are far larger in memory than as text."""
@@ -49,8 +48,7 @@ _NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
 }
 """The budgets that they narrow, and the least value of each."""
 _COUNTS: Final = _NUMBERS.keys() | {"tool_arena_ptr", "tool_arena_len"}
-_OWN: Final = _TEXTS | _COUNTS
-"""For the host, and never forwarded."""
+_OWN: Final = _TEXTS | _COUNTS  # for the host, and never forwarded
 _IGNORED: Final = frozenset({"messages", "tools", "stream", "stream_options"})
 """A session has other calls for these."""
 _KNOWN: Final = KnownNames(*_OWN, *_IGNORED, "tool_choice", "functions", "function_call", prefixes=(_MCP,))

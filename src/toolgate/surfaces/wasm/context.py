@@ -15,10 +15,8 @@ from toolgate.wasm.abi import Errno, HostcallFault
 if TYPE_CHECKING:
     from toolgate.wasm.guest import Guest  # which loads wasmtime, and few nodes run guests
 
-SURFACE: Final = "hostcall"
-"""The name of hostcalls in the audit log."""
-MAX_DENIALS_RECORDED: Final = 100
-"""Of one run: a guest can make a hundred thousand denied calls in a second."""
+SURFACE: Final = "hostcall"  # the name of hostcalls in the audit log
+MAX_DENIALS_RECORDED: Final = 100  # of one run: a guest can make a hundred thousand denied calls in a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,11 +24,9 @@ from toolgate.policy.patterns import Patterns, effect_of, has_wildcard
 from toolgate.surfaces.wasm.context import TaskGuest, decode_text
 from toolgate.wasm import abi
 
-MAX_POLICY_BYTES: Final = 65_536
-"""Of one change: room for a thousand patterns of usual length."""
+MAX_POLICY_BYTES: Final = 65_536  # of one change: room for a thousand patterns of usual length
 
-_MIN_TIMEOUT_MS: Final = 100
-"""As for a server's `tool_timeout_ms`: less would end calls before they reach it."""
+_MIN_TIMEOUT_MS: Final = 100  # as for a server's `tool_timeout_ms`: less would end calls before they reach it
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -117,13 +115,11 @@ GET_FLAGS: Final = 2
 GET_KIND: Final = 3
 GET_STATUS: Final = 4
 GET_METRICS: Final = 5
-NARROW: Final = 100
-"""Toolgate's own; SPEAR's commands are below a hundred."""
+NARROW: Final = 100  # Toolgate's own; SPEAR's commands are below a hundred
 MAX_FLAGS_BYTES: Final = 4_096  # there is one flag so far
 
 _RECORD: Final = struct.Struct("<ii")
-_ALWAYS: Final = abi.EPOLLERR | abi.EPOLLHUP
-"""Events that are always reported."""
+_ALWAYS: Final = abi.EPOLLERR | abi.EPOLLHUP  # events that are always reported
 _MASK_NAMES: Final = {
     abi.EPOLLIN: "EPOLLIN",
     abi.EPOLLOUT: "EPOLLOUT",

@@ -31,12 +31,9 @@ from toolgate.telemetry.spans import make_span_name, open_span, read_trace_id
 from toolgate.upstream.models.client import Models
 from toolgate.wasm.run import EndCause, GuestJob, GuestRun
 
-CLAIM_WAIT_S: Final = 20.0
-"""How long one claim waits for work."""
-LAST_REPORTS_S: Final = 5.0
-"""For the last reports of runs that were killed because the node stops."""
-LAST_REPORT_S: Final = 120.0
-"""How long the node tries to report the end of a run."""
+CLAIM_WAIT_S: Final = 20.0  # how long one claim waits for work
+LAST_REPORTS_S: Final = 5.0  # for the last reports of runs that were killed because the node stops
+LAST_REPORT_S: Final = 120.0  # how long the node tries to report the end of a run
 
 _log = logging.getLogger(__name__)
 
