@@ -52,7 +52,7 @@ from toolgate.gateway.scope.view import View, ViewCache, ViewSettings, count_sco
 from toolgate.gateway.search import INDEX_WAIT_S, SEARCH_HINT, HybridIndex, ToolSearch, describe_tool
 from toolgate.gateway.subscriptions import MAX_OPEN, Subscriptions
 from toolgate.gateway.subscriptions.resources import ResourceSubscriptions
-from toolgate.model.json_text import Members
+from toolgate.model.json_text import Members, encode_raw
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import HolderQuotas, Principal
 from toolgate.model.servers import RedactionRules
@@ -135,19 +135,10 @@ class Gateway:
         self.tool_search = ToolSearch(services.tool_index, index_wait_s=services.search_wait_s)
         self.quotas = QuotaLeases(services.quotas, metrics=metrics, clock_s=services.clock_s)
         approvals = ApprovalStage(
-            audit,
-            services.approvals,
-            console_url=services.console_url,
-            recheck=self._is_unchanged,
-            timeout_s=services.approval_timeout_s,
+            audit, services.approvals, services.console_url, self._is_unchanged, services.approval_timeout_s
         )
-        self._pipeline = CallPipeline(
-            servers,
-            self._audit_trail,
-            (self.quotas, approvals),
-            recheck=self._recheck,
-            tracer=services.tracer,
-        )
+        stages = (self.quotas, approvals)
+        self._pipeline = CallPipeline(servers, self._audit_trail, stages, self._recheck, services.tracer)
         self._totals = (-1, RegistryTotals(0, 0))
         """The totals of all servers, and the serial of their snapshot."""
         self._state: RegistryState | None = None
@@ -255,7 +246,7 @@ class Gateway:
 
     def _known_view(self, caller: Caller) -> View:
         """The view, even while suspended: a suspended list has not changed."""
-        view = self._views.get(caller)
+        view = self._views.views.get(caller)
         return view if view is not None else self._compile(caller)
 
     def view_for_call(self, caller: Caller) -> View:
@@ -278,7 +269,7 @@ class Gateway:
     def check_scope(self, caller: Caller) -> None:
         """Raises what `view` would. Keeps, counts and logs nothing, so callers may check without end."""
         self._check_suspension()
-        if self._views.get(caller) is None:
+        if caller not in self._views.views:
             refusal = compose_scope(self.snapshot, caller, self.limits).refusal
             if refusal is not None:
                 raise refusal_error(refusal)
@@ -322,7 +313,7 @@ class Gateway:
             decide=partial(self.decide, caller),
             on_growth=self._views.on_growth,
             quotas=self.quotas_of(caller),
-            tokens=self.tokens.of(caller.effective_task_id or ""),
+            tokens=self.tokens.tasks[caller.effective_task_id or ""],
             arms=self.metrics.arms(scope.profiles),
             registered=self._registered() if reaches(caller.principal.role, "viewer") else None,
         )
@@ -386,7 +377,7 @@ class Gateway:
             return _respond(make_error_result(unknown))
         if tool == DESCRIBE_TOOL:
             # All that was read of them.
-            params["arguments"] = msgspec.Raw(msgspec.json.encode({"name": name}))
+            params["arguments"] = encode_raw({"name": name})
             return self._run_find_tool(call, describe_tool(name, route))
         target_params.pop("task", None)
         target_params["name"] = route.upstream_name

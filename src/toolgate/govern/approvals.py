@@ -39,12 +39,9 @@ from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 def audit_outcome(audit: AuditLog, ended: CallApproval, *, at_ms: int) -> None:
     """Audit an approval that was decided, or has expired."""
     assert ended.state != "pending"
-    by, reason = ended.decided_by, ended.reason
-    audit.record(
-        build_approval_event(
-            ended.question, ended.state, ended.approval_id, at_ms=at_ms, by=by, reason=reason
-        )
-    )
+    request, by, reason = ended.question, ended.decided_by, ended.reason
+    event = build_approval_event(request, ended.state, ended.approval_id, at_ms=at_ms, by=by, reason=reason)
+    audit.record(event)
 
 
 SIGNATURE: Final = "Toolgate-Signature"

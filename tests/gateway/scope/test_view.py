@@ -38,7 +38,7 @@ def test_lod_1_the_oldest_views_go_when_all_weigh_too_much() -> None:
         add(views, caller)
 
     assert views.size <= 5_000
-    assert [caller for caller in callers if views.get(caller)] == callers[-len(views) :]
+    assert [caller for caller in callers if caller in views.views] == callers[-len(views) :]
 
 
 def test_lod_1_a_long_request_weighs_more_than_a_short_one() -> None:

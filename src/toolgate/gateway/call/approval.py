@@ -24,17 +24,7 @@ from toolgate.errors import (
     ServerUnavailable,
     ToolgateError,
 )
-from toolgate.gateway.call import ADMITTED, Admission, CallContext, Denial
-from toolgate.gateway.call.elicitation import (
-    APPROVAL_TIMEOUT_S,
-    ELICIT,
-    ApprovalElicitation,
-    ElicitedAnswer,
-    ParkableCall,
-    can_answer,
-    elicit_approval,
-    encode_elicitation,
-)
+from toolgate.gateway.call import ADMITTED, Admission, CallContext, Denial, elicitation
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.routes import Route
 from toolgate.model.approvals import ApprovalRequest
@@ -96,7 +86,7 @@ class ApprovalStage:
     """Base URL of the console; empty: the service knows it."""
     recheck: Callable[[Caller, Route], bool] = lambda _caller, _route: True
     """Whether a route is still what it was after a person took time. Raises what refuses the call now."""
-    timeout_s: float = APPROVAL_TIMEOUT_S
+    timeout_s: float = elicitation.APPROVAL_TIMEOUT_S
     name: str = "approval"
 
     def applies_to(self, call: CallContext) -> bool:
@@ -138,23 +128,24 @@ class ApprovalStage:
         self, call: CallContext, request: ApprovalRequest, client: ClientChannel | None
     ) -> ApprovalVerdict:
         """The verdict on a request. `client`: the one whose user may decide; None: only approvers do."""
-        if isinstance(client, ParkableCall) and client.elicited is not None:
+        if isinstance(client, elicitation.ParkableCall) and client.elicited is not None:
             return await self._settle(request, client.elicited)
-        verdict = await self._query(request)
+        verdict = await self._query(request, None)
         if client is None or verdict.outcome not in {"asked", "waiting"}:
             return verdict
-        if client.capabilities == b"{}" or not can_answer(client.capabilities, ELICIT, b"{}"):
+        capabilities = client.capabilities
+        if capabilities == b"{}" or not elicitation.can_answer(capabilities, elicitation.ELICIT, b"{}"):
             return verdict
-        elicitation = encode_elicitation(request, verdict.approval_id)
-        if isinstance(client, ParkableCall):
-            client.elicitation_due = ApprovalElicitation(elicitation, verdict)
+        question = elicitation.encode_elicitation(request, verdict.approval_id)
+        if isinstance(client, elicitation.ParkableCall):
+            client.elicitation_due = elicitation.ApprovalElicitation(question, verdict)
             return verdict
-        action = await elicit_approval(client, elicitation, self.timeout_s)
+        action = await elicitation.elicit_approval(client, question, self.timeout_s)
         if action == "accept" and not self.recheck(call.view.caller, call.route):
             return verdict
-        return await self._settle(request, ElicitedAnswer(verdict, action))
+        return await self._settle(request, elicitation.ElicitedAnswer(verdict, action))
 
-    async def _settle(self, request: ApprovalRequest, answer: ElicitedAnswer) -> ApprovalVerdict:
+    async def _settle(self, request: ApprovalRequest, answer: elicitation.ElicitedAnswer) -> ApprovalVerdict:
         """Apply the answer of the client's user. A cancelled dialog leaves the decision to approvers."""
         if answer.action == "cancel":
             return answer.verdict
@@ -166,9 +157,7 @@ class ApprovalStage:
             self._record(request, step, verdict.approval_id, by=request.principal, reason=reason)
         return verdict
 
-    async def _query(
-        self, request: ApprovalRequest, decision: ElicitedDecision | None = None
-    ) -> ApprovalVerdict:
+    async def _query(self, request: ApprovalRequest, decision: ElicitedDecision | None) -> ApprovalVerdict:
         if self.service is None:
             raise _approvals_unavailable()
         new_id = secrets.token_hex(8)

@@ -212,16 +212,8 @@ class AuditTrail:
         self._record(trace, at_ms, **fields, **_view_fields(view))
 
     def _record(self, trace: Trace, at_ms: int = 0, /, **fields: Any) -> None:
-        self.audit.record(
-            CallRecorded(
-                at_ms=at_ms or int(time.time() * 1e3),
-                door=trace.door,
-                session=trace.session,
-                request_id=trace.request_id,
-                trace_id=trace.trace_id,
-                **fields,
-            )
-        )
+        fields |= {"session": trace.session, "request_id": trace.request_id, "trace_id": trace.trace_id}
+        self.audit.record(CallRecorded(at_ms=at_ms or int(time.time() * 1e3), door=trace.door, **fields))
 
     def _count(self, call: CallContext, took_s: float, outcome: CallOutcome) -> None:
         metrics, route, view, took_ms = self.metrics, call.route, call.view, took_s * 1e3

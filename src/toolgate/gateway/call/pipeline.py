@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from toolgate.errors import ToolgateError
 from toolgate.gateway.call import Admission, CallContext, CallStage, Denial
 from toolgate.gateway.call.audit_trail import (
@@ -26,34 +24,24 @@ from toolgate.gateway.cluster import Servers
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.routes import Route
 from toolgate.gateway.scope.token_counts import estimate_result
-from toolgate.model.json_text import Members
-from toolgate.telemetry.spans import (
-    TRACEPARENT,
-    TRACESTATE,
-    AttributeValue,
-    Span,
-    Tracer,
-    make_span_name,
-    open_span,
-)
+from toolgate.model.json_text import Members, encode_raw
+from toolgate.telemetry import spans
 from toolgate.upstream.connection.messages import is_tool_error, parse_error, parse_meta
 from toolgate.upstream.pool.pool import CallOrigin, ServerResponse
 
 TOOL_ERROR: Final = "tool_error"
 """The error type of a tool that reports a failure (semantic conventions of MCP)."""
 
-_encode = msgspec.json.encode
 
-
-def span_attributes(method: str, tool: str | None) -> dict[str, AttributeValue]:
+def span_attributes(method: str, tool: str | None) -> dict[str, spans.AttributeValue]:
     """The attributes of an MCP request by the semantic conventions."""
-    notes: dict[str, AttributeValue] = {"mcp.method.name": method}
+    notes: dict[str, spans.AttributeValue] = {"mcp.method.name": method}
     if tool is not None:
         notes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
     return notes
 
 
-def note_response(span: Span, answer: ServerResponse, *, is_tool: bool) -> None:
+def note_response(span: spans.Span, answer: ServerResponse, *, is_tool: bool) -> None:
     """Note whether a server's response is a failure, and nothing of its content."""
     members = answer.reply.members
     if members is None:
@@ -73,7 +61,7 @@ class CallPipeline:
     """They admit in this order."""
     recheck: Callable[[Caller, Route], None]
     """Raises what refuses a request that waited for its server."""
-    tracer: Tracer | None
+    tracer: spans.Tracer | None
 
     def run(self, call: CallContext) -> Coroutine[Any, Any, ServerResponse]:
         """Send the request and return the server's response. Raises a `ToolgateError` on a denial."""
@@ -100,24 +88,21 @@ class CallPipeline:
     async def _admit(self, call: CallContext, stage: CallStage) -> Admission:
         began_s = time.perf_counter()
         try:
-            with open_span(self.tracer, stage.name) as span:
+            with spans.open_span(self.tracer, stage.name) as span:
                 admitted = await stage.admit(call)
                 if span is not None and isinstance(admitted, Denial):
                     span.fail(admitted.error.code)
         except (ToolgateError, asyncio.CancelledError) as exc:
-            outcome = outcome_of_error(exc, call.trace)
-            self.audit.record_unsent(call, time.perf_counter() - began_s, outcome)
+            self.audit.record_unsent(call, time.perf_counter() - began_s, outcome_of_error(exc, call.trace))
             raise
         if isinstance(admitted, Denial):
-            outcome = CallOutcome("denied", admitted.error.code)
-            self.audit.record_unsent(
-                call, time.perf_counter() - began_s, outcome, rule=(admitted.layer, admitted.rule)
-            )
+            took_s, outcome = time.perf_counter() - began_s, CallOutcome("denied", admitted.error.code)
+            self.audit.record_unsent(call, took_s, outcome, rule=(admitted.layer, admitted.rule))
             raise admitted.error
         return admitted
 
     async def _send(self, call: CallContext) -> ServerResponse:
-        view, route, trace = call.view, call.route, call.trace
+        view, route, trace, params = call.view, call.route, call.trace, call.params
         # Invariant: the record is durable before the first byte leaves: a crash cannot hide a call (ADR 40).
         record = self.audit.record_start(call)
         began_s, outcome = time.perf_counter(), FAILED
@@ -126,12 +111,7 @@ class CallPipeline:
         try:
             if self.tracer is None:
                 response = await self.servers.call(
-                    route.server_id,
-                    call.method,
-                    call.params,
-                    tool=route.tool,
-                    client=call.client,
-                    origin=origin,
+                    route.server_id, call.method, params, tool=route.tool, client=call.client, origin=origin
                 )
             else:
                 response = await self._send_traced(call, origin, self.tracer)
@@ -143,17 +123,19 @@ class CallPipeline:
             self.audit.record_end(call, record, time.perf_counter() - began_s, outcome)
         return response
 
-    async def _send_traced(self, call: CallContext, origin: CallOrigin, tracer: Tracer) -> ServerResponse:
+    async def _send_traced(
+        self, call: CallContext, origin: CallOrigin, tracer: spans.Tracer
+    ) -> ServerResponse:
         """Send within a span, which is passed on to the server in `_meta`."""
         tool, meta = call.route.tool, call.params.get("_meta")
         target = None if tool is None else tool.ref.name
         notes = {"toolgate.server_id": call.route.server_id, **span_attributes(call.method, target)}
-        with tracer.span(make_span_name(call.method, target), "client", notes) as span:
+        with tracer.span(spans.make_span_name(call.method, target), "client", notes) as span:
             members: Members = {} if meta is None else parse_meta(meta)
-            for name in (TRACEPARENT, TRACESTATE):
+            for name in (spans.TRACEPARENT, spans.TRACESTATE):
                 members.pop(name, None)
-            members |= {name: msgspec.Raw(_encode(value)) for name, value in tracer.carried().items()}
-            params = {**call.params, "_meta": msgspec.Raw(_encode(members))}
+            members |= {name: encode_raw(value) for name, value in tracer.carried().items()}
+            params = {**call.params, "_meta": encode_raw(members)}
             response = await self.servers.call(
                 call.route.server_id, call.method, params, tool=tool, client=call.client, origin=origin
             )

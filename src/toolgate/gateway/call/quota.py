@@ -256,9 +256,8 @@ class QuotaLeases:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            unused = [
-                one for account in self.accounts.values() for one in account.return_unused(self.clock_s())
-            ]
+            now_s, accounts = self.clock_s(), self.accounts.values()
+            unused = [request for account in accounts for request in account.return_unused(now_s)]
             try:
                 async with asyncio.timeout(CLOSE_WITHIN_S):
                     await self.report()
@@ -269,14 +268,9 @@ class QuotaLeases:
     async def report(self) -> None:
         """Report the tokens used since the last report. What cannot be reported is kept."""
         self._has_unreported.clear()
-        await self._request(
-            [
-                request
-                for account in list(self.accounts.values())
-                if account.unreported
-                for request in account.request_leases({_TOKENS: account.token_limit})
-            ]
-        )
+        due = [account for account in self.accounts.values() if account.unreported]
+        reports = [request for one in due for request in one.request_leases({_TOKENS: one.token_limit})]
+        await self._request(reports)
 
     async def _keep_reporting(self) -> None:
         while True:

@@ -19,6 +19,7 @@ from toolgate.catalog.find_tools import FIND_TOOLS
 from toolgate.catalog.listings import MAX_URI_BYTES, SCHEME, Uri, UriTemplate
 from toolgate.catalog.naming import join_tool_name, parse_joined_name
 from toolgate.gateway.scope.caller import Caller
+from toolgate.model.json_text import encode_raw
 from toolgate.model.names import RESOURCE, ToolRef, kind_of
 from toolgate.model.tools import Listing, Snapshot, ToolDefinition
 from toolgate.policy.scope import ApprovalRequirement, Decision, Scope
@@ -70,7 +71,7 @@ def route_to(
     return Route(
         server_id=decision.server_id,
         name=name,
-        upstream_name=msgspec.Raw(msgspec.json.encode(native or name[len(kind) :])),
+        upstream_name=encode_raw(native or name[len(kind) :]),
         layer=decision.layer,
         rule=decision.rule,
         label=f"{kind}*" if kind else name,
@@ -85,16 +86,7 @@ def route_to(
 
 
 FIND_ROUTES: Final[Mapping[str, Route]] = {
-    name: Route(
-        server_id="",
-        name=name,
-        upstream_name=msgspec.Raw(msgspec.json.encode(name)),
-        layer="",
-        rule="",
-        label=name,
-        digest=tool.digest,
-        tool=tool,
-    )
+    name: Route("", name, encode_raw(name), layer="", rule="", label=name, digest=tool.digest, tool=tool)
     for name, tool in sorted(FIND_TOOLS.items())
 }
 """The gateway's own tools, which lead to no server."""

@@ -69,9 +69,7 @@ class ScopeAudit:
 def scope_digest(view: View) -> str:
     """SHA-256 over everything in a scope with its definitions, equal in every process and mode."""
     tables = (view.tools, view.prompts, view.resources, view.templates)
-    held = sorted(
-        f"{route.server_id}/{route.name} {route.digest}" for table in tables for route in table.values()
-    )
+    held = sorted(f"{one.server_id}/{one.name} {one.digest}" for table in tables for one in table.values())
     return hashlib.sha256("\n".join(held).encode(errors="surrogatepass")).hexdigest()
 
 

@@ -1,5 +1,6 @@
 """What lists and results cost models, in tokens: an estimate for each result, and the counts of each task."""
 
+from collections import defaultdict
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from operator import sub
@@ -45,13 +46,9 @@ def estimate_result(reply: RpcResponse) -> int:
         return reply.size * TOKENS // PER_BYTES
     if len(content) <= _SHORT_BYTES:
         # Most results are one text. Without any other quote, there is nothing else in it.
-        encoded = bytes(content)
-        if (
-            encoded.count(b'"') == _QUOTES
-            and encoded.startswith(_TEXT_BEGINS)
-            and encoded.endswith(_TEXT_ENDS)
-        ):
-            return (len(encoded) - _AROUND) * TOKENS // PER_BYTES
+        raw = bytes(content)
+        if raw.count(b'"') == _QUOTES and raw.startswith(_TEXT_BEGINS) and raw.endswith(_TEXT_ENDS):
+            return (len(raw) - _AROUND) * TOKENS // PER_BYTES
     try:
         blocks = _decode_blocks(content)
     except msgspec.DecodeError:
@@ -98,15 +95,9 @@ class TokenCounts:
     """The counts of all tasks, and what the audit log has of them."""
 
     audit: AuditLog
-    tasks: dict[str, TaskTokens] = field(default_factory=dict)
+    tasks: defaultdict[str, TaskTokens] = field(default_factory=lambda: defaultdict(TaskTokens))
+    """By registered task; those of callers without a task under no name."""
     audited: dict[str, tuple[int, ...]] = field(default_factory=dict)
-
-    def of(self, task_id: str) -> TaskTokens:
-        """The counts of a registered task; of callers without a task: under no name."""
-        found = self.tasks.get(task_id)
-        if found is None:
-            found = self.tasks[task_id] = TaskTokens()
-        return found
 
     def audit_changes(self, *, at_ms: int, registered: Container[str]) -> None:
         """Audit what changed, an event per task, and drop tasks that are gone."""

@@ -9,7 +9,7 @@ import binascii
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -99,7 +99,6 @@ class View:
         """The tools that are callable by their own names, listed or not: a client may remember them."""
         self.found = routes if is_finding else None
         """The tools that the find tools search. None: tools are listed."""
-        self._names_by_key: Mapping[str, str] | None = None
         self.prompts = named_routes(caller, scope.prompts, scope, snapshot, admitted)
         resources = ResourceRoutes(scope, snapshot, admitted, settings.decide)
         self.resources, self.templates = resources.listed, resources.templates
@@ -128,7 +127,6 @@ class View:
         self.start_records: dict[tuple[str, str, str], bytes] = {}
         """The encoded audit fields that all calls of a tool share, by surface, server and tool."""
         self._pages: dict[tuple[ListKind, Revision], bytes] = {}
-        self._signatures: Mapping[ListKind, bytes] | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -165,30 +163,25 @@ class View:
         """How many tokens its list of tools costs a model."""
         return self.scope.tokens if self.found is None else FIND_PRICE["tokens"]
 
-    @property
+    @cached_property
     def names_by_key(self) -> Mapping[str, str]:
         """The caller's names for its tools, by the names that all callers share."""
-        if self._names_by_key is None:
-            self._names_by_key = {
-                join_tool_name(ToolRef(route.server_id, route.name)): name
-                for name, route in self.tools.items()
-            }
-            self._grow(2 * _ENTRY_BYTES * len(self._names_by_key))
-        return self._names_by_key
+        routes = self.tools.items()
+        names = {join_tool_name(ToolRef(route.server_id, route.name)): name for name, route in routes}
+        self._grow(2 * _ENTRY_BYTES * len(names))
+        return names
 
     def is_settled(self, kind: ListKind) -> bool:
         """Whether that list is complete. The find tools always are."""
         return not self.is_partial or (kind == "tools" and self.found is not None)
 
-    @property
+    @cached_property
     def signatures(self) -> Mapping[ListKind, bytes]:
-        if self._signatures is None:
-            texts = {
-                kind: "\n".join(f"{name} {route.digest}" for name, route in table.items())
-                for kind, table in self._tables.items()
-            }
-            self._signatures = {kind: sha256(text.encode()).digest() for kind, text in texts.items()}
-        return self._signatures
+        texts = {
+            kind: "\n".join(f"{name} {route.digest}" for name, route in table.items())
+            for kind, table in self._tables.items()
+        }
+        return {kind: sha256(text.encode()).digest() for kind, text in texts.items()}
 
     def page(self, kind: ListKind, era: Revision, cursor: str | None, server_info: bytes) -> bytes:
         """One page of a list, as the result of its method.
@@ -222,14 +215,9 @@ class View:
         cursor = None
         if len(names) > len(shown):
             cursor = base64.urlsafe_b64encode(shown[-1].encode()).decode().rstrip("=")
-        return encode_page(
-            kind,
-            [_encode_entry(kind, name, table[name], era) for name in shown],
-            era=era,
-            next_cursor=cursor,
-            ttl_ms=TTL_MS if self.is_settled(kind) else 0,
-            meta=self._meta(kind, era, server_info),
-        )
+        entries = [_encode_entry(kind, name, table[name], era) for name in shown]
+        meta, ttl_ms = self._meta(kind, era, server_info), TTL_MS if self.is_settled(kind) else 0
+        return encode_page(kind, entries, era=era, next_cursor=cursor, ttl_ms=ttl_ms, meta=meta)
 
     def _meta(self, kind: ListKind, era: Revision, server_info: bytes) -> dict[str, Any]:
         meta: dict[str, Any] = {SERVER_INFO_KEY: msgspec.Raw(server_info)} if era == "modern" else {}
@@ -314,9 +302,6 @@ class ViewCache:
 
     def __len__(self) -> int:
         return len(self.views)
-
-    def get(self, caller: Caller) -> View | None:
-        return self.views.get(caller)
 
     def add(self, view: View) -> None:
         self.views[view.caller] = view
