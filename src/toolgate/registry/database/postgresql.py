@@ -90,8 +90,7 @@ class PostgresDatabase:
         self._statements = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def prepare(self) -> statements.StoreHead:
-        """Create or migrate the tables, and check every record. Raises StartRefused, and then changed
-        nothing."""
+        """Create or migrate the tables, and check every record. Raises StartRefused, with nothing changed."""
         with _refuse_start(self.where):
             with self._snapshots.connect() as connection:
                 _check_server(connection, self.where)
@@ -132,9 +131,11 @@ class PostgresDatabase:
     def _change(self, work: Callable[[Connection], T], topic: Topic) -> T:
         with self._engine.connect() as connection:
             transaction = connection.begin()
-            with _translate_driver_errors(connection):
+            raw = connection.connection.driver_connection
+            assert isinstance(raw, psycopg.Connection)
+            with _translate_driver_errors(connection, raw):
                 result = work(connection)
-            with _require_known_outcome(connection), _translate_driver_errors(connection) as raw:
+            with _require_known_outcome(raw), _translate_driver_errors(connection, raw):
                 if (notice := _NOTICES.get(topic)) is not None:
                     # In one round trip; the commit below finds no transaction.
                     raw.execute(f"{notice}; COMMIT", prepare=False)
@@ -239,12 +240,10 @@ def is_unreachable(refused: StartRefused) -> bool:
 
 
 @contextmanager
-def _translate_driver_errors(connection: Connection) -> Iterator[psycopg.Connection[Any]]:
-    """Yield the driver's connection. Its errors are translated as SQLAlchemy would."""
-    raw = connection.connection.driver_connection
-    assert isinstance(raw, psycopg.Connection)
+def _translate_driver_errors(connection: Connection, raw: psycopg.Connection[Any]) -> Iterator[None]:
+    """Translate errors of `raw`, the driver's connection, as SQLAlchemy would."""
     try:
-        yield raw
+        yield
     except psycopg.Error as exc:
         # A connection that failed within a pipeline cannot be used again.
         is_broken = raw.closed or raw.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF
@@ -254,7 +253,7 @@ def _translate_driver_errors(connection: Connection) -> Iterator[psycopg.Connect
 
 
 @contextmanager
-def _require_known_outcome(connection: Connection) -> Iterator[None]:
+def _require_known_outcome(raw: psycopg.Connection[Any]) -> Iterator[None]:
     """Raise StorageUnavailable unless the commit of the block is known to be durable or undone."""
     causes: list[str] = []
 
@@ -263,8 +262,6 @@ def _require_known_outcome(connection: Connection) -> Iterator[None]:
         if notice.severity_nonlocalized == "WARNING":
             causes.append(notice.message_primary or "a warning")
 
-    raw = connection.connection.driver_connection
-    assert isinstance(raw, psycopg.Connection)
     raw.add_notice_handler(on_notice)
     failure: DBAPIError | None = None
     try:

@@ -126,8 +126,7 @@ def _create(path: Path) -> None:
 
 @contextmanager
 def _write_draft(path: Path, target: Path) -> Iterator[Path]:
-    """Yield an empty file next to `path`, for its owner only, and move it to `target`: a crash leaves none or
-    all."""
+    """Yield an empty file next to `path`, for its owner only, then move it to `target` as a whole."""
     draft = path.with_name(path.name + ".new")
     for leftover in (draft, draft.with_name(draft.name + "-journal"), _wal(draft)):
         leftover.unlink(missing_ok=True)

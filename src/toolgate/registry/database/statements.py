@@ -20,24 +20,10 @@ from sqlalchemy.exc import NoResultFound
 
 from toolgate.errors import Conflict, StartRefused
 from toolgate.model.revisions import ChangeBatch, Kind, RecordChange, RecordList, RecordWrite, StoredRecord
-from toolgate.registry.database.tables import (
-    CHANGES,
-    DIGESTS,
-    HEAD,
-    RECORDS,
-    SCHEMA_VERSION,
-    grow_tables,
-    upsert,
-)
-from toolgate.registry.records.transaction import (
-    RecordKey,
-    chain_digest,
-    decode_body,
-    encode_body,
-    plan_transaction,
-    record_after,
-    start_digest,
-)
+from toolgate.registry.database import tables
+from toolgate.registry.database.tables import CHANGES, DIGESTS, HEAD, RECORDS, SCHEMA_VERSION
+from toolgate.registry.records import transaction
+from toolgate.registry.records.transaction import RecordKey, decode_body, encode_body, start_digest
 
 _IDS_PER_QUERY: Final = 500  # two parameters each: SQLite takes 32,766 in a statement, older ones 999
 ROWS_AT_ONCE: Final = 500  # in memory while a whole log is read or written
@@ -62,7 +48,7 @@ class StoreHead:
 
 
 def create_tables(connection: Connection, *, epoch: str) -> None:
-    grow_tables(connection, 0)
+    tables.grow_tables(connection, 0)
     head = StoreHead(schema_version=SCHEMA_VERSION, epoch=epoch, revision=0, compacted=0)
     connection.execute(insert(HEAD), _encode_row(HEAD, head, id=1))
     store_digest(connection, 0, start_digest(epoch))
@@ -121,7 +107,7 @@ def read_digest(connection: Connection, revision: int) -> str:
 def store_digest(connection: Connection, revision: int, digest: str) -> None:
     # An upsert: a digest may remain from a history that an older program took back, which did not know this
     # table.
-    upsert(connection, DIGESTS, [{"revision": revision, "digest": digest}])
+    tables.upsert(connection, DIGESTS, [{"revision": revision, "digest": digest}])
 
 
 def record_row(stored: StoredRecord) -> dict[str, Any]:
@@ -184,7 +170,7 @@ def check_not_newer(version: int, *, what: str) -> None:
 
 def migrate(connection: Connection, version: int) -> None:
     """Migrate the tables from `version` to this program's, in the open transaction."""
-    grow_tables(connection, version)
+    tables.grow_tables(connection, version)
     head = read_head(connection)
     if version < DIGESTS.info["since"]:
         # The chain begins here, at random: what was before cannot be compared.
@@ -226,11 +212,11 @@ def commit_writes(
         )
     revision = head.revision + 1
     current, previous = _read_touched(connection, writes, head.revision)
-    changes = plan_transaction(writes, current, revision=revision, actor=actor, at_ms=at_ms)
+    changes = transaction.plan_transaction(writes, current, revision=revision, actor=actor, at_ms=at_ms)
     if not changes:
         return ChangeBatch(revision=head.revision, digest=previous)
     # A replica of an earlier release wrote the previous revision without a digest: begin a new chain.
-    digest = chain_digest(previous or start_digest(uuid4().hex), revision, changes)
+    digest = transaction.chain_digest(previous or start_digest(uuid4().hex), revision, changes)
     # Sent without waiting for each, if the driver can: none may return rows, and errors come at the end.
     pipeline = getattr(connection.connection.driver_connection, "pipeline", nullcontext)
     with pipeline():
@@ -255,12 +241,10 @@ def read_listing(connection: Connection, kind: Kind | None = None) -> RecordList
     if not heads:
         raise NoResultFound("there is no head")
     head = head_from_listing(heads[0])
+    found = (record_from_row(row) for row in rows if row.kind != HEAD_KIND)
     # Sorted here, not by the engine: engines differ in collation.
-    records = sorted(
-        (record_from_row(row) for row in rows if row.kind != HEAD_KIND),
-        key=lambda stored: (stored.kind, stored.id),
-    )
-    return RecordList(epoch=head.epoch, revision=head.revision, digest=head.digest, records=tuple(records))
+    records = tuple(sorted(found, key=lambda stored: (stored.kind, stored.id)))
+    return RecordList(epoch=head.epoch, revision=head.revision, digest=head.digest, records=records)
 
 
 def read_history(connection: Connection, kind: Kind, record_id: str, limit: int) -> list[RecordChange]:
@@ -273,17 +257,14 @@ def read_batches(connection: Connection, after: int, upto: int) -> list[ChangeBa
     """Return the transactions with `after < revision <= upto` that the log has, in order. It returns fewer if
     they have more than `CHANGES_AT_ONCE` changes, but always the first one whole."""
     upto = _find_page_end(connection, after, upto)
-    query = (
-        select(CHANGES, DIGESTS.c.digest)
-        .outerjoin(DIGESTS, DIGESTS.c.revision == CHANGES.c.revision)
-        .where(CHANGES.c.revision > after, CHANGES.c.revision <= upto)
-        .order_by(CHANGES.c.revision, CHANGES.c.position)
-    )
+    query = select(CHANGES, DIGESTS.c.digest).outerjoin(DIGESTS, DIGESTS.c.revision == CHANGES.c.revision)
+    query = query.where(CHANGES.c.revision > after, CHANGES.c.revision <= upto)
+    rows = connection.execute(query.order_by(CHANGES.c.revision, CHANGES.c.position))
     batches = []
-    for revision, group in groupby(connection.execute(query), key=lambda row: row.revision):
-        rows = list(group)
-        changes = tuple(map(change_from_row, rows))
-        batches.append(ChangeBatch(revision=revision, changes=changes, digest=rows[0].digest or ""))
+    for revision, group in groupby(rows, key=lambda row: row.revision):
+        of_revision = list(group)
+        changes = tuple(map(change_from_row, of_revision))
+        batches.append(ChangeBatch(revision=revision, changes=changes, digest=of_revision[0].digest or ""))
     return batches
 
 
@@ -330,8 +311,7 @@ def read_all_changes(connection: Connection) -> Iterator[RecordChange]:
 def _read_touched(
     connection: Connection, writes: Sequence[RecordWrite], revision: int
 ) -> tuple[dict[RecordKey, StoredRecord], str]:
-    """Return the records that `writes` touch, and the digest of the log up to `revision`, in one query for
-    most."""
+    """Return the records that `writes` touch, and the digest of the log up to `revision`."""
     digest = ""
     found = {}
     at_revision = select(digest_at(revision).label("digest")).subquery()
@@ -353,5 +333,6 @@ def _store_records(connection: Connection, changes: Sequence[RecordChange]) -> N
     if replaced:
         keys = [{"of_kind": change.kind, "of_id": change.id} for change in replaced]
         connection.execute(delete(RECORDS).where(*same_record), keys)
-    if rows := [record_row(stored) for stored in map(record_after, changes) if stored is not None]:
+    after = map(transaction.record_after, changes)
+    if rows := [record_row(stored) for stored in after if stored is not None]:
         connection.execute(insert(RECORDS), rows)

@@ -133,10 +133,7 @@ def transaction(
 
 
 class ChangeCounter:
-    """Counts changes of a table for those who wait for the next one. Starts at 0, only rises.
-
-    Used from the event loop only.
-    """
+    """Counts changes of a table, from 0 on, for those who wait for the next one. For the event loop only."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -94,8 +94,7 @@ def namespace_of(stored: StoredRecord) -> str:
 
 
 def encode_record(record: Record) -> dict[str, Any]:
-    """Return the shortest body that parses to `record`: its id, required fields, and what differs from
-    defaults."""
+    """Return the shortest body that parses to `record`: without the fields at their defaults."""
     body = _encode(record)
     if isinstance(record, ServerRecord) and record.tool_namespace == default_namespace(record.server_id):
         del body["tool_namespace"]

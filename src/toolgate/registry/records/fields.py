@@ -20,18 +20,14 @@ from toolgate.policy.patterns import check_patterns, parse_pattern
 from toolgate.redaction.shapes import MASK
 
 # `fullmatch` throughout: `$` would let a trailing newline pass.
-_NAMESPACE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?|")
 _URL = re.compile(r"[\x21\x23-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e]+")
 # Resolvers read a host with such a last label as an address, in any notation.
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
-# RFC 6749: a client id is printable ASCII, a scope the same without spaces, quotes and backslashes.
-_CLIENT_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+# Printable ASCII without spaces at its ends.
+_TRIMMED: Final = r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?"
 # The bounds of a server's own `ttlMs`, too.
 MIN_LIST_TTL_S: Final = 30  # more often, listing costs the server
 MAX_LIST_TTL_S: Final = 300  # less often, changes stay hidden
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 
 def field_error(problem: str) -> PydanticCustomError:
@@ -50,9 +46,11 @@ def _parsed_by(parse: Callable[[str], str]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _matching(rule: re.Pattern[str], problem: str) -> AfterValidator:
+def _matching(rule: str | re.Pattern[str], problem: str) -> AfterValidator:
+    pattern = re.compile(rule)
+
     def check(text: str) -> str:
-        if not rule.fullmatch(text):
+        if not pattern.fullmatch(text):
             raise field_error(problem)
         return text
 
@@ -156,42 +154,26 @@ GuestArgument = Annotated[str, Field(max_length=4_096), _LINES, AfterValidator(_
 GuestValue = Annotated[str, Field(max_length=32_768), _LINES, AfterValidator(_check_guest_text)]
 Label = Annotated[str, Field(max_length=64), AfterValidator(_check_label)]
 ModelPattern = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_label)]
-MemberPatterns = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_check_label)]],
-    Field(max_length=128),
-]
+MemberPattern = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_check_label)]
+MemberPatterns = Annotated[list[MemberPattern], Field(max_length=128)]
 Tag = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_label)]
 JsonText = Annotated[str, Field(max_length=262_144), _LINES]
-VariableName = Annotated[
-    str, Field(max_length=128), _matching(_VARIABLE, "not the name of an environment variable")
-]
+_VARIABLE: Final = _matching(r"[A-Za-z_][A-Za-z0-9_]*", "not the name of an environment variable")
+VariableName = Annotated[str, Field(max_length=128), _VARIABLE]
 HeaderName = Annotated[str, AfterValidator(_check_header_name)]
-HeaderValue = Annotated[
-    str,
-    Field(max_length=8_192),
-    _matching(_HEADER_VALUE, "a header value is printable ASCII without spaces at its ends"),
-    AfterValidator(_check_references),
-]
+_VALUE_RULE: Final = "a header value is printable ASCII without spaces at its ends"
+_HEADER_VALUE: Final = _matching(f"(?:{_TRIMMED})?", _VALUE_RULE)
+HeaderValue = Annotated[str, Field(max_length=8_192), _HEADER_VALUE, AfterValidator(_check_references)]
 Url = Annotated[str, Field(max_length=4_096), AfterValidator(_check_references), AfterValidator(_check_url)]
-SecretName = Annotated[
-    str,
-    _matching(
-        names.SECRET_NAME, "a secret's name is up to 128 letters, digits and `. _ -`, not the secret itself"
-    ),
-]
-ClientId = Annotated[
-    str,
-    Field(max_length=1_024),
-    _matching(_CLIENT_ID, "a client id is printable ASCII without spaces at its ends"),
-]
-OAuthScope = Annotated[
-    str, Field(max_length=256), _matching(_SCOPE, "a scope is printable ASCII without spaces")
-]
-Namespace = Annotated[
-    str,
-    Field(max_length=64),
-    _matching(_NAMESPACE, "use lower-case letters and digits, single `.`, `-` or `_` between"),
-]
+_NAME_RULE: Final = "a secret's name is up to 128 letters, digits and `. _ -`, not the secret itself"
+SecretName = Annotated[str, _matching(names.SECRET_NAME, _NAME_RULE)]
+# RFC 6749: a client id is printable ASCII, a scope the same without spaces, quotes and backslashes.
+_CLIENT_ID: Final = _matching(_TRIMMED, "a client id is printable ASCII without spaces at its ends")
+ClientId = Annotated[str, Field(max_length=1_024), _CLIENT_ID]
+_SCOPE: Final = _matching(r"[\x21\x23-\x5b\x5d-\x7e]+", "a scope is printable ASCII without spaces")
+OAuthScope = Annotated[str, Field(max_length=256), _SCOPE]
+_NAMESPACE_RULE: Final = "use lower-case letters and digits, single `.`, `-` or `_` between"
+Namespace = Annotated[str, Field(max_length=64), _matching(r"[a-z0-9]+(?:[._-][a-z0-9]+)*", _NAMESPACE_RULE)]
 Pattern = Annotated[str, _parsed_by(parse_pattern)]
 Patterns = Annotated[list[Pattern], AfterValidator(_check_patterns)]
 ServerId = Annotated[str, _parsed_by(names.parse_server_id)]

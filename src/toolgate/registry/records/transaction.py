@@ -7,6 +7,7 @@ that later changes the dict it wrote does not change the record.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -53,7 +54,7 @@ def plan_transaction(
     keys = [RecordKey(write.kind, write.id) for write in writes]
     if len(set(keys)) < len(keys):
         raise InvalidRecord("a transaction has duplicate records")
-    changes = []
+    make_change, changes = partial(RecordChange, revision=revision, at_ms=at_ms), []
     for key, write in zip(keys, writes, strict=True):
         stored = current.get(key)
         _check_precondition(key, write, stored)
@@ -61,18 +62,8 @@ def plan_transaction(
         after = None if write.body is None else decode_body(encode_body(write.body))
         # Compared as JSON: the order of members does not matter, but `1`, `1.0` and `true` differ.
         if _encode_sorted(before) != _encode_sorted(after):
-            changes.append(
-                RecordChange(
-                    revision=revision,
-                    kind=key.kind,
-                    id=key.id,
-                    operation="delete" if after is None else "put",
-                    actor=write.actor or actor,
-                    at_ms=at_ms,
-                    before=before,
-                    after=after,
-                )
-            )
+            of_record = {**key._asdict(), "operation": "delete" if after is None else "put"}
+            changes.append(make_change(**of_record, actor=write.actor or actor, before=before, after=after))
     return tuple(changes)
 
 
