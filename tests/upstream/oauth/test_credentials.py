@@ -13,9 +13,10 @@ from toolgate.upstream.connection.contract import ServerConnection, StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.endpoint import EndpointResolver
+from toolgate.upstream.http.stateless import StreamableConnection
 from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.authority import OAuthToken, covers_url
-from toolgate.upstream.oauth.connector import MIN_GAP_S, Authorizer, OAuthConnection, OAuthConnector
+from toolgate.upstream.oauth.connector import MIN_GAP_S, Authorizer, OAuthConnector
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +55,7 @@ async def test_a_server_gets_the_token_that_the_gateway_asked_for(era: str) -> N
 async def test_a_renewed_token_is_shown_on_the_same_link_and_session(era: str) -> None:
     async with open_oauth_world(era) as world:
         link = await open_link(world)
-        assert isinstance(link, OAuthConnection)
+        assert isinstance(link, StreamableConnection)
         await call(link, 1)
         world.authority.valid = {"another-token"}
         link.authorize("another-token")
@@ -73,7 +74,7 @@ async def test_a_token_that_was_renewed_is_not_shown_when_the_server_quotes_it()
     async with open_oauth_world() as world:
         world.mcp.faults["tools/call"] = quote
         link = await open_link(world)
-        assert isinstance(link, OAuthConnection)
+        assert isinstance(link, StreamableConnection)
         first = await call(link)
         world.authority.valid = {"another-token"}
         link.authorize("another-token")
@@ -129,7 +130,6 @@ async def test_without_oauth_in_its_record_a_server_gets_a_plain_link() -> None:
         link = await opener()(plain, RecordingListener(), known_revision=None)
         await link.aclose()
 
-    assert not isinstance(link, OAuthConnection)
     assert world.issuing.connections == 0
 
 

@@ -168,6 +168,10 @@ class StartFailed(Exception):
         self.retry_after_s = retry_after_s
         """The delay that the server asks for."""
 
+    def reworded(self, message: str) -> "StartFailed":
+        """The same failure with another message."""
+        return StartFailed(message, state=self.state, fatal=self.fatal, retry_after_s=self.retry_after_s)
+
 
 class SessionReplaced(Exception):
     """The server ended the session before it read this call, which may be sent again in the new one."""

@@ -17,7 +17,7 @@ import msgspec
 
 from toolgate import __version__
 from toolgate.errors import InvalidParams
-from toolgate.model.json_text import UNREADABLE, Members, decode_members
+from toolgate.model.json_text import UNREADABLE, Members, decode_members, encode_raw
 from toolgate.model.protocol import (
     CANCELLED,
     CLIENT_CAPABILITIES_KEY,
@@ -41,7 +41,10 @@ from toolgate.upstream.connection.contract import (
 CLIENT_INFO: Final = msgspec.json.encode({"name": "toolgate", "version": __version__})
 PROGRESS_KEY: Final = "progressToken"
 LISTEN: Final = "subscriptions/listen"
-METHOD_NOT_FOUND: Final = -32601  # JSON-RPC 2.0, section 5.1
+# JSON-RPC 2.0, section 5.1.
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
 
 _CLIENT_INFO: Final = msgspec.Raw(CLIENT_INFO)
 _PROGRESS_BYTES: Final = PROGRESS_KEY.encode()
@@ -53,11 +56,11 @@ _encode = msgspec.json.encode
 def _encode_envelope(capabilities: bytes, log_level: str) -> bytes:
     """The members that describe a client, as the beginning of a JSON object."""
     members = {
-        PROTOCOL_VERSION_KEY: msgspec.Raw(_encode(MODERN_VERSION)),
+        PROTOCOL_VERSION_KEY: encode_raw(MODERN_VERSION),
         CLIENT_CAPABILITIES_KEY: msgspec.Raw(capabilities),
     }
     if log_level:
-        members[LOG_LEVEL_KEY] = msgspec.Raw(_encode(log_level))
+        members[LOG_LEVEL_KEY] = encode_raw(log_level)
     return _encode(members)[:-1]
 
 
@@ -88,11 +91,16 @@ class RpcError(msgspec.Struct):
 
 decode_incoming = msgspec.json.Decoder(IncomingMessage).decode
 """Raises UNREADABLE for bytes that are not a message."""
-NOT_UTF8: Final = RpcResponse(error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}')
-NOT_JSON: Final = RpcResponse(
-    error=b'{"code":-32603,"message":"the server\'s answer is not JSON that can be carried"}'
-)
-"""What a caller gets instead of a response that the gateway cannot relay."""
+
+
+def build_error(code: int, message: str) -> RpcResponse:
+    return RpcResponse(error=_encode({"code": code, "message": message}))
+
+
+# What a caller gets instead of a response that the gateway cannot relay.
+NOT_UTF8: Final = build_error(INTERNAL_ERROR, "the server's answer is not valid UTF-8")
+NOT_JSON: Final = build_error(INTERNAL_ERROR, "the server's answer is not JSON that can be carried")
+_NO_OUTCOME: Final = build_error(INTERNAL_ERROR, "the server sent neither a result nor an error")
 
 _DEEP_RESPONSE: Final = re.compile(
     rb'\{(?:\s*"jsonrpc"\s*:\s*"2\.0"\s*,)?\s*"id"\s*:\s*(\d{1,18})\s*,\s*"(?:result|error)"'
@@ -174,7 +182,7 @@ def parse_response(message: IncomingMessage) -> RpcResponse:
         return RpcResponse(members=result)
     if error and not result:
         return RpcResponse(error=bytes(error))
-    return RpcResponse(error=b'{"code":-32603,"message":"the server sent neither a result nor an error"}')
+    return _NO_OUTCOME
 
 
 def parse_error(raw: bytes | msgspec.Raw | None) -> RpcError:
@@ -198,7 +206,7 @@ def build_params(revision: Revision, params: Params, client: ClientChannel | Non
     raw = bytes(meta)
     # Clients repeat the same `_meta` in every request.
     visible = (_cached_visible_meta if len(raw) <= _MAX_CACHED_BYTES else _parse_visible_meta)(revision, raw)
-    return _add_visible_meta(revision, params, visible, client)
+    return _join_meta(revision, params, visible, client)
 
 
 def may_want_progress(params: Params) -> bool:
@@ -221,12 +229,10 @@ def add_meta(revision: Revision, params: Params, members: Params, client: Client
     A stateless server gets an envelope with the capabilities of `client`, on which it may rely. A
     session-based server never sees a key that MCP reserves.
     """
-    return _add_visible_meta(revision, params, _encode_visible_meta(revision, members), client)
+    return _join_meta(revision, params, _encode_visible_meta(revision, members), client)
 
 
-def _add_visible_meta(
-    revision: Revision, params: Params, visible: bytes, client: ClientChannel | None
-) -> Params:
+def _join_meta(revision: Revision, params: Params, visible: bytes, client: ClientChannel | None) -> Params:
     if revision == "modern":
         return {**params, "_meta": msgspec.Raw(b"%b,%b" % (_select_envelope(client), visible[1:]))}
     if visible:

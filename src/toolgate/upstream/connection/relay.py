@@ -29,7 +29,13 @@ from toolgate.upstream.connection.contract import (
     Params,
     RpcResponse,
 )
-from toolgate.upstream.connection.messages import Redactor
+from toolgate.upstream.connection.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Redactor,
+    build_error,
+)
 
 # Requests that a server may have open at once: people answer them, so a handful is a flood. A principal has
 # three quarters of its connection's, so that a server that floods one still reaches the others.
@@ -53,21 +59,17 @@ _IGNORED_NOTIFICATION: Final = "notifications/subscriptions/acknowledged"
 _log: Final = logging.getLogger(__name__)
 
 
-def _error(code: int, message: str) -> RpcResponse:
-    return RpcResponse(error=msgspec.json.encode({"code": code, "message": message}))
-
-
 _PONG: Final = RpcResponse(result=b"{}")
-_NOT_FOUND: Final = _error(messages.METHOD_NOT_FOUND, "method not found")
-_NO_CLIENT: Final = _error(messages.METHOD_NOT_FOUND, "there is no client to be asked: no call is in flight")
-_UNCERTAIN: Final = _error(
-    messages.METHOD_NOT_FOUND,
+_NOT_FOUND: Final = build_error(METHOD_NOT_FOUND, "method not found")
+_NO_CLIENT: Final = build_error(METHOD_NOT_FOUND, "there is no client to be asked: no call is in flight")
+_UNCERTAIN: Final = build_error(
+    METHOD_NOT_FOUND,
     "whose client is meant is not certain, because several share one connection: "
     'set `sharing = "per_session"` in the record of this server',
 )
-_NOT_AN_OBJECT: Final = _error(-32602, "`params` is not an object")
-_TOO_MANY: Final = _error(-32603, "too many requests to the client at once")
-_FAILED: Final = _error(-32603, "the client could not be asked")
+_NOT_AN_OBJECT: Final = build_error(INVALID_PARAMS, "`params` is not an object")
+_TOO_MANY: Final = build_error(INTERNAL_ERROR, "too many requests to the client at once")
+_FAILED: Final = build_error(INTERNAL_ERROR, "the client could not be asked")
 
 
 @dataclass(slots=True)

@@ -6,11 +6,13 @@ A server that rejects a subscription notifies of less; the gateway reads its lis
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from toolgate.errors import ToolgateError
+from toolgate.model.json_text import encode_raw
 from toolgate.model.protocol import LIST_CHANGED, LOG_LEVELS, UPDATED
 from toolgate.upstream.connection.contract import (
     Acknowledgement,
@@ -57,7 +59,7 @@ class StatefulSubscriptions:
     async def set_level(self, level: str) -> None:
         """Set the server's log level. Does not raise."""
         self._rank = _RANKS[level]
-        sending = self._background.start(self._send_quietly("logging/setLevel", {"level": _encode(level)}))
+        sending = self._background.start(self._send_quietly("logging/setLevel", {"level": encode_raw(level)}))
         if sending is not None:
             await asyncio.wait({sending}, timeout=_LEVEL_WAIT_S)
 
@@ -75,31 +77,29 @@ class StatefulSubscriptions:
                     continue  # changed meanwhile
                 self._subscribed ^= {uri}
                 method = "resources/subscribe" if is_watched else "resources/unsubscribe"
-                await self._send_quietly(method, {"uri": _encode(uri)})
+                await self._send_quietly(method, {"uri": encode_raw(uri)})
 
     async def _send_quietly(self, method: str, params: Params) -> None:
         with suppress(ToolgateError):
             await self._send(method, params, _TIMEOUT_S)
 
 
+@dataclass(slots=True)
 class StatelessSubscriptions:
     """The one `subscriptions/listen` of a connection. A new one opens before the one it replaces is closed.
 
     Each request carries its own log level.
     """
 
-    def __init__(
-        self, info: ServerInfo, open_subscription: OpenSubscription, background: BackgroundTasks
-    ) -> None:
-        self._info = info
-        self._open_subscription = open_subscription
-        self._background = background
-        self._filter: Params = {}
-        self._generation = 0
-        self._acknowledged: Acknowledgement = None
-        self._open: asyncio.Task[None] | None = None
-        self._opening: asyncio.Task[None] | None = None
-        self.uris: frozenset[str] = frozenset()
+    _info: ServerInfo
+    _open_subscription: OpenSubscription
+    _background: BackgroundTasks
+    _filter: Params = field(default_factory=dict)
+    _generation: int = 0
+    _acknowledged: Acknowledgement = None
+    _open: asyncio.Task[None] | None = None
+    _opening: asyncio.Task[None] | None = None
+    uris: frozenset[str] = frozenset()
 
     def watch(self, uris: frozenset[str]) -> Acknowledgement:
         self.uris = uris
@@ -112,10 +112,9 @@ class StatelessSubscriptions:
         self._opening = None
         if new_filter:
             self._acknowledged = self._acknowledged or asyncio.get_running_loop().create_future()
-            params = {"notifications": _encode(new_filter)}
-            self._opening = self._background.start(
-                self._open_subscription(params, lambda: self._on_open(generation))
-            )
+            params = {"notifications": encode_raw(new_filter)}
+            following = self._open_subscription(params, lambda: self._on_open(generation))
+            self._opening = self._background.start(following)
         else:
             _cancel(self._open)
             self._open = None
@@ -151,19 +150,15 @@ def notify_missed(info: ServerInfo, uris: frozenset[str], listener: ConnectionLi
 
 def _build_filter(info: ServerInfo, uris: frozenset[str]) -> Params:
     wanted = {
-        f"{capability}ListChanged": msgspec.Raw(b"true")
+        f"{capability}ListChanged": encode_raw(value=True)
         for capability in LIST_CHANGED
         if info.announces(capability, "listChanged")
     }
     if uris and info.announces("resources", "subscribe"):
-        wanted["resourceSubscriptions"] = _encode(sorted(uris))
+        wanted["resourceSubscriptions"] = encode_raw(sorted(uris))
     return wanted
 
 
 def _cancel(task: asyncio.Task[None] | None) -> None:
     if task is not None:
         task.cancel()
-
-
-def _encode(value: object) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))

@@ -23,18 +23,13 @@ from toolgate.model.servers import EMPTY, HttpEndpoint, ServerRecord
 from toolgate.model.tools import Revision
 from toolgate.redaction.credentials import collect_endpoint_credentials
 from toolgate.telemetry.spans import TRACE_HEADERS, TRACEPARENT
+from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import (
     SHARED_CAPABILITIES,
     Params,
     RpcResponse,
     ServerInfo,
     StartFailed,
-)
-from toolgate.upstream.connection.messages import (
-    Redactor,
-    encode_notification,
-    encode_request,
-    parse_response,
 )
 from toolgate.upstream.connection.negotiation import negotiate
 from toolgate.upstream.connection.secrets import Secrets
@@ -229,7 +224,7 @@ class StreamableEndpoint:
 
     pool: HttpPool
     heads: RequestHeads
-    redactor: Redactor
+    redactor: messages.Redactor
     numbers: Iterator[int]
     capabilities: bytes = SHARED_CAPABILITIES
 
@@ -260,12 +255,13 @@ class HttpNegotiation:
         number = next(self._endpoint.numbers)
         pending = PendingResponse(b"%d" % number, None)
         try:
-            http_response = await self._send(head, encode_request(number, method, params), timeout_s, pending)
-            response = parse_response(pending.parse(http_response))
+            body = messages.encode_request(number, method, params)
+            http_response = await self._send(head, body, timeout_s, pending)
+            response = messages.parse_response(pending.parse(http_response))
         except RequestRejected as exc:
             return interpret_rejection(exc)
         except ResponseMissing as exc:
-            return _build_error(str(exc))
+            return messages.build_error(0, str(exc))
         if method == "initialize" and response.result is not None:
             self.session = _parse_session(response.result, http_response)
         return response
@@ -273,11 +269,10 @@ class HttpNegotiation:
     async def _notify(self, method: str, params: Params) -> None:
         assert self.session is not None  # only a handshake sends a notification
         head = self._endpoint.heads.in_session(self.session)
-        response = await self._send(head, encode_notification(method, params), _NOTIFY_TIMEOUT_S)
+        response = await self._send(head, messages.encode_notification(method, params), _NOTIFY_TIMEOUT_S)
         if response.status >= 300:
-            raise StartFailed(
-                f"it answered `{method}` with status {response.status}", retry_after_s=retry_after_s(response)
-            )
+            reason = f"it answered `{method}` with status {response.status}"
+            raise StartFailed(reason, retry_after_s=retry_after_s(response))
 
     async def _send(
         self, head: bytes, body: bytes, timeout_s: float, pending: PendingResponse | None = None
@@ -285,9 +280,8 @@ class HttpNegotiation:
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             # A negotiation has no effect, so it may be repeated if the server has closed the connection.
-            return await self._endpoint.pool.send_repeatable(
-                with_body(head, body), deadline=deadline, sink=pending
-            )
+            request = with_body(head, body)
+            return await self._endpoint.pool.send_repeatable(request, deadline=deadline, sink=pending)
         except ExchangeTimedOut as exc:
             raise StartFailed(f"no answer within {timeout_s:g} s", state="list_timeout") from exc
         except HttpFailure as exc:
@@ -307,11 +301,7 @@ def interpret_rejection(rejected: RequestRejected) -> RpcResponse:
         raise StartFailed(f"it answered with status {status}{asks}", retry_after_s=wait_s)
     if rejected.error is not None:
         return RpcResponse(error=rejected.error)
-    return _build_error(f"status {status}")
-
-
-def _build_error(message: str) -> RpcResponse:
-    return RpcResponse(error=msgspec.json.encode({"code": 0, "message": message}))
+    return messages.build_error(0, f"status {status}")
 
 
 def _parse_session(result: bytes, response: HttpResponse) -> HttpSession | None:

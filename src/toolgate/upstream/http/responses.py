@@ -15,15 +15,8 @@ from typing import Final
 from toolgate.errors import ServerUnavailable
 from toolgate.model.json_text import UNREADABLE
 from toolgate.model.protocol import LIST_METHODS, MODERN_VERSION
+from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import MAX_MESSAGE_BYTES, RpcResponse
-from toolgate.upstream.connection.messages import (
-    IncomingMessage,
-    Redactor,
-    decode_incoming,
-    encode_request,
-    is_utf8,
-    parse_error,
-)
 from toolgate.upstream.connection.relay import Relay
 from toolgate.upstream.http.client_connection import ExchangeFailed, HttpFailure, HttpResponse
 from toolgate.upstream.http.connection_pool import HttpPool
@@ -65,7 +58,7 @@ class PendingResponse:
     """Takes the server's other messages; during a negotiation, they concern no request and are dropped."""
     on_open: Callable[[], None] | None = None
     """Called when a stream has opened."""
-    response: IncomingMessage | None = None
+    response: messages.IncomingMessage | None = None
     """The response, once a stream has carried it."""
     _parser: SseParser | None = None
 
@@ -101,7 +94,7 @@ class PendingResponse:
     def deadline(self, deadline: float) -> float:
         return deadline if self.relay is None else self.relay.deadline_of(self.key, deadline)
 
-    def parse(self, response: HttpResponse) -> IncomingMessage:
+    def parse(self, response: HttpResponse) -> messages.IncomingMessage:
         """The JSON-RPC response in `response` or on its stream. Raises RequestRejected and ExchangeFailed."""
         if self.response is not None:
             return self.response
@@ -144,16 +137,16 @@ def parse_rejected(response: HttpResponse, request_id: bytes = b"") -> RequestRe
     return RequestRejected(response, bytes(message.error), is_ours=_responds_to(message, request_id))
 
 
-def _responds_to(message: IncomingMessage, request_id: bytes) -> bool:
+def _responds_to(message: messages.IncomingMessage, request_id: bytes) -> bool:
     return bool(request_id) and bytes(message.id) == request_id
 
 
-def _parse_message(data: bytes | bytearray) -> IncomingMessage | None:
+def _parse_message(data: bytes | bytearray) -> messages.IncomingMessage | None:
     try:
-        message = decode_incoming(data)
+        message = messages.decode_incoming(data)
     except UNREADABLE:
         return None
-    return message if is_utf8(data) else None
+    return message if messages.is_utf8(data) else None
 
 
 MIN_DELAY_S: Final = 0.5  # a choice: a server that ends each stream at once costs two requests a second
@@ -266,7 +259,8 @@ def parse_scopes(words: list[str] | tuple[str, ...]) -> tuple[str, ...]:
 async def provoke_challenge(fetcher: Fetcher, url: str) -> BearerChallenge:
     """The challenge of the server at `url` to a request without a token that changes nothing."""
     try:
-        response = await fetcher.post_json(url, encode_request(1, "server/discover", {}), _PROBE_HEADERS)
+        request = messages.encode_request(1, "server/discover", {})
+        response = await fetcher.post_json(url, request, _PROBE_HEADERS)
     except FetchFailed:
         return NO_CHALLENGE
     if response.status != 401:
@@ -283,12 +277,12 @@ _HINTS: Final = {
 _MAX_QUOTED: Final = 200  # characters of a server's message: one or two sentences within an error
 
 
-def convert_rejection(rejected: RequestRejected, redactor: Redactor) -> RpcResponse:
+def convert_rejection(rejected: RequestRejected, redactor: messages.Redactor) -> RpcResponse:
     """The response in an error status if it responds to our request; else raises ServerUnavailable."""
     if rejected.error is not None and rejected.is_ours:
         return redactor.mask_response(RpcResponse(error=rejected.error))
     status = rejected.status
-    message = parse_error(rejected.error).message
+    message = messages.parse_error(rejected.error).message
     quoted = f": {redactor.text(message)[:_MAX_QUOTED]}" if message else ""
     data: dict[str, object] = {"status": status}
     if rejected.retry_after_s is not None:

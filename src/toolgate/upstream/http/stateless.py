@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.protocol import MODERN_VERSION
 from toolgate.model.servers import EMPTY
+from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import (
     Acknowledgement,
     BackgroundTasks,
@@ -20,13 +21,6 @@ from toolgate.upstream.connection.contract import (
     Params,
     RpcResponse,
     ServerInfo,
-)
-from toolgate.upstream.connection.messages import (
-    LISTEN,
-    IncomingMessage,
-    build_params,
-    encode_request,
-    parse_response,
 )
 from toolgate.upstream.connection.relay import Relay
 from toolgate.upstream.connection.subscriptions import (
@@ -70,12 +64,12 @@ class StreamableConnection:
         self._endpoint = endpoint
         self._redactor = endpoint.redactor
         self._listener = listener
-        self._background = BackgroundTasks()
+        self.background = BackgroundTasks()
         self._clock = asyncio.get_running_loop().time
         self._relay = Relay(
             listener,
             endpoint.redactor,
-            background=self._background,
+            background=self.background,
             send_now=self._send_now,
             deliver=self._deliver,
         )
@@ -83,6 +77,8 @@ class StreamableConnection:
         self._checked_s = -math.inf
         """When the server was last asked whether it still speaks this revision."""
         self._end: str | None = None
+        self.on_refused: Callable[[ServerUnavailable], None] = lambda _refusal: None
+        """Called with the error of a call that the server refused by a status. May raise a better one."""
 
     async def request(
         self,
@@ -98,12 +94,16 @@ class StreamableConnection:
         try:
             message = await self._exchange(method, params, headers, timeout_s, client)
         except RequestRejected as exc:
-            return convert_rejection(exc, self._redactor)
+            try:
+                return convert_rejection(exc, self._redactor)
+            except ServerUnavailable as refusal:
+                self.on_refused(refusal)
+                raise
         except ExchangeTimedOut as exc:
             raise CallTimedOut(f"no answer from the server within {timeout_s:g} s") from exc
         except (HttpFailure, ConnectionLost) as exc:
             self._fail(exc)
-        return self._redactor.mask_response(parse_response(message))
+        return self._redactor.mask_response(messages.parse_response(message))
 
     def authorize(self, token: str) -> None:
         """Send `token` with every request from now on."""
@@ -114,7 +114,7 @@ class StreamableConnection:
         if self._end is None:
             self._end = "the connection was closed"
             try:
-                await self._background.aclose()
+                await self.background.aclose()
                 await self._end_session()
             finally:
                 self._endpoint.pool.close()
@@ -128,7 +128,7 @@ class StreamableConnection:
 
     async def _exchange(
         self, method: str, params: Params, headers: Headers, timeout_s: float, client: ClientChannel | None
-    ) -> IncomingMessage:
+    ) -> messages.IncomingMessage:
         """Send a request once and return its response.
 
         Raises HTTP's errors, RequestRejected, ConnectionLost.
@@ -178,7 +178,7 @@ class StreamableConnection:
         is_useless = isinstance(error, ConnectionLost) or not self._endpoint.pool.is_busy
         if is_useless and self._end is None:
             self._end = reason
-            self._background.cancel()
+            self.background.cancel()
             self._endpoint.pool.close()
             self._listener.on_closed(reason)
         raise ServerUnavailable(reason) from error
@@ -189,11 +189,11 @@ class StatelessConnection(StreamableConnection):
 
     def __init__(self, endpoint: StreamableEndpoint, info: ServerInfo, listener: ConnectionListener) -> None:
         super().__init__(endpoint, info, listener)
-        self._subscriptions = StatelessSubscriptions(info, self._follow, self._background)
+        self._subscriptions = StatelessSubscriptions(info, self._follow, self.background)
 
     async def _exchange(
         self, method: str, params: Params, headers: Headers, timeout_s: float, client: ClientChannel | None
-    ) -> IncomingMessage:
+    ) -> messages.IncomingMessage:
         endpoint, relay = self._endpoint, self._relay
         number = next(endpoint.numbers)
         key = b"%d" % number
@@ -201,9 +201,8 @@ class StatelessConnection(StreamableConnection):
         params = relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
         pending = PendingResponse(key, relay)
         try:
-            request = with_body(
-                endpoint.heads.stateless(method, headers), encode_request(number, method, params)
-            )
+            body = messages.encode_request(number, method, params)
+            request = with_body(endpoint.heads.stateless(method, headers), body)
             send = endpoint.pool.send_repeatable if method in REPEATABLE else endpoint.pool.send
             return pending.parse(await send(request, deadline=deadline, sink=pending))
         except RequestRejected as exc:
@@ -221,18 +220,13 @@ class StatelessConnection(StreamableConnection):
             response = await self._exchange("server/discover", {}, EMPTY, timeout_s, None)
         except (RequestRejected, ResponseMissing):
             return False
-        return MODERN_VERSION.encode() in (parse_response(response).result or b"")
+        return MODERN_VERSION.encode() in (messages.parse_response(response).result or b"")
 
     async def _follow(self, params: Params, on_open: Callable[[], None]) -> None:
         def build_request(_position: bytes) -> tuple[bytes, bytes]:
             number = next(self._endpoint.numbers)
-            body = encode_request(number, LISTEN, build_params("modern", params))
-            return b"%d" % number, with_body(self._endpoint.heads.stateless(LISTEN), body)
+            body = messages.encode_request(number, messages.LISTEN, messages.build_params("modern", params))
+            return b"%d" % number, with_body(self._endpoint.heads.stateless(messages.LISTEN), body)
 
-        await NotificationStream(
-            self._endpoint.pool,
-            self._relay,
-            build_request=build_request,
-            on_missed=self._notify_missed,
-            on_open=on_open,
-        ).run()
+        pool, on_missed = self._endpoint.pool, self._notify_missed
+        await NotificationStream(pool, self._relay, build_request, on_missed, on_open).run()

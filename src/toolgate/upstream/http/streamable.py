@@ -8,11 +8,14 @@ lost the session, which is sent again in a new one.
 import asyncio
 import contextlib
 import itertools
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import EMPTY, ServerRecord, choose_start_timeout
 from toolgate.model.tools import Revision
+from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import (
     DELIVER_TIMEOUT_S,
     MAX_BACKGROUND_SENDS,
@@ -27,15 +30,6 @@ from toolgate.upstream.connection.contract import (
     ServerInfo,
     SessionReplaced,
     StartFailed,
-)
-from toolgate.upstream.connection.messages import (
-    METHOD_NOT_FOUND,
-    IncomingMessage,
-    Redactor,
-    encode_cancelled,
-    encode_request,
-    parse_error,
-    parse_response,
 )
 from toolgate.upstream.connection.subscriptions import StatefulSubscriptions, sends_notifications
 from toolgate.upstream.http.client_connection import (
@@ -83,9 +77,8 @@ class StatefulConnection(StreamableConnection):
         session: HttpSession,
     ) -> None:
         super().__init__(endpoint, info, listener)
-        self._subscriptions: StatefulSubscriptions = StatefulSubscriptions(
-            info, self._send_quietly, self._background
-        )
+        subscriptions = StatefulSubscriptions(info, self._send_quietly, self.background)
+        self._subscriptions: StatefulSubscriptions = subscriptions
         self._renewal: asyncio.Task[None] | None = None
         self._renewal_failure = "the connection has ended"
         self._takes_calls = True
@@ -99,7 +92,7 @@ class StatefulConnection(StreamableConnection):
 
     async def _exchange(
         self, method: str, params: Params, headers: Headers, timeout_s: float, client: ClientChannel | None
-    ) -> IncomingMessage:
+    ) -> messages.IncomingMessage:
         if client is not None and self._subscriptions.is_quieter_than(client.log_level):
             await self._subscriptions.set_level(client.log_level)
         relay = self._relay
@@ -108,7 +101,7 @@ class StatefulConnection(StreamableConnection):
         deadline = self._clock() + timeout_s
         params = relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
         try:
-            body = encode_request(number, method, params)
+            body = messages.encode_request(number, method, params)
             # Only stateless servers check headers that mirror a body; the trace is for both revisions.
             head_lines = encode_trace_headers(headers) if headers else b""
             response = await self._exchange_in_session(key, method, body, deadline, head_lines=head_lines)
@@ -119,7 +112,7 @@ class StatefulConnection(StreamableConnection):
             raise
         except (ExchangeTimedOut, asyncio.CancelledError):
             # In a session, a closed HTTP connection does not cancel the request.
-            self._send_now(encode_cancelled(key))
+            self._send_now(messages.encode_cancelled(key))
             raise
         else:
             return response
@@ -128,7 +121,7 @@ class StatefulConnection(StreamableConnection):
 
     async def _exchange_in_session(
         self, key: bytes, method: str, body: bytes, deadline: float, *, head_lines: bytes
-    ) -> IncomingMessage:
+    ) -> messages.IncomingMessage:
         session = self._session
         try:
             return await self._post(key, method, body, deadline, head_lines=head_lines)
@@ -142,7 +135,7 @@ class StatefulConnection(StreamableConnection):
 
     async def _post(
         self, key: bytes, method: str, body: bytes, deadline: float, *, head_lines: bytes = b""
-    ) -> IncomingMessage:
+    ) -> messages.IncomingMessage:
         """The response, from one POST or from the streams that continue it.
 
         `head_lines` are additional lines of the head, for this request only.
@@ -184,7 +177,7 @@ class StatefulConnection(StreamableConnection):
         """Return with another session than `lost`. One handshake serves all calls that lost it."""
         if self._session is lost:
             if self._renewal is None or self._renewal.done():
-                self._renewal = self._background.start(self._renew())
+                self._renewal = self.background.start(self._renew())
             if self._renewal is not None:
                 done, _ = await asyncio.wait({self._renewal}, timeout=deadline - self._clock())
                 if not done:
@@ -214,7 +207,7 @@ class StatefulConnection(StreamableConnection):
         """Any response to a ping will do if HTTP delivers it: stateless servers reject it with a status."""
         number = next(self._endpoint.numbers)
         try:
-            await self._post(b"%d" % number, "ping", encode_request(number, "ping", {}), deadline)
+            await self._post(b"%d" % number, "ping", messages.encode_request(number, "ping", {}), deadline)
         except RequestRejected as exc:
             return _means_session_lost(exc)
         return True
@@ -224,16 +217,13 @@ class StatefulConnection(StreamableConnection):
             self._listening.cancel()
         # If our clients can be asked, servers on older SDKs send their requests on this stream.
         if sends_notifications(self.server_info) or self._endpoint.capabilities != NO_CAPABILITIES:
-            stream = NotificationStream(
-                self._endpoint.pool,
-                self._relay,
-                build_request=lambda position: (
-                    b"",
-                    without_body(self._endpoint.heads.listen(self._session, after=position)),
-                ),
-                on_missed=self._notify_missed,
-            )
-            self._listening = self._background.start(stream.run())
+            pool, heads = self._endpoint.pool, self._endpoint.heads
+
+            def build_request(position: bytes) -> tuple[bytes, bytes]:
+                return b"", without_body(heads.listen(self._session, after=position))
+
+            stream = NotificationStream(pool, self._relay, build_request, self._notify_missed)
+            self._listening = self.background.start(stream.run())
 
     def authorize(self, token: str) -> None:
         super().authorize(token)
@@ -247,13 +237,13 @@ class StatefulConnection(StreamableConnection):
     async def _send_quietly(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
         """A request that is not a call. Raises ServerUnavailable."""
         try:
-            return parse_response(await self._exchange(method, params, EMPTY, timeout_s, None))
+            return messages.parse_response(await self._exchange(method, params, EMPTY, timeout_s, None))
         except (HttpFailure, ConnectionLost, RequestRejected) as exc:
             raise ServerUnavailable(str(exc)) from exc
 
     def _send_now(self, message: bytes) -> None:
-        if self._background.size < MAX_BACKGROUND_SENDS + self._relay.size:
-            self._background.start(self._send_bytes(with_body(self._head, message), NOTIFY_TIMEOUT_S))
+        if self.background.size < MAX_BACKGROUND_SENDS + self._relay.size:
+            self.background.start(self._send_bytes(with_body(self._head, message), NOTIFY_TIMEOUT_S))
 
     async def _deliver(self, message: bytes) -> None:
         await self._send_bytes(with_body(self._head, message), DELIVER_TIMEOUT_S)
@@ -269,20 +259,21 @@ def _means_session_lost(rejected: RequestRejected) -> bool:
     Many servers built after the TypeScript SDK's examples answer 400 instead, without the request's id, and
     only the message tells what they mean.
     """
-    error = parse_error(rejected.error)
+    error = messages.parse_error(rejected.error)
     if rejected.status == 404:
-        return not (rejected.is_ours and error.code == METHOD_NOT_FOUND)
+        return not (rejected.is_ours and error.code == messages.METHOD_NOT_FOUND)
     return rejected.status == 400 and not rejected.is_ours and "session" in error.message.lower()
 
 
+@dataclass(frozen=True, slots=True)
 class StreamableConnector:
     """The connector of transport `streamable_http`."""
 
-    def __init__(self, resolver: EndpointResolver, *, start_timeout_s: float = START_TIMEOUT_S) -> None:
-        self._resolver = resolver
-        self._start_timeout_s = start_timeout_s
-        # One sequence for all connections: a request repeated on a new one must have a new id (SEP-2322).
-        self._numbers = itertools.count(1)
+    _resolver: EndpointResolver
+    _: KW_ONLY
+    start_timeout_s: float = START_TIMEOUT_S
+    # One sequence for all connections: a request repeated on a new one must have a new id (SEP-2322).
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), init=False)
 
     async def __call__(
         self,
@@ -293,23 +284,20 @@ class StreamableConnector:
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> StreamableConnection:
         resolved = self._resolver.resolve_server(record)
-        heads, redactor = RequestHeads(resolved.target, resolved.headers), Redactor(resolved.credentials)
-        endpoint = StreamableEndpoint(resolved.pool, heads, redactor, self._numbers, capabilities)
-        negotiation = HttpNegotiation(endpoint)
-        timeout_s = choose_start_timeout(record, self._start_timeout_s)
-        try:
-            info = await negotiation.run(known_revision=known_revision, timeout_s=timeout_s)
-        except TimeoutError as exc:
-            endpoint.pool.close()
-            raise StartFailed(f"no answer within {timeout_s:g} s", state="list_timeout") from exc
-        except StartFailed as exc:
-            endpoint.pool.close()
-            raise StartFailed(
-                redactor.text(str(exc)), state=exc.state, fatal=exc.fatal, retry_after_s=exc.retry_after_s
-            ) from exc
-        except BaseException:
-            endpoint.pool.close()
-            raise
+        with contextlib.ExitStack() as failed:
+            failed.callback(resolved.pool.close)
+            redactor = messages.Redactor(resolved.credentials)
+            heads = RequestHeads(resolved.target, resolved.headers)
+            endpoint = StreamableEndpoint(resolved.pool, heads, redactor, self._numbers, capabilities)
+            negotiation = HttpNegotiation(endpoint)
+            timeout_s = choose_start_timeout(record, self.start_timeout_s)
+            try:
+                info = await negotiation.run(known_revision=known_revision, timeout_s=timeout_s)
+            except TimeoutError as exc:
+                raise StartFailed(f"no answer within {timeout_s:g} s", state="list_timeout") from exc
+            except StartFailed as exc:
+                raise exc.reworded(redactor.text(str(exc))) from exc
+            failed.pop_all()
         connection: StreamableConnection
         if info.revision == "legacy" and negotiation.session is not None:
             connection = StatefulConnection(endpoint, info, listener, session=negotiation.session)

@@ -7,7 +7,7 @@ are in `grants`. A caller's own token is never used.
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,18 +16,12 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
-from toolgate.model.servers import EMPTY, HttpEndpoint, OAuth, ServerRecord
+from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
 from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import (
     SHARED_CAPABILITIES,
-    Acknowledgement,
-    BackgroundTasks,
-    ClientChannel,
     ConnectionListener,
     Connector,
-    Params,
-    RpcResponse,
-    ServerConnection,
     StartFailed,
 )
 from toolgate.upstream.connection.secrets import Secrets
@@ -284,7 +278,7 @@ class OAuthConnector(Connector):
         *,
         known_revision: Revision | None,
         capabilities: bytes = SHARED_CAPABILITIES,
-    ) -> ServerConnection:
+    ) -> StreamableConnection:
         connect = partial(self.connector, known_revision=known_revision, capabilities=capabilities)
         if record.http is None or record.http.oauth is None:
             return await connect(record, listener)
@@ -295,12 +289,7 @@ class OAuthConnector(Connector):
                 return await connect(_with_token(record, record.http, None), listener)
             except StartFailed as exc:
                 login = f"`toolgate servers login {record.server_id} --shared`"
-                raise StartFailed(
-                    f"{exc}; to have it listed, log in with {login}",
-                    state=exc.state,
-                    fatal=exc.fatal,
-                    retry_after_s=exc.retry_after_s,
-                ) from exc
+                raise exc.reworded(f"{exc}; to have it listed, log in with {login}") from exc
         token = await self.authorizer.token(record)
         connection = await connect(_with_token(record, record.http, token), listener)
         renewal = TokenRenewal(
@@ -312,50 +301,16 @@ class OAuthConnector(Connector):
             clock_s=self.authorizer.clock_s,
             min_gap_s=self.min_gap_s,
         )
-        return OAuthConnection(connection, record, renewal)
 
+        def on_refused(refusal: ServerUnavailable) -> None:
+            if refusal.data.get("status") == 401:
+                renewal.rejected.set()
+            if scopes := refusal.data.get("scopes"):
+                raise _explain_missing_scopes(record, scopes, refusal) from refusal
 
-class OAuthConnection:
-    """A connection whose token is renewed as long as it lives."""
-
-    def __init__(self, connection: StreamableConnection, record: ServerRecord, renewal: TokenRenewal) -> None:
-        self._connection = connection
-        self._record = record
-        self._renewal = renewal
-        self._background = BackgroundTasks()
-        self._background.start(renewal.run())
-        self.server_info = connection.server_info
-        self.pid = connection.pid
-
-    async def request(
-        self,
-        method: str,
-        params: Params,
-        *,
-        timeout_s: float,
-        headers: Mapping[str, str] = EMPTY,
-        client: ClientChannel | None = None,
-    ) -> RpcResponse:
-        try:
-            return await self._connection.request(
-                method, params, timeout_s=timeout_s, headers=headers, client=client
-            )
-        except ServerUnavailable as exc:
-            if exc.data.get("status") == 401:
-                self._renewal.rejected.set()
-            if scopes := exc.data.get("scopes"):
-                raise _explain_missing_scopes(self._record, scopes, exc) from exc
-            raise
-
-    def authorize(self, token: str) -> None:
-        self._connection.authorize(token)
-
-    def watch(self, uris: frozenset[str]) -> Acknowledgement:
-        return self._connection.watch(uris)
-
-    async def aclose(self) -> None:
-        await self._background.aclose()
-        await self._connection.aclose()
+        connection.on_refused = on_refused
+        connection.background.start(renewal.run())
+        return connection
 
 
 def _with_token(record: ServerRecord, endpoint: HttpEndpoint, token: OAuthToken | None) -> ServerRecord:
