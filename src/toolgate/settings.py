@@ -68,10 +68,14 @@ ListenAddress = Annotated[str, AfterValidator(_check_listen)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
-class AuditSettings(FieldDescriptions, BaseModel):
-    """What the audit has of calls, and how much of it is kept."""
+class _FrozenSettings(FieldDescriptions, BaseModel):
+    """What is read once, and has no unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AuditSettings(_FrozenSettings):
+    """What the audit has of calls, and how much of it is kept."""
 
     days: int = Field(default=90, ge=1, le=3_650)
     """How long what happened can be looked up."""
@@ -85,10 +89,8 @@ class AuditSettings(FieldDescriptions, BaseModel):
     """What the audit has of the arguments of calls: what is not hidden in them (`redacted`), or `none`."""
 
 
-class OtlpSettings(FieldDescriptions, BaseModel):
+class OtlpSettings(_FrozenSettings):
     """A collector that takes traces, and the audit where it is wanted there, by OTLP over HTTP (protobuf)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     endpoint: str
     """Its URL; `/v1/traces` and `/v1/logs` are added. Also from `OTEL_EXPORTER_OTLP_ENDPOINT`, where nothing
@@ -123,10 +125,8 @@ class OtlpSettings(FieldDescriptions, BaseModel):
         return self
 
 
-class GrpcSettings(FieldDescriptions, BaseModel):
+class GrpcSettings(_FrozenSettings):
     """The gRPC listener of the control plane, which nodes connect to."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     listen: ListenAddress = "127.0.0.1:8090"
     """Address and port that `control` binds. Any address other than loopback needs a certificate."""
@@ -138,10 +138,8 @@ class GrpcSettings(FieldDescriptions, BaseModel):
     """Whether gRPC may be unencrypted beyond loopback, because a mesh or tunnel encrypts it."""
 
 
-class ApprovalWebhookSettings(FieldDescriptions, BaseModel):
+class ApprovalWebhookSettings(_FrozenSettings):
     """A program that is told of calls that wait for a person, and may decide on them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: str
     """Where it takes requests: `https`, or `http` on this machine. Held to what servers' addresses are held
@@ -150,10 +148,8 @@ class ApprovalWebhookSettings(FieldDescriptions, BaseModel):
     """File that holds the secret of at least 32 characters that requests are signed with, both ways."""
 
 
-class Settings(FieldDescriptions, BaseModel):
+class Settings(_FrozenSettings):
     """The configuration, checked."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     listen: ListenAddress = "127.0.0.1:8080"
     """Address and port to bind. Anything but loopback needs keys. Port 0 takes a free one."""
