@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
@@ -34,14 +36,8 @@ from toolgate.model.tasks import Task
 from toolgate.registry.records.codec import parse_record, parse_server
 
 ROOT = Path(__file__).parents[3]
+WITH_CONSOLE: Any = SimpleNamespace(console_url=lambda url: f"{url}/console/")
 PLACES = {"bin": Path('/odd "place"/bin'), "repository": Path("/repo"), "kit": Path("/kit")}
-
-
-class WithConsole:
-    """A gateway that has one."""
-
-    def console_url(self, url: str) -> str:
-        return f"{url}/console/"
 
 
 def test_the_servers_are_valid_records_with_their_places_filled_in() -> None:
@@ -184,7 +180,7 @@ def test_a_server_that_fails_is_named_and_the_rest_is_shown(
     for task in ("review", "notes", "ops"):
         gateway.answer(f"PUT /admin/api/tasks/{task}", {"revision": 1, "warnings": []})
 
-    asyncio.run(Demo(tmp_path, as_json=False).present(WithConsole(), gateway.url))
+    asyncio.run(Demo(tmp_path, as_json=False).present(WITH_CONSOLE, gateway.url))
 
     shown = capsys.readouterr()
     assert shown.err.splitlines()[:3] == [
@@ -208,7 +204,7 @@ def test_no_model_of_an_earlier_run_is_left_and_no_other_is_touched(
     for task in ("review", "notes", "ops"):
         gateway.answer(f"PUT /admin/api/tasks/{task}", {"revision": 1, "warnings": []})
 
-    asyncio.run(Demo(tmp_path, as_json=False).present(WithConsole(), gateway.url))
+    asyncio.run(Demo(tmp_path, as_json=False).present(WITH_CONSOLE, gateway.url))
 
     removed = [asked.path for asked in gateway.asked if asked.method == "DELETE"]
     assert removed == ["/admin/api/chat-upstreams/local"] * is_removed
@@ -217,7 +213,7 @@ def test_no_model_of_an_earlier_run_is_left_and_no_other_is_touched(
 def test_a_gateway_that_stops_while_the_demo_starts_is_no_crash(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asyncio.run(Demo(tmp_path, as_json=False).present(WithConsole(), "http://127.0.0.1:9"))
+    asyncio.run(Demo(tmp_path, as_json=False).present(WITH_CONSOLE, "http://127.0.0.1:9"))
 
     assert "cannot reach the gateway" in capsys.readouterr().err
 

