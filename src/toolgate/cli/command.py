@@ -9,11 +9,10 @@ anything.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
-from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
@@ -83,22 +82,16 @@ def add_group(app: typer.Typer, name: str, *, is_command: bool = False) -> typer
 
 
 def command(
-    app: typer.Typer, name: str, summary: str | None = None, **shown_names: str
+    app: typer.Typer, name: str | None, summary: str | None = None, **shown_names: str
 ) -> Callable[[Command], Command]:
-    """Make a function the command `name`, with its groups spread. Its docstring is its help."""
+    """Make a function the command `name`, with its groups spread. Its docstring is its help.
+
+    Without a name, it is what a group of commands does when none of them is given.
+    """
+    add = app.callback(invoke_without_command=True) if name is None else app.command(name, help=summary)
 
     def register(function: Command) -> Command:
-        app.command(name, help=summary)(spread_options(function, **shown_names))
-        return function
-
-    return register
-
-
-def group_command(app: typer.Typer) -> Callable[[Command], Command]:
-    """Make a function what a group of commands does when none of them is given."""
-
-    def register(function: Command) -> Command:
-        app.callback(invoke_without_command=True)(spread_options(function))
+        add(spread_options(function, **shown_names))
         return function
 
     return register
@@ -176,15 +169,6 @@ def print_json(value: JsonObject | Iterable[JsonObject]) -> None:
         console.file.flush()
 
 
-def write_json(path: Path, value: JsonObject) -> None:
-    """One object into a file, for people to read and change."""
-    try:
-        path.write_text(encode_json(value, indent=2) + "\n", "utf-8")
-    except OSError as exc:
-        hint = "name a file in a directory that you may write to"
-        raise UsageError(f"cannot write `{path}`: {exc.strerror}", hint=hint) from exc
-
-
 def print_failure(failure: CommandError, *, as_json: bool) -> None:
     """Why a command failed, on standard error."""
     console = open_console(to_stderr=True)
@@ -199,11 +183,11 @@ def print_failure(failure: CommandError, *, as_json: bool) -> None:
         console.print(escape_line(failure.hint), soft_wrap=True)
 
 
+@dataclass(frozen=True, kw_only=True)
 class CommandOutput:
     """The choice between JSON and text, made once per command."""
 
-    def __init__(self, *, as_json: bool) -> None:
-        self.as_json = as_json
+    as_json: bool
 
     def show(
         self, value: JsonObject | Iterable[JsonObject], rendered: RenderableType, *, is_line: bool = False

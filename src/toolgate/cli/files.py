@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from rich.console import Console
 
 from toolgate.cli.command import CommandError, StepProgress, UsageError, open_console
-from toolgate.cli.render.layout import JsonObject, render_warnings
+from toolgate.cli.render.layout import JsonObject, encode_json, render_warnings
 from toolgate.cli.rest import RestClient, build_path
 from toolgate.model.packages import MAX_PART_BYTES
 from toolgate.model.revisions import Kind, describe_kind
@@ -162,6 +162,15 @@ def _encode_config_value(value: Any) -> str:
             json.loads(value)
             return value
     return json.dumps(value, ensure_ascii=False)
+
+
+def write_json(path: Path, value: JsonObject) -> None:
+    """One object into a file, for people to read and change."""
+    try:
+        path.write_text(encode_json(value, indent=2) + "\n", "utf-8")
+    except OSError as exc:
+        hint = "name a file in a directory that you may write to"
+        raise UsageError(f"cannot write `{path}`: {exc.strerror}", hint=hint) from exc
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -16,15 +16,7 @@ from rich.console import RenderableType
 from typer import Option
 
 from toolgate.catalog.clients import KEY_VARIABLE
-from toolgate.cli.command import (
-    DEFAULT_URL,
-    CommandOutput,
-    JsonOption,
-    UsageError,
-    command,
-    drop_unset,
-    group_command,
-)
+from toolgate.cli.command import DEFAULT_URL, CommandOutput, JsonOption, UsageError, command, drop_unset
 from toolgate.cli.rest import Query, RestClient, open_client
 
 _gateway_option = partial(Option, rich_help_panel="Gateway")
@@ -139,7 +131,7 @@ def parse_time(text: str, *, now_ms: int | None = None) -> int:
 def add_list_commands(group: typer.Typer, summary: str, path: str, member: str, render: Render) -> None:
     """`list`, which the group does by itself, too."""
 
-    @group_command(group)
+    @command(group, None)
     def list_by_default(context: typer.Context, connection: GatewayConnection) -> None:
         if context.invoked_subcommand is None:
             connection.print_list(path, member, render)

@@ -89,26 +89,17 @@ COMMANDS: Final[Mapping[str, str]] = {
 _MODULES: Final[Mapping[str, Sequence[str]]] = {
     "serve": ("up", "control", "node"),
     "status": ("tools", "price", "explain", "nodes", "tokens", "budgets", "version"),
-    "servers": ("servers", "chat-upstreams"),
-    "tasks": ("tasks", "modules"),
+    "servers": ("chat-upstreams",),
+    "tasks": ("modules",),
     "runs": ("run", "invocations"),
-    "profiles": ("profiles",),
-    "pins": ("pins",),
-    "approvals": ("approvals",),
-    "keys": ("keys", "integrations"),
-    "publish": ("init", "publish", "install"),
-    "packages": ("uninstall", "packages"),
-    "catalog": ("catalog",),
-    "skill": ("skill",),
+    "keys": ("integrations",),
+    "publish": ("init", "install"),
+    "packages": ("uninstall",),
     "changes": ("plan", "apply", "diff", "watch", "reload"),
-    "top": ("top",),
-    "audit": ("audit",),
     "policy": ("lint", "learn", "unused"),
-    "connect": ("connect",),
-    "doctor": ("doctor",),
     "copies": ("backup", "export", "import"),
 }
-"""Module → its commands."""
+"""Module → those of its commands that do not have its name."""
 
 
 class LazyGroup(TyperGroup):
@@ -170,7 +161,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _load_command(name: str) -> TyperCommand | TyperGroup:
-    module = next(module for module, commands in _MODULES.items() if name in commands)
+    module = next((module for module, commands in _MODULES.items() if name in commands), name)
     # What is imported stays: looking through it for garbage would take a sixth of the time.
     gc.disable()
     group = typer.main.get_group(load_lazily(f"toolgate.cli.commands.{module}").app)

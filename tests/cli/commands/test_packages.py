@@ -38,10 +38,10 @@ def directory(tmp_path: Path, document: Any) -> Path:
 @pytest.mark.parametrize(
     ("version", "bump", "expected"),
     [
-        pytest.param("1.2.3", VersionBump.PATCH, "1.2.4", id="patch"),
-        pytest.param("1.2.3", VersionBump.MINOR, "1.3.0", id="minor"),
-        pytest.param("1.2.3", VersionBump.MAJOR, "2.0.0", id="major"),
-        pytest.param("1.2.3-rc.1+build", VersionBump.PATCH, "1.2.4", id="what follows is left out"),
+        pytest.param("1.2.3", "patch", "1.2.4", id="patch"),
+        pytest.param("1.2.3", "minor", "1.3.0", id="minor"),
+        pytest.param("1.2.3", "major", "2.0.0", id="major"),
+        pytest.param("1.2.3-rc.1+build", "patch", "1.2.4", id="what follows is left out"),
     ],
 )
 def test_the_next_version(version: str, bump: VersionBump, expected: str) -> None:
@@ -50,13 +50,13 @@ def test_the_next_version(version: str, bump: VersionBump, expected: str) -> Non
 
 def test_a_version_of_another_form_has_no_next_one() -> None:
     with pytest.raises(CommandError, match=r"1\.2\.3"):
-        bump_version("2026-11", VersionBump.PATCH)
+        bump_version("2026-11", "patch")
 
 
 @pytest.mark.requirement("004-19")
 def test_a_manifest_is_completed_in_place_and_keeps_what_else_it_says(tmp_path: Path) -> None:
     document = {"x-team": "blue", **manifest(), "toolsSummary": ["old"], "tools": [{"broken": True}]}
-    package = PackageDirectory(directory(tmp_path, document), bump=VersionBump.MINOR)
+    package = PackageDirectory(directory(tmp_path, document), bump="minor")
     package.write(package.complete(tools("add", "echo")))
     written = json.loads((tmp_path / "manifest.json").read_text("utf-8"))
 

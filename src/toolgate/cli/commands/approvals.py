@@ -1,6 +1,7 @@
 """`toolgate approvals`: calls that wait for an approver, and the decision."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final, Literal, get_args
 
 import typer
@@ -38,10 +39,8 @@ def list_approvals(
 ) -> None:
     """List the calls that wait for a decision, or those of another state, the newest first."""
     query = {"limit": limit, "state": None if state == "all" else state}
-    with connection.open() as client:
-        answer = client.get(_PATH, query)
-    found = answer["approvals"]
-    connection.output.show(found, ui.render_newest(render_approvals(found, state), answer, len(found)))
+    shown = partial(ui.render_newest, "approvals", partial(render_approvals, state=state))
+    connection.print_answer(_PATH, shown, query, member="approvals")
 
 
 @command(approvals, "show")
@@ -107,7 +106,7 @@ def render_approval(one: JsonObject) -> RenderableType:
         # The id is the gateway's own.
         approve_it = f"toolgate approvals approve {ui.cell(one['approval_id']).plain}"
         deny_it = f"toolgate approvals deny {ui.cell(one['approval_id']).plain} --reason …"
-        next_step = Group(Text("to decide:"), ui.copyable(f"{approve_it}\n{deny_it}"))
+        next_step = ui.copyable(f"{approve_it}\n{deny_it}", "to decide:", "")
     elif one["state"] == "approved":
         next_step = Text("the call passes when it is repeated, once")
     return ui.stack_parts(table, next_step)

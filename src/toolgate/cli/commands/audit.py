@@ -15,15 +15,7 @@ from typer import Argument, Context, Option
 
 from toolgate.audit.events import Outcome
 from toolgate.audit.index.tables import EventType
-from toolgate.cli.command import (
-    CommandError,
-    CommandOutput,
-    ExitCode,
-    UsageError,
-    command,
-    drop_unset,
-    group_command,
-)
+from toolgate.cli.command import CommandError, CommandOutput, ExitCode, UsageError, command, drop_unset
 from toolgate.cli.options import SINCE, GatewayConnection, parse_time
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import BAD, DIM, OK, WARN, JsonObject
@@ -131,7 +123,7 @@ class AuditFilter:
         return {**asdict(self), **{name: parse_time(one) for name, one in times.items()}}
 
 
-@group_command(audit_app)
+@command(audit_app, None)
 def audit_command(
     context: Context,
     connection: GatewayConnection,
@@ -168,8 +160,7 @@ def audit_command(
             _follow_events(client, which.query, connection.output)
         else:
             answer = client.get(_PATH, {**which.query, "limit": limit or PAGE})
-            found = answer["events"]
-            connection.output.show(found, ui.render_newest(render_events(found), answer, len(found)))
+            connection.output.show(answer["events"], ui.render_newest("events", render_events, answer))
 
 
 @command(audit_app, "verify")

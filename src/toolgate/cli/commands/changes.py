@@ -11,22 +11,13 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Option
 
-from toolgate.cli.command import (
-    CommandError,
-    CommandOutput,
-    DryRunOption,
-    ExitCode,
-    UsageError,
-    command,
-    open_console,
-    write_json,
-)
-from toolgate.cli.files import ID_FIELDS, FileRecord, hash_modules, load_records, send_modules
+from toolgate.cli.command import CommandError, DryRunOption, ExitCode, UsageError, command, open_console
+from toolgate.cli.files import ID_FIELDS, FileRecord, hash_modules, load_records, send_modules, write_json
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.render import changes as render
 from toolgate.cli.render.layout import JsonObject
-from toolgate.cli.rest import Query, RestClient, parse_error
+from toolgate.cli.rest import RestClient, parse_error
 from toolgate.model.revisions import describe_kind
 from toolgate.registry.files.directory import find_line
 
@@ -210,19 +201,15 @@ def watch_command(
     kinds: Annotated[str | None, "Only these: `server,task`. Default: all you may see."] = None,
 ) -> None:
     """Print each change of the registry, a line a transaction, until Ctrl-C."""
-    with suppress(KeyboardInterrupt), connection.open() as client:
-        _follow_changes(client, {"since": since, "kinds": kinds}, connection.output)
-
-
-def _follow_changes(client: RestClient, query: Query, output: CommandOutput) -> None:
     hint = ""
-    for name, data in client.events("/admin/api/watch", query):
-        if name == "error":
-            failure = parse_error(data)
-            failure.hint = hint or failure.hint
-            raise failure
-        if "revision" in data:
-            hint = f"go on with `toolgate watch --since {data['revision']}`"
-        if output.as_json or name == "change":
-            output.show({"event": name, **data}, render.render_change(data), is_line=True)
-    raise CommandError("the gateway ended the stream", hint=hint, code="stream_ended")
+    with suppress(KeyboardInterrupt), connection.open() as client:
+        for name, data in client.events("/admin/api/watch", {"since": since, "kinds": kinds}):
+            if name == "error":
+                failure = parse_error(data)
+                failure.hint = hint or failure.hint
+                raise failure
+            if "revision" in data:
+                hint = f"go on with `toolgate watch --since {data['revision']}`"
+            if connection.as_json or name == "change":
+                connection.output.show({"event": name, **data}, render.render_change(data), is_line=True)
+        raise CommandError("the gateway ended the stream", hint=hint, code="stream_ended")

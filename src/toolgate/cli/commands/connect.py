@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 from typer import Argument
 
@@ -45,13 +45,13 @@ def render_connection(
     command = program.command(endpoint) if program.command else None
     file = _find_user_settings(program)
     where = f"{'or ' if command else ''}put into {f'`{file}`' if file else 'its settings'}"
-    document = ui.copyable(ui.encode_json(program.document(endpoint), indent=2))
+    document = ui.encode_json(program.document(endpoint), indent=2)
     return ui.stack_parts(
         ui.sentence(Text(program.title, style="bold"), " at ", ui.cell(endpoint.url)),
         Text(note) if note else None,
         ui.render_warnings(warnings),
-        Group(Text("run", style=ui.DIM), ui.copyable(command)) if command else None,
-        Group(Text(where, style=ui.DIM), document),
+        ui.copyable(command, "run", ui.DIM) if command else None,
+        ui.copyable(document, where, ui.DIM),
         _render_key_note(endpoint),
         Text(f"then {program.after}", style=ui.DIM) if program.after else None,
     )

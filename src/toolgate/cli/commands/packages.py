@@ -126,15 +126,13 @@ def render_installed(
 ) -> RenderableType:
     """An installation at `gateway`, the health of its server, and its URL."""
     head = Group(_headline(answer, "is installed"), *map(ui.indent, _tool_changes(answer["tools"])))
+    paste = "Paste this URL into a client, or let it be written there:"
     connect = f"toolgate connect claude-code --servers {answer['package_id']} --write{url_option(gateway)}"
     return ui.stack_parts(
         head,
         ui.render_warnings(answer["warnings"]),
         None if server is None else _render_server(server),
-        Group(
-            Text("Paste this URL into a client, or let it be written there:", style=ui.DIM),
-            ui.copyable(f"{url}\n{connect}"),
-        ),
+        ui.copyable(f"{url}\n{connect}", paste, ui.DIM),
     )
 
 

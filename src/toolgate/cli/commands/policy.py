@@ -10,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
-from toolgate.cli.command import CommandError, ExitCode, command, write_json
+from toolgate.cli.command import CommandError, ExitCode, command
 from toolgate.cli.commands.changes import APPLY
+from toolgate.cli.files import write_json
 from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
 from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.render import layout as ui

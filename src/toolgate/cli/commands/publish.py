@@ -6,16 +6,14 @@ import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, BinaryIO, Final
+from typing import Annotated, Any, BinaryIO, Final, Literal
 
 import msgspec
 import typer
 from rich.console import Group, RenderableType
-from rich.text import Text
 from typer import Argument
 
 from toolgate.cli.command import (
@@ -68,12 +66,8 @@ _DERIVED = ("tools", "toolsSummary")
 _SEMANTIC = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:[-+].*)?")
 
 
-class VersionBump(StrEnum):
-    """Which part of a version to raise."""
-
-    PATCH = "patch"
-    MINOR = "minor"
-    MAJOR = "major"
+VersionBump = Literal["patch", "minor", "major"]
+"""Which part of a version to raise."""
 
 
 class PackageDirectory:
@@ -230,10 +224,7 @@ def init_command(
             ui.done("package ", ui.bold(chosen), " in ", ui.cell(directory)),
             ui.indent(ui.join_names(sorted(contents))),
         ),
-        Group(
-            Text("Next: edit `server.py`, then", style=ui.DIM),
-            ui.copyable(f"toolgate publish {quote(str(directory))}"),
-        ),
+        ui.copyable(f"toolgate publish {quote(str(directory))}", "Next: edit `server.py`, then", ui.DIM),
     )
     CommandOutput(as_json=as_json).show(made, rendered)
 
@@ -364,8 +355,7 @@ def render_published(shown: JsonObject, *, gateway: str) -> RenderableType:
     )
     if shown["install"] is None:
         wanted = f"{shown['package_id']}@{shown['version']}"
-        hint = ui.copyable(f"toolgate install {wanted}{url_option(gateway)}")
-        return ui.stack_parts(head, Group(Text("It is not installed. To do that:", style=ui.DIM), hint))
-    return ui.stack_parts(
-        head, packages.render_installed(shown["install"], shown["server"], shown["url"], gateway=gateway)
-    )
+        install = f"toolgate install {wanted}{url_option(gateway)}"
+        return ui.stack_parts(head, ui.copyable(install, "It is not installed. To do that:", ui.DIM))
+    installed, server, url = shown["install"], shown["server"], shown["url"]
+    return ui.stack_parts(head, packages.render_installed(installed, server, url, gateway=gateway))

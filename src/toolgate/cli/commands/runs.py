@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -279,10 +280,8 @@ def list_command(
     limit: Annotated[int, Option(min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:
     """List the newest runs of a task: your own, or with the role `viewer` everyone's."""
-    with connection.open() as client:
-        answer = client.get(build_invocation_path(task_id), {"limit": limit})
-    found = answer["invocations"]
-    connection.output.show(found, render_newest(render_invocations(found), answer, len(found)))
+    shown = partial(render_newest, "invocations", render_invocations)
+    connection.print_answer(build_invocation_path(task_id), shown, {"limit": limit}, member="invocations")
 
 
 @command(invocations_app, "show")

@@ -58,10 +58,7 @@ def render_control_ready(url: str, grpc: str, *, console: str | None = None) -> 
     followed = sentence("nodes follow it at ", bold(grpc))
     return stack_parts(
         _render_start("controls", url, followed, *_render_console(console)),
-        Group(
-            Text("A node needs a key, and is started with it:", style="bold"),
-            copyable(f"{add_key}\n{start_node}"),
-        ),
+        copyable(f"{add_key}\n{start_node}", "A node needs a key, and is started with it:"),
         Text("Ctrl-C stops it; its nodes go on with what they have.", style=DIM),
     )
 

@@ -73,7 +73,7 @@ def _render_effect(answer: JsonObject, command: Sequence[str] | None) -> Iterato
         yield ui.sentence("plan ", ui.bold(answer["id"]))
     else:
         line = shlex.join(["toolgate", *command, "--require-plan", answer["id"]])
-        yield Group(Text("To make exactly this change:", style="bold"), ui.copyable(line))
+        yield ui.copyable(line, "To make exactly this change:")
 
 
 def render_removals(changes: Sequence[JsonObject]) -> RenderableType:

@@ -5,7 +5,7 @@ invisible characters are shown as `\\x1b` or `\\u202e` and never passed on: they
 text.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -144,9 +144,10 @@ def unwrapped(text: str, style: str = "") -> Text:
     return Text(text, style=style, no_wrap=True, overflow="ignore")
 
 
-def copyable(text: str) -> Text:
-    """Lines to be copied, indented. Text from servers must not get here."""
-    return unwrapped("\n".join(f"  {line}" for line in text.splitlines()))
+def copyable(text: str, title: str = "", style: str = "bold") -> Group:
+    """Lines to be copied, indented, below a title. Text from servers must not get here."""
+    lines = unwrapped("\n".join(f"  {line}" for line in text.splitlines()))
+    return Group(*([Text(title, style=style)] if title else []), lines)
 
 
 def render_diff_line(line: str) -> RenderableType:
@@ -171,11 +172,12 @@ def count_of(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def render_newest(table: RenderableType, answer: JsonObject, shown: int) -> RenderableType:
-    """A list of the newest; if the `answer` says that there are more, a note below it."""
+def render_newest(member: str, render: Callable[[Any], RenderableType], answer: JsonObject) -> RenderableType:
+    """A list of the newest, `member` of the `answer`; if that says that there are more, a note below it."""
+    found = answer[member]
     if answer.get("next_cursor") is None:
-        return table
-    return stack_parts(table, Text(f"the newest {shown:,} of more: see --limit", style=DIM))
+        return render(found)
+    return stack_parts(render(found), Text(f"the newest {len(found):,} of more: see --limit", style=DIM))
 
 
 def health_of(server: JsonObject) -> JsonObject:
