@@ -169,88 +169,55 @@ class HostFunction(Generic[C]):
 Signature = tuple[str, str]
 """The types of the parameters, and that of the result; empty without one."""
 
-# `i` is an i32 and `I` an i64; the parameters come before the `>`, the result after it.
-_SPEAR_TYPES: Final = {
-    "time_now_ms": ">I",
-    "wall_time_s": ">I",
-    "sleep_ms": "i>",
-    "random_i64": ">I",
-    "log": "iii>i",
-    "cchat_create": ">i",
-    "cchat_write_msg": "iiiii>i",
-    "cchat_write_fn": "iiii>i",
-    "cchat_ctl": "iiii>i",
-    "cchat_send": "ii>i",
-    "cchat_recv": "iii>i",
-    "cchat_close": "i>i",
-    "mcp_open": "ii>i",
-    "mcp_list_tools": "iii>i",
-    "mcp_call_tool": "iiiiiii>i",
-    "mcp_close": "i>i",
-    "mcp_registry_list": "ii>i",
-    "mcp_registry_get": "iiii>i",
-    "spear_epoll_create": ">i",
-    "spear_epoll_ctl": "iiii>i",
-    "spear_epoll_wait": "iiii>i",
-    "spear_epoll_close": "i>i",
-    "spear_fd_ctl": "iiii>i",
+# The functions of each type; `i` is an i32 and `I` an i64, as in `HostFunction`.
+_SPEAR_FUNCTIONS: Final[Mapping[Signature, tuple[str, ...]]] = {
+    ("", "i"): ("cchat_create", "spear_epoll_create"),
+    ("", "I"): ("time_now_ms", "wall_time_s", "random_i64"),
+    ("i", ""): ("sleep_ms",),
+    ("i", "i"): ("cchat_close", "mcp_close", "spear_epoll_close"),
+    ("ii", "i"): ("cchat_send", "mcp_open", "mcp_registry_list"),
+    ("iii", "i"): ("cchat_recv", "log", "mcp_list_tools"),
+    ("iiii", "i"): (
+        *("cchat_ctl", "cchat_write_fn", "mcp_registry_get"),
+        *("spear_epoll_ctl", "spear_epoll_wait", "spear_fd_ctl"),
+    ),
+    ("iiiii", "i"): ("cchat_write_msg",),
+    ("iiiiiii", "i"): ("mcp_call_tool",),
 }
 
-_WASI_TYPES: Final = {
-    "args_get": "ii>i",
-    "args_sizes_get": "ii>i",
-    "environ_get": "ii>i",
-    "environ_sizes_get": "ii>i",
-    "clock_res_get": "ii>i",
-    "clock_time_get": "iIi>i",
-    "fd_advise": "iIIi>i",
-    "fd_allocate": "iII>i",
-    "fd_close": "i>i",
-    "fd_datasync": "i>i",
-    "fd_fdstat_get": "ii>i",
-    "fd_fdstat_set_flags": "ii>i",
-    "fd_fdstat_set_rights": "iII>i",
-    "fd_filestat_get": "ii>i",
-    "fd_filestat_set_size": "iI>i",
-    "fd_filestat_set_times": "iIIi>i",
-    "fd_pread": "iiiIi>i",
-    "fd_prestat_get": "ii>i",
-    "fd_prestat_dir_name": "iii>i",
-    "fd_pwrite": "iiiIi>i",
-    "fd_read": "iiii>i",
-    "fd_readdir": "iiiIi>i",
-    "fd_renumber": "ii>i",
-    "fd_seek": "iIii>i",
-    "fd_sync": "i>i",
-    "fd_tell": "ii>i",
-    "fd_write": "iiii>i",
-    "path_create_directory": "iii>i",
-    "path_filestat_get": "iiiii>i",
-    "path_filestat_set_times": "iiiiIIi>i",
-    "path_link": "iiiiiii>i",
-    "path_open": "iiiiiIIii>i",
-    "path_readlink": "iiiiii>i",
-    "path_remove_directory": "iii>i",
-    "path_rename": "iiiiii>i",
-    "path_symlink": "iiiii>i",
-    "path_unlink_file": "iii>i",
-    "poll_oneoff": "iiii>i",
-    "proc_exit": "i>",
-    "proc_raise": "i>i",
-    "random_get": "ii>i",
-    "sched_yield": ">i",
-    "sock_accept": "iii>i",
-    "sock_recv": "iiiiii>i",
-    "sock_send": "iiiii>i",
-    "sock_shutdown": "ii>i",
+# As wasi_snapshot_preview1.witx has them.
+_WASI_FUNCTIONS: Final[Mapping[Signature, tuple[str, ...]]] = {
+    ("", "i"): ("sched_yield",),
+    ("i", ""): ("proc_exit",),
+    ("i", "i"): ("fd_close", "fd_datasync", "fd_sync", "proc_raise"),
+    ("iI", "i"): ("fd_filestat_set_size",),
+    ("iII", "i"): ("fd_allocate", "fd_fdstat_set_rights"),
+    ("iIIi", "i"): ("fd_advise", "fd_filestat_set_times"),
+    ("iIi", "i"): ("clock_time_get",),
+    ("iIii", "i"): ("fd_seek",),
+    ("ii", "i"): (
+        *("args_get", "args_sizes_get", "environ_get", "environ_sizes_get", "clock_res_get", "random_get"),
+        *("fd_fdstat_get", "fd_fdstat_set_flags", "fd_filestat_get", "fd_prestat_get", "fd_renumber"),
+        *("fd_tell", "sock_shutdown"),
+    ),
+    ("iii", "i"): (
+        *("fd_prestat_dir_name", "path_create_directory", "path_remove_directory", "path_unlink_file"),
+        "sock_accept",
+    ),
+    ("iiiIi", "i"): ("fd_pread", "fd_pwrite", "fd_readdir"),
+    ("iiii", "i"): ("fd_read", "fd_write", "poll_oneoff"),
+    ("iiiiIIi", "i"): ("path_filestat_set_times",),
+    ("iiiii", "i"): ("path_filestat_get", "path_symlink", "sock_send"),
+    ("iiiiiIIii", "i"): ("path_open",),
+    ("iiiiii", "i"): ("path_readlink", "path_rename", "sock_recv"),
+    ("iiiiiii", "i"): ("path_link",),
 }
-
 
 ABI_SIGNATURES: Final[Mapping[tuple[str, str], Signature]] = {
-    (module, name): (params, result)
-    for module, types in ((SPEAR, _SPEAR_TYPES), (WASI, _WASI_TYPES))
-    for name, kind in types.items()
-    for params, _, result in [kind.partition(">")]
+    (module, name): signature
+    for module, functions in ((SPEAR, _SPEAR_FUNCTIONS), (WASI, _WASI_FUNCTIONS))
+    for signature, names in functions.items()
+    for name in names
 }
 
 
