@@ -10,7 +10,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -138,27 +138,18 @@ async def resolve_by_system(host: str, port: int) -> list[str]:
     return [str(sockaddr[0]) for *_, sockaddr in found]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Egress:
     """The rule for outbound connections."""
 
-    def __init__(
-        self,
-        *,
-        allow_private: bool,
-        allowed_hosts: Sequence[str] = (),
-        resolver: Resolver = resolve_by_system,
-    ) -> None:
-        """`allow_private`: allow loopback and private networks, where MCP servers commonly run.
-
-        `allowed_hosts`: patterns of names and addresses; if there are any, all other hosts are rejected.
-        """
-        self._allow_private = allow_private
-        self._allowed_hosts = tuple(map(str.lower, allowed_hosts))
-        self._resolver = resolver
+    allow_private: bool
+    """Allow loopback and private networks, where MCP servers commonly run."""
+    allowed_hosts: Sequence[str] = ()
+    """Patterns of names and addresses. If there are any, all other hosts are rejected."""
+    resolver: Resolver = resolve_by_system
 
     def without_private(self) -> "Egress":
-        """The same rule without loopback and private networks."""
-        return Egress(allow_private=False, allowed_hosts=self._allowed_hosts, resolver=self._resolver)
+        return replace(self, allow_private=False)
 
     async def resolve(self, host: str, port: int) -> list[str]:
         """The allowed addresses of `host`; at least one. Raises EgressRefused, OSError.
@@ -167,7 +158,7 @@ class Egress:
         """
         _check_host(host)
         self._check_listed(host)
-        spelled = [host] if _literal(host) is not None else await self._resolver(host, port)
+        spelled = [host] if _literal(host) is not None else await self.resolver(host, port)
         addresses = dict.fromkeys(ipaddress.ip_address(text.partition("%")[0]) for text in spelled)
         reasons = {address: self._refusal(address) for address in addresses}
         vetted = [str(address) for address, reason in reasons.items() if reason is None]
@@ -186,11 +177,11 @@ class Egress:
 
     def _check_listed(self, host: str) -> None:
         """Addresses match in their canonical spelling, names without their last dot."""
-        if not self._allowed_hosts:
+        if not self.allowed_hosts:
             return
         address = _literal(host)
         spelled = str(address) if address is not None else host.lower().removesuffix(".")
-        if not any(matches_glob(pattern, spelled) for pattern in self._allowed_hosts):
+        if not any(matches_glob(pattern.lower(), spelled) for pattern in self.allowed_hosts):
             raise EgressRefused(f"`{host}` is not among the `allowed_upstream_hosts` of this gateway")
 
     def _refusal(self, address: Address) -> str | None:
@@ -201,9 +192,9 @@ class Egress:
             if any(address in network for network in networks):
                 return reason
         if any(address in network for network in _LOOPBACK):
-            return None if self._allow_private else "a loopback address"
+            return None if self.allow_private else "a loopback address"
         if address in _IPV4_COMPATIBLE:
             return "another spelling of an IPv4 address"
         if any(address in network for network in _PRIVATE):
-            return None if self._allow_private else "a private address"
+            return None if self.allow_private else "a private address"
         return None

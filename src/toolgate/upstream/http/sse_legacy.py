@@ -8,7 +8,8 @@ the gateway takes it only within the server's own origin. New servers should use
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
@@ -50,31 +51,12 @@ from toolgate.upstream.http.responses import (
     parse_rejected,
     unknown_outcome,
 )
-from toolgate.upstream.http.sse import SseEvent, SseParser, StreamRefused
+from toolgate.upstream.http.sse import SseParser, StreamRefused
 
 MAX_ENDPOINT_BYTES: Final = 8 * 1024  # RFC 9110, 4.1, recommends support of URLs of 8,000 octets
 MAX_NOISE_EVENTS: Final = 1_000
 """A server that sends more non-MCP events between two messages is not an MCP server, and costs our time."""
 _SESSION_GONE: Final = (404, 410)
-
-
-class SseLegacySink:
-    """Passes on the events of a stream until it ends."""
-
-    def __init__(self, on_event: Callable[[SseEvent], None], max_event_bytes: int) -> None:
-        self._on_event = on_event
-        self._parser = SseParser(max_event_bytes)
-
-    def begin(self) -> None:
-        self._parser.restart()
-
-    def feed(self, chunk: bytes) -> bool:
-        for event in self._parser.feed(chunk):
-            self._on_event(event)
-        return False  # no event is the last
-
-    def deadline(self, deadline: float) -> float:
-        return deadline
 
 
 def parse_endpoint(resolved: ResolvedEndpoint, data: bytes) -> tuple[HttpTarget, str]:
@@ -93,7 +75,7 @@ def parse_endpoint(resolved: ResolvedEndpoint, data: bytes) -> tuple[HttpTarget,
 
 
 class SseLegacyConnection(StreamConnection):
-    """A connection over one SSE stream. `SseLegacyConnector` opens it."""
+    """A connection over one SSE stream, of which it is the sink. `SseLegacyConnector` opens it."""
 
     def __init__(
         self,
@@ -107,7 +89,7 @@ class SseLegacyConnection(StreamConnection):
         redactor = Redactor(resolved.credentials)
         super().__init__("the server", numbers, listener, redactor, max_noise=max_noise)
         self._resolved = resolved
-        self._max_event_bytes = max_event_bytes
+        self._parser = SseParser(max_event_bytes)
         self._heads = RequestHeads(resolved.target, resolved.headers)
         self._post_head = b""
         self._is_settled = asyncio.Event()
@@ -178,29 +160,35 @@ class SseLegacyConnection(StreamConnection):
 
     async def _follow(self) -> None:
         request = without_body(self._heads.listen(None))
-        sink = SseLegacySink(self._receive_event, self._max_event_bytes)
         try:
-            response = await self._resolved.pool.send(request, deadline=None, sink=sink)
+            response = await self._resolved.pool.send(request, deadline=None, sink=self)
         except HttpFailure as exc:
             self._finish(str(exc))
         else:
             if not response.is_stream:
+                no_stream = f"it answers GET with status {response.status} and no event stream"
+                self._rejection = StartFailed(f"{no_stream}: is its transport `streamable_http`?")
                 try:
                     interpret_rejection(parse_rejected(response))
                 except StartFailed as exc:
                     self._rejection = exc
-                else:
-                    self._rejection = StartFailed(
-                        f"it answers GET with status {response.status} and no event stream: "
-                        "is its transport `streamable_http`?"
-                    )
             self._finish("the server ended its stream")
 
-    def _receive_event(self, event: SseEvent) -> None:
-        if event.type == b"endpoint":
-            self._receive_endpoint(event.data)
-        elif event.type == b"message":
-            self._receive(event.data)
+    # From the HTTP connection: see `StreamSink`
+
+    def begin(self) -> None:
+        """The stream has opened."""
+
+    def feed(self, chunk: bytes) -> bool:
+        for event in self._parser.feed(chunk):
+            if event.type == b"endpoint":
+                self._receive_endpoint(event.data)
+            elif event.type == b"message":
+                self._receive(event.data)
+        return False  # no event is the last
+
+    def deadline(self, deadline: float) -> float:
+        return deadline
 
     def _receive_endpoint(self, data: bytes) -> None:
         """Take the address once: a server that changes it later is not followed."""
@@ -227,23 +215,18 @@ class SseLegacyConnection(StreamConnection):
         self._resolved.pool.close()
 
 
+@dataclass(slots=True)
 class SseLegacyConnector:
     """The connector of transport `http_sse_legacy`. Servers of both revisions may use it."""
 
-    def __init__(
-        self,
-        resolver: EndpointResolver,
-        *,
-        start_timeout_s: float = START_TIMEOUT_S,
-        max_noise: int = MAX_NOISE_EVENTS,
-    ) -> None:
-        self._resolver = resolver
-        self._start_timeout_s = start_timeout_s
-        self._max_noise = max_noise
-        # One sequence for all connections: a request repeated on a new one must have a new id (SEP-2322).
-        self._numbers = itertools.count(1)
-        self._unprobed: set[str] = set()
-        """Servers whose stream ended at a probe: some end at any first message but `initialize`."""
+    _resolver: EndpointResolver
+    _: KW_ONLY
+    start_timeout_s: float = START_TIMEOUT_S
+    max_noise: int = MAX_NOISE_EVENTS
+    # One sequence for all connections: a request repeated on a new one must have a new id (SEP-2322).
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), init=False)
+    _unprobed: set[str] = field(default_factory=set, init=False)
+    """Servers whose stream ended at a probe: some end at any first message but `initialize`."""
 
     async def __call__(
         self,
@@ -255,26 +238,20 @@ class SseLegacyConnector:
     ) -> SseLegacyConnection:
         server_id = record.server_id
         resolved = self._resolver.resolve_server(record)
+        max_event_bytes, max_noise = self._resolver.limits.max_body_bytes, self.max_noise
         connection = SseLegacyConnection(
-            resolved,
-            self._numbers,
-            listener,
-            max_event_bytes=self._resolver.limits.max_body_bytes,
-            max_noise=self._max_noise,
+            resolved, self._numbers, listener, max_event_bytes=max_event_bytes, max_noise=max_noise
         )
         if known_revision is None and server_id in self._unprobed:
             known_revision = "legacy"
-        timeout_s = choose_start_timeout(record, self._start_timeout_s)
+        timeout_s = choose_start_timeout(record, self.start_timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
                 await connection.connect()
-                info = await negotiate(
-                    connection.exchange,
-                    connection.notify,
-                    known_revision=known_revision,
-                    capabilities=capabilities,
+                send, notify = connection.exchange, connection.notify
+                connection.open(
+                    await negotiate(send, notify, known_revision=known_revision, capabilities=capabilities)
                 )
-                connection.open(info)
         except (TimeoutError, CallTimedOut, ExchangeTimedOut) as exc:
             raise StartFailed(f"no answer within {timeout_s:g} s", state="list_timeout") from exc
         except (ServerUnavailable, HttpFailure) as exc:
