@@ -132,7 +132,8 @@ class Gateway:
         """Audits what callers are offered."""
         self._audit_trail = AuditTrail(audit, metrics, decide=self.decide)
         self.resource_subscriptions = ResourceSubscriptions(self.subscriptions.watches, self._audit_trail)
-        self.tool_search = ToolSearch(services.tool_index, index_wait_s=services.search_wait_s)
+        index = services.tool_index or HybridIndex()
+        self.tool_search = ToolSearch(index, index_wait_s=services.search_wait_s)
         self.quotas = QuotaLeases(services.quotas, metrics=metrics, clock_s=services.clock_s)
         approvals = ApprovalStage(
             audit, services.approvals, services.console_url, self._is_unchanged, services.approval_timeout_s

@@ -33,7 +33,7 @@ def anyio_backend() -> Any:
 
 
 def client(principal_id: str = "ada", capabilities: bytes = CAN, *, size: int = 0) -> ParkableCall:
-    return ParkableCall(principal_id, capabilities, "", size=size)
+    return ParkableCall(principal_id, capabilities, "", credential=principal_id, size=size)
 
 
 def ignore(method: str, params: bytes) -> None:

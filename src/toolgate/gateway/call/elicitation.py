@@ -8,9 +8,10 @@ does.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from itertools import count
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -24,7 +25,7 @@ from toolgate.errors import (
     ToolgateError,
 )
 from toolgate.model.approvals import ApprovalRequest
-from toolgate.model.json_text import UNREADABLE, escape_invisible, format_json
+from toolgate.model.json_text import UNREADABLE, encode_raw, escape_invisible, format_json
 from toolgate.model.protocol import CAPABILITY_OF
 from toolgate.registry.approvals import ApprovalVerdict
 from toolgate.upstream.connection.contract import CALL_CEILING_S, ClientChannel, Params, RpcResponse
@@ -88,7 +89,7 @@ async def collect_inputs(client: ClientChannel, needed: InputRequired) -> Params
     questions = _parse_requests(needed)
     params: Params = {}
     if questions:
-        params["inputResponses"] = msgspec.Raw(msgspec.json.encode(await _ask_all(client, questions)))
+        params["inputResponses"] = encode_raw(await _ask_all(client, questions))
     else:
         await asyncio.sleep(_STATE_ONLY_WAIT_S)
     if needed.request_state is not None:
@@ -228,38 +229,31 @@ class PendingInput:
     questions: Mapping[str, ServerQuestion]
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class ParkableCall:
     """One call, and the `ClientChannel` that its server sees."""
 
-    has_session: Final = False
+    has_session: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        principal_id: str,
-        capabilities: bytes,
-        log_level: str,
-        *,
-        size: int = 0,
-        elicited: ElicitedAnswer | None = None,
-        credential: str | None = None,
-    ) -> None:
-        """`size` is that of the request in bytes. `elicited`: the user's answer to our earlier question."""
-        self.size = size
-        self.elicited = elicited
-        self.elicitation_due: ApprovalElicitation | None = None
-        """The question to the client's user, because of which the call was refused for now."""
-        self.principal_id = principal_id
-        self.credential = principal_id if credential is None else credential
-        """The credential that may continue the call: another token of the same subject may not."""
-        self.capabilities = capabilities
-        self.log_level = log_level
-        self.rounds = 0
-        self._questions: dict[str, ServerQuestion] = {}
-        self._numbers = iter(range(1, 1_000_000))
-        self._listener: Notify | None = None
-        self._woken: asyncio.Future[None] | None = None
-        self._failure: ToolgateError | None = None
-        self._task: asyncio.Task[ServerResponse] | None = None
+    principal_id: str
+    capabilities: bytes
+    log_level: str
+    _: KW_ONLY
+    credential: str
+    """The credential that may continue the call: another token of the same subject may not."""
+    size: int = 0
+    """Of the request, in bytes."""
+    elicited: ElicitedAnswer | None = None
+    """The answer of the client's user to our earlier question."""
+    elicitation_due: ApprovalElicitation | None = field(default=None, init=False)
+    """The question to the client's user, because of which the call was refused for now."""
+    rounds: int = field(default=0, init=False)
+    _questions: dict[str, ServerQuestion] = field(default_factory=dict, init=False)
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1), init=False)
+    _listener: Notify | None = field(default=None, init=False)
+    _woken: asyncio.Future[None] | None = field(default=None, init=False)
+    _failure: ToolgateError | None = field(default=None, init=False)
+    _task: asyncio.Task[ServerResponse] | None = field(default=None, init=False)
 
     def notify(self, method: str, params: bytes) -> None:
         if self._listener is not None:

@@ -20,7 +20,7 @@ from toolgate.errors import (
 )
 from toolgate.gateway.scope.routes import FIND_ROUTES, Route, alias_of, caller_name
 from toolgate.gateway.scope.view import View
-from toolgate.model.json_text import UNREADABLE, decode_members, describe_ambiguity, find_clash
+from toolgate.model.json_text import UNREADABLE, decode_members, describe_ambiguity, encode_raw, find_clash
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.upstream.connection.contract import Params
 
@@ -80,7 +80,7 @@ def find_target(view: View, method: str, params: Params) -> RequestTarget:
         raise InvalidParams("`ref.type` must be `ref/prompt` or `ref/resource`")
     target = _find_prompt(view, ref) if kind == "ref/prompt" else _find_resource(view, ref)
     ref.pop("uri" if kind == "ref/prompt" else "name", None)  # policy decided on one of them only
-    params["ref"] = msgspec.Raw(msgspec.json.encode(ref))
+    params["ref"] = encode_raw(ref)
     if not _is_object(params.get("argument")):
         raise InvalidParams("`argument` must be an object")
     return target

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -28,7 +29,7 @@ from toolgate.errors import CallTimedOut, ServerBusy, StartRefused
 from toolgate.gateway.scope.routes import Route
 from toolgate.gateway.scope.view import View
 from toolgate.lazy_modules import load_lazily
-from toolgate.model.json_text import Members
+from toolgate.model.json_text import Members, encode_raw
 from toolgate.model.packages import UNCATEGORIZED, CatalogRow
 from toolgate.model.tools import ServerTools, Snapshot
 
@@ -84,9 +85,7 @@ class HybridIndex:
     def groups(self) -> AbstractSet[str]:
         return self._index.groups()
 
-    async def search(
-        self, query: str, *, limit: int, within: Container[str] | None = None
-    ) -> list[SearchHit]:
+    async def search(self, query: str, *, limit: int, within: Container[str] | None) -> list[SearchHit]:
         """The best matches `within`, which another thread reads, too, so it must not change."""
         if self._near is None:
             return self._index.search(query, limit=limit, within=within)
@@ -111,7 +110,6 @@ INDEX_BATCH: Final = 10  # servers that are indexed before the next ones are cho
 SEARCH_HINT: Final = "find tools with `search_tools`, and use their names unchanged"
 
 _log = logging.getLogger(__name__)
-_encode = msgspec.json.encode
 
 
 class _Card(NamedTuple):
@@ -121,33 +119,27 @@ class _Card(NamedTuple):
     is_read_only: bool
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class ToolSearch:
     """Searches tools for callers."""
 
-    def __init__(
-        self,
-        index: HybridIndex | None = None,
-        *,
-        timeout_s: float = SEARCH_TIMEOUT_S,
-        index_wait_s: float = INDEX_WAIT_S,
-        index_batch: int = INDEX_BATCH,
-    ) -> None:
-        self._index = HybridIndex() if index is None else index
-        self._timeout_s = timeout_s
-        self._index_wait_s = index_wait_s
-        self._index_batch = index_batch
-        self._indexed: dict[str, tuple[ServerTools, Mapping[str, _Card]]] = {}
-        """The servers as the index has them, with a card for each digest of a definition."""
-        self._serial = -1
-        self._newest: Snapshot | None = None
-        """The snapshot that the index is to reach."""
-        self._urgent: dict[str, None] = {}
-        """Servers that searches wait for: they are indexed first."""
-        self._indexing: asyncio.Task[None] | None = None
-        self._progress = asyncio.Event()
-        """Set after each batch, and then replaced."""
-        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
-        self._waiting: Counter[str] = Counter()
+    index: HybridIndex = field(default_factory=HybridIndex)
+    _: KW_ONLY
+    timeout_s: float = SEARCH_TIMEOUT_S
+    index_wait_s: float = INDEX_WAIT_S
+    index_batch: int = INDEX_BATCH
+    _indexed: dict[str, tuple[ServerTools, Mapping[str, _Card]]] = field(default_factory=dict, init=False)
+    """The servers as the index has them, with a card for each digest of a definition."""
+    _serial: int = field(default=-1, init=False)
+    _newest: Snapshot | None = field(default=None, init=False)
+    """The snapshot that the index is to reach."""
+    _urgent: dict[str, None] = field(default_factory=dict, init=False)
+    """Servers that searches wait for: they are indexed first."""
+    _indexing: asyncio.Task[None] | None = field(default=None, init=False)
+    _progress: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set after each batch, and then replaced."""
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT), init=False)
+    _waiting: Counter[str] = field(default_factory=Counter, init=False)
 
     async def search(self, view: View, snapshot: Snapshot, arguments: SearchArguments) -> Members:
         """The matching tools of the view, as a result of `search_tools`. Raises ServerBusy, CallTimedOut."""
@@ -156,11 +148,11 @@ class ToolSearch:
             raise ServerBusy("too many searches wait already")
         self._waiting[principal_id] += 1
         try:
-            async with asyncio.timeout(self._timeout_s), self._slots:
+            async with asyncio.timeout(self.timeout_s), self._slots:
                 await asyncio.sleep(0)  # searches that come together would otherwise block the loop together
                 return await self._search(view, snapshot, arguments)
         except TimeoutError as exc:
-            raise CallTimedOut(f"nothing was found within {self._timeout_s:g} s") from exc
+            raise CallTimedOut(f"nothing was found within {self.timeout_s:g} s") from exc
         finally:
             self._waiting[principal_id] -= 1
             self._waiting += Counter()  # drops principals without a search
@@ -182,7 +174,7 @@ class ToolSearch:
         self.prepare(snapshot)
         self._urgent |= dict.fromkeys(server_ids)
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._index_wait_s):
+            async with asyncio.timeout(self.index_wait_s):
                 while self._count_missing(snapshot, server_ids) and self._is_indexing:
                     await self._progress.wait()
         return self._count_missing(snapshot, server_ids)
@@ -218,8 +210,8 @@ class ToolSearch:
         pending = {one: None for one, offer in snapshot.servers.items() if not self._has(one, offer)}
         while pending and self._newest is snapshot:
             urgent = [one for one in self._urgent if one in pending]
-            self._urgent = dict.fromkeys(urgent[self._index_batch :])
-            batch = [*urgent, *(one for one in pending if one not in self._urgent)][: self._index_batch]
+            self._urgent = dict.fromkeys(urgent[self.index_batch :])
+            batch = [*urgent, *(one for one in pending if one not in self._urgent)][: self.index_batch]
             for server_id in batch:
                 pending.pop(server_id, None)
             await asyncio.to_thread(self._put, {one: snapshot.servers[one] for one in batch})
@@ -238,13 +230,13 @@ class ToolSearch:
         for server_id, offer in servers.items():
             # The rows of the catalog, so that a search here finds what a search there finds.
             rows = make_rows(None, (), record=offer.record, offer=offer, at_ms=0) if offer.tools else ()
-            self._index.put(server_id, [make_entry(row) for row in rows])
+            self.index.put(server_id, [make_entry(row) for row in rows])
             self._indexed[server_id] = offer, {row.digest: _Card(row.title, row.is_read_only) for row in rows}
 
     def _drop(self, server_ids: AbstractSet[str]) -> None:
         """In a thread."""
         for server_id in server_ids:
-            self._index.drop(server_id)
+            self.index.drop(server_id)
             del self._indexed[server_id]
 
     async def _search(self, view: View, snapshot: Snapshot, arguments: SearchArguments) -> Members:
@@ -262,7 +254,7 @@ class ToolSearch:
         names: list[str] = []
         note = ""
         if has_query:
-            hits = await self._index.search(arguments.query, limit=arguments.limit, within=candidates)
+            hits = await self.index.search(arguments.query, limit=arguments.limit, within=candidates)
             names = [candidates[hit.key] for hit in hits]
         if not names:
             names = list(candidates.values())[: arguments.limit]
@@ -273,7 +265,7 @@ class ToolSearch:
         tools = [self._show(name, view.tools[name]) for name in names]
         result = {"tools": tools, "total": len(candidates)} | ({"note": note} if note else {})
         lines = [f"{one['name']}: {' '.join(one['description'].split())}" for one in tools]
-        return _make_result("\n".join([*([note] if note else []), *lines]), _encode(result))
+        return _make_result("\n".join([*([note] if note else []), *lines]), msgspec.json.encode(result))
 
     def _matches(self, route: Route, snapshot: Snapshot, arguments: SearchArguments) -> bool:
         offer = snapshot.servers.get(route.server_id)
@@ -300,15 +292,9 @@ class ToolSearch:
         if len(text) > MAX_DESCRIPTION_CHARS:
             text = f"{text[: MAX_DESCRIPTION_CHARS - 1]}…"
         title = {"title": card.title} if card.title else {}
+        shown = {"name": name, **title, "description": text, "server": route.server_id}
         read_only = {"readOnly": True} if card.is_read_only else {}
-        return {
-            "name": name,
-            **title,
-            "description": text,
-            "server": route.server_id,
-            **read_only,
-            "tokens": route.tool.tokens,
-        }
+        return {**shown, **read_only, "tokens": route.tool.tokens}
 
 
 def describe_tool(name: str, route: Route) -> Members:
@@ -326,7 +312,5 @@ def _empty_search_note(query: str, *, shown: int, total: int) -> str:
 
 
 def _make_result(text: str, structured: bytes) -> Members:
-    return {
-        "content": msgspec.Raw(_encode([{"type": "text", "text": text}])),
-        "structuredContent": msgspec.Raw(structured),
-    }
+    content = encode_raw([{"type": "text", "text": text}])
+    return {"content": content, "structuredContent": msgspec.Raw(structured)}

@@ -178,9 +178,8 @@ class Embedder:
             attended = self._linear(self._attend(hidden, mask, layer), f"{layer}attention.output.dense")
             hidden = self._normal(attended + hidden, f"{layer}attention.output.LayerNorm")
             wide = _gelu(self._linear(hidden, f"{layer}intermediate.dense"))
-            hidden = self._normal(
-                self._linear(wide, f"{layer}output.dense") + hidden, f"{layer}output.LayerNorm"
-            )
+            narrow = self._linear(wide, f"{layer}output.dense")
+            hidden = self._normal(narrow + hidden, f"{layer}output.LayerNorm")
         return hidden
 
     def _attend(self, hidden: Vectors, mask: Vectors, layer: str) -> Vectors:
@@ -334,9 +333,7 @@ class SemanticIndex:
 
     def _make(self, group: str, texts: dict[str, str]) -> None:
         try:
-            made = self._meaning.vectors_of(
-                list(texts.values()), is_wanted=lambda: self._wanted.get(group) is texts
-            )
+            made = self._meaning.vectors_of(list(texts.values()), lambda: self._wanted.get(group) is texts)
         except Exception:
             _log.exception("cannot embed the tools of `%s`: search finds them by words alone", group)
             return

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from toolgate.errors import SessionLimit, ToolgateError, UnknownResource
@@ -110,26 +110,24 @@ class ResourceWatch:
         return taken
 
 
+_Watchers = set[tuple[ResourceWatch, str]]
+"""Watches of one resource of a server, each with the client's URI of it."""
+
+
+@dataclass(eq=False, repr=False, slots=True)
 class ResourceWatches:
     """All resources that the clients of a node subscribe to."""
 
-    def __init__(
-        self,
-        subscribe: Callable[[str, frozenset[str]], Acknowledgement],
-        *,
-        max_each: int = MAX_WATCHED_EACH,
-        max_watched: int = MAX_WATCHED,
-        wait_s: float = SUBSCRIBE_WAIT_S,
-    ) -> None:
-        """`subscribe(server_id, uris)` makes a server report changes of these resources, and of no other."""
-        self._subscribe = subscribe
-        self._max_each = max_each
-        self._max_watched = max_watched
-        self._wait_s = wait_s
-        self._by_server: dict[str, dict[str, set[tuple[ResourceWatch, str]]]] = {}
-        self._slots = FairSlots("watched resources")
-        self._due: set[str] = set()
-        self._pending: dict[str, Acknowledgement] = {}
+    subscribe: Callable[[str, frozenset[str]], Acknowledgement]
+    """Makes a server (by id) report changes of these resources, and of no other."""
+    _: KW_ONLY
+    max_each: int = MAX_WATCHED_EACH
+    max_watched: int = MAX_WATCHED
+    wait_s: float = SUBSCRIBE_WAIT_S
+    _by_server: dict[str, dict[str, _Watchers]] = field(default_factory=dict, init=False)
+    _slots: FairSlots = field(default_factory=lambda: FairSlots("watched resources"), init=False)
+    _due: set[str] = field(default_factory=set, init=False)
+    _pending: dict[str, Acknowledgement] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -139,11 +137,11 @@ class ResourceWatches:
         if watch.targets.get(known_as) == (server_id, uri):
             return
         self.remove(watch, known_as)
-        if len(watch.targets) >= self._max_each:
+        if len(watch.targets) >= self.max_each:
             raise SessionLimit(
-                f"you watch {self._max_each} resources here already", hint="unsubscribe from some of them"
+                f"you watch {self.max_each} resources here already", hint="unsubscribe from some of them"
             )
-        self._slots.take(watch.principal_id, of=self._max_watched)
+        self._slots.take(watch.principal_id, of=self.max_watched)
         watch.targets[known_as] = (server_id, uri)
         self._by_server.setdefault(server_id, {}).setdefault(uri, set()).add((watch, known_as))
         self._sync_soon(server_id)
@@ -182,7 +180,7 @@ class ResourceWatches:
         await asyncio.sleep(0)  # lets `_sync_due` run
         pending = [one for server_id in server_ids if (one := self._pending.get(server_id)) is not None]
         if pending:
-            await asyncio.wait(pending, timeout=self._wait_s)
+            await asyncio.wait(pending, timeout=self.wait_s)
 
     def _sync_soon(self, server_id: str) -> None:
         """Many changes at once are sent together."""
@@ -194,7 +192,7 @@ class ResourceWatches:
         due, self._due = self._due, set()
         for server_id in due:
             uris = frozenset(self._by_server.get(server_id, ()))
-            self._pending[server_id] = self._subscribe(server_id, uris)
+            self._pending[server_id] = self.subscribe(server_id, uris)
             if not uris:
                 del self._pending[server_id]
 
