@@ -40,7 +40,7 @@ _HOLDS_SCHEMAS: Final = (
     *("allOf", "anyOf", "oneOf", "prefixItems"),
     *("patternProperties", "dependentSchemas", "$defs", "definitions"),
 )
-_BOOLEAN_SCHEMAS: Final[Mapping[bool, Schema]] = {True: {}, False: {"not": {}}}
+_BOOLEANS: Final[Mapping[bool, Schema]] = {True: {}, False: {"not": {}}}
 _ROOT_MEMBERS: Final = frozenset({"$schema", "type", "properties", "required"})
 
 
@@ -106,10 +106,8 @@ def to_stateful_schema(schema: Schema) -> Schema | None:
         return None
     if not any(isinstance(sub, bool) for sub in root.properties.values()):
         return schema
-    spelled = {
-        name: _BOOLEAN_SCHEMAS[sub] if isinstance(sub, bool) else sub for name, sub in root.properties.items()
-    }
-    return schema | {"properties": spelled}
+    forms = {name: _BOOLEANS[sub] if isinstance(sub, bool) else sub for name, sub in root.properties.items()}
+    return schema | {"properties": forms}
 
 
 def parse_param_headers(schema: Schema) -> ParamHeaders:
@@ -251,9 +249,8 @@ def reencode(raw: bytes, *, sent: Members, members: Members) -> bytes:
     if sent.keys() == members.keys() and all(members[key] is sent[key] for key in members):
         return raw
     raws = decode_members(raw)
-    return msgspec.json.encode(
-        {key: raws[key] if value is sent.get(key) else value for key, value in members.items()}
-    )
+    kept = {key: raws[key] if value is sent.get(key) else value for key, value in members.items()}
+    return msgspec.json.encode(kept)
 
 
 def describe_name(name: str) -> str:

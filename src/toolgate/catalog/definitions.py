@@ -19,15 +19,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolgate.catalog import checks
+from toolgate.catalog import checks, naming
 from toolgate.catalog.checks import InvalidDefinition, Members, QuarantinedDefinition
-from toolgate.catalog.naming import (
-    ALIAS_HASH_DIGITS,
-    MAX_NATIVE_NAME,
-    fold_lookalikes,
-    is_disguised,
-    make_alias,
-)
+from toolgate.catalog.naming import MAX_NATIVE_NAME, fold_lookalikes, is_disguised, make_alias
 from toolgate.model.json_text import decode_members, encode_json
 from toolgate.model.names import ToolRef, is_tool_name
 from toolgate.model.tools import HINTS, ToolDefinition, read_effects
@@ -91,9 +85,8 @@ def check_tools(
         name, native = checked.name, checked.native_name
         first = claimed.setdefault(fold_lookalikes(native) if native else name.casefold(), name)
         if not name or name in tools or name in quarantined:
-            reason = (
-                checked.reason if isinstance(checked, QuarantinedDefinition) else "its name is already taken"
-            )
+            taken = "its name is already taken"
+            reason = checked.reason if isinstance(checked, QuarantinedDefinition) else taken
             quarantined[f"{name}#{position}"] = reason
         elif isinstance(checked, QuarantinedDefinition):
             quarantined[name] = checked.reason
@@ -104,9 +97,8 @@ def check_tools(
             tools[name] = checked
     if len(raws) > checks.MAX_DEFINITIONS:
         left_out = len(raws) - checks.MAX_DEFINITIONS
-        quarantined[f"#{checks.MAX_DEFINITIONS + 1}"] = (
-            f"{left_out} more tools than the {checks.MAX_DEFINITIONS} a server may offer"
-        )
+        reason = f"{left_out} more tools than the {checks.MAX_DEFINITIONS} a server may offer"
+        quarantined[f"#{checks.MAX_DEFINITIONS + 1}"] = reason
     return MappingProxyType(tools), MappingProxyType(quarantined)
 
 
@@ -143,7 +135,7 @@ def _disambiguate_aliases(
         if isinstance(checked, QuarantinedDefinition) or not native:
             yield checked
             continue
-        aliases = (make_alias(native, digits) for digits in ALIAS_HASH_DIGITS)
+        aliases = (make_alias(native, digits) for digits in naming.ALIAS_HASH_DIGITS)
         free = (one for one in aliases if one.casefold() not in claimed)
         alias = next(one for one in free if natives.setdefault(one.casefold(), native) == native)
         yield replace(checked, ref=ToolRef(checked.ref.server_id, alias))
@@ -163,13 +155,12 @@ def _define(ref: ToolRef, raw: bytes, sent: Members, *, native: str) -> ToolDefi
     schemas = [members[key] for key in _SCHEMAS if key in members]
     for schema in schemas:
         checks.check_schema(schema)
+    seen = {key: members[key] for key in _SEEN_BY_MODELS if key in members}
     return ToolDefinition(
         ref=ref,
         raw=checks.reencode(raw, sent=sent, members=members),
         digest=hashlib.sha256(checks.encode_canonical(pick_digested(members))).hexdigest(),
-        tokens=estimate_tokens(
-            msgspec.json.encode({key: members[key] for key in _SEEN_BY_MODELS if key in members})
-        ),
+        tokens=estimate_tokens(msgspec.json.encode(seen)),
         native_name=native,
         description=members.get("description", ""),
         is_legacy_safe=all(checks.to_stateful_schema(schema) is schema for schema in schemas),
@@ -232,11 +223,8 @@ def diff_definitions(old: Definitions, new: Definitions) -> ToolChanges:
     )
     went, came = _group_by_content(before, after), _group_by_content(after, before)
     # A tool is renamed if exactly one that went and one that came have the same content.
-    renamed = tuple(
-        (names[0], came[content][0])
-        for content, names in went.items()
-        if len(names) == 1 and len(came.get(content, ())) == 1
-    )
+    pairs = ((names, came.get(content, ())) for content, names in went.items())
+    renamed = tuple((old[0], new[0]) for old, new in pairs if len(old) == len(new) == 1)
     gone, come = {name for name, _ in renamed}, {name for _, name in renamed}
     changed: dict[str, tuple[str, ...]] = {}
     left = MAX_SHOWN_LINES

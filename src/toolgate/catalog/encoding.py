@@ -67,11 +67,8 @@ def _truncate(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-_NAME_MEMBERS: Final[Mapping[ListKind, str]] = {
-    "prompts": "name",
-    "resources": "uri",
-    "templates": "uriTemplate",
-}
+_KEYS: Final[Mapping[ListKind, str]] = {"prompts": "name", "resources": "uri", "templates": "uriTemplate"}
+"""The member that names a listing."""
 _EMPTY_OBJECT: Final = msgspec.Raw(b"{}")
 
 _decode = msgspec.json.decode
@@ -92,7 +89,7 @@ def encode_listing(listing: Listing, name: str, *, kind: ListKind) -> bytes:
     if name == listing.name:
         return listing.raw
     members = decode_members(listing.raw)
-    members[_NAME_MEMBERS[kind]] = encode_raw(name)
+    members[_KEYS[kind]] = encode_raw(name)
     return _encode(members)
 
 
@@ -186,9 +183,8 @@ def _interpret_incomplete(kind: object, result: Members, *, upstream: Revision, 
     is_stateless = _decode(state, type=str | None) is None
     if not requests and is_stateless:
         return ServerUnavailable("the server requires input and does not say which")
-    return InputRequired(
-        input_requests=requests, request_state=None if is_stateless else state, result=_encode(result)
-    )
+    needed = None if is_stateless else state
+    return InputRequired(input_requests=requests, request_state=needed, result=_encode(result))
 
 
 def _encode_stateless_read(result: Members) -> bytes:

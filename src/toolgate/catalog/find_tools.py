@@ -131,9 +131,7 @@ def _define(members: Mapping[str, Any]) -> ToolDefinition:
     return definition
 
 
-FIND_TOOLS: Final[Mapping[str, ToolDefinition]] = {
-    definition.ref.name: definition for definition in map(_define, _RAW)
-}
+FIND_TOOLS: Final[Mapping[str, ToolDefinition]] = {one.ref.name: one for one in map(_define, _RAW)}
 """By name, in the order of the list."""
 
 _Word = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]

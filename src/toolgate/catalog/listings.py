@@ -50,10 +50,8 @@ class UriTemplate:
     def __init__(self, text: str) -> None:
         head, *rest = _EXPRESSION.split(text)
         self._head = head
-        self._rest = tuple(
-            (_SIMPLE.fullmatch(expression) is not None, literal)
-            for expression, literal in zip(rest[::2], rest[1::2], strict=True)
-        )
+        pairs = zip(rest[::2], rest[1::2], strict=True)
+        self._rest = tuple((_SIMPLE.fullmatch(one) is not None, literal) for one, literal in pairs)
         self._tail = rest[-1] if rest else ""
 
     def matches(self, uri: "Uri") -> bool:
@@ -221,10 +219,9 @@ def _check_prompt_name(name: str) -> None:
 
 def _check_uri(uri: str) -> None:
     _check_absolute(uri)
-    authority = _AUTHORITY.match(uri, uri.index(":") + 1)
-    if uri.startswith("//", uri.index(":") + 1) and (
-        authority is None or int(authority["port"] or 0) > 65_535
-    ):
+    start = uri.index(":") + 1
+    authority = _AUTHORITY.match(uri, start)
+    if uri.startswith("//", start) and (authority is None or int(authority["port"] or 0) > 65_535):
         raise InvalidDefinition("the host in its URI cannot be read")
     if _NEEDS_HOST.match(uri) and not _HAS_HOST.match(uri):
         raise InvalidDefinition("its URI has no host")

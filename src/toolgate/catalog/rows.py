@@ -45,11 +45,9 @@ def make_rows(
     """
     blank = _make_blank(package, record, at_ms)
     if offer is not None and (offer.state == "ready" or offer.tools):
-        digests = {tool.name: tool.digest for tool in declared}
+        own = {(tool.name, tool.digest) for tool in declared}
         rows = [
-            replace(
-                fill_row(blank, tool), source="manifest" if tool.digest == digests.get(name) else "discovered"
-            )
+            replace(fill_row(blank, tool), source="manifest" if (name, tool.digest) in own else "discovered")
             for name, tool in offer.tools.items()
         ]
     elif declared or (package is not None and package.source == "manifest"):

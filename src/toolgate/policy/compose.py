@@ -89,12 +89,8 @@ def compose(inputs: ScopeInputs, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Sco
     scope = Scope(
         tools=tools,
         prompts=tuple(ref for ref in others if kind_of(ref.name) == PROMPT),
-        resources=tuple(
-            ref for ref in others if _parse_uri(ref) in platform.servers[ref.server_id].resources
-        ),
-        templates=tuple(
-            ref for ref in others if _parse_uri(ref) in platform.servers[ref.server_id].templates
-        ),
+        resources=tuple(ref for ref in others if _uri_of(ref) in platform.servers[ref.server_id].resources),
+        templates=tuple(ref for ref in others if _uri_of(ref) in platform.servers[ref.server_id].templates),
         servers=tuple(servers),
         filters=tuple(
             EffectiveFilter(rule.layer, rule.name, rule.patterns.texts, rule.is_deny)
@@ -163,7 +159,7 @@ def _exclude_server(offer: ServerTools, resolved: ResolvedRequest) -> Decision |
     return None
 
 
-def _parse_uri(ref: ToolRef) -> str | None:
+def _uri_of(ref: ToolRef) -> str | None:
     return ref.name[len(RESOURCE) :] if kind_of(ref.name) == RESOURCE else None
 
 
@@ -180,9 +176,8 @@ def _apply_limits(scope: Scope, limits: ScopeLimits, task: TaskPolicy | None) ->
         return scope
     if limits.on_too_many == "find":
         warning = (
-            f"the scope has {excess}, so its tools are searched and not listed; "
-            "each can still be called by its name. To have them listed, narrow the scope with `?tools=`, "
-            "`?servers=`, a task or a profile"
+            f"the scope has {excess}, so its tools are searched and not listed; each can still be called by "
+            "its name. To have them listed, narrow the scope with `?tools=`, `?servers=`, a task or a profile"
         )
         return replace(scope, is_searchable=True, warnings=(*scope.warnings, warning))
     return Scope(decisions=scope.decisions, warnings=scope.warnings, refusal=refuse_oversize(excess))
@@ -205,12 +200,9 @@ def _refuse_without_servers(resolved: ResolvedRequest, task_id: str) -> Refusal:
     ]
     more = [f"{len(reasons) - MAX_NAMED} more"] if len(reasons) > MAX_NAMED else []
     named = ", ".join([*reasons[:MAX_NAMED], *more])
-    return Refusal(
-        code="mcp_policy_denied",
-        message=f"task `{task_id}` requires at least one MCP server, and none is left"
-        + (f": {named}" if named else ""),
-        hint="`toolgate explain` says why; change the servers, or the task's `mcp.require_servers`",
-    )
+    message = f"task `{task_id}` requires at least one MCP server, and none is left"
+    hint = "`toolgate explain` says why; change the servers, or the task's `mcp.require_servers`"
+    return Refusal(code="mcp_policy_denied", message=message + (f": {named}" if named else ""), hint=hint)
 
 
 def _explain_absence(resolved: ResolvedRequest, server_id: str) -> str | None:
@@ -240,11 +232,8 @@ def _reaches_some(platform: Snapshot, offer: ServerTools, lists: Sequence[ToolRu
     if not lists or is_unlisted(offer):
         return True
     refs = (ToolRef(offer.record.server_id, name) for name in list_names(offer))
-    return any(
-        all((rule.find_match(ref, native, effects) is None) is rule.is_deny for rule in lists)
-        for ref in refs
-        for native, effects in [read_approved(platform, ref)]
-    )
+    approved = ((ref, *read_approved(platform, ref)) for ref in refs)
+    return any(all((rule.find_match(*one) is None) is rule.is_deny for rule in lists) for one in approved)
 
 
 def _decide_names(offer: ServerTools, resolved: ResolvedRequest, names: Sequence[str]) -> Sequence[Decision]:
@@ -269,12 +258,8 @@ class _Judge:
         self._read_only_rule = inputs.integrations.read_only_rule(server_id)
         self._offer = offer
         self._pin = inputs.platform.pins.get(server_id)
-        self._own = ToolRule(
-            layer="platform",
-            reason=Reason.NOT_IN_SERVER_ALLOWLIST,
-            name="allowed_tools",
-            patterns=compile_stored(offer.record.allowed_tools),
-        )
+        reason, patterns = Reason.NOT_IN_SERVER_ALLOWLIST, compile_stored(offer.record.allowed_tools)
+        self._own = ToolRule(layer="platform", reason=reason, name="allowed_tools", patterns=patterns)
         self._rules = {True: rules, False: tuple(rule for rule in rules if not rule.is_about_tools)}
 
     def decide(self, name: str) -> Decision:
@@ -332,10 +317,8 @@ def explain(inputs: ScopeInputs, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Exp
     scope = compose(inputs, limits=limits)
     out_of_question = platform.servers.keys() - _find_candidate_servers(resolved)
     excluded = (_exclude_server(platform.servers[server_id], resolved) for server_id in out_of_question)
-    decisions = sorted(
-        (*scope.decisions, *(one for one in excluded if one is not None)),
-        key=lambda one: (one.server_id, one.tool or ""),
-    )
+    found = (*scope.decisions, *(one for one in excluded if one is not None))
+    decisions = sorted(found, key=lambda one: (one.server_id, one.tool or ""))
     return Explanation(
         scope=scope,
         tools=tuple(tool for one in decisions for tool in _expand_decision(one, platform)),
@@ -390,9 +373,7 @@ def compute_task_reach(
     platform: Snapshot, task: TaskPolicy, *, ceiling: Ceiling = NO_CEILING
 ) -> frozenset[ToolRef]:
     """What callers of the task get, or could by naming servers, by either version during a rollout."""
-    scopes = (
-        scope for side in list_sides(platform, task) for scope in _compose_task_scopes(side, task, ceiling)
-    )
+    scopes = (one for side in list_sides(platform, task) for one in _compose_task_scopes(side, task, ceiling))
     return frozenset().union(*(scope.admitted for scope in scopes))
 
 
@@ -400,11 +381,8 @@ def compute_key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef
     """The most a key gets: under the tasks it is bound to, or without any."""
     if ceiling.tasks is None:
         return compose(ScopeInputs(platform, ceiling), limits=NO_LIMITS).admitted
-    reached = (
-        compute_task_reach(platform, task, ceiling=ceiling)
-        for task in _parse_readable(platform, ceiling.tasks)
-    )
-    return frozenset().union(*reached)
+    tasks = _parse_readable(platform, ceiling.tasks)
+    return frozenset().union(*(compute_task_reach(platform, task, ceiling=ceiling) for task in tasks))
 
 
 def compose_caller_scopes(platform: Snapshot, principal: Principal) -> list[Scope]:

@@ -153,15 +153,13 @@ class _Config:
 
     def approval(self) -> Approval:
         shape: Any = Approval
-        value: Approval | None = self._decode(
-            "mcp.approval_policy", shape, '`"never"`, `"policy"` or `"always"`'
-        )
+        example = '`"never"`, `"policy"` or `"always"`'
+        value: Approval | None = self._decode("mcp.approval_policy", shape, example)
         return value or "never"
 
     def names(self, key: str, parse: Callable[[str], str]) -> tuple[str, ...] | None:
-        return self._parse_each(
-            key, self._decode(key, list[str], 'a JSON array of strings, like `["a", "b"]`'), parse
-        )
+        items = self._decode(key, list[str], 'a JSON array of strings, like `["a", "b"]`')
+        return self._parse_each(key, items, parse)
 
     def profile(self) -> str | None:
         key = "mcp.profile"
@@ -193,9 +191,8 @@ class _Config:
         try:
             value = msgspec.json.decode(text, type=shape)
         except (msgspec.DecodeError, UnicodeEncodeError) as exc:
-            raise self.refused(
-                key, f"the value is not JSON of the right shape: {exc}", hint=f"write {example}"
-            ) from exc
+            why = f"the value is not JSON of the right shape: {exc}"
+            raise self.refused(key, why, hint=f"write {example}") from exc
         if isinstance(value, msgspec.Struct):
             json.loads(text, object_pairs_hook=partial(self._check_duplicates, key))
         return value

@@ -72,25 +72,23 @@ def learn(platform: Snapshot, task: TaskPolicy, used: Collection[ToolRef]) -> Le
         return present.first_match(ref, effects=effects, is_deny=False) or f"{start}*"
 
     groups = _group_patterns(kept, lambda _, ref: _make_pattern(ref))
-    narrowed, wide = dict(groups), _group_patterns(kept, widen)
+    narrow, wide = dict(groups), _group_patterns(kept, widen)
     # At most as many patterns as a list may have: the largest groups are widened first.
-    while (widest := _choose_group_to_widen(narrowed, wide)) is not None:
-        narrowed[widest] = wide[widest]
+    while (widest := _choose_group_to_widen(narrow, wide)) is not None:
+        narrow[widest] = wide[widest]
     lax = task if task.enforced else _loosen(platform, task, kept)
     return Lesson(
         policy=replace(
             _set_servers(platform, lax, kept),
             enforced=True,
-            allow=tuple(sorted(text for patterns in narrowed.values() for text in patterns)),
+            allow=tuple(sorted(text for patterns in narrow.values() for text in patterns)),
         ),
         kept=kept,
         newly_allowed=tuple(ref for ref in kept if judged[ref].shadow is not None),
         refused=tuple(decision for decision in judged.values() if not decision.allowed),
         gone=tuple(sorted(set(used) - set(there))),
         dropped=tuple(_list_dropped_rules(task, lax)),
-        widened=tuple(
-            sorted(text for one in groups if narrowed[one] != groups[one] for text in narrowed[one])
-        ),
+        widened=tuple(sorted(text for one in groups if narrow[one] != groups[one] for text in narrow[one])),
     )
 
 
@@ -121,9 +119,9 @@ def _settable(policy: TaskPolicy) -> Mapping[str, Any]:
 def _exists(platform: Snapshot, ref: ToolRef) -> bool:
     """Resources may exist without being listed, and so may anything of a server that has not listed."""
     offer = platform.servers.get(ref.server_id)
-    return offer is not None and (
-        kind_of(ref.name) != "" or is_unlisted(offer) or ref.name in list_names(offer)
-    )
+    if offer is None:
+        return False
+    return kind_of(ref.name) != "" or is_unlisted(offer) or ref.name in list_names(offer)
 
 
 def _judge_any_version(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
@@ -187,10 +185,8 @@ def _loosen(platform: Snapshot, task: TaskPolicy, kept: Collection[ToolRef]) -> 
 
 
 def _denies(platform: Snapshot, text: str, refs: Iterable[ToolRef]) -> bool:
-    pattern = Patterns((text,))
-    return any(
-        pattern.first_match(ref, effects=read_approved(platform, ref)[1], is_deny=True) for ref in refs
-    )
+    rule = Patterns((text,))
+    return any(rule.first_match(ref, effects=read_approved(platform, ref)[1], is_deny=True) for ref in refs)
 
 
 def _list_dropped_rules(before: TaskPolicy, after: TaskPolicy) -> Iterable[str]:
@@ -216,10 +212,8 @@ def _make_pattern(ref: ToolRef) -> str:
     text = str(ref)
     end = "*" if len(ref.name) > MAX_AUDITED_NAME and text.endswith("*") else ""
     parts = text.removesuffix(end).split(MASK)
-    escaped = (
-        "".join(one if one.isprintable() and one not in " *" else "?" for one in part) for part in parts
-    )
-    text = "*".join(escaped) + end
+    plain = ("".join(one if one.isprintable() and one not in " *" else "?" for one in part) for part in parts)
+    text = "*".join(plain) + end
     longest = MAX_KIND_PATTERN if kind_of(ref.name) else MAX_PATTERN
     return text if len(text) <= longest else f"{text[: longest - 1]}*"
 
@@ -229,10 +223,8 @@ def _choose_group_to_widen(groups: _Groups, wide: _Groups) -> str | None:
     wild = {start: sum(map(has_wildcard, groups[start])) for start in groups}
     if sum(wild.values()) > MAX_LISTED_WILDCARDS:
         return max(several, key=lambda start: wild[start], default=None)
-    is_too_long = sum(map(len, groups.values())) > MAX_LISTED
-    crowded = [
-        one for one in several if is_too_long or (kind_of(one) and len(groups[one]) > MAX_NAMED_OF_KIND)
-    ]
+    is_long = sum(map(len, groups.values())) > MAX_LISTED
+    crowded = [one for one in several if is_long or (kind_of(one) and len(groups[one]) > MAX_NAMED_OF_KIND)]
     return max(crowded, key=lambda start: len(groups[start]), default=None)
 
 

@@ -39,9 +39,6 @@ _MINUTES_PER_DAY: Final = 24 * 60  # of a day of UTC, in which quotas count
 _CATCH_ALL: Final = frozenset({f"{PROMPT}*", f"{RESOURCE}*"})
 """Also for servers without any: most have tools alone."""
 _PROFILE_NAMES: Final = RuleNames("servers", "tags", "allow", "deny")
-_TASK_NAMES: Final = RuleNames(
-    "mcp.allowed_server_ids", "mcp.tags", "mcp.tool_allowlist", "mcp.tool_denylist"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,14 +103,14 @@ class _RecordLint:
         strict = replace(policy, enforced=True)
         bound = bind_task(self.platform, strict)
         # During a rollout of a profile, a rule may be about what only one of its versions selects.
-        allowed = bound.allowed.union(
-            *(bind_task(one, strict).allowed for one in list_sides(self.platform, strict))
-        )
+        sides = list_sides(self.platform, strict)
+        allowed = bound.allowed.union(*(bind_task(one, strict).allowed for one in sides))
         if policy.enabled and not policy.enforced:
             unenforced = "the rules of the task deny nothing: what they would deny is only audited"
             yield self.find("not_enforced", "mcp.enforce", "false", unenforced)
         own = Selection(servers=policy.allowed, tags=policy.tags, allow=policy.allow, deny=policy.deny)
-        yield from self.lint_selection(own, _TASK_NAMES, allowed)
+        names = RuleNames("mcp.allowed_server_ids", "mcp.tags", "mcp.tool_allowlist", "mcp.tool_denylist")
+        yield from self.lint_selection(own, names, allowed)
         yield from self.lint_selection(policy.overrides, OVERRIDE_NAMES, allowed)
         rule = "mcp.default_server_ids"
         yield from self.lint_servers(rule, policy.default)
@@ -200,14 +197,13 @@ class _RecordLint:
             patterns = Patterns((text,))
             holding = [offer for offer in offers if can_match(offer, patterns, is_deny=is_deny)]
             unlisted = [offer for offer in holding if is_unlisted(offer)]
+            awaited = [offer for offer in unlisted if offer.record.enabled]
             if not unlisted and (silent := _explain_missing_hints(text, patterns, offers)):
                 reading = "so it denies all of them" if is_deny else "so it allows none of them"
                 yield self.find("no_annotations", rule, text, f"{silent}, {reading}")
             elif text not in _CATCH_ALL and not holding:
                 yield self.find("matches_nothing", rule, text, f"no name matches `{text}`")
-            elif len(unlisted) == len(holding) and (
-                awaited := [one for one in unlisted if one.record.enabled]
-            ):
+            elif awaited and len(unlisted) == len(holding):
                 yield self.find("not_judged", rule, text, _explain_unlisted(awaited))
 
 

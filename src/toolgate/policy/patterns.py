@@ -162,19 +162,17 @@ class Patterns:
         """Whether a pattern has a server part that matches this server."""
         return server_id in self.server_ids or any(glob.matches(server_id) for glob in self._servers)
 
-    def first_match(
-        self, ref: ToolRef, native_name: str = "", *, effects: Effects, is_deny: bool
-    ) -> str | None:
+    def first_match(self, ref: ToolRef, native: str = "", *, effects: Effects, is_deny: bool) -> str | None:
         """The pattern that matches `ref`: an exact one, else the first in order of text.
 
-        A tool with an alias matches by that and by its `native_name`, which is never of another kind.
+        A tool with an alias matches by that and by its `native` name, which is never of another kind.
         `effects` are those of its approved definition, or UNSTATED. They are matched last.
         """
         found = self._match_name(ref)
         if found is not None:
             return found
-        if native_name and not kind_of(native_name):
-            found = self._match_name(ToolRef(ref.server_id, native_name))
+        if native and not kind_of(native):
+            found = self._match_name(ToolRef(ref.server_id, native))
         if found is None and self.has_effects and not kind_of(ref.name):
             return self.match_effect(ref.server_id, effects, is_deny=is_deny)
         return found

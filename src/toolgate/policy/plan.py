@@ -132,11 +132,8 @@ class Planner:
         thread."""
         if sum(len(one.servers) for one in self._tallies.values()) > self._max_tallies:
             self._tallies = {}
-        servers = {
-            one
-            for one in before.servers.keys() | after.servers.keys()
-            if before.servers.get(one) is not after.servers.get(one)
-        }
+        old, new = before.servers, after.servers
+        servers = {one for one in old.keys() | new.keys() if old.get(one) is not new.get(one)}
         pins = _find_differences(before.pins, after.pins)
         profiles = _find_differences(before.profiles, after.profiles)
         compared = _Comparison(before, after, limits, servers | pins, profiles)
@@ -148,11 +145,9 @@ class Planner:
         profiles = _find_profile(before, task_id), _find_profile(after, task_id)
         shares: dict[TaskChange, float] = {}
         for cohort in split_cohorts(*profiles, task_id or ""):
-            sides = compared._replace(
-                before=_with_version(before, profiles[0], cohort.before),
-                after=_with_version(after, profiles[1], cohort.after),
-            )
-            change = self._change(sides, task_id)
+            old = _with_version(before, profiles[0], cohort.before)
+            new = _with_version(after, profiles[1], cohort.after)
+            change = self._change(compared._replace(before=old, after=new), task_id)
             shares[change] = shares.get(change, 0) + cohort.share
         if len(shares) == 1:
             return shares
@@ -171,10 +166,8 @@ class Planner:
         touched = compared.servers & (_reachable_servers(before, old) | _reachable_servers(after, new))
         if not touched:
             return TaskChange(task_id=task_id)
-        sides = [
-            self._side(_restrict_servers(before, touched), old, NO_LIMITS),
-            self._side(_restrict_servers(after, touched), new, NO_LIMITS),
-        ]
+        pairs = ((before, old), (after, new))
+        sides = [self._side(_restrict_servers(side, touched), task, NO_LIMITS) for side, task in pairs]
         if limits.on_too_many != "find":
             sides = self._bound(compared, new, sides, self._count_untouched(after, task_id, new, touched))
         return _compare(task_id, *sides)

@@ -198,9 +198,7 @@ def select_servers(platform: Snapshot, selection: Selection) -> frozenset[str]:
     if selection.tags is None:
         return frozenset(platform.servers)
     tags = frozenset(selection.tags)
-    return frozenset(
-        server_id for server_id, offer in platform.servers.items() if not tags.isdisjoint(offer.record.tags)
-    )
+    return frozenset(one for one, offer in platform.servers.items() if not tags.isdisjoint(offer.record.tags))
 
 
 def _check_request(inputs: ScopeInputs, task: TaskPolicy, bound: BoundTask | None) -> Refusal | None:
@@ -210,20 +208,14 @@ def _check_request(inputs: ScopeInputs, task: TaskPolicy, bound: BoundTask | Non
         # The words for a task that does not exist: this caller must not learn which it is.
         return Refusal(code="not_found", message=f"no task `{task_id}`", hint=NotFound.default_hint)
     if request.enabled and not task.enabled:
-        return Refusal(
-            code="mcp_policy_denied",
-            message=f"`mcp.enabled` is not true for task `{task_id}`",
-            hint="have the task's `mcp.enabled` set to `true`",
-        )
+        message = f"`mcp.enabled` is not true for task `{task_id}`"
+        hint = "have the task's `mcp.enabled` set to `true`"
+        return Refusal(code="mcp_policy_denied", message=message, hint=hint)
     outside = [] if bound is None else sorted(set(request.servers or ()) - bound.allowed)
     if outside:
-        names = ", ".join(f"`{server_id}`" for server_id in outside)
-        return Refusal(
-            code="mcp_policy_denied",
-            message=f"task `{task_id}` does not allow {names}",
-            hint=PolicyDenied.default_hint,
-            servers=tuple(outside),
-        )
+        message = f"task `{task_id}` does not allow {', '.join(f'`{one}`' for one in outside)}"
+        hint, servers = PolicyDenied.default_hint, tuple(outside)
+        return Refusal(code="mcp_policy_denied", message=message, hint=hint, servers=servers)
     return None
 
 

@@ -47,9 +47,7 @@ class Reason(StrEnum):
     """Never hides a tool: an approver decides when it is called."""
 
 
-UNREACHED: Final = frozenset(
-    {Reason.UNKNOWN_SERVER, Reason.ENV_MISSING, Reason.LIST_TIMEOUT, Reason.LIST_FAILED}
-)
+UNREACHED: Final = (Reason.UNKNOWN_SERVER, Reason.ENV_MISSING, Reason.LIST_TIMEOUT, Reason.LIST_FAILED)
 """No rule excludes such a server: it does not exist, or cannot be listed."""
 
 
@@ -170,9 +168,8 @@ class Scope:
     @property
     def admitted(self) -> frozenset[ToolRef]:
         """All that the layers allow, even if a limit then denied the whole request."""
-        return frozenset(
-            ToolRef(one.server_id, one.tool) for one in self.decisions if one.allowed and one.tool is not None
-        )
+        allowed = ((one.server_id, one.tool) for one in self.decisions if one.allowed)
+        return frozenset(ToolRef(server_id, name) for server_id, name in allowed if name is not None)
 
     @property
     def shadowed(self) -> Mapping[ToolRef, Decision]:
