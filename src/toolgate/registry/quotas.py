@@ -10,21 +10,12 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
 
-from toolgate.model.principals import (
-    HolderUsage,
-    LeaseGrant,
-    LeaseRequest,
-    QuotaCount,
-    QuotaHolder,
-    QuotaName,
-)
+from toolgate.model.principals import HolderUsage, LeaseGrant, LeaseRequest, QuotaCount, QuotaHolder
 from toolgate.policy.admission import grant_lease, window_at
 from toolgate.registry.database.tables import SPENDING, insert_new
 from toolgate.registry.database.transactions import SharedTable, transaction
 
-KEEP_MS: Final = 2 * 24 * 3600 * 1000
-"""How long the count of a past window is kept. The longest window is a day, and clocks of nodes may differ by
-hours."""
+KEEP_MS: Final = 2 * 24 * 3600 * 1000  # twice the longest window: clocks of nodes may differ by hours
 
 _ROW: Final = SPENDING.c
 
@@ -35,8 +26,7 @@ class QuotaLedger(SharedTable):
     @transaction("spending")
     def draw(self, connection: Connection, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
         before = {key: _lock(connection, *key) for key in sorted({one[:2] for one in requests})}
-        # Read after the rows are locked: a request that queued belongs to the window in which it got the
-        # lock.
+        # Read after the rows are locked: a request that queued belongs to the window of its lock.
         now_ms = self.read_clock_ms(connection)
         counts = dict(before)
         grants = []
@@ -63,7 +53,7 @@ class QuotaLedger(SharedTable):
         connection.execute(delete(SPENDING).where(_ROW.window_ms < oldest_ms))
 
 
-def _lock(connection: Connection, holder: QuotaHolder, quota: QuotaName) -> QuotaCount:
+def _lock(connection: Connection, holder: QuotaHolder, quota: str) -> QuotaCount:
     """Return the count, locked until the end of the transaction."""
     query = select(_ROW.window_ms, _ROW.used).where(_is_of(holder, quota)).with_for_update()
     row = connection.execute(query).one_or_none()
@@ -74,5 +64,5 @@ def _lock(connection: Connection, holder: QuotaHolder, quota: QuotaName) -> Quot
     return QuotaCount(row.window_ms, row.used)
 
 
-def _is_of(holder: QuotaHolder, quota: QuotaName) -> ColumnElement[bool]:
+def _is_of(holder: QuotaHolder, quota: str) -> ColumnElement[bool]:
     return and_(_ROW.kind == holder.kind, _ROW.id == holder.id, _ROW.budget == quota)

@@ -92,8 +92,7 @@ def as_of(approval: CallApproval, now_ms: int) -> CallApproval:
 
 
 def answer_again(approval: CallApproval, now_ms: int) -> tuple[CallApproval, ApprovalVerdict | None]:
-    """Apply a repeated request to an open approval, which closes unless it is pending. No verdict: make a new
-    request."""
+    """Apply a repeated request to an open approval. It closes unless pending. No verdict: make a new one."""
     known = as_of(approval, now_ms)
     if known.state == "pending":
         return approval, make_verdict(known, "waiting")
@@ -108,19 +107,14 @@ def apply_elicited(
     approval: CallApproval, decision: ElicitedDecision, now_ms: int
 ) -> tuple[CallApproval, ApprovalVerdict | None]:
     """As `answer_again`, with the decision of the caller's own user."""
-    state = as_of(approval, now_ms).state
-    is_withdrawn = state == "approved" and not decision.is_approved
+    state, agrees = as_of(approval, now_ms).state, decision.is_approved
+    is_withdrawn = state == "approved" and not agrees
     if state != "pending" and not is_withdrawn:
         after, verdict = answer_again(approval, now_ms)
-        is_decided = verdict is not None or decision.is_approved
+        is_decided = verdict is not None or agrees
         return after, verdict if is_decided else decline(decision)
-    decided = record_decision(
-        approval,
-        is_approved=decision.is_approved,
-        by=approval.question.principal,
-        reason=AGREED if decision.is_approved else DECLINED,
-        now_ms=now_ms,
-    )
+    by, reason = approval.question.principal, AGREED if agrees else DECLINED
+    decided = record_decision(approval, is_approved=agrees, by=by, reason=reason, now_ms=now_ms)
     after, verdict = answer_again(decided, now_ms)
     assert verdict is not None  # it has not expired
     return after, verdict._replace(in_place=True)

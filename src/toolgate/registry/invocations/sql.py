@@ -29,12 +29,7 @@ from toolgate.model.principals import Principal
 from toolgate.registry import invocations as rules
 from toolgate.registry.database.tables import INVOCATION_LINES, INVOCATIONS, insert_new, pick_fields
 from toolgate.registry.database.transactions import ChangeCounter, SharedTable, Topic, transaction
-from toolgate.registry.invocations import (
-    InvocationCreation,
-    InvocationEntry,
-    InvocationProgress,
-    LeaseVerdict,
-)
+from toolgate.registry.invocations import InvocationCreation, InvocationEntry, LeaseVerdict
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_principal: Final = msgspec.msgpack.Decoder(Principal).decode
@@ -46,16 +41,13 @@ _WITH_INPUT: Final[Sequence[sa.ColumnElement[Any]]] = [*_LIGHT, _ROW.input]
 _EXPIRED: Final = (_ROW.state == "running") & (_ROW.lease_until_ms < sa.bindparam("now_ms"))
 # Columns that hold the field of the same name.
 _CREATED: Final = ("task_id", "revision", "created_ms", "retries", "idempotency_key")
-_STATE: Final = (
-    *("state", "attempt", "node_id", "started_ms", "lease_until_ms", "is_cancel_asked", "ended_ms"),
-)
+_STATE: Final = "state", "attempt", "node_id", "started_ms", "lease_until_ms", "is_cancel_asked", "ended_ms"
 _COUNTS: Final = ("losses", "heard", "lines")
 
 
 @dataclass(eq=False)
 class Invocations(SharedTable):
-    """The queue and its history, as every control plane replica on one database sees them. An
-    `InvocationQueue`."""
+    """The queue and its history, as every replica on one database sees them. An `InvocationQueue`."""
 
     limits: rules.QueueLimits = rules.DEFAULT_QUEUE_LIMITS
     _count: ChangeCounter = field(default_factory=ChangeCounter, init=False)
@@ -165,10 +157,10 @@ class Invocations(SharedTable):
         return [_entry(row).invocation for row in connection.execute(query)]
 
     @transaction()
-    def marks(self, connection: Connection, ids: Collection[str]) -> Mapping[str, InvocationProgress]:
+    def marks(self, connection: Connection, ids: Collection[str]) -> Mapping[str, rules.InvocationProgress]:
         """Return the progress of those that exist, in one query."""
         query = select(_ROW.id, _ROW.state, _ROW.attempt, _ROW.lines).where(_ROW.id.in_(ids))
-        return {known: InvocationProgress(*found) for known, *found in connection.execute(query)}
+        return {known: rules.InvocationProgress(*found) for known, *found in connection.execute(query)}
 
     @transaction()
     def waiting(self, connection: Connection) -> int:

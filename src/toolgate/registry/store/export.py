@@ -154,11 +154,10 @@ class _ExportReader:
     def lines(self) -> Iterator[StoredRecord | RecordChange]:
         """Yield each record and change after its own checks. The whole is known to be sound at the end."""
         try:
-            file = self._path.open("rb")
+            with self._path.open("rb") as file:
+                yield from self._read_lines(file)
         except OSError as exc:
             raise ImportRefused(f"cannot read `{self._path}`: {exc.strerror}") from exc
-        with file:
-            yield from self._read_lines(file)
 
     def _read_lines(self, file: BinaryIO) -> Iterator[StoredRecord | RecordChange]:
         self.header = self._read_header(file)
@@ -195,10 +194,7 @@ class _ExportReader:
 
     def _read_line(self, file: BinaryIO) -> bytes:
         self._number += 1
-        try:
-            text = file.readline(MAX_LINE_BYTES)
-        except OSError as exc:
-            raise ImportRefused(f"cannot read `{self._path}`: {exc.strerror}") from exc
+        text = file.readline(MAX_LINE_BYTES)
         self._expect(text.endswith(b"\n"), "the file is cut here, or the line is too long")
         self._digest.update(text)
         return text
@@ -224,20 +220,18 @@ class _ExportReader:
 
     def _check_change(self, change: RecordChange) -> None:
         key = RecordKey(change.kind, change.id)
-        in_order = self._revision + (self._changes == 0) <= change.revision <= self._revision + 1
-        self._expect(
-            in_order and change.revision <= self.header.revision, "the log has a gap, or is out of order"
-        )
+        after = None if change.after is None else _fingerprint(change.after)
+        highest = min(self._revision + 1, self.header.revision)
+        in_order = self._revision + (self._changes == 0) <= change.revision <= highest
+        self._expect(in_order, "the log has a gap, or is out of order")
         self._expect(_is_id(change.id) and "\0" not in change.actor, f"{key} has no valid id or actor")
-        self._expect(
-            (change.operation == "delete") == (change.after is None), "the operation does not match the body"
-        )
-        self._expect(
-            self._newest.get(key, (0, None))[0] < change.revision, f"duplicate {key} in one revision"
-        )
+        is_consistent = (change.operation == "delete") == (after is None)
+        self._expect(is_consistent, "the operation does not match the body")
+        newest, _ = self._newest.get(key, (0, None))
+        self._expect(newest < change.revision, f"duplicate {key} in one revision")
         self._changes += 1
         self._revision = change.revision
-        self._newest[key] = (change.revision, None if change.after is None else _fingerprint(change.after))
+        self._newest[key] = (change.revision, after)
 
     def _check_end(self, end: ExportEnd, digest: str) -> None:
         self._expect(end.sha256 == digest, "the checksum does not match: the file was changed or damaged")

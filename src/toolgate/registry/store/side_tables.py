@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
+from msgspec.msgpack import Decoder, Encoder
 from sqlalchemy import Connection, Table, bindparam, delete, func, insert, select
 
 from toolgate.catalog.definitions import MAX_SCHEMA_BYTES
@@ -37,10 +38,10 @@ from toolgate.registry.database.transactions import ChangeCounter, SharedTable, 
 MAX_KEPT_BYTES: Final = 1024 * 1024  # of one pinned definition. No one reads the difference to a larger one
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-_encode: Final = msgspec.msgpack.Encoder(enc_hook=dict).encode  # mappings need not be dicts
-_decode_report: Final = msgspec.msgpack.Decoder(NodeReport)
-_decode_definitions: Final = msgspec.msgpack.Decoder(Definitions)
-_decode_row: Final = msgspec.msgpack.Decoder(CatalogRow)
+_encode: Final = Encoder(enc_hook=dict).encode  # mappings need not be dicts
+_decode_report: Final = Decoder(NodeReport)
+_decode_definitions: Final = Decoder(Definitions)
+_decode_row: Final = Decoder(CatalogRow)
 _IDS_PER_QUERY: Final = 500  # SQLite takes 32,766 parameters a statement; 500 cost little more than one
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{400}")
 _NAMESPACE: Final = uuid5(NAMESPACE_URL, "toolgate:tool_catalog")
@@ -96,14 +97,14 @@ class Reports(CountedTable):
     @transaction(is_single=True)
     def list_reports(self, connection: Connection) -> Sequence[NodeReport]:
         """Return the newest report of each node, sorted by node id."""
-        return _read_bodies(connection, REPORTS, decoder=_decode_report)
+        return _read_bodies(connection, REPORTS, _decode_report)
 
     @transaction()
     def list_definitions(
         self, connection: Connection, server_ids: Collection[str] | None = None
     ) -> Sequence[Definitions]:
         """Return the newest definitions of these servers (None: of all), sorted by server id."""
-        return _read_bodies(connection, DEFINITIONS, decoder=_decode_definitions, ids=server_ids)
+        return _read_bodies(connection, DEFINITIONS, _decode_definitions, server_ids)
 
     @transaction()
     def definition_times(self, connection: Connection) -> Mapping[str, int]:
@@ -121,11 +122,7 @@ class Reports(CountedTable):
 
 
 def _read_bodies(
-    connection: Connection,
-    table: Table,
-    *,
-    decoder: msgspec.msgpack.Decoder[T],
-    ids: Collection[str] | None = None,
+    connection: Connection, table: Table, decoder: Decoder[T], ids: Collection[str] | None = None
 ) -> Sequence[T]:
     query = select(table.c.id, table.c.body)
     if ids is not None:
@@ -134,7 +131,7 @@ def _read_bodies(
     return _decode_bodies(table, sorted(connection.execute(query)), decoder)
 
 
-def _decode_bodies(table: Table, rows: Collection[Any], decoder: msgspec.msgpack.Decoder[T]) -> list[T]:
+def _decode_bodies(table: Table, rows: Collection[Any], decoder: Decoder[T]) -> list[T]:
     found = []
     for name, body in rows:
         try:
@@ -152,13 +149,9 @@ class PinnedDefinitions(SharedTable):
 
     async def save(self, definitions: Mapping[str, bytes]) -> None:
         """Save definitions. Those that are known or too large are skipped."""
-        rows = [
-            {"digest": digest, "definition": raw}
-            for digest, raw in sorted(definitions.items())
-            if len(raw) <= MAX_KEPT_BYTES
-        ]
-        if rows:
-            await self._insert(rows)
+        small = {digest: raw for digest, raw in sorted(definitions.items()) if len(raw) <= MAX_KEPT_BYTES}
+        if small:
+            await self._insert([{"digest": digest, "definition": raw} for digest, raw in small.items()])
 
     @transaction()
     def read(self, connection: Connection, digests: Collection[str]) -> Mapping[str, bytes]:
@@ -209,13 +202,10 @@ class EndedSessions(SharedTable):
     def list(self, connection: Connection, *, after_ms: int = 0) -> Sequence[EndedSession]:
         """Return those added since `after_ms` whose ids have not expired, oldest first."""
         row = ENDED_SESSIONS.c
-        query = (
-            select(row.nonce, row.until_ms, row.at_ms)
-            .where(row.at_ms >= after_ms, row.until_ms > self.read_clock_ms(connection))
-            .order_by(row.at_ms.desc(), row.nonce.desc())
-            .limit(self.max_ended)
-        )
-        return [EndedSession(*found) for found in reversed(connection.execute(query).all())]
+        is_valid = row.until_ms > self.read_clock_ms(connection)
+        query = select(row.nonce, row.until_ms, row.at_ms).where(row.at_ms >= after_ms, is_valid)
+        newest_first = query.order_by(row.at_ms.desc(), row.nonce.desc()).limit(self.max_ended)
+        return [EndedSession(*found) for found in reversed(connection.execute(newest_first).all())]
 
     @transaction("sessions")
     def forget(self, connection: Connection) -> None:

@@ -104,13 +104,8 @@ class Store:
         current revision. `if_store_revision` is for decisions that depend on other records: Conflict if
         anything was committed since.
         """
-        work = partial(
-            statements.commit_writes,
-            writes=writes,
-            actor=actor,
-            at_ms=self._clock_ms(),
-            if_store_revision=if_store_revision,
-        )
+        commit = partial(statements.commit_writes, writes=writes, if_store_revision=if_store_revision)
+        work = partial(commit, actor=actor, at_ms=self._clock_ms())
         return await self._transactions.change(work, then=self._on_committed)
 
     async def get(self, kind: Kind, record_id: str) -> StoredRecord | None:
