@@ -34,7 +34,7 @@ _SEVERITIES: Final[Mapping[str, SeverityNumber.ValueType]] = {
 }
 _log = logging.getLogger(__name__)
 Send = Callable[[bytes], Awaitable[None]]
-"""Sends encoded records. Raises NotTaken."""
+"""Sends encoded records. Raises ExportRejected."""
 
 
 class _LineFields(msgspec.Struct):

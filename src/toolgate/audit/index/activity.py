@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
@@ -109,14 +109,14 @@ class Activity:
 class _Tally:
     """The calls of one tool or server."""
 
-    speeds: dict[int, int]
+    speeds: Counter[int] = field(default_factory=Counter)
     """Class of duration to how many; see `classify_speed`."""
-    errors: int
-    last_ms: int
+    errors: int = 0
+    last_ms: int = 0
 
     @property
     def calls(self) -> int:
-        return sum(self.speeds.values())
+        return self.speeds.total()
 
     @property
     def percentiles(self) -> tuple[float, float]:
@@ -127,17 +127,14 @@ def read_activity(
     connection: Connection, asked: EventFilter, since_ms: int, until_ms: int, buckets: int
 ) -> Activity:
     """The calls from `since_ms` on and before `until_ms`."""
-    calls = [
-        EVENTS.c.type == "call",
-        EVENTS.c.at_ms >= since_ms,
-        EVENTS.c.at_ms < until_ms,
-        *build_conditions(asked),
-    ]
+    calls = [*_calls_between(since_ms, until_ms), *build_conditions(asked)]
     bucket_ms = -(-(until_ms - since_ms) // buckets)
     tools = _read_tools(connection, calls)
     slowest = nsmallest(
         MAX_NAMED, tools.items(), key=lambda one: (-percentile_ms(one[1].speeds, 0.95), one[0])
     )
+    denials = _read_frequent(connection, ("code", "layer", "rule"), *calls, ~_ADMITTED)
+    callers = _read_frequent(connection, ("principal",), *calls, _ADMITTED)
     return Activity(
         since_ms=since_ms,
         until_ms=until_ms,
@@ -145,14 +142,13 @@ def read_activity(
         buckets=_read_buckets(connection, calls, range(since_ms, until_ms, bucket_ms)),
         servers=_sum_servers(tools),
         tools=[ToolActivity(*name, tally.calls, tally.errors, *tally.percentiles) for name, tally in slowest],
-        denials=[
-            DenialCount(*row)
-            for row in _read_frequent(connection, ("code", "layer", "rule"), *calls, ~_ADMITTED)
-        ],
-        callers=[
-            CallerActivity(*row) for row in _read_frequent(connection, ("principal",), *calls, _ADMITTED)
-        ],
+        denials=[DenialCount(*row) for row in denials],
+        callers=[CallerActivity(*row) for row in callers],
     )
+
+
+def _calls_between(since_ms: int, until_ms: int) -> Sequence[ColumnElement[bool]]:
+    return (EVENTS.c.type == "call", EVENTS.c.at_ms >= since_ms, EVENTS.c.at_ms < until_ms)
 
 
 def _read_buckets(
@@ -176,29 +172,17 @@ def _read_tools(
     connection: Connection, calls: Sequence[ColumnElement[bool]]
 ) -> Mapping[tuple[str, str], _Tally]:
     """One row a tool, its classes joined into a text by the database: rows cost more than counting."""
-    key = (EVENTS.c.server_id, EVENTS.c.tool)
-    classes = (
-        select(
-            *key,
-            EVENTS.c.speed,
-            _COUNT.label("many"),
-            _FAILED.label("errors"),
-            func.max(EVENTS.c.at_ms).label("last_ms"),
-        )
-        .where(*calls, EVENTS.c.speed.is_not(None), EVENTS.c.server_id.is_not(None))
-        .group_by(*key, EVENTS.c.speed)
-        .subquery()
-    )
-    one = cast(classes.c.speed, Text) + "," + cast(classes.c.many, Text)
-    query = select(
-        classes.c.server_id,
-        classes.c.tool,
-        func.sum(classes.c.errors),
-        func.max(classes.c.last_ms),
-        func.aggregate_strings(one, ","),
-    ).group_by(classes.c.server_id, classes.c.tool)
+    key = (EVENTS.c.server_id, EVENTS.c.tool, EVENTS.c.speed)
+    newest_ms = func.max(EVENTS.c.at_ms)
+    counts = select(*key, _COUNT.label("many"), _FAILED.label("errors"), newest_ms.label("last_ms"))
+    ended = counts.where(*calls, EVENTS.c.speed.is_not(None), EVENTS.c.server_id.is_not(None))
+    classes = ended.group_by(*key).subquery().c
+    one = cast(classes.speed, Text) + "," + cast(classes.many, Text)
+    tool_key = (classes.server_id, classes.tool)
+    sums = (func.sum(classes.errors), func.max(classes.last_ms), func.aggregate_strings(one, ","))
+    query = select(*tool_key, *sums).group_by(*tool_key)
     return {
-        (server_id, tool or ""): _Tally(dict(batched_pairs), int(errors), last_ms)
+        (server_id, tool or ""): _Tally(Counter(dict(batched_pairs)), int(errors), last_ms)
         for server_id, tool, errors, last_ms, speeds in connection.execute(query).all()
         for numbers in [iter(_decode_numbers(f"[{speeds}]"))]
         for batched_pairs in [zip(numbers, numbers, strict=True)]
@@ -206,11 +190,10 @@ def _read_tools(
 
 
 def _sum_servers(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ServerActivity]:
-    servers: dict[str, _Tally] = defaultdict(lambda: _Tally({}, 0, 0))
+    servers: dict[str, _Tally] = defaultdict(_Tally)
     for (server_id, _), tally in tools.items():
         server = servers[server_id]
-        for speed, many in tally.speeds.items():
-            server.speeds[speed] = server.speeds.get(speed, 0) + many
+        server.speeds.update(tally.speeds)
         server.errors += tally.errors
         server.last_ms = max(server.last_ms, tally.last_ms)
     most = sorted(servers, key=lambda server_id: (-servers[server_id].calls, server_id))[:MAX_NAMED_SERVERS]
@@ -227,13 +210,9 @@ def read_versions(
     """The calls of that time by the version of this profile, sorted."""
     key = (EVENTS.c.profile, EVENTS.c.speed)
     denied = func.sum(case((EVENTS.c.outcome == "denied", 1), else_=0))
-    query = select(*key, _COUNT, _FAILED, denied).where(
-        EVENTS.c.type == "call",
-        EVENTS.c.at_ms >= since_ms,
-        EVENTS.c.at_ms < until_ms,
-        EVENTS.c.profile.contains(f"{profile_id}@", autoescape=True),
-    )
-    found: dict[int, _Tally] = defaultdict(lambda: _Tally({}, 0, 0))
+    is_named = EVENTS.c.profile.contains(f"{profile_id}@", autoescape=True)
+    query = select(*key, _COUNT, _FAILED, denied).where(*_calls_between(since_ms, until_ms), is_named)
+    found: dict[int, _Tally] = defaultdict(_Tally)
     denials: Counter[int] = Counter()
     for profiles, speed, many, errors, refused in connection.execute(query.group_by(*key)):
         version = _parse_version(profiles, profile_id)
@@ -243,16 +222,11 @@ def read_versions(
         tally.errors += int(errors)
         denials[version] += int(refused)
         if speed is not None:
-            tally.speeds[speed] = tally.speeds.get(speed, 0) + many
+            tally.speeds[speed] += many
     return [
-        VersionCalls(
-            version,
-            tally.calls,
-            tally.errors,
-            denials[version],
-            *(tally.percentiles if tally.speeds else (None, None)),
-        )
+        VersionCalls(version, tally.calls, tally.errors, denials[version], *percentiles)
         for version, tally in sorted(found.items())
+        for percentiles in [tally.percentiles if tally.speeds else (None, None)]
     ]
 
 

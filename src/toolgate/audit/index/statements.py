@@ -12,21 +12,8 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, select
 
 from toolgate.audit import events
 from toolgate.audit.events import CallRecorded, TokensCounted
-from toolgate.audit.index.tables import (
-    BODIES,
-    EVENTS,
-    HEAD,
-    KEYS,
-    LOGS,
-    MAX_KEY_CHARS,
-    SUMS,
-    TOKENS,
-    WENT_WRONG,
-    EventFilter,
-    EventPosition,
-    IndexedEvent,
-    TokenSums,
-)
+from toolgate.audit.index import tables
+from toolgate.audit.index.tables import BODIES, EVENTS, HEAD, KEYS, LOGS, SUMS, TOKENS, IndexedEvent
 from toolgate.audit.log.files import AuditLine, LineBatch, decode_event
 
 DAY_MS: Final = 24 * 3_600_000  # 24 hours
@@ -36,9 +23,9 @@ MAX_TASKS: Final = 1_000  # that a report names
 class TokenReport(NamedTuple):
     """The same sums, by day and by task."""
 
-    days: Mapping[int, TokenSums]
+    days: Mapping[int, tables.TokenSums]
     """Days since 1970 in UTC, in order; days without events are left out."""
-    tasks: Mapping[str, TokenSums]
+    tasks: Mapping[str, tables.TokenSums]
     """The most tokens first. The empty name: callers without a task."""
 
 
@@ -46,7 +33,7 @@ def add_tokens(connection: Connection, counts: Iterable[TokensCounted]) -> None:
     """Add them to their days, in the transaction that inserts their lines: so none counts twice."""
     days: dict[tuple[int, str], Counter[str]] = {}
     for event in counts:
-        task_id = event.task_id[:MAX_KEY_CHARS].replace("\0", "\ufffd")
+        task_id = event.task_id[: tables.MAX_KEY_CHARS].replace("\0", "\ufffd")
         sums = days.setdefault((event.at_ms // DAY_MS, task_id), Counter())
         sums.update({name: getattr(event, name) for name in SUMS})
     for (day, task_id), sums in days.items():
@@ -73,8 +60,8 @@ def read_tokens(connection: Connection, *, since_ms: int, task_id: str | None) -
     )
 
 
-def _sums(found: Sequence[Any]) -> TokenSums:
-    return TokenSums(*map(int, found))  # PostgreSQL has decimals here
+def _sums(found: Sequence[Any]) -> tables.TokenSums:
+    return tables.TokenSums(*map(int, found))  # PostgreSQL has decimals here
 
 
 MAX_USES: Final = 100_000  # tools by holder that are counted at once: more than any registry has
@@ -240,19 +227,19 @@ def _row(line: AuditLine) -> tuple[Any, ...]:
 def _make_columns(keys: tuple[str, ...]) -> Iterable[str | None]:
     """The values of columns. Most are short and plain, which one check over all of them shows."""
     text = "".join(keys)
-    if len(text) <= MAX_KEY_CHARS and "\0" not in text:
+    if len(text) <= tables.MAX_KEY_CHARS and "\0" not in text:
         return [key or None for key in keys]
     # PostgreSQL rejects NUL, and a caller may send one.
-    return [key[:MAX_KEY_CHARS].replace("\0", "\ufffd") or None for key in keys]
+    return [key[: tables.MAX_KEY_CHARS].replace("\0", "\ufffd") or None for key in keys]
 
 
-def build_conditions(asked: EventFilter) -> list[ColumnElement[bool]]:
+def build_conditions(asked: tables.EventFilter) -> list[ColumnElement[bool]]:
     found = [
         EVENTS.c[name] == value if value or name == "node" else EVENTS.c[name].is_(None)
         for name, value in asked.equals.items()
     ]
     if asked.equals.get("outcome", "ok") != "ok":
-        found.append(WENT_WRONG)
+        found.append(tables.WENT_WRONG)
     if asked.since_ms is not None:
         found.append(EVENTS.c.at_ms >= asked.since_ms)
     if asked.until_ms is not None:
@@ -261,7 +248,7 @@ def build_conditions(asked: EventFilter) -> list[ColumnElement[bool]]:
 
 
 def read_page(
-    connection: Connection, asked: EventFilter, before: EventPosition | None, limit: int
+    connection: Connection, asked: tables.EventFilter, before: tables.EventPosition | None, limit: int
 ) -> Sequence[IndexedEvent]:
     """The newest events by time, or those before a position."""
     query = select(EVENTS).where(*build_conditions(asked))
@@ -270,7 +257,7 @@ def read_page(
     return _read_events(connection, query.order_by(*_NEWEST_FIRST).limit(limit))
 
 
-def read_after(connection: Connection, asked: EventFilter, after: int, limit: int) -> EventBatch:
+def read_after(connection: Connection, asked: tables.EventFilter, after: int, limit: int) -> EventBatch:
     """The events that arrived after a position, in that order."""
     newest = read_newest(connection)
     if newest <= after:

@@ -138,12 +138,8 @@ def compute_digest(prev: str, lines: bytes | memoryview) -> str:
 
 def encode_seal(seal: Seal) -> bytes:
     """The seal as a line. It has no number of its own: `seq` is that of the line before it."""
-    return b'{"seq":%d,"type":"seal","prev":"%b","sha256":"%b","of":%d}\n' % (
-        seal.upto,
-        seal.prev.encode(),
-        seal.sha256.encode(),
-        seal.of,
-    )
+    digests = seal.prev.encode(), seal.sha256.encode()
+    return b'{"seq":%d,"type":"seal","prev":"%b","sha256":"%b","of":%d}\n' % (seal.upto, *digests, seal.of)
 
 
 def parse_seal(line: bytes) -> Seal | None:

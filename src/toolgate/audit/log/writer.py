@@ -172,8 +172,7 @@ class AuditLog:
             del self._begun[start]
 
     def record(self, event: AuditEvent) -> int:
-        """Record `event` and return its number. It is safe when this returns. 0: it is lost, because the sink
-        has failed for long."""
+        """Record `event` and return its number: it is safe. 0: it is lost: the sink failed for long."""
         return self._take(self._next, files.encode_line(self._next, event))
 
     def _take(self, number: int, line: bytes) -> int:
