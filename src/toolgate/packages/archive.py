@@ -19,17 +19,9 @@ from typing import BinaryIO, Final, NamedTuple
 
 from toolgate.catalog.checks import describe_name
 from toolgate.errors import InvalidRecord
+from toolgate.packages import entries
 from toolgate.packages.archive_readers import read_magic, read_members
-from toolgate.packages.entries import (
-    CHUNK_BYTES,
-    MAX_ARCHIVE_BYTES,
-    ArchiveEntry,
-    ArchiveLedger,
-    ArchiveMember,
-    archive_too_large,
-    invalid_archive,
-    parse_path,
-)
+from toolgate.packages.entries import CHUNK_BYTES, MAX_ARCHIVE_BYTES, ArchiveEntry, ArchiveLedger
 from toolgate.packages.foreign_manifests import convert_bundle, is_bundle_manifest
 from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
 
@@ -70,7 +62,7 @@ def pack_directory(
     writer.add(first, [manifest])
     for entry, path in list_package_files(directory):
         if entry.path != MANIFEST_NAME:
-            parse_path(entry.path)
+            entries.parse_path(entry.path)
             ledger.enter(entry)
             writer.add(entry, _read_file(path, entry))
     return writer.close()
@@ -113,19 +105,20 @@ def _inspect_archive(source: BinaryIO) -> tuple[ArchiveSummary, bool]:
     for entry, content in _iter_members(source, ledger):
         if entry.path == MANIFEST_NAME and not entry.is_directory:
             if entry.size > MAX_MANIFEST_BYTES:
-                raise archive_too_large(f"its `{MANIFEST_NAME}` is larger than {MAX_MANIFEST_BYTES:,} bytes")
+                problem = f"its `{MANIFEST_NAME}` is larger than {MAX_MANIFEST_BYTES:,} bytes"
+                raise entries.archive_too_large(problem)
             manifest = b"".join(content)
     if manifest is None:
-        raise invalid_archive(f"it has no `{MANIFEST_NAME}` at its root")
+        raise entries.invalid_archive(f"it has no `{MANIFEST_NAME}` at its root")
     if is_bundle_manifest(manifest):
         manifest, is_own = convert_bundle(manifest), False
     return ArchiveSummary(manifest=manifest, files=ledger.files, unpacked_bytes=ledger.unpacked_bytes), is_own
 
 
-def _iter_members(source: BinaryIO, ledger: ArchiveLedger) -> Iterator[ArchiveMember]:
+def _iter_members(source: BinaryIO, ledger: ArchiveLedger) -> Iterator[entries.ArchiveMember]:
     """The entries below the root of an archive, each checked against those before it."""
     if source.seek(0, os.SEEK_END) > MAX_ARCHIVE_BYTES:
-        raise archive_too_large(f"it is larger than {MAX_ARCHIVE_BYTES:,} bytes")
+        raise entries.archive_too_large(f"it is larger than {MAX_ARCHIVE_BYTES:,} bytes")
     for entry, content in read_members(source):
         ledger.enter(entry)
         if entry.path:
@@ -140,9 +133,9 @@ def _read_file(path: Path, entry: ArchiveEntry) -> Iterator[bytes]:
                 left -= len(piece)
                 yield piece
     except OSError as exc:
-        raise invalid_archive(f"cannot read `{describe_name(entry.path)}`: {exc.strerror}") from exc
+        raise entries.invalid_archive(f"cannot read `{describe_name(entry.path)}`: {exc.strerror}") from exc
     if left:
-        raise invalid_archive(f"`{describe_name(entry.path)}` changed while it was packed")
+        raise entries.invalid_archive(f"`{describe_name(entry.path)}` changed while it was packed")
 
 
 def _write_entry(root: Path, entry: ArchiveEntry, content: Iterator[bytes]) -> None:
@@ -259,6 +252,6 @@ class TarWriter:
     def _write(self, packed: bytes) -> None:
         self._size += len(packed)
         if self._size > self._max_bytes:
-            raise archive_too_large(f"it would be larger than {self._max_bytes:,} bytes")
+            raise entries.archive_too_large(f"it would be larger than {self._max_bytes:,} bytes")
         self._sha256.update(packed)
         self._target.write(packed)

@@ -14,20 +14,11 @@ import tarfile
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final, NamedTuple, Self
 
 from toolgate.catalog.checks import describe_name
-from toolgate.packages.entries import (
-    CHUNK_BYTES,
-    MAX_FILES,
-    MAX_UNPACKED_BYTES,
-    ArchiveEntry,
-    ArchiveMember,
-    archive_too_large,
-    invalid_archive,
-    parse_path,
-)
+from toolgate.packages import entries
+from toolgate.packages.entries import MAX_FILES, MAX_UNPACKED_BYTES, ArchiveEntry, invalid_archive
 
 MAX_EXTENSION_BYTES: Final = 8 * 1024
 """Of the extended headers of one entry: room for a path at its limit, with times and owners."""
@@ -53,7 +44,7 @@ _TAR_ERRORS: Final = (tarfile.TarError, ValueError, LookupError, OverflowError)
 """What `tarfile` raises for damaged headers."""
 
 
-def read_members(source: BinaryIO, *, max_stream: int = _MAX_STREAM) -> Iterator[ArchiveMember]:
+def read_members(source: BinaryIO, *, max_stream: int = _MAX_STREAM) -> Iterator[entries.ArchiveMember]:
     """The entries of an archive. Raises InvalidRecord and BodyTooLarge.
 
     A gzipped tar unpacks to at most `max_stream` bytes, headers included.
@@ -75,14 +66,14 @@ def read_magic(source: BinaryIO) -> bytes:
 
 def _read_pieces(read: Callable[[int], bytes], left: int) -> Iterator[bytes]:
     while left:
-        piece = read(min(left, CHUNK_BYTES))
+        piece = read(min(left, entries.CHUNK_BYTES))
         if not piece:
             raise invalid_archive("it breaks off")
         left -= len(piece)
         yield piece
 
 
-def _read_tar(stream: "_TarStream") -> Iterator[ArchiveMember]:
+def _read_tar(stream: "_TarStream") -> Iterator[entries.ArchiveMember]:
     try:
         fileobj: Any = stream
         tar: Any = tarfile.TarFile(fileobj=fileobj, tarinfo=_CheckedHeader, encoding="utf-8")
@@ -136,7 +127,7 @@ class _TarStream:
         """Exactly `size` bytes, for headers."""
         self._header_left -= size
         if self._header_left < 0:
-            raise archive_too_large(f"it has a header of more than {MAX_EXTENSION_BYTES:,} bytes")
+            raise entries.archive_too_large(f"it has a header of more than {MAX_EXTENSION_BYTES:,} bytes")
         self._last_header = b"".join(_read_pieces(self._read_some, size))
         return self._last_header
 
@@ -151,7 +142,7 @@ class _TarStream:
         if self._last_header.strip(b"\0"):
             raise invalid_archive("a header of it is damaged")
         left = _MAX_PADDING
-        while padding := self._read_some(CHUNK_BYTES):
+        while padding := self._read_some(entries.CHUNK_BYTES):
             left -= len(padding)
             if left < 0 or padding.strip(b"\0"):
                 raise invalid_archive("there is something behind its end")
@@ -161,7 +152,7 @@ class _TarStream:
     def _read_some(self, size: int) -> bytes:
         """From 1 to `size` bytes; none at the end."""
         while not self._inflate.eof:
-            packed = self._inflate.unconsumed_tail or self._source.read(CHUNK_BYTES)
+            packed = self._inflate.unconsumed_tail or self._source.read(entries.CHUNK_BYTES)
             try:
                 content = self._inflate.decompress(packed, size)
             except zlib.error as exc:
@@ -169,7 +160,7 @@ class _TarStream:
             if content:
                 self._position += len(content)
                 if self._position > self._most:
-                    raise archive_too_large(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
+                    raise entries.archive_too_large(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
                 return content
             if not packed and not self._inflate.eof:
                 raise invalid_archive("it breaks off")
@@ -187,7 +178,7 @@ def _parse_tar_entry(header: tarfile.TarInfo) -> ArchiveEntry:
         header.name.encode()
     except UnicodeEncodeError as exc:
         raise invalid_archive("a name in it is not UTF-8") from exc
-    path = parse_path(header.name)
+    path = entries.parse_path(header.name)
     if header.isdir():
         return ArchiveEntry(path=path, is_directory=True)
     if not path:
@@ -210,8 +201,7 @@ _KNOWN_FLAGS: Final = 0x0006 | _HAS_DESCRIPTOR | 0x0800
 _SIGNATURE: Final = (b"MCPB_SIG_V1", b"MCPB_SIG_END")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ZipRecord:
+class _ZipRecord(NamedTuple):
     """An entry as the directory has it."""
 
     entry: ArchiveEntry
@@ -223,7 +213,7 @@ class _ZipRecord:
     start: int
 
 
-def _read_zip(source: BinaryIO) -> Iterator[ArchiveMember]:
+def _read_zip(source: BinaryIO) -> Iterator[entries.ArchiveMember]:
     """The entries in the order of their content."""
     records, start_of_directory = _read_directory(source)
     end = 0
@@ -250,7 +240,7 @@ def _read_directory(source: BinaryIO) -> tuple[Sequence[_ZipRecord], int]:
         raise invalid_archive("it is no zip archive, or a damaged one")
     _, disk, first_disk, here, count, length, start, comment = _END.unpack_from(tail, at)
     if count > MAX_FILES:
-        raise archive_too_large(f"it holds more than {MAX_FILES:,} files and directories")
+        raise entries.archive_too_large(f"it holds more than {MAX_FILES:,} files and directories")
     behind = tail[at + _END.size :]
     is_signed = behind.startswith(_SIGNATURE[0]) and behind.endswith(_SIGNATURE[1])
     if len(behind) != comment and not is_signed:
@@ -258,7 +248,7 @@ def _read_directory(source: BinaryIO) -> tuple[Sequence[_ZipRecord], int]:
     if disk or first_disk or here != count or start + length != tail_start + at:
         raise invalid_archive("its directory is not where its end says")
     if length > _MAX_DIRECTORY:
-        raise archive_too_large(f"its directory is larger than {_MAX_DIRECTORY:,} bytes")
+        raise entries.archive_too_large(f"its directory is larger than {_MAX_DIRECTORY:,} bytes")
     source.seek(start)
     records = list(_parse_directory(source.read(length)))
     if len(records) != count:
@@ -281,9 +271,7 @@ def _parse_directory(directory: bytes) -> Iterator[_ZipRecord]:
         if flags & ~_KNOWN_FLAGS or method not in {_STORED, _DEFLATED}:
             raise invalid_archive("an entry of it is encrypted, or packed by an unknown method")
         entry = _parse_zip_entry(name, size=size, mode=fields[15] >> 16)
-        yield _ZipRecord(
-            entry=entry, name=name, flags=flags, method=method, crc=crc, packed=packed, start=fields[16]
-        )
+        yield _ZipRecord(entry, name, flags, method, crc, packed, start=fields[16])
 
 
 def _parse_zip_entry(raw: bytes, *, size: int, mode: int) -> ArchiveEntry:
@@ -294,13 +282,13 @@ def _parse_zip_entry(raw: bytes, *, size: int, mode: int) -> ArchiveEntry:
     is_directory = name.endswith("/")
     if stat.S_IFMT(mode) not in {0, stat.S_IFDIR if is_directory else stat.S_IFREG}:
         raise invalid_archive(f"`{describe_name(name)}` is neither a file nor a directory")
-    path = parse_path(name)
+    path = entries.parse_path(name)
     if is_directory and size:
         raise invalid_archive(f"`{describe_name(name)}` is a directory with content")
     if not is_directory and not path:
         raise invalid_archive("a file of it has no name")
     if size > MAX_UNPACKED_BYTES:
-        raise archive_too_large(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
+        raise entries.archive_too_large(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
     return ArchiveEntry(path=path, size=size, is_directory=is_directory, is_executable=bool(mode & 0o100))
 
 
@@ -339,7 +327,7 @@ def _inflate(pieces: Iterator[bytes]) -> Iterator[bytes]:
     while not inflate.eof:
         packed = inflate.unconsumed_tail or next(pieces, b"")
         try:
-            content = inflate.decompress(packed, CHUNK_BYTES)
+            content = inflate.decompress(packed, entries.CHUNK_BYTES)
         except zlib.error as exc:
             raise invalid_archive("an entry of it is damaged") from exc
         if content:

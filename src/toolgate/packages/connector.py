@@ -29,15 +29,8 @@ from toolgate.model.tools import Revision
 from toolgate.packages.archive import unpack_archive
 from toolgate.packages.entries import MAX_ARCHIVE_BYTES
 from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, parse_manifest
-from toolgate.upstream.connection.contract import (
-    SHARED_CAPABILITIES,
-    START_TIMEOUT_S,
-    BackgroundTasks,
-    ConnectionListener,
-    Connector,
-    ServerConnection,
-    StartFailed,
-)
+from toolgate.upstream.connection import contract
+from toolgate.upstream.connection.contract import Connector, ServerConnection, StartFailed
 
 FetchArchive = Callable[[str, PackageRef], AsyncGenerator[bytes, None]]
 """Reads the archive of a package. Raises only ToolgateError."""
@@ -46,7 +39,7 @@ NamedPackages = Callable[[], Collection[str] | None]
 
 SWEEP_EVERY_S: Final = 60.0  # a sweep lists one directory; disk space is not urgent
 UNUSED_S: Final = 2 * SWEEP_EVERY_S  # after this long, no server runs any more from what no record names
-UNPACK_TIMEOUT_S: Final = START_TIMEOUT_S
+UNPACK_TIMEOUT_S: Final = contract.START_TIMEOUT_S
 """How long one start waits for its files."""
 MAX_UNPACKING: Final = 2  # at once: unpacking is bound by the processors
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -83,7 +76,7 @@ class PackageCache:
         self._used_s: dict[str, float] = {}
         """When a record last named a package, or a server last started from it."""
         self._slots = asyncio.Semaphore(MAX_UNPACKING)
-        self._background = BackgroundTasks()
+        self._background = contract.BackgroundTasks()
 
     async def __aenter__(self) -> Self:
         async def keep_sweeping() -> None:
@@ -239,10 +232,10 @@ class PackageConnector(Connector):
     async def __call__(
         self,
         record: ServerRecord,
-        listener: ConnectionListener,
+        listener: contract.ConnectionListener,
         *,
         known_revision: Revision | None,
-        capabilities: bytes = SHARED_CAPABILITIES,
+        capabilities: bytes = contract.SHARED_CAPABILITIES,
     ) -> ServerConnection:
         if record.package is not None and record.stdio is not None:
             directory = await self._packages.open(record.server_id, record.package)

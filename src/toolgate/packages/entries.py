@@ -68,9 +68,8 @@ def parse_path(name: str) -> str:
     if len(parts) > MAX_PATH_PARTS:
         raise invalid_archive(f"`{describe_name(path)}` is deeper than {MAX_PATH_PARTS} levels")
     if not {"", ".", ".."}.isdisjoint(parts):
-        raise invalid_archive(
-            f"`{describe_name(path)}` does not lead straight down from the package's directory"
-        )
+        problem = "does not lead straight down from the package's directory"
+        raise invalid_archive(f"`{describe_name(path)}` {problem}")
     if any(len(part.encode()) > MAX_PATH_PART_BYTES for part in parts):
         raise invalid_archive(f"`{describe_name(path)}` has a part of more than {MAX_PATH_PART_BYTES} bytes")
     return path
@@ -111,9 +110,8 @@ class ArchiveLedger:
         key = unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
         first = self._spelled.get(key)
         if first is not None and first != path:
-            raise invalid_archive(
-                f"`{describe_name(path)}` and `{describe_name(first)}` are one name to some file systems"
-            )
+            names = f"`{describe_name(path)}` and `{describe_name(first)}`"
+            raise invalid_archive(f"{names} are one name to some file systems")
         self._spelled[key] = path
         if len(self._spelled) > MAX_FILES:
             raise archive_too_large(f"it holds more than {MAX_FILES:,} files and directories")

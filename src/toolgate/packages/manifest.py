@@ -15,13 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
-from toolgate.catalog.checks import (
-    MAX_DEFINITION_DEPTH,
-    MAX_DEFINITIONS,
-    MAX_DESCRIPTION_BYTES,
-    QuarantinedDefinition,
-    is_deeper_than,
-)
+from toolgate.catalog import checks
 from toolgate.catalog.definitions import check_definition, estimate_tokens
 from toolgate.errors import BodyTooLarge, InvalidRecord
 from toolgate.model.json_text import decode_members
@@ -43,7 +37,7 @@ from toolgate.registry.records.server_bodies import HttpBody, StdioBody
 MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024  # as large as a request body: half a full list of tools
 
-_MAX_DEPTH: Final = MAX_DEFINITION_DEPTH + 1  # a definition, in a list
+_MAX_DEPTH: Final = checks.MAX_DEFINITION_DEPTH + 1  # a definition, in a list
 _V2: Final = ("v2", "2", 2)
 _OLD: Final = (None, "legacy", "v1", "1", 1)
 _LAUNCHES: Final = {"stdio": "stdio", "streamable_http": "http", "http_sse_legacy": "http"}
@@ -144,10 +138,8 @@ def build_server_body(manifest: Manifest, ref: PackageRef) -> dict[str, Any]:
 def build_manifest_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a manifest of version 2."""
     schema = ManifestBody.model_json_schema()
-    schema["properties"]["$schema"] = {
-        "type": "string",
-        "description": "The schema that an editor checks it by.",
-    }
+    description = "The schema that an editor checks it by."
+    schema["properties"]["$schema"] = {"type": "string", "description": description}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Toolgate package manifest, version 2",
@@ -162,7 +154,7 @@ def _decode(raw: msgspec.Raw) -> Any:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise InvalidRecord(f"the manifest cannot be read: {exc}") from None
-    if is_deeper_than(value, _MAX_DEPTH):
+    if checks.is_deeper_than(value, _MAX_DEPTH):
         raise InvalidRecord(f"the manifest is nested deeper than {_MAX_DEPTH} levels")
     return value
 
@@ -183,9 +175,8 @@ def _build_manifest(document: dict[str, Any], raws: list[bytes]) -> Manifest:
         for one in body.toolsSummary or ():
             ref, raw = ToolRef(body.id, one.name), msgspec.json.encode(one.model_dump(exclude_defaults=True))
             tokens = estimate_tokens(raw)
-            tools.append(
-                ToolDefinition(ref=ref, raw=raw, digest="", tokens=tokens, description=one.description)
-            )
+            description = one.description
+            tools.append(ToolDefinition(ref=ref, raw=raw, digest="", tokens=tokens, description=description))
         source = "summary" if tools else "legacy"
     run = {}
     if body.run is not None:  # as a server's record has it
@@ -214,9 +205,9 @@ def _check_tools(
     tools: list[ToolDefinition] = []
     problems: list[FieldProblem] = []
     names: dict[str, str] = {}
-    for place, raw in ((f"tools[{index}]", raw) for index, raw in enumerate(raws[:MAX_DEFINITIONS])):
+    for place, raw in ((f"tools[{index}]", raw) for index, raw in enumerate(raws[: checks.MAX_DEFINITIONS])):
         checked = check_definition(package_id, raw)
-        if isinstance(checked, QuarantinedDefinition):
+        if isinstance(checked, checks.QuarantinedDefinition):
             if place not in reported:
                 words = f"{checked.reason} (`{checked.name}`)" if checked.name else checked.reason
                 problems.append(FieldProblem(field=place, problem=words))
@@ -242,9 +233,7 @@ def _check_tool_name(text: str) -> str:
     return text
 
 
-SchemaVersionText = Annotated[
-    Literal["v2"], BeforeValidator(lambda given: "v2" if given in ("2", 2) else given)
-]
+FormatVersion = Annotated[Literal["v2"], BeforeValidator(lambda given: "v2" if given in ("2", 2) else given)]
 ToolNameText = Annotated[str, Field(json_schema_extra=_TOOL_NAME), AfterValidator(_check_tool_name)]
 
 
@@ -280,7 +269,7 @@ class ToolBody(StrictBody):
     title: str = ""
     """For people."""
 
-    description: str = Field(default="", max_length=MAX_DESCRIPTION_BYTES)
+    description: str = Field(default="", max_length=checks.MAX_DESCRIPTION_BYTES)
     """What it does, for models."""
 
     inputSchema: JsonObject  # noqa: N815, MCP's spelling
@@ -299,14 +288,14 @@ class SummaryBody(StrictBody):
     name: ToolNameText
     """As its server lists it."""
 
-    description: str = Field(default="", max_length=MAX_DESCRIPTION_BYTES)
+    description: str = Field(default="", max_length=checks.MAX_DESCRIPTION_BYTES)
     """What it does."""
 
 
 class ManifestBody(StrictBody):
     """`manifest.json` at the root of a package."""
 
-    manifestSchemaVersion: SchemaVersionText  # noqa: N815, the format's spelling
+    manifestSchemaVersion: FormatVersion  # noqa: N815, the format's spelling
     """The version of this format. The number 2 is understood, too."""
 
     id: Annotated[ServerId, Field(json_schema_extra=_ID)]
@@ -334,10 +323,10 @@ class ManifestBody(StrictBody):
     license: Title = ""
     """Under which it may be used, like `Apache-2.0`."""
 
-    tools: Annotated[list[ToolBody], Field(max_length=MAX_DEFINITIONS)] | None = None
+    tools: Annotated[list[ToolBody], Field(max_length=checks.MAX_DEFINITIONS)] | None = None
     """The full definition of every tool. `toolgate publish` writes them from what the server lists."""
 
-    toolsSummary: Annotated[list[SummaryBody], Field(max_length=MAX_DEFINITIONS)] | None = None  # noqa: N815
+    toolsSummary: Annotated[list[SummaryBody], Field(max_length=checks.MAX_DEFINITIONS)] | None = None  # noqa: N815
     """Names and descriptions, where there are no `tools`. Passed over where there are."""
 
     run: RunBody | None = None

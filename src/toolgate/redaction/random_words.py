@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from toolgate.redaction.shapes import mask_spans
+from toolgate.redaction.shapes import Spans, mask_spans
 
 MIN_RANDOM: Final = 16  # characters. A shorter word may be an unusual name
 MIN_SUSPECT: Final = 8  # the shortest password that most systems accept
@@ -67,9 +67,7 @@ _IDENTIFIES: Final = re.compile(
 )
 
 
-def random_spans(
-    text: str, name: str = "", begin: int = 0, end: int = sys.maxsize
-) -> Iterator[tuple[int, int]]:
+def random_spans(text: str, name: str = "", begin: int = 0, end: int = sys.maxsize) -> Spans:
     """The places of random words in `text[begin:end]`. `name`: the flag or variable that is set to it."""
     for found in _WORD.finditer(text, begin, end):
         word = found[0]

@@ -180,9 +180,7 @@ def _restore(sent: Any, shown: Any, stored: Any, where: str) -> Any:
     return stored if sent == shown else sent
 
 
-def _restore_list(
-    sent: Sequence[Any], shown: Sequence[Any], stored: Sequence[Any], where: str
-) -> Sequence[Any]:
+def _restore_list(sent: list[Any], shown: Sequence[Any], stored: Sequence[Any], where: str) -> Sequence[Any]:
     """If elements moved, a masked one is found by the element before it, or by its look alone.
 
     Two secrets must never change places: a mask with several candidates is rejected.

@@ -10,7 +10,7 @@ its end.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -68,9 +68,7 @@ _WEBHOOKS: Final = (
     Shape(r"hooks\.slack\.com/\w{1,16}/", r"hooks\.s"),
     Shape(r"discord(?:app)?\.com/api/webhooks/\d{1,24}/", "webhooks"),
 )
-_PRIVATE_KEY: Final = Shape(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:(?!-----END)[\s\S])*", "key"
-)
+_PEM_KEY: Final = Shape(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:(?!-----END)[\s\S])*", "key")
 
 # Names of variables, headers, flags, parameters and members. Wide on purpose: a harmless value that is masked
 # costs a look into the file, a secret that is shown costs more.
@@ -149,7 +147,7 @@ _PERCENT_SIGN: Final = "%[0-9a-f]{2}"  # shows only once it is decoded
 _ESCAPE_SIGN: Final = r"\\u"  # JSON may spell any letter so
 
 _SIGNS: Final = (
-    *(one.sign for one in (*_TOKENS, *_WEBHOOKS, _PRIVATE_KEY, *_NAMES, *_LAST_WORDS, URL_USERINFO, BEARER)),
+    *(one.sign for one in (*_TOKENS, *_WEBHOOKS, _PEM_KEY, *_NAMES, *_LAST_WORDS, URL_USERINFO, BEARER)),
     *(*_COMMAND_SIGNS, *_STATEMENT_SIGNS, _PERCENT_SIGN, _ESCAPE_SIGN),
 )
 
@@ -160,7 +158,7 @@ def _any_of(shapes: Iterable[Shape]) -> str:
 
 _TOKEN: Final = re.compile(rf"\b{_any_of(_TOKENS)}")
 _WEBHOOK: Final = re.compile(rf"\b({_any_of(_WEBHOOKS)})[\w/-]+")
-_PRIVATE_KEY_BLOCK: Final = re.compile(_PRIVATE_KEY.pattern)
+_PEM_KEY_BLOCK: Final = re.compile(_PEM_KEY.pattern)
 _SECRET_NAME: Final = re.compile(rf"{_any_of(_NAMES)}|(?:^|[-_.]){_any_of(_LAST_WORDS)}$", re.IGNORECASE)
 _COMMAND_LINES: Final = tuple(
     (re.compile(rf"(?<![\w-])(?:{program})(?=\s)[^\r\n]*"), re.compile(flags)) for program, flags in _COMMANDS
@@ -169,6 +167,8 @@ _MAX_WORD: Final = 128  # characters. A program, its flag and the beginning of a
 _SPACE: Final = re.compile(r"\s")
 _FLAG: Final = re.compile(r"\s-")
 
+Spans = Iterable[tuple[int, int]]
+"""Places in a text, in order."""
 Hides = Callable[[str], bool]
 """Whether what goes by a name is hidden."""
 
@@ -183,10 +183,7 @@ _PAIR: Final = re.compile(rf"(?<![\w.-])(--?)?([A-Za-z_][\w.-]*)(?:{_SEPARATOR})
 _PROSE_PAIR: Final = re.compile(
     rf"""(?<![\w.-])(--?)?([A-Za-z_][\w.-]*)(?:{_SEPARATOR}|:[ \t]{{0,8}}["']?|\s{{1,4}}(?(1)["']?|["']))"""
 )
-_QUOTED: Final = {
-    '"': re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL),
-    "'": re.compile(r"(?:[^'\\]|\\.)*", re.DOTALL),
-}
+_QUOTED: Final = {'"': re.compile(r'(?s)(?:[^"\\]|\\.)*'), "'": re.compile(r"(?s)(?:[^'\\]|\\.)*")}
 _LINE: Final = re.compile(r"""[^\r\n"']*""")
 _WORD: Final = re.compile(r"""\{[^}]*\}?|\[[^\]]*\]?|[^\s&;,"'#]*""")
 _ELEMENT: Final = re.compile(r"<(?:[\w.-]{1,64}:)?([\w.-]{1,64})(?:\s[^<>]{0,256})?>(?=[^<])")
@@ -215,10 +212,8 @@ def looks_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def mask_spans(
-    text: str, spans: Iterable[tuple[int, int]], mask: Callable[[str], str] = lambda _: MASK
-) -> str:
-    """`text` with the `spans`, in order, replaced by what `mask` makes of each."""
+def mask_spans(text: str, spans: Spans, mask: Callable[[str], str] = lambda _: MASK) -> str:
+    """`text` with the `spans` replaced by what `mask` makes of each."""
     shown, end = [], 0
     for begin, after in spans:
         shown += [text[end:begin], mask(text[begin:after])]
@@ -235,7 +230,7 @@ def redact_commands(text: str) -> str:
     return text
 
 
-def _find_stated(text: str) -> Iterable[tuple[int, int]]:
+def _find_stated(text: str) -> Spans:
     """What a text calls a secret, as in `password is …`, and that looks like no word."""
     end = 0
     for found in _STATEMENT.finditer(text):
@@ -283,7 +278,7 @@ def _redact(text: str, hides: Hides, *, is_prose: bool, encoded: int) -> str:
     if is_prose:
         text = _SQL.sub(rf"\1{MASK}", mask_spans(text, _find_elements(text, hides)))
         text = mask_spans(text, _find_stated(text))
-    text = _PRIVATE_KEY_BLOCK.sub(MASK, redact_commands(text))
+    text = _PEM_KEY_BLOCK.sub(MASK, redact_commands(text))
     text = _TOKEN.sub(MASK, _WEBHOOK.sub(rf"\1{MASK}", text))
     if encoded and "%" in text:
         decode = partial(_redact_encoded, hides=hides, is_prose=is_prose, encoded=encoded - 1)
@@ -307,7 +302,7 @@ def percent_decode(text: str) -> str:
     )
 
 
-def _find_values(text: str, pair: re.Pattern[str], hides: Hides) -> Iterator[tuple[int, int]]:
+def _find_values(text: str, pair: re.Pattern[str], hides: Hides) -> Spans:
     end = 0
     for found in pair.finditer(text):
         if found.start() >= end and hides(found[2]):
@@ -317,7 +312,7 @@ def _find_values(text: str, pair: re.Pattern[str], hides: Hides) -> Iterator[tup
             yield found.end(), end
 
 
-def _find_elements(text: str, hides: Hides) -> Iterable[tuple[int, int]]:
+def _find_elements(text: str, hides: Hides) -> Spans:
     """The texts of XML elements by the name of a secret."""
     for found in _ELEMENT.finditer(text):
         if hides(found[1]):
