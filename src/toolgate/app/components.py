@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -135,10 +136,9 @@ async def load_session_key(store: "Store") -> bytes:
     if stored is not None:
         return bytes.fromhex(stored.body["hex"])
     body = {"secret_id": SESSION_SECRET_ID, "hex": secrets.token_hex(SESSION_KEY_BYTES)}
+    minted = RecordWrite(kind="secret", id=SESSION_SECRET_ID, body=body, if_revision=0)
     try:
-        await store.write(
-            [RecordWrite(kind="secret", id=SESSION_SECRET_ID, body=body, if_revision=0)], actor="toolgate"
-        )
+        await store.write([minted], actor="toolgate")
     except Conflict:
         _log.debug("another replica was first to mint the session key")
     return await load_session_key(store)
@@ -171,26 +171,21 @@ def describe_gateway(gateway: Gateway) -> None:
     )
 
 
+@dataclass(slots=True, eq=False)
 class EndedSessionExchange:
-    """Follows and tells. `run` it in a task of its own."""
+    """Sends which sessions ended here, and receives which ended elsewhere. `run` it in a task of its own."""
 
-    def __init__(
-        self,
-        sessions: ClientSessions,
-        sync: SyncEndedSessions,
-        *,
-        every_s: float = SYNC_EVERY_S,
-        retry_s: float = SYNC_EVERY_S,
-    ) -> None:
-        """`retry_s`: how soon after a failure, which may be long before the next look is due."""
-        self._sessions = sessions
-        self._sync = sync
-        self._every_s = every_s
-        self._retry_s = retry_s
-        self._pending: list[EndedSession] = []
-        self._after_ms = 0
-        self._news = asyncio.Event()
-        sessions.on_ended = self._on_ended
+    sessions: ClientSessions
+    sync: SyncEndedSessions
+    every_s: float = SYNC_EVERY_S
+    retry_s: float = SYNC_EVERY_S
+    """How soon after a failure, which may be long before the next look is due."""
+    _pending: list[EndedSession] = field(default_factory=list, init=False)
+    _after_ms: int = field(default=0, init=False)
+    _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def __post_init__(self) -> None:
+        self.sessions.on_ended = self._on_ended
 
     def _on_ended(self, ended: EndedSession) -> None:
         self._pending.append(ended)
@@ -207,20 +202,20 @@ class EndedSessionExchange:
                 if not is_failing:
                     _log.warning("which sessions were ended cannot be told to other nodes: %s", exc)
                 is_failing = True
-                await asyncio.sleep(self._retry_s)
+                await asyncio.sleep(self.retry_s)
                 continue
             if not self._pending:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._every_s):
+                    async with asyncio.timeout(self.every_s):
                         await self._news.wait()
 
     async def sync_once(self) -> None:
         self._news.clear()
         sent = self._pending[:MAX_SENT_AT_ONCE]
-        received = await self._sync(sent, self._after_ms)
+        received = await self.sync(sent, self._after_ms)
         known = set(sent)  # meanwhile more may have ended, and the oldest been dropped
         self._pending = [one for one in self._pending if one not in known]
-        self._sessions.apply_ended([one.nonce for one in received])
+        self.sessions.apply_ended([one.nonce for one in received])
         self._after_ms = max((one.at_ms for one in received), default=self._after_ms)
 
 

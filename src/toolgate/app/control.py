@@ -38,9 +38,8 @@ async def open_control(
     tls = _read_tls(settings.grpc)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        opening = open_store(
-            settings.database or settings.registry_file, components.wall_clock_ms, waits=True
-        )
+        place = settings.database or settings.registry_file
+        opening = open_store(place, components.wall_clock_ms, waits=True)
         host = await enter(open_registry_host(settings, environ, opening))
         store = host.store
         await components.load_session_key(store)
@@ -59,9 +58,8 @@ async def open_control(
         def on_change(server_id: str) -> None:
             gateway.on_tools_changed(server_id)
 
-        servers = ReportedServers(
-            store.reports, openers, on_change=on_change, clock_ms=components.wall_clock_ms
-        )
+        clock_ms = components.wall_clock_ms
+        servers = ReportedServers(store.reports, openers, on_change=on_change, clock_ms=clock_ms)
         services = GatewayServices(console_url=components.find_console_url(settings, base_url))
         # It explains every scope over what nodes report, and calls nothing.
         gateway = components.build_gateway(settings, servers, host.audit, host.metrics, services=services)

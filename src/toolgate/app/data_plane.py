@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,27 +64,26 @@ class InvocationSource:
     fetch: "FetchModule"
 
 
+@dataclass(slots=True, eq=False)
 class GuestRuntime:
     """Slots and modules, loaded with the first guest."""
 
-    def __init__(self, settings: Settings, gateway: Gateway, fetch: "FetchModule") -> None:
-        self._settings = settings
-        self._gateway = gateway
-        self._fetch = fetch
-        self._turn = asyncio.Lock()
-        self.stack = AsyncExitStack()
-        """Closes what was loaded. Enter it before the first guest."""
-        self._slots: Slots[TaskContext] | None = None
-        self._modules: CompiledModules | None = None
+    settings: Settings
+    gateway: Gateway
+    fetch: "FetchModule"
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
+    """Closes what was loaded. Enter it before the first guest."""
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _slots: "Slots[TaskContext] | None" = field(default=None, init=False)
+    _modules: "CompiledModules | None" = field(default=None, init=False)
 
     async def open(self, sha256: str) -> Path:
         async with self._turn:
             modules = self._modules
             if modules is None:
                 compiled = await asyncio.to_thread(load_lazily, "toolgate.wasm.module_cache")
-                modules = compiled.CompiledModules(
-                    self._settings.data_dir / "modules-cache", self._fetch, named=self._named
-                )
+                cache = self.settings.data_dir / "modules-cache"
+                modules = compiled.CompiledModules(cache, self.fetch, named=self._named)
                 self._modules = await self.stack.enter_async_context(modules)
         return await modules.open(sha256)
 
@@ -94,12 +93,12 @@ class GuestRuntime:
             if slots is None:
                 runs = await asyncio.to_thread(load_lazily, "toolgate.wasm.slots")
                 calls = await asyncio.to_thread(load_lazily, "toolgate.surfaces.wasm.functions")
-                slots = runs.Slots(calls.ALL_FUNCTIONS, max_guests=self._settings.max_guests)
+                slots = runs.Slots(calls.ALL_FUNCTIONS, max_guests=self.settings.max_guests)
                 self._slots = await self.stack.enter_async_context(slots)
         return await slots.run(run)
 
     def _named(self) -> Collection[str] | None:
-        snapshot = self._gateway.snapshot
+        snapshot = self.gateway.snapshot
         if not snapshot.revision:  # nothing is known of tasks yet
             return None
         return {task.workload.module for task in snapshot.tasks.values() if task.workload is not None}
@@ -187,11 +186,12 @@ async def open_gateway(
         enter = stack.enter_async_context
         stack.enter_context(open_loop_lag(metrics))
         tracing = await enter(open_traces(settings, environ))
-        openers, warden, unpacked = await enter(
-            open_connectors(
-                settings, environ, supplies, named=lambda: list_package_hashes(gateway.snapshot), audit=audit
-            )
-        )
+
+        def named() -> Collection[str] | None:
+            return list_package_hashes(gateway.snapshot)
+
+        opening = open_connectors(settings, environ, supplies, named=named, audit=audit)
+        openers, warden, unpacked = await enter(opening)
 
         def changed(server_id: str) -> None:
             gateway.on_tools_changed(server_id)
@@ -221,9 +221,8 @@ async def open_gateway(
             ),
         )
         _describe_slots(metrics, pool.slots)
-        gateway = components.build_gateway(
-            settings, pool, audit, metrics, services=replace(services, tracer=tracing)
-        )
+        services = replace(services, tracer=tracing)
+        gateway = components.build_gateway(settings, pool, audit, metrics, services=services)
         await enter(open_token_audit(gateway))
         await enter(gateway.quotas.reporting())
         await enter(pool)
@@ -242,9 +241,8 @@ def _describe_slots(metrics: Metrics, slots: NodeSlots) -> None:
     in_flight = "Calls in flight at all servers together; except those that wait for their client."
     metrics.gauge("toolgate_node_calls_in_flight", in_flight, lambda: slots.in_flight)
     metrics.gauge("toolgate_node_calls_limit", "The most calls in flight: `max_calls`.", lambda: slots.limit)
-    metrics.gauge(
-        "toolgate_node_calls_queued", "Calls that wait for a slot of the node.", lambda: slots.queued
-    )
+    queued = "Calls that wait for a slot of the node."
+    metrics.gauge("toolgate_node_calls_queued", queued, lambda: slots.queued)
     refused = "Calls refused with `node_busy`: the queue was full."
     metrics.gauge("toolgate_node_calls_refused_total", refused, lambda: slots.refused)
 
@@ -280,11 +278,8 @@ async def open_endpoints(
         ) as invoker,
         components.open_session_upkeep(sessions),
     ):
-        chat = ChatEndpoint(
-            identities,
-            ChatServices(gateway=gateway, models=models, signer=sessions.signer, wall_s=time.time),
-            metadata=discovery,
-        )
+        services = ChatServices(gateway=gateway, models=models, signer=sessions.signer, wall_s=time.time)
+        chat = ChatEndpoint(identities, services, metadata=discovery)
 
         def route(request: HttpRequest, responder: Responder) -> Awaitable[None]:
             if is_mcp_path(request.path):  # the hot path first

@@ -82,12 +82,10 @@ async def open_node(
                 ),
             )
         )
-        identities = await enter(
-            components.open_identities(settings, admin_key, journal.log, awaits_keys=True)
-        )
-        sessions = ClientSessions(
-            secrets.token_bytes(components.SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time
-        )
+        authentication = components.open_identities(settings, admin_key, journal.log, awaits_keys=True)
+        identities = await enter(authentication)
+        key = secrets.token_bytes(components.SESSION_KEY_BYTES)
+        sessions = ClientSessions(key, clock_s=time.monotonic, wall_s=time.time)
         following = ControlFollower(
             settings, link, gateway=gateway, identities=identities, sessions=sessions, base_url=base_url
         )
@@ -113,11 +111,10 @@ def _forward_audit(
     journal: Journal, link: GrpcControlConnection, *, node_id: str
 ) -> AbstractAsyncContextManager[None]:
     async def deliver(read: LogChunk) -> int:
-        return await link.record_events(
-            node_pb2.RecordEventsRequest(
-                node_id=node_id, log=journal.name, after=read.after, upto=read.upto, events=read.lines
-            )
+        request = node_pb2.RecordEventsRequest(
+            node_id=node_id, log=journal.name, after=read.after, upto=read.upto, events=read.lines
         )
+        return await link.record_events(request)
 
     return follow_log(journal, deliver, who="control")
 

@@ -121,16 +121,12 @@ async def open_exported_journal(settings: Settings, metrics: Metrics) -> AsyncIt
         if otlp is not None and otlp.audit:
             audit = load_lazily("toolgate.audit.otlp")
             tracing = load_lazily("toolgate.telemetry.tracing")
-            export = audit.AuditExport(
-                build_collector(otlp).send_logs,
-                settings.data_dir / "audit.otlp",
-                resource=tracing.make_resource(settings.process_id).attributes,
-                log=journal.name,
-            )
+            send, progress = build_collector(otlp).send_logs, settings.data_dir / "audit.otlp"
+            resource = tracing.make_resource(settings.process_id).attributes
+            export = audit.AuditExport(send, progress, resource=resource, log=journal.name)
             tail = stack.enter_context(closing(LogTail(settings.data_dir / AUDIT_FILE)))
-            await stack.enter_async_context(
-                follow_log(journal, export.deliver, who="the collector", tail=tail)
-            )
+            following = follow_log(journal, export.deliver, who="the collector", tail=tail)
+            await stack.enter_async_context(following)
         yield journal
 
 
@@ -168,12 +164,10 @@ def open_loop_lag(metrics: Metrics, clock_s: Callable[[], float] = time.monotoni
 
 AUDIT_TOKENS_EVERY_S: Final = 60.0
 """A crash may lose this much of it. The audit event of each call has its cost, too."""
+_SAVED: Final = "Tokens that lists cost less than all registered tools would have."
 _TOKEN_METRICS: Final = {
     "toolgate_definition_tokens_total": ("definitions", "Tokens of the definitions in lists, by estimate."),
-    "toolgate_definition_tokens_saved_total": (
-        "saved",
-        "Tokens that lists cost less than all registered tools would have.",
-    ),
+    "toolgate_definition_tokens_saved_total": ("saved", _SAVED),
     "toolgate_result_tokens_total": ("results", "Tokens of the results of calls, by estimate."),
 }
 """Metric to what it shows of a task."""

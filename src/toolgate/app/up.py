@@ -47,13 +47,11 @@ async def open_up(
         opening = open_sqlite_store(settings.registry_file, components.wall_clock_ms)
         host = await enter(open_registry_host(settings, environ, opening))
         store = host.store
-        sessions = ClientSessions(
-            await components.load_session_key(store), clock_s=time.monotonic, wall_s=time.time
-        )
+        key = await components.load_session_key(store)
+        sessions = ClientSessions(key, clock_s=time.monotonic, wall_s=time.time)
         # What was ended before a restart is synced first; no other process ends sessions.
-        endings = components.EndedSessionExchange(
-            sessions, components.build_store_sync(store.ended_sessions), every_s=_ALONE_S
-        )
+        sync = components.build_store_sync(store.ended_sessions)
+        endings = components.EndedSessionExchange(sessions, sync, every_s=_ALONE_S)
         await endings.sync_once()
         await enter(components.run_in_background(endings.run()))
         grants = GrantFiles(settings.data_dir / "logins")
