@@ -113,31 +113,31 @@ async def read_approval(control: Control, call: RestCall[None]) -> ApprovalShown
     return show_approval(await approvals.find_approval(control, call.caller, call.ids["approval_id"]))
 
 
-@post(
-    f"{_ONE}/approve",
-    "publisher",
-    "Approve a call",
-    body=validate_as(ApproveSent, may_be_empty=True),
-    errors=(Conflict,),
-)
+_APPROVAL: Final = validate_as(ApproveSent, may_be_empty=True)
+
+
+@post(f"{_ONE}/approve", "publisher", "Approve a call", body=_APPROVAL, errors=(Conflict,))
 async def approve(control: Control, call: RestCall[ApproveSent]) -> ApprovalShown:
     """Let the caller make the call, once. A caller cannot approve its own calls.
 
     The local administrator can: anyone on this machine could change the policy as well.
     """
-    approval_id, reason = call.ids["approval_id"], call.body.reason
-    return show_approval(
-        await approvals.decide_approval(control, call.caller, approval_id, is_approved=True, reason=reason)
-    )
+    return await _decide(control, call, is_approved=True)
 
 
 @post(f"{_ONE}/deny", "publisher", "Deny a call", errors=(Conflict,))
 async def deny(control: Control, call: RestCall[DenySent]) -> ApprovalShown:
     """Deny the call. The caller gets the reason when it calls again, and may request approval after that."""
-    approval_id, reason = call.ids["approval_id"], call.body.reason
-    return show_approval(
-        await approvals.decide_approval(control, call.caller, approval_id, is_approved=False, reason=reason)
+    return await _decide(control, call, is_approved=False)
+
+
+async def _decide(
+    control: Control, call: RestCall[ApproveSent] | RestCall[DenySent], *, is_approved: bool
+) -> ApprovalShown:
+    decided = await approvals.decide_approval(
+        control, call.caller, call.ids["approval_id"], is_approved=is_approved, reason=call.body.reason
     )
+    return show_approval(decided)
 
 
 @post(

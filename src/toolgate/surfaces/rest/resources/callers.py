@@ -112,17 +112,10 @@ async def show_me(control: Control, call: RestCall[None]) -> MeShown:
 
     Where the gateway trusts its own machine, it answers without a key.
     """
-    credential = control.identities.credential(call.authorization)
-    return MeShown.of(
-        credential,
-        call.caller,
-        control.gateway.snapshot,
-        control,
-        principal=call.caller.id,
-        by=credential.kind,
-        version=__version__,
-        require_plan=control.operator_policy.requires_plan,
-    )
+    credential, caller = control.identities.credential(call.authorization), call.caller
+    requires_plan = control.operator_policy.requires_plan
+    own = {"principal": caller.id, "by": credential.kind, "require_plan": requires_plan}
+    return MeShown.of(credential, caller, control.gateway.snapshot, control, version=__version__, **own)
 
 
 @get(LOGIN, ANYONE, "How to log in with a browser")
@@ -149,10 +142,8 @@ def _check_redirect_uri(control: Control, call: RestCall[CodeSent]) -> None:
     if control.discovery.public_url is not None:
         own.add(control.discovery.public_url.rstrip("/"))
     if call.body.redirect_uri not in {url + CONSOLE_LOGIN_PATH for url in own}:
-        raise InvalidRequest(
-            f"`redirect_uri` is not `{CONSOLE_LOGIN_PATH}` of this gateway",
-            hint="open the console by the URL that `public_url` says",
-        )
+        problem = f"`redirect_uri` is not `{CONSOLE_LOGIN_PATH}` of this gateway"
+        raise InvalidRequest(problem, hint="open the console by the URL that `public_url` says")
 
 
 _OWN: Final = "/api/v1/me/integrations"
@@ -224,15 +215,11 @@ class ChoicesAnswer(ResponseShape, frozen=True, kw_only=True):
 @get(_OWN, "agent", "List your integrations", query=PAGING)
 async def show_integrations(control: Control, call: RestCall[None]) -> IntegrationsAnswer:
     """Every server within your key's ceiling, and how much of it you have switched on."""
-    revision = control.gateway.snapshot.revision
+    revision, default = control.gateway.snapshot.revision, call.caller.integrations
     found = await integrations.list_integrations(control, call.caller)
-    shown, more = parse_page(call).cut(found, lambda one: one.server_id)
-    return IntegrationsAnswer(
-        revision=revision,
-        default=call.caller.integrations,
-        integrations=[_show_integration(IntegrationShown, one) for one in shown],
-        next_cursor=more,
-    )
+    page, more = parse_page(call).cut(found, lambda one: one.server_id)
+    shown = [_show_integration(IntegrationShown, one) for one in page]
+    return IntegrationsAnswer(revision=revision, default=default, integrations=shown, next_cursor=more)
 
 
 @put(
@@ -247,9 +234,8 @@ async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> 
 
     It only narrows. A server that your key does not reach answers like one that does not exist.
     """
-    found, revision = await integrations.set_integration(
-        control, call.caller, call.ids["server_id"], call.body.state
-    )
+    server_id, state = call.ids["server_id"], call.body.state
+    found, revision = await integrations.set_integration(control, call.caller, server_id, state)
     return RestResponse(_show_integration(IntegrationSwitched, found, revision=revision), revision=revision)
 
 
@@ -269,17 +255,12 @@ async def unset_integration(control: Control, call: RestCall[None]) -> collectio
 async def show_choices(control: Control, call: RestCall[None]) -> ChoicesAnswer:
     """What all callers have chosen for themselves."""
     found = await integrations.list_choices(control, call.caller)
-    shown, more = parse_page(call).cut(found, lambda one: one.id)
-    choices = [
-        ChoiceShown.of(
-            one,
-            choice_id=one.id,
-            principal=one.body.get("principal", ""),
-            servers=one.body.get("servers", {}),
-        )
-        for one in shown
+    page, more = parse_page(call).cut(found, lambda one: one.id)
+    shown = [
+        ChoiceShown.of(one, **{"principal": "", "servers": {}, "choice_id": one.id, **one.body})
+        for one in page
     ]
-    return ChoicesAnswer(choices=choices, next_cursor=more)
+    return ChoicesAnswer(choices=shown, next_cursor=more)
 
 
 @delete(
@@ -333,22 +314,16 @@ class KeyMade(KeyShown):
     warnings: list[str]
 
 
-KEYS: Final = collection.RecordCollection(
-    kind="key",
-    path="/admin/api/keys",
-    shapes=collection.RecordShapes(KeySent, KeyShown, collection.build_list_shape("key", KeyShown), KeyMade),
-)
+_LIST: Final = collection.build_list_shape("key", KeyShown)
+_SHAPES: Final = collection.RecordShapes(KeySent, KeyShown, _LIST, KeyMade)
+KEYS: Final = collection.RecordCollection(kind="key", path="/admin/api/keys", shapes=_SHAPES)
 KEY_ENDPOINTS: Final = KEYS.endpoints("list", "read", "history")
 
 
-@post(
-    KEYS.path,
-    "admin",
-    "Make a key",
-    KeyMade,
-    statuses=(201,),
-    errors=(InvalidRecord, Conflict, StorageFailed),
-)
+_MAKE_ERRORS: Final = (InvalidRecord, Conflict, StorageFailed)
+
+
+@post(KEYS.path, "admin", "Make a key", KeyMade, statuses=(201,), errors=_MAKE_ERRORS)
 async def make_key(control: Control, call: RestCall[KeySent]) -> RestResponse:
     """Make a key. The answer holds its secret, which is not stored and cannot be shown again."""
     sent = call.body
@@ -361,14 +336,11 @@ async def make_key(control: Control, call: RestCall[KeySent]) -> RestResponse:
     return RestResponse(shown, 201, revision=made.stored.revision)
 
 
-@put(
-    f"{KEYS.one_path}/budgets",
-    "admin",
-    "Set what a key may use over time",
-    KeyShown,
-    errors=(StorageFailed,),
-    is_conditional=True,
-)
+_BUDGETS: Final = f"{KEYS.one_path}/budgets"
+_WRITE: Final[dict[str, Any]] = {"errors": (StorageFailed,), "is_conditional": True}
+
+
+@put(_BUDGETS, "admin", "Set what a key may use over time", KeyShown, **_WRITE)
 async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestResponse:
     """Replace what a key may use over time; budgets left out are taken away. What is used stays used."""
     stored = await find_record_within(control, call.caller, "key", call.ids["key_id"])
@@ -379,7 +351,7 @@ async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestRespo
     return RestResponse(show_record(written.stored), revision=written.stored.revision)
 
 
-@delete(KEYS.one_path, "admin", "Revoke a key", errors=(StorageFailed,), is_conditional=True)
+@delete(KEYS.one_path, "admin", "Revoke a key", **_WRITE)
 async def revoke_key(control: Control, call: RestCall[None]) -> collection.Deleted:
     """Delete a key. The next request that shows it is refused, whatever session it belongs to."""
     draft = PendingChange(kind="key", id=call.ids["key_id"], sent=None, if_revision=call.if_revision)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from toolgate import errors
-from toolgate.govern.changes.commit import commit_changes, list_needed_modules, plan_changes
+from toolgate.govern.changes.commit import CommittedChange, commit_changes, list_needed_modules, plan_changes
 from toolgate.govern.changes.history import build_rollback
 from toolgate.govern.changes.impact import ChangePlan
 from toolgate.govern.changes.permissions import find_record_within
@@ -35,6 +35,8 @@ WRITE_ERRORS: Final = (
     errors.PlanOutdated,
     errors.StorageFailed,
 )
+WRITE: Final[dict[str, Any]] = {"headers": (PLAN_HEADER,), "errors": WRITE_ERRORS}
+"""The options of endpoints that make changes, with the id of a plan or without."""
 MAX_CHANGES: Final = 5_000  # as many as a kind may have records
 
 ChangedKind = Literal["server", "task", "profile", "pin", "chat_upstream"]
@@ -124,9 +126,7 @@ class ChangeShown(ResponseShape, frozen=True, kw_only=True):
 
 def show_edits(edits: Iterable[RecordEdit]) -> list[ChangeShown]:
     """Changes as answers hold them, sorted by kind and id."""
-    found = sorted(
-        (edit for edit in edits if edit.has_effect), key=lambda edit: (edit.change.kind, edit.change.id)
-    )
+    found = sorted((edit for edit in edits if edit.has_effect), key=lambda edit: edit.change.key)
     return [
         ChangeShown.of(
             edit.change,
@@ -181,10 +181,8 @@ async def show_plan(plan: ChangePlan, revision: int, warnings: Sequence[str]) ->
 
 
 def _show_task(change: TaskChange) -> TaskPlan:
-    refs = {
-        name: list(map(str, getattr(change, name)))
-        for name in ("added", "removed", "reach_added", "reach_removed")
-    }
+    names = ("added", "removed", "reach_added", "reach_removed")
+    refs = {name: list(map(str, getattr(change, name))) for name in names}
     return TaskPlan.of(change, **refs, refusal=change.refusal_after, problem=change.problem_after)
 
 
@@ -196,12 +194,15 @@ class ApplyAnswer(ResponseShape, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-@post(
-    "/admin/api/plan",
-    "viewer",
-    "Show what changes would do",
-    errors=(errors.InvalidRecord, errors.NotFound, errors.Compacted),
-)
+async def show_commit(done: CommittedChange) -> ApplyAnswer:
+    """A commit as answers hold it. In a thread: it may be of thousands of records."""
+    return ApplyAnswer.of(done, changes=await asyncio.to_thread(show_edits, done.edits))
+
+
+_PLAN_ERRORS: Final = (errors.InvalidRecord, errors.NotFound, errors.Compacted)
+
+
+@post("/admin/api/plan", "viewer", "Show what changes would do", errors=_PLAN_ERRORS)
 async def show_change_plan(control: Control, call: RestCall[PlanSent]) -> PlanAnswer:
     """What changes of records would do to each task: written, taken back or, with a null body, deleted.
 
@@ -233,24 +234,14 @@ async def _parse_plan_drafts(control: Control, actor: Principal, sent: PlanSent)
     return [PendingChange(kind=sent.kind, id=record_id, sent=sent.body)]
 
 
-@post(
-    "/admin/api/apply",
-    "publisher",
-    "Make several changes at once",
-    headers=(PLAN_HEADER,),
-    errors=WRITE_ERRORS,
-)
+@post("/admin/api/apply", "publisher", "Make several changes at once", **WRITE)
 async def apply_changes(control: Control, call: RestCall[ApplySent]) -> ApplyAnswer:
     """Make records what they shall be: all of them or none, and nothing where everything is so already."""
-    sent = call.body
-    done = await commit_changes(
-        control,
-        call.caller,
-        _parse_drafts(sent.changes),
-        plan_id=sent.plan if sent.plan is not None else call.plan_id,
-        prune=sent.prune,
+    sent, drafts = call.body, _parse_drafts(call.body.changes)
+    plan_id = sent.plan if sent.plan is not None else call.plan_id
+    return await show_commit(
+        await commit_changes(control, call.caller, drafts, plan_id=plan_id, prune=sent.prune)
     )
-    return ApplyAnswer.of(done, changes=await asyncio.to_thread(show_edits, done.edits))
 
 
 def _parse_drafts(changes: Iterable[ChangeSent]) -> list[PendingChange]:

@@ -30,7 +30,6 @@ from toolgate.surfaces.rest.framework.request import (
     RestCall,
     accept_as,
     parse_page,
-    validate_as,
 )
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post, put
@@ -38,17 +37,15 @@ from toolgate.surfaces.rest.resources.changes import WRITE_ERRORS, FieldShown
 
 ENTRIES: Final = 50
 """Changes in a history, unless the query says otherwise: one screen of the console."""
-SINCE: Final = Parameter("since", "The revision of the registry to compare with.", "number")
-UPTO: Final = Parameter("upto", "The revision to compare it to. Without it, now.", "number")
+DIFF_QUERY: Final = (
+    Parameter("since", "The revision of the registry to compare with.", "number"),
+    Parameter("upto", "The revision to compare it to. Without it, now.", "number"),
+)
 
 ID: Final = Field(description="Its name. May be left out where the path has it.")
 Ignored = Annotated[Any, Field(description="Ignored: so that what was read can be sent back as it is.")]
-Digest = Annotated[
-    str,
-    Field(
-        description="Of the change log up to `revision`: another one there is another history; see `watch`."
-    ),
-]
+_DIGEST: Final = "Of the change log up to `revision`: another one there is another history; see `watch`."
+Digest = Annotated[str, Field(description=_DIGEST)]
 Warnings = Annotated[list[str], Field(description="What is amiss with it, and with what names it.")]
 
 
@@ -121,33 +118,20 @@ def build_shapes(
     ignored: Any = dict.fromkeys(members, (Ignored, None)) | dict(sent)
     ignored[ID_FIELDS[kind]] = (Annotated[id_type | None, ID], None)
     shown_members: Any = {member: (shape, ...) for member, shape in members.items()}
-    shown = create_model(
-        f"{prefix}Shown", __base__=body, __doc__=f"A {name}, with secrets masked.", **shown_members
-    )
-    return RecordShapes(
-        sent=create_model(f"{prefix}Sent", __base__=body, __doc__=f"A {name} to be stored.", **ignored),
-        shown=shown,
-        listed=build_list_shape(kind, shown),
-        written=_build_shape(
-            f"{prefix}Written",
-            f"A {name} as it is stored now.",
-            [("revision", Revision), (kind, shown), ("warnings", Warnings)],
-        ),
-    )
+    masked, to_store = f"A {name}, with secrets masked.", f"A {name} to be stored."
+    shown = create_model(f"{prefix}Shown", __base__=body, __doc__=masked, **shown_members)
+    sent_shape = create_model(f"{prefix}Sent", __base__=body, __doc__=to_store, **ignored)
+    fields = [("revision", Revision), (kind, shown), ("warnings", Warnings)]
+    written = _build_shape(f"{prefix}Written", f"A {name} as it is stored now.", fields)
+    return RecordShapes(sent_shape, shown, build_list_shape(kind, shown), written)
 
 
 def build_list_shape(kind: Kind, shown: type[object]) -> type[object]:
     """The shape of a page of records."""
-    return _build_shape(
-        f"{_prefix(kind)}List",
-        f"A page of the {describe_kind(kind)}s, at one revision.",
-        [
-            ("revision", Revision),
-            ("digest", Digest, ""),
-            (f"{kind}s", list[shown]),  # type: ignore[valid-type]
-            ("next_cursor", NextCursor),
-        ],
-    )
+    records = (f"{kind}s", list[shown])  # type: ignore[valid-type]
+    fields = [("revision", Revision), ("digest", Digest, ""), records, ("next_cursor", NextCursor)]
+    doc = f"A page of the {describe_kind(kind)}s, at one revision."
+    return _build_shape(f"{_prefix(kind)}List", doc, fields)
 
 
 def _prefix(kind: Kind) -> str:
@@ -234,19 +218,15 @@ class RecordCollection:
         if since is None:
             raise InvalidRequest("`since` is missing", hint="name the revision to compare with: `?since=7`")
         revision = control.store.revision
-        fields = await diff_revisions(
-            control, self.kind, call.ids[self.id_field], since=since, upto=call.number("upto")
-        )
+        record_id, upto = call.ids[self.id_field], call.number("upto")
+        fields = await diff_revisions(control, self.kind, record_id, since=since, upto=upto)
         return DiffAnswer.of(revision=revision, fields=fields)
 
     async def rollback(self, control: Control, call: RestCall[RollbackSent]) -> RestResponse | Deleted:
         """Make the record what it was at a revision of the registry, or remove it if there was none."""
+        key, revision = RecordKey(self.kind, call.ids[self.id_field]), call.body.revision
         change = await build_rollback(
-            control,
-            call.caller,
-            RecordKey(self.kind, call.ids[self.id_field]),
-            revision=call.body.revision,
-            if_revision=call.if_revision,
+            control, call.caller, key, revision=revision, if_revision=call.if_revision
         )
         return await self._commit(control, call, change)
 
@@ -268,29 +248,20 @@ class RecordCollection:
         name, role, shapes = describe_kind(self.kind), WRITER_ROLES[self.kind], self.shapes
         every, one = self.path, self.one_path
         limit = f"How many at most: 1 to {MAX_HISTORY}, {ENTRIES} by default."
-        history = {"query": (Parameter("limit", limit, "number"),)}
-        diff: dict[str, Any] = {"query": (SINCE, UPTO), "errors": (Compacted,)}
+        history = (Parameter("limit", limit, "number"),)
+        diff: dict[str, Any] = {"query": DIFF_QUERY, "errors": (Compacted,)}
         deletes: dict[str, Any] = {"headers": (PLAN_HEADER,), "is_conditional": True}
         puts = deletes | {"body": accept_as(shapes.sent), "statuses": (200, 201), "errors": WRITE_ERRORS}
+        back = deletes | {"statuses": (200, 201), "errors": (Compacted, *WRITE_ERRORS)}
+        back["answer"] = shapes.written | Deleted
         rows: dict[str, Any] = {
             "list": get(every, "viewer", f"List the {name}s", shapes.listed, query=(*PAGING, *self.query)),
             "post": post(every, role, f"Create or replace a {name}", shapes.written, **puts),
             "read": get(one, "viewer", f"Read a {name}", shapes.shown),
             "put": put(one, role, f"Create or replace the {name} of this id", shapes.written, **puts),
             "delete": delete(one, role, f"Delete a {name}", Deleted, errors=WRITE_ERRORS, **deletes),
-            "history": get(
-                f"{one}/history", "viewer", f"Show what changed a {name}", HistoryAnswer, **history
-            ),
-            "diff": get(f"{one}/diff", "viewer", f"Compare two revisions of a {name}", DiffAnswer, **diff),
-            "rollback": post(
-                f"{one}/rollback",
-                role,
-                f"Take a {name} back to what it was",
-                shapes.written | Deleted,
-                body=validate_as(RollbackSent),
-                statuses=(200, 201),
-                errors=(Compacted, *WRITE_ERRORS),
-                **deletes,
-            ),
+            "history": get(f"{one}/history", "viewer", f"Show what changed a {name}", query=history),
+            "diff": get(f"{one}/diff", "viewer", f"Compare two revisions of a {name}", **diff),
+            "rollback": post(f"{one}/rollback", role, f"Take a {name} back to what it was", **back),
         }
         return tuple(rows[handler](getattr(self, handler)) for handler in handlers or rows)

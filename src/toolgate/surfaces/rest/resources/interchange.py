@@ -30,22 +30,16 @@ from toolgate.registry.records.body import FieldDescriptions, StrictBody
 from toolgate.registry.records.codec import parse_id
 from toolgate.registry.records.fields import Patterns, ServerId
 from toolgate.surfaces.http.parsing import format_server_url
-from toolgate.surfaces.rest.framework.request import (
-    PAGING,
-    PLAN_HEADER,
-    Parameter,
-    RestCall,
-    parse_page,
-    validate_as,
-)
+from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall, parse_page, validate_as
 from toolgate.surfaces.rest.framework.response import JSON, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import get, post
 from toolgate.surfaces.rest.resources.changes import (
     MAX_CHANGES,
-    WRITE_ERRORS,
+    WRITE,
+    ApplyAnswer,
     ChangeShown,
     PlanAnswer,
-    show_edits,
+    show_commit,
     show_plan,
 )
 from toolgate.surfaces.rest.resources.servers import SERVERS
@@ -118,8 +112,7 @@ def _read_form(parts: Sequence[tuple[str, str]]) -> dict[str, Any]:
     "admin",
     "Import servers of another program",
     body=replace(validate_as(ImportSent), parse_form_fields=_read_form),
-    headers=(PLAN_HEADER,),
-    errors=WRITE_ERRORS,
+    **WRITE,
 )
 async def import_servers(control: Control, call: RestCall[ImportSent]) -> ImportAnswer:
     """Store the servers that a file of another program defines. What is allowed of a known one stays so.
@@ -132,20 +125,19 @@ async def import_servers(control: Control, call: RestCall[ImportSent]) -> Import
     if len(found.bodies) > MAX_CHANGES:
         raise InvalidRecord(f"the file defines more than {MAX_CHANGES} servers")
     drafts = await _select_drafts(control, call, found)
-    effect = None
+    shown: ApplyAnswer | PlanAnswer
     if sent.dry_run:
         planned = await plan_changes(control, call.caller, drafts)
         warnings = [*planned.warnings, *_warn_of_denied(planned.plan.edits)]
-        revision, effect = planned.revision, await show_plan(planned.plan, planned.revision, warnings)
-        changes = effect.changes
+        shown = await show_plan(planned.plan, planned.revision, warnings)
     else:
         done = await commit_changes(control, call.caller, drafts, plan_id=call.plan_id)
         warnings = [*done.warnings, *_warn_of_denied(done.edits)]
-        revision, changes = done.revision, await asyncio.to_thread(show_edits, done.edits)
-    return ImportAnswer(
-        revision=revision,
+        shown = await show_commit(done)
+    effect = shown if isinstance(shown, PlanAnswer) else None
+    return ImportAnswer.of(
+        shown,
         servers=[body["server_id"] for body in found.bodies],
-        changes=changes,
         skipped=[SkippedShown(name=name, reason=reason) for name, reason in found.skipped.items()],
         warnings=[*found.warnings, *warnings],
         plan=None if effect is None else effect.id,
@@ -179,11 +171,8 @@ def _draft(body: Mapping[str, Any], allowed: list[str]) -> PendingChange:
 
 def _warn_of_denied(edits: Sequence[RecordEdit]) -> Iterator[str]:
     """The files of other programs allow nothing, so a server that was only imported offers nothing."""
-    denied = [
-        f"`{edit.change.id}`"
-        for edit in edits
-        if isinstance(edit.record, ServerRecord) and not edit.record.allowed_tools
-    ]
+    servers = [edit.record for edit in edits if isinstance(edit.record, ServerRecord)]
+    denied = [f"`{server.server_id}`" for server in servers if not server.allowed_tools]
     if denied:
         shown = ", ".join(denied[:_MAX_NAMED]) + (" and others" if len(denied) > _MAX_NAMED else "")
         yield f"no tool is allowed yet of {shown}: import again with `--allow '*'`, or set `allowed_tools`"
@@ -312,13 +301,11 @@ _ONE: Final = "/v0.1/servers/{namespace}/{server_name}/versions"
 )
 async def list_official(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """The servers you can reach, as the official registry lists servers: each by its URL at this gateway."""
-    page, since_ms = parse_page(call), _parse_since(call.query)
+    page, query, since_ms = parse_page(call), call.query, _parse_since(call.query)
     servers = await _list_servers(control, call)
     namespace = namespace_of(_base_url(control, call))
     # In a thread: to look at ten thousand takes longer than the loop may stand still.
-    found = await asyncio.to_thread(
-        _filter_servers, servers, call.query, namespace=namespace, since_ms=since_ms
-    )
+    found = await asyncio.to_thread(_filter_servers, servers, query, namespace=namespace, since_ms=since_ms)
     shown, next_cursor = page.cut(found, lambda one: one.record.id)
     return await _list_response(control, call, shown, next_cursor)
 
@@ -452,6 +439,5 @@ def _parse_since(query: Mapping[str, str]) -> float:
             return since.timestamp() * 1000
     except (ValueError, OverflowError):
         pass
-    raise InvalidRequest(
-        "`updated_since` cannot be read", hint="send a time like `2026-01-31T12:00:00Z`, with its zone"
-    )
+    hint = "send a time like `2026-01-31T12:00:00Z`, with its zone"
+    raise InvalidRequest("`updated_since` cannot be read", hint=hint)

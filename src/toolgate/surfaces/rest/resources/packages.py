@@ -15,7 +15,6 @@ from pydantic import Field, model_validator
 
 from toolgate.errors import Conflict, NotFound, StorageFailed
 from toolgate.govern import packages
-from toolgate.govern.changes.commit import CommittedChange, PlannedChange
 from toolgate.govern.control import Control
 from toolgate.govern.package_install import Installation, InstallRequest, PackageSource, parse_installed
 from toolgate.model.packages import SchemaVersion, Source
@@ -24,14 +23,15 @@ from toolgate.packages.artifacts import PackageVersion
 from toolgate.packages.manifest import MAX_MANIFEST_BYTES, build_manifest_schema, parse_manifest
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.fields import Patterns, Sha256, Version, field_error
-from toolgate.surfaces.rest.framework.request import PAGING, PLAN_HEADER, Parameter, RestCall, parse_page
+from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall, parse_page
 from toolgate.surfaces.rest.framework.response import JSON, NextCursor, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post
 from toolgate.surfaces.rest.resources.changes import (
-    WRITE_ERRORS,
+    WRITE,
+    ApplyAnswer,
     ChangeShown,
     PlanAnswer,
-    show_edits,
+    show_commit,
     show_plan,
 )
 
@@ -202,30 +202,22 @@ def _show_package(
     return PackageShown.of(package, stored, installed=package.version, tools=package.declared, versions=shown)
 
 
-def _show_install(
-    prepared: Installation,
-    done: CommittedChange | PlannedChange,
-    changes: list[ChangeShown],
-    plan: PlanAnswer | None = None,
-) -> InstallAnswer:
-    bodies: Mapping[str, object] = {change.kind: change.sent for change in prepared.changes}
-    server = next(change.sent for change in prepared.changes if change.kind == "server")
+def _show_install(prepared: Installation, effect: ApplyAnswer | PlanAnswer) -> InstallAnswer:
+    bodies = {change.kind: change.sent for change in prepared.changes}
+    server = bodies["server"]
     assert server is not None
+    renamed = [RenamedShown(before=before, after=after) for before, after in prepared.tools.renamed]
     return InstallAnswer.of(
         prepared.package,
+        effect,
         before=None if prepared.before is None else prepared.before.version,
         allowed_tools=server.get("allowed_tools"),
         pinned=bodies.get("pin") is not None,
-        tools=ToolChangesShown.of(
-            prepared.tools,
-            renamed=[RenamedShown(before=before, after=after) for before, after in prepared.tools.renamed],
-        ),
+        tools=ToolChangesShown.of(prepared.tools, renamed=renamed),
         declared_tools=len(prepared.package.declared),
         visible_tools=len(prepared.visible),
-        revision=done.revision,
-        changes=changes,
-        warnings=[*prepared.hints, *done.warnings],
-        plan=plan,
+        warnings=[*prepared.hints, *effect.warnings],
+        plan=effect if isinstance(effect, PlanAnswer) else None,
     )
 
 
@@ -265,16 +257,14 @@ async def read_manifest(control: Control, call: RestCall[None]) -> bytes:
     return await asyncio.to_thread(lambda: packages.show_manifest(parse_manifest(content)))
 
 
-@post(
-    f"{_ONE}/install",
-    "admin",
-    "Install a package",
-    InstallAnswer,
-    headers=(PLAN_HEADER,),
-    statuses=(200, 201),
-    errors=WRITE_ERRORS,
-    is_conditional=True,
+_INSTALL: Final[dict[str, Any]] = {**WRITE, "statuses": (200, 201), "is_conditional": True}
+_UNINSTALL_QUERY: Final = (
+    Parameter("purge", "Also remove every archive of it.", "flag"),
+    Parameter("dry_run", "Say what would change, and change nothing.", "flag"),
 )
+
+
+@post(f"{_ONE}/install", "admin", "Install a package", InstallAnswer, **_INSTALL)
 async def install_package(control: Control, call: RestCall[InstallSent]) -> InstallAnswer | RestResponse:
     """Install a version that was uploaded, or another one in place of what is installed.
 
@@ -285,25 +275,12 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Inst
     wanted = sent.wanted(call.ids["package_id"], call.if_revision)
     if sent.dry_run:
         prepared, planned = await packages.plan_install(control, call.caller, wanted)
-        plan = await show_plan(planned.plan, planned.revision, planned.warnings)
-        return _show_install(prepared, planned, plan.changes, plan)
+        return _show_install(prepared, await show_plan(planned.plan, planned.revision, planned.warnings))
     prepared, done = await packages.install(control, call.caller, wanted, plan_id=call.plan_id)
-    changes = await asyncio.to_thread(show_edits, done.edits)
-    return RestResponse(_show_install(prepared, done, changes), 201 if prepared.before is None else 200)
+    return RestResponse(_show_install(prepared, await show_commit(done)), 200 if prepared.before else 201)
 
 
-@delete(
-    _ONE,
-    "admin",
-    "Uninstall a package",
-    query=(
-        Parameter("purge", "Also remove every archive of it.", "flag"),
-        Parameter("dry_run", "Say what would change, and change nothing.", "flag"),
-    ),
-    headers=(PLAN_HEADER,),
-    errors=WRITE_ERRORS,
-    is_conditional=True,
-)
+@delete(_ONE, "admin", "Uninstall a package", query=_UNINSTALL_QUERY, is_conditional=True, **WRITE)
 async def uninstall_package(control: Control, call: RestCall[None]) -> UninstallAnswer:
     """Remove a package with its server and its pin, together. Archives stay, unless `purge` is set."""
     package_id = call.ids["package_id"]
@@ -315,10 +292,8 @@ async def uninstall_package(control: Control, call: RestCall[None]) -> Uninstall
         control, call.caller, package_id, if_revision=call.if_revision, plan_id=call.plan_id
     )
     removed = await packages.purge_package(control, call.caller, package_id) if call.flag("purge") else []
-    changes = await asyncio.to_thread(show_edits, done.edits)
-    return UninstallAnswer.of(
-        done, package_id=package_id, changes=changes, removed_versions=removed, plan=None
-    )
+    shown = await show_commit(done)
+    return UninstallAnswer.of(shown, package_id=package_id, removed_versions=removed, plan=None)
 
 
 @delete(f"{_ONE}/{{version}}", "admin", "Remove an archive", errors=(Conflict, StorageFailed))

@@ -4,7 +4,7 @@ A pin says which definitions of a server are approved; its diff, how what the se
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue
@@ -39,13 +39,8 @@ from toolgate.surfaces.rest.data_plane.scopes import RefusalShown
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import get, post
-from toolgate.surfaces.rest.resources.collection import (
-    SINCE,
-    UPTO,
-    DiffAnswer,
-    RecordCollection,
-    build_shapes,
-)
+from toolgate.surfaces.rest.resources import collection
+from toolgate.surfaces.rest.resources.collection import RecordCollection, build_shapes
 
 MAX_PATTERNS: Final = 100  # more than a rule list on a page has
 MAX_SHOWN: Final = 200
@@ -204,32 +199,25 @@ async def compare_versions(control: Control, call: RestCall[None]) -> VersionsAn
     until_ms = control.clock_ms()
     since_ms = call.number_or("since", max(0, until_ms - DAY_MS))
     found = await read_version_calls(control, profile, since_ms=since_ms, until_ms=until_ms)
-    rollout = profile.rollout
-    candidate, share = (0, 0) if rollout is None else (rollout.version, rollout.share)
-    sides: dict[int, tuple[Side | None, int]] = {
-        profile.version: (None if rollout is None else "stable", 100 - share),
-        candidate: ("candidate", share),
-    }
-    none: tuple[Side | None, int] = (None, 0)
-    return VersionsAnswer.of(
-        profile,
-        by=None if rollout is None else rollout.by,
-        since_ms=since_ms,
-        until_ms=until_ms,
-        versions=[
-            VersionActivity.of(one, side=side, share=held)
-            for one in found
-            for side, held in [sides.get(one.version, none)]
-        ],
-    )
+    rollout, by = profile.rollout, None if profile.rollout is None else profile.rollout.by
+    sides: dict[int, tuple[Side | None, int]] = {profile.version: (None, 100)}
+    if rollout is not None:
+        sides = {
+            profile.version: ("stable", 100 - rollout.share),
+            rollout.version: ("candidate", rollout.share),
+        }
+    placed = [(one, *sides.get(one.version, (None, 0))) for one in found]
+    versions = [VersionActivity.of(one, side=side, share=share) for one, side, share in placed]
+    return VersionsAnswer.of(profile, by=by, since_ms=since_ms, until_ms=until_ms, versions=versions)
+
+
+_Pattern = Annotated[str, Field(max_length=MAX_KIND_PATTERN)]
 
 
 class MatchSent(StrictBody):
     """Patterns as rules have them."""
 
-    patterns: Annotated[
-        list[Annotated[str, Field(max_length=MAX_KIND_PATTERN)]], Field(max_length=MAX_PATTERNS)
-    ]
+    patterns: Annotated[list[_Pattern], Field(max_length=MAX_PATTERNS)]
     deny: bool = False
     """Match as a denylist does: `@destructive` then matches every tool that does not rule it out."""
 
@@ -281,6 +269,7 @@ _CHANGED: Final = Field(
     description="What is stored here stays as long as `tools` approves of the same definition. A tool that "
     "is named with null is approved of as it is in `tools`."
 )
+_WAITING: Final = Field(description="Tools that wait for approval: changed and new ones.")
 
 
 class ToolDifferenceShown(ResponseShape, frozen=True, kw_only=True):
@@ -322,20 +311,12 @@ async def show_pins(control: Control, records: Sequence[StoredRecord]) -> list[d
     return await asyncio.to_thread(show_all)
 
 
+_ADDED: Final = {"waiting": Annotated[list[str], _WAITING]}
+_SENT: Final[Mapping[str, Any]] = {"changed": (Annotated[dict[str, Sha256 | None], _CHANGED], {})}
 PINS: Final = RecordCollection(
     kind="pin",
     path="/admin/api/pins",
-    shapes=build_shapes(
-        "pin",
-        PinBody,
-        ServerId,
-        added={
-            "waiting": Annotated[
-                list[str], Field(description="Tools that wait for approval: changed and new ones.")
-            ]
-        },
-        sent={"changed": (Annotated[dict[str, Sha256 | None], _CHANGED], {})},
-    ),
+    shapes=build_shapes("pin", PinBody, ServerId, added=_ADDED, sent=_SENT),
     show=show_pins,
 )
 PIN_ENDPOINTS: Final = PINS.endpoints()
@@ -345,10 +326,10 @@ PIN_ENDPOINTS: Final = PINS.endpoints()
     f"{PINS.one_path}/diff",
     "viewer",
     "Compare what a server lists with what was approved",
-    query=(SINCE, UPTO, Parameter("tool", "Only what differs in this tool; not with `since`.")),
+    query=(*collection.DIFF_QUERY, Parameter("tool", "Only what differs in this tool; not with `since`.")),
     errors=(Compacted,),
 )
-async def show_differences(control: Control, call: RestCall[None]) -> PinDiffAnswer | DiffAnswer:
+async def show_differences(control: Control, call: RestCall[None]) -> PinDiffAnswer | collection.DiffAnswer:
     """How what the server lists differs from what was approved, tool by tool.
 
     With `since`, how the pin at that revision of the registry differs from the pin at another, or now.

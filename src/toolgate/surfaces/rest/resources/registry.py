@@ -25,14 +25,9 @@ from toolgate.surfaces.rest.framework.routing import get, post
     "Watch the registry",
     EVENTS,
     query=(
-        Parameter(
-            "since",
-            "The revision to begin after. Without it, the newest. "
-            "One that is not reached yet is refused as `compacted`.",
-            "number",
-        ),
+        Parameter("since", "Begin after this revision, or the newest. Later ones are `compacted`.", "number"),
         Parameter("epoch", "The epoch `since` is of: another one is refused as `compacted`."),
-        Parameter("digest", "The digest that was event with `since`: another one is refused likewise."),
+        Parameter("digest", "The digest that came with `since`: another one is refused likewise."),
         Parameter("kinds", "Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`."),
     ),
     headers=(streams.LAST_EVENT_ID,),
@@ -42,7 +37,7 @@ async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
     """Changes as they are committed, one event a transaction.
 
     First comes `start`, with the `epoch` of the registry. Then `change`, whose id is its revision, with the
-    `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been event. Both have
+    `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been sent. Both have
     the `digest` of the log up to there. `error` is the last event of a watch that cannot go on: list again,
     and watch from the revision listed.
     """
@@ -135,14 +130,10 @@ class BackupAnswer(ResponseShape, frozen=True, kw_only=True):
     records: int
 
 
-@post(
-    "/admin/api/backup",
-    "admin",
-    "Write a backup",
-    BackupAnswer,
-    statuses=(201,),
-    errors=(errors.StorageFailed,),
-)
+_BACKUP: Final[dict[str, Any]] = {"statuses": (201,), "errors": (errors.StorageFailed,)}
+
+
+@post("/admin/api/backup", "admin", "Write a backup", BackupAnswer, **_BACKUP)
 async def make_backup(control: Control, call: RestCall[NoBody]) -> RestResponse:
     """Write everything the registry holds into a new file in the gateway's data directory.
 
@@ -201,8 +192,8 @@ class NodesAnswer(ResponseShape, frozen=True, kw_only=True):
 @get("/admin/api/nodes", "viewer", "List the nodes")
 async def list_nodes(control: Control, _call: RestCall[None]) -> NodesAnswer:
     """Every node with what it serves, how old that is, and whether it is still there."""
-    reports = await control.store.reports.list_reports()
-    now_ms, store = control.clock_ms(), control.store
+    store, now_ms = control.store, control.clock_ms()
+    reports = await store.reports.list_reports()
     shown = [
         NodeShown.of(
             one,

@@ -13,14 +13,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from toolgate.errors import (
-    Forbidden,
-    NotFound,
-    ServerBusy,
-    ServerUnavailable,
-    StorageFailed,
-    StorageUnavailable,
-)
+from toolgate import errors
 from toolgate.gateway.auth.identity import reaches
 from toolgate.govern.changes.commit import audit_change
 from toolgate.govern.changes.permissions import may_act_on_server
@@ -70,7 +63,7 @@ async def show_servers(control: Control, records: Sequence[StoredRecord]) -> lis
     """Records with the health and the login of each server."""
     try:
         reports = await control.store.reports.list_reports()
-    except StorageUnavailable:
+    except errors.StorageUnavailable:
         reports = []  # a write is acknowledged all the same
     # In a thread: a page of records takes longer than the loop may block.
     return await asyncio.to_thread(_show_servers, control, reports, records)
@@ -110,24 +103,18 @@ def show_health(health: ServerHealth, tail_chars: int = STDERR_TAIL_BYTES) -> Se
     )
 
 
+_HEALTH: Final = Field(description="Its health at this process. Null: not known yet.")
+_USED_LOGIN: Final = Field(description="The login by which the gateway uses it. Null: none.")
+_ADDED: Final[Mapping[str, Any]] = {
+    "updated_at_ms": int,
+    "health": Annotated[ServerHealth | None, _HEALTH],
+    "nodes": list[ServerOnNode],
+    "login": Annotated[Login | None, _USED_LOGIN],
+}
 SERVERS: Final = RecordCollection(
     kind="server",
     path="/admin/api/mcp/servers",
-    shapes=build_shapes(
-        "server",
-        ServerBody,
-        ServerId,
-        added={
-            "updated_at_ms": int,
-            "health": Annotated[
-                ServerHealth | None, Field(description="Its health at this process. Null: not known yet.")
-            ],
-            "nodes": list[ServerOnNode],
-            "login": Annotated[
-                Login | None, Field(description="The login by which the gateway uses it. Null: none.")
-            ],
-        },
-    ),
+    shapes=build_shapes("server", ServerBody, ServerId, added=_ADDED),
     show=show_servers,
     query=(Parameter("tag", "Only servers with this tag."),),
     matches_query=lambda query, stored: "tag" not in query or query["tag"] in stored.body.get("tags", ()),
@@ -198,22 +185,26 @@ class LoginEnded(ResponseShape, frozen=True, kw_only=True):
     """Whether the authorization server says that it took the token back. Else it may still be good."""
 
 
-@post(_LOGIN, "agent", "Begin to log in to a server", errors=(ServerBusy, ServerUnavailable))
+_BEGIN_ERRORS: Final = (errors.ServerBusy, errors.ServerUnavailable)
+_FINISH_ERRORS: Final = (errors.ServerUnavailable, errors.StorageFailed)
+
+
+@post(_LOGIN, "agent", "Begin to log in to a server", errors=_BEGIN_ERRORS)
 async def begin_login(control: Control, call: RestCall[LoginSent]) -> LoginBegun:
     """Where to agree that the gateway may use the server on your behalf: for you, or for all its callers.
 
     For you alone where the server's record has `http.oauth.per_principal`. Its authorization server is asked
     first. The browser comes back to `redirect_uri` with a code.
     """
-    record = await _find_server(control, call, is_shared=call.body.shared)
-    sent = call.body
+    sent, principal = call.body, call.caller.id
+    record = await _find_server(control, call, is_shared=sent.shared)
     begun = await control.logins.begin(
-        record, principal=call.caller.id, redirect_uri=sent.redirect_uri, scopes=sent.scopes
+        record, principal=principal, redirect_uri=sent.redirect_uri, scopes=sent.scopes
     )
     return LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S)
 
 
-@post(f"{_LOGIN}/finish", "agent", "Finish logging in to a server", errors=(ServerUnavailable, StorageFailed))
+@post(f"{_LOGIN}/finish", "agent", "Finish logging in to a server", errors=_FINISH_ERRORS)
 async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> LoginFinished:
     """Hand in what the browser came back with. The server is connected to with the token that it earns."""
     sent = call.body
@@ -227,13 +218,10 @@ async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> Log
     return LoginFinished(server_id=login_key.server_id, login=login)
 
 
-@delete(
-    _LOGIN,
-    "agent",
-    "Log out of a server",
-    query=(Parameter("shared", "The login of the gateway as a whole.", "flag"),),
-    errors=(StorageFailed,),
-)
+_SHARED: Final = Parameter("shared", "The login of the gateway as a whole.", "flag")
+
+
+@delete(_LOGIN, "agent", "Log out of a server", query=(_SHARED,), errors=(errors.StorageFailed,))
 async def end_login(control: Control, call: RestCall[None]) -> LoginEnded:
     """Forget the token, have its authorization server take it back, and close connections that show it."""
     record = await _find_server(control, call, is_shared=call.flag("shared"))
@@ -241,18 +229,18 @@ async def end_login(control: Control, call: RestCall[None]) -> LoginEnded:
     revoke = await control.logins.end(record)
     if revoke is None:
         who = "you are not" if login_key.owner else "no one is"
-        raise NotFound(f"{who} logged in to server `{login_key.server_id}`")
+        raise errors.NotFound(f"{who} logged in to server `{login_key.server_id}`")
     _audit_login(control, call.caller, "logout", login_key)
     return LoginEnded(server_id=login_key.server_id, revoked=await revoke())
 
 
-@get(CLIENT_DOCUMENT, ANYONE, "This gateway as an OAuth client", ClientShown, errors=(NotFound,))
+@get(CLIENT_DOCUMENT, ANYONE, "This gateway as an OAuth client", ClientShown, errors=(errors.NotFound,))
 async def show_client(control: Control, _call: RestCall[None]) -> Mapping[str, Any]:
     """Who this gateway is where it asks for tokens: its `client_id` at authorization servers is this URL."""
     url = control.logins.own_url
     if url is None:
         hint = "set `public_url` to its `https` URL"
-        raise NotFound("this gateway is no client that a URL describes", hint=hint)
+        raise errors.NotFound("this gateway is no client that a URL describes", hint=hint)
     return describe_client(url)
 
 
@@ -261,12 +249,12 @@ async def _find_server(control: Control, call: RestCall[Any], *, is_shared: bool
     server_id, caller = call.ids["server_id"], call.caller
     is_admin = reaches(caller.role, "admin") and may_act_on_server(caller, server_id)
     if not is_admin and not can_reach(control.gateway, caller, server_id):
-        raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
+        raise errors.NotFound(f"no server `{server_id}`", hint="list those you can reach")
     record = parse_server((await find_record(control, "server", server_id)).body, strict=False)
     if record.is_per_principal and not is_shared:
         return record.owned_by(caller.id)
     if not is_admin:
-        raise Forbidden("logging in for all callers of a server needs the role `admin`")
+        raise errors.Forbidden("logging in for all callers of a server needs the role `admin`")
     return record
 
 
@@ -276,6 +264,6 @@ def _login_owner(record: ServerRecord) -> LoginKey:
 
 
 def _audit_login(control: Control, caller: Principal, operation: str, login_key: LoginKey) -> None:
-    """For the audit, and for the links that show what was good before."""
+    """Record it, and replace the connections that use the previous token."""
     audit_change(control, caller, operation=operation, kind="server", record_id=login_key.server_id)
     control.gateway.servers.reconnect(*login_key)

@@ -108,16 +108,11 @@ class PreviewAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 _ONE: Final = SERVERS.one_path
+_SERVER: Final = accept_as(SERVERS.shapes.sent, may_be_empty=True)
+_TRIAL: Final[dict[str, Any]] = {"headers": (PLAN_HEADER,), "errors": (PlanRequired, PlanOutdated)}
 
 
-@post(
-    f"{_ONE}/test",
-    "admin",
-    "Try a server",
-    body=accept_as(SERVERS.shapes.sent, may_be_empty=True),
-    headers=(PLAN_HEADER,),
-    errors=(PlanRequired, PlanOutdated),
-)
+@post(f"{_ONE}/test", "admin", "Try a server", body=_SERVER, **_TRIAL)
 async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> TrialAnswer:
     """Connect to a server once, next to the connection in use, and list its tools.
 
@@ -128,12 +123,8 @@ async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> Tri
     assert isinstance(record, ServerRecord)
     audit_change(control, call.caller, operation="test", kind="server", record_id=server_id)
     report = await control.gateway.servers.test(record)
-    return TrialAnswer.of(
-        report,
-        ok=not report.error,
-        tools=sorted(report.tools),
-        **{name: redact_text(getattr(report, name)) for name in ("error", "hint", "stderr_tail")},
-    )
+    texts = {name: redact_text(getattr(report, name)) for name in ("error", "hint", "stderr_tail")}
+    return TrialAnswer.of(report, ok=not report.error, tools=sorted(report.tools), **texts)
 
 
 async def resolve_trial_record(
@@ -158,22 +149,17 @@ async def refresh_server(control: Control, call: RestCall[NoBody]) -> RefreshAns
     health, offer = servers.health().get(server_id), servers.tools().get(server_id)
     if health is None or offer is None:
         raise NotFound(f"there is no server `{server_id}` any more")
-    decisions = _decide_tools(control.gateway.snapshot, offer, None)
+    decisions, health = _decide_tools(control.gateway.snapshot, offer, None), show_health(health)
+    visible = [name for name, one in decisions.items() if one.allowed and name in offer.tools]
     return RefreshAnswer.of(
-        offer,
-        server_id=server_id,
-        health=show_health(health),
-        tools=sorted(offer.tools),
-        visible=[name for name, one in decisions.items() if one.allowed and name in offer.tools],
+        offer, server_id=server_id, health=health, tools=sorted(offer.tools), visible=visible
     )
 
 
-@get(
-    f"{_ONE}/tools",
-    "viewer",
-    "Preview the tools of a server",
-    query=(Parameter("task", "Say what this task gets of them."),),
-)
+_TASK: Final = Parameter("task", "Say what this task gets of them.")
+
+
+@get(f"{_ONE}/tools", "viewer", "Preview the tools of a server", query=(_TASK,))
 async def preview_tools(control: Control, call: RestCall[None]) -> PreviewAnswer:
     """Every tool the server lists: its names on the doors, and whether it passes, or what keeps it out.
 
@@ -258,22 +244,15 @@ class ChatTrialAnswer(ResponseShape, frozen=True, kw_only=True):
     """What to do about it."""
 
 
+_SHAPES: Final = build_shapes("chat_upstream", ChatUpstreamBody, UpstreamId)
+_UPSTREAM: Final = accept_as(_SHAPES.sent, may_be_empty=True)
 CHAT_UPSTREAMS: Final = RecordCollection(
-    kind="chat_upstream",
-    path="/admin/api/chat-upstreams",
-    shapes=build_shapes("chat_upstream", ChatUpstreamBody, UpstreamId),
+    kind="chat_upstream", path="/admin/api/chat-upstreams", shapes=_SHAPES
 )
 CHAT_UPSTREAM_ENDPOINTS: Final = CHAT_UPSTREAMS.endpoints()
 
 
-@post(
-    f"{CHAT_UPSTREAMS.one_path}/test",
-    "admin",
-    "Try a chat upstream",
-    body=accept_as(CHAT_UPSTREAMS.shapes.sent, may_be_empty=True),
-    headers=(PLAN_HEADER,),
-    errors=(PlanRequired, PlanOutdated),
-)
+@post(f"{CHAT_UPSTREAMS.one_path}/test", "admin", "Try a chat upstream", body=_UPSTREAM, **_TRIAL)
 async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> ChatTrialAnswer:
     """Ask a chat upstream once for its models, next to the connections in use; no model is asked anything.
 
