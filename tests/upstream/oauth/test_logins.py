@@ -11,7 +11,6 @@ from tests.upstream.oauth.authority import NOW_S, REDIRECT, SECRET, authorizer, 
 from tests.upstream.oauth.login_stage import LoginStage, personal
 from toolgate.errors import InvalidRequest, ServerUnavailable
 from toolgate.upstream.connection.contract import StartFailed
-from toolgate.upstream.oauth.authority import OAuthToken
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
 from toolgate.upstream.oauth.logins import LOGIN_S, MAX_LOGINS_EACH, Login
 
@@ -31,7 +30,8 @@ async def test_a_login_earns_a_token_that_is_used_until_it_expires(grants: Grant
         later = await authorizer(grants, now_s=NOW_S + 3_000).token(record)
 
     assert login == Login(issuer=world.authority.issuer, expires_at_s=NOW_S + 3600, renews=False)
-    assert token == later == OAuthToken(access="token-1-of-many", expires_at_s=NOW_S + 3600, lifetime_s=3600)
+    assert token == later
+    assert (token.access, token.expires_at_s, token.lifetime_s) == ("token-1-of-many", NOW_S + 3600, 3600)
     (form,) = world.authority.forms
     assert (form["resource"], form["redirect_uri"]) == (world.serving.url, REDIRECT)
 

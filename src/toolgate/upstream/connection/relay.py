@@ -107,12 +107,12 @@ class Relay:
 
     listener: ConnectionListener
     redactor: Redactor
-    _: KW_ONLY
     background: BackgroundTasks
     send_now: Callable[[bytes], None]
     """Sends a message to the server at once or never."""
     deliver: Callable[[bytes], Awaitable[None]]
     """Sends a message to the server when it can take one."""
+    _: KW_ONLY
     call_ceiling_s: float = CALL_CEILING_S
     revision: Revision = field(default="modern", init=False)
     """Only a session-based server sends requests."""

@@ -60,9 +60,7 @@ class StreamConnection(ABC):
         self._redactor = redactor
         self._max_noise = max_noise
         self._background = BackgroundTasks()
-        self._relay = Relay(
-            listener, redactor, background=self._background, send_now=self._send_now, deliver=self._deliver
-        )
+        self._relay = Relay(listener, redactor, self._background, self._send_now, self._deliver)
         self._pending: dict[bytes, asyncio.Future[RpcResponse]] = {}
         """The requests that wait for a response, by number. A response is delivered once."""
         self._timers: dict[bytes, asyncio.TimerHandle] = {}

@@ -45,10 +45,7 @@ def _load_system_trust() -> ssl.SSLContext:
 
 @dataclass(slots=True, eq=False, repr=False)
 class HttpPool:
-    """Connections to one server.
-
-    It reuses the most recently used one first, so the others can become idle.
-    """
+    """Connections to one server. The most recently used one is reused first, so others become idle."""
 
     _target: HttpTarget
     _egress: Egress

@@ -218,9 +218,7 @@ _SESSION_ID = re.compile(rb"[\x21-\x7e]{1,1024}")
 
 @dataclass(frozen=True, slots=True)
 class StreamableEndpoint:
-    """One server over streamable HTTP: its connections, request heads, request numbers and client
-    capabilities.
-    """
+    """One server over streamable HTTP: what all its connections use."""
 
     pool: HttpPool
     heads: RequestHeads

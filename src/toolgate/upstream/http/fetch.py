@@ -55,9 +55,7 @@ class Fetcher:
     """Decides which servers are trusted; by default, the system's authorities do."""
 
     async def restrict_for(self, url: str) -> "Fetcher":
-        """A fetcher for addresses in a document at `url`: a public server cannot send us to a private
-        address.
-        """
+        """A fetcher for addresses in a document at `url`: a public server cannot name private ones."""
         public = self.egress.without_private()
         try:
             target = parse_target(url)
@@ -92,10 +90,7 @@ class Fetcher:
         return response.status, _decode(target, response) if response.body else None
 
     async def post_json(self, url: str, document: bytes, headers: Mapping[str, str] = EMPTY) -> HttpResponse:
-        """POST a JSON document; returns any response. Raises FetchFailed.
-
-        `headers` must be printable ASCII.
-        """
+        """POST a document; returns any response. `headers` must be printable ASCII. Raises FetchFailed."""
         return await self.send(_parse(url), {**headers, "Content-Type": "application/json"}, document)
 
     async def send(self, target: HttpTarget, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
@@ -175,8 +170,6 @@ class OtlpCollector:
         except FetchFailed as exc:
             raise ExportRejected(str(exc)) from exc
         if not 200 <= response.status < 300:
-            raise ExportRejected(
-                f"`{target.address}{target.path}` answers with status {response.status}",
-                may_retry=response.status in OTLP_RETRYABLE,
-                status=response.status,
-            )
+            status, may_retry = response.status, response.status in OTLP_RETRYABLE
+            reason = f"`{target.address}{target.path}` answers with status {status}"
+            raise ExportRejected(reason, may_retry=may_retry, status=status)

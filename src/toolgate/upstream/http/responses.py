@@ -291,11 +291,8 @@ def convert_rejection(rejected: RequestRejected, redactor: messages.Redactor) ->
         challenge = parse_challenge(rejected.challenge.decode("latin-1"))
         if challenge.error == "insufficient_scope" and challenge.scopes:
             data["scopes"] = list(challenge.scopes)
-    raise ServerUnavailable(
-        f"the server answered with status {status} ({_describe_status(status)}){quoted}",
-        hint=_HINTS.get(status),
-        data=data,
-    ) from rejected
+    reason = f"the server answered with status {status} ({_describe_status(status)}){quoted}"
+    raise ServerUnavailable(reason, hint=_HINTS.get(status), data=data) from rejected
 
 
 def unknown_outcome(reason: str) -> ServerUnavailable:

@@ -66,13 +66,7 @@ class StreamableConnection:
         self._listener = listener
         self.background = BackgroundTasks()
         self._clock = asyncio.get_running_loop().time
-        self._relay = Relay(
-            listener,
-            endpoint.redactor,
-            background=self.background,
-            send_now=self._send_now,
-            deliver=self._deliver,
-        )
+        self._relay = Relay(listener, self._redactor, self.background, self._send_now, self._deliver)
         self._relay.revision = info.revision
         self._checked_s = -math.inf
         """When the server was last asked whether it still speaks this revision."""
@@ -129,14 +123,11 @@ class StreamableConnection:
     async def _exchange(
         self, method: str, params: Params, headers: Headers, timeout_s: float, client: ClientChannel | None
     ) -> messages.IncomingMessage:
-        """Send a request once and return its response.
-
-        Raises HTTP's errors, RequestRejected, ConnectionLost.
-        """
+        """Send a request once; returns its response. Raises HttpFailure, RequestRejected, ConnectionLost."""
         raise NotImplementedError
 
     async def _has_same_revision(self, deadline: float) -> bool:
-        """Ask the server whether it still speaks this revision. Raises HTTP's errors."""
+        """Ask the server whether it still speaks this revision. Raises HttpFailure."""
         raise NotImplementedError
 
     # A stateless server sends no requests, and gets nothing but requests. It has no session.

@@ -69,6 +69,10 @@ class ModelResponse:
     body: bytes
 
 
+_BegunResponse = tuple[ModelEventStream, ModelResponse | None]
+"""A stream, and the whole response if it is no event stream."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ModelRequest:
     """One request, its deadline, and the pauses before its retries."""
@@ -122,7 +126,6 @@ class Models:
         tracer: Tracer | None = None,
     ) -> None:
         """`tls` decides which servers are trusted; by default, the system's authorities do."""
-        self._secrets = secrets
         self._resolver = EndpointResolver(secrets, egress, limits=limits, tls=tls)
         self._pauses_s = pauses_s
         self._endpoints: dict[str, ModelEndpoint] = {}
@@ -246,7 +249,8 @@ class Models:
         record = HttpEndpoint(url=upstream.base_url, headers=upstream.headers, auth_ref=upstream.auth_ref)
         old = self._endpoints.get(upstream_id)
         try:
-            url, headers = self._secrets.expand(record.url), self._secrets.http_headers(record)
+            secrets = self._resolver.secrets
+            url, headers = secrets.expand(record.url), secrets.http_headers(record)
             if old is not None and old.is_current(url, headers):
                 return old
             new = ModelEndpoint(upstream_id, self._resolver.resolve(record))
@@ -254,10 +258,9 @@ class Models:
             if self._setup_errors.get(upstream_id) != str(exc):  # log it once, not with every request
                 self._setup_errors[upstream_id] = str(exc)
                 _logger.warning("chat upstream `%s` cannot be asked: %s", upstream_id, exc)
-            raise ModelUnavailable(
-                f"chat upstream `{upstream_id}` cannot be asked: its record does not fit this node",
-                hint="ask an operator: the log of the node says what is missing",
-            ) from exc
+            reason = f"chat upstream `{upstream_id}` cannot be asked: its record does not fit this node"
+            hint = "ask an operator: the log of the node says what is missing"
+            raise ModelUnavailable(reason, hint=hint) from exc
         self._setup_errors.pop(upstream_id, None)
         self._endpoints[upstream_id] = new
         if old is not None:
@@ -268,15 +271,11 @@ class Models:
 def _require_whole(upstream: ChatUpstream, response: ModelEventStream | ModelResponse) -> ModelResponse:
     if isinstance(response, ModelResponse):
         return response
-    raise ModelUnavailable(
-        f"chat upstream `{upstream.upstream_id}` answers with an event stream, which was not asked for"
-    )
+    name = f"chat upstream `{upstream.upstream_id}`"
+    raise ModelUnavailable(f"{name} answers with an event stream, which was not asked for")
 
 
-async def _send_with_retries(
-    endpoint: ModelEndpoint, request: _ModelRequest
-) -> tuple[ModelEventStream, ModelResponse | None]:
-    """Send until a response begins: a stream, for which the response is None, or a whole one."""
+async def _send_with_retries(endpoint: ModelEndpoint, request: _ModelRequest) -> _BegunResponse:
     clock = asyncio.get_running_loop().time
     for pause_s in (*request.pauses_s, None):
         try:
@@ -291,7 +290,7 @@ async def _send_with_retries(
 
 async def _send_once(
     endpoint: ModelEndpoint, request: _ModelRequest, *, is_retry: bool = False
-) -> tuple[ModelEventStream, ModelResponse | None]:
+) -> _BegunResponse:
     silence_s = request.upstream.answer_timeout_ms / 1_000
     stream = ModelEventStream(endpoint, silence_s=silence_s, deadline_s=request.deadline_s)
     try:

@@ -320,17 +320,15 @@ class ModelEndpoint:
     def explain_rejection(self, response: HttpResponse) -> ModelUnavailable | ModelRefused | TransientFailure:
         status = response.status
         if status < 400:
-            return ModelUnavailable(
-                f"{self._description} answered with a redirect ({status}), which is not followed"
-            )
+            redirect = f"a redirect ({status}), which is not followed"
+            return ModelUnavailable(f"{self._description} answered with {redirect}")
         body = self._redactor.raw(bytes(response.body)).decode(errors="replace")
         delay_s = retry_after_s(response)
         data: dict[str, Any] = {"status": status, "body": body}
         if delay_s is not None:
             data["retry_after"] = delay_s
-        failure = ModelRefused(
-            f"{self._description} answered with status {status}{_quote_error(body)}", data=data
-        )
+        reason = f"{self._description} answered with status {status}{_quote_error(body)}"
+        failure = ModelRefused(reason, data=data)
         return TransientFailure(failure, delay_s=delay_s or 0.0) if status in RETRYABLE else failure
 
 

@@ -228,15 +228,17 @@ class OAuthClient:
     """How it authenticates if the gateway registered it; None: as the authorization server prefers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OAuthToken:
+class OAuthToken(msgspec.Struct, frozen=True, kw_only=True):
     """An access token, its expiry, and what renews it."""
 
-    access: str = field(repr=False)
+    access: str
     expires_at_s: float | None = None
     """Unix time. None: unknown."""
     lifetime_s: float = 0.0
-    refresh: str | None = field(default=None, repr=False)
+    refresh: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<token until {self.expires_at_s}>"
 
     @property
     def renew_at_s(self) -> float | None:
@@ -319,9 +321,8 @@ def _parse_token(document: Any, began_s: float) -> OAuthToken:
     if response.expires_in is None:
         return OAuthToken(access=access, refresh=refresh)
     lifetime_s = min(max(0.0, response.expires_in), _MAX_LIFETIME_S)
-    return OAuthToken(
-        access=access, expires_at_s=began_s + lifetime_s, lifetime_s=lifetime_s, refresh=refresh
-    )
+    until_s = began_s + lifetime_s
+    return OAuthToken(access=access, expires_at_s=until_s, lifetime_s=lifetime_s, refresh=refresh)
 
 
 class _RegisteredClient(msgspec.Struct, kw_only=True):

@@ -73,9 +73,8 @@ class Authorizer:
                 return await self.token_endpoint(parties.authority).request(client, form)
             return await self._token_of_login(LoginKey(record.server_id, oauth.owner), endpoint, rejected)
         except OAuthFailed as exc:
-            raise StartFailed(
-                str(exc), fatal=exc.is_final, needs_login=exc.is_final and bool(oauth.owner)
-            ) from exc
+            needs_login = exc.is_final and bool(oauth.owner)
+            raise StartFailed(str(exc), fatal=exc.is_final, needs_login=needs_login) from exc
 
     def has_login(self, record: ServerRecord) -> bool:
         """Whether there is a login for `record`, valid or not."""
@@ -135,7 +134,7 @@ class Authorizer:
         """Revoke a grant at its authorization server. Whether the server confirmed it."""
         try:
             authority = await find_authority(self.fetcher, grant.issuer)
-            return await self.token_endpoint(authority).revoke(self._build_client(oauth, grant), grant.token)
+            return await self.token_endpoint(authority).revoke(self._build_client(oauth, grant), grant)
         except (OAuthFailed, StartFailed):
             return False
 
@@ -160,10 +159,10 @@ class Authorizer:
     ) -> OAuthToken:
         async with self.lock(key):
             grant = self._require_grant(key, endpoint)
-            renew_at_s = grant.token.renew_at_s
+            renew_at_s = grant.renew_at_s
             # A rejected token may have been replaced already, for another connection that uses it.
             is_good = grant.access != rejected and (renew_at_s is None or self.clock_s() < renew_at_s)
-            return grant.token if is_good else await self._renew(key, endpoint, grant)
+            return grant if is_good else await self._renew(key, endpoint, grant)
 
     async def _renew(self, key: LoginKey, endpoint: HttpEndpoint, grant: StoredGrant) -> OAuthToken:
         log_in = _LOG_IN.format(key.server_id)
@@ -182,15 +181,13 @@ class Authorizer:
         self._require_grant(key, endpoint)  # its server or its principal may be gone meanwhile
         renewed = grant.renewed(token)
         await self.store(key, renewed)
-        return renewed.token
+        return renewed
 
     def _require_grant(self, key: LoginKey, endpoint: HttpEndpoint) -> StoredGrant:
         """The grant of a login for this very record. Raises OAuthFailed."""
         if self.grants is None:
-            raise OAuthFailed(
-                "no one can log in where nodes run apart from control: use the grant `client_credentials`",
-                is_final=True,
-            )
+            reason = "no one can log in where nodes run apart from control"
+            raise OAuthFailed(f"{reason}: use the grant `client_credentials`", is_final=True)
         grant = self.grants.get(key)
         log_in = _LOG_IN.format(key.server_id)
         if grant is None:
@@ -324,8 +321,7 @@ def _explain_missing_scopes(
     record: ServerRecord, scopes: Sequence[str], rejection: ServerUnavailable
 ) -> ToolgateError:
     """The error of a token without enough scopes. The server's claim alone gets it no other token."""
-    oauth = None if record.http is None else record.http.oauth
-    assert oauth is not None
+    _, oauth = _require_oauth(record)
     if oauth.grant == "client_credentials":
         hint = "add the scopes in `data.scopes` to `oauth.scopes` of the server's record, if it may have them"
         return ServerUnavailable(str(rejection), hint=hint, data=rejection.data)

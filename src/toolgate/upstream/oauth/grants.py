@@ -34,35 +34,26 @@ class LoginKey(NamedTuple):
         return f"{self.server_id}@{digest}.json" if self.owner else f"{self.server_id}.json"
 
 
-class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
+class StoredGrant(OAuthToken, frozen=True, kw_only=True):
     """A token with its issuer, resource and client: it is used for nothing else."""
 
     issuer: str
     client_id: str
     resource: str
-    access: str
     owner: str = ""
     client_secret: str | None = None
     client_method: str | None = None
     """Set for a client that the gateway registered, for this login only."""
     scopes: tuple[str, ...] = ()
     """The requested scopes."""
-    refresh: str | None = None
-    expires_at_s: float | None = None
-    lifetime_s: float = 0.0
 
     def __repr__(self) -> str:
         return f"<grant for {self.resource} by {self.issuer}>"
 
     def renewed(self, token: OAuthToken) -> "StoredGrant":
         """The same grant with another token; keeps the refresh token unless there is a new one."""
-        return msgspec.structs.replace(
-            self,
-            access=token.access,
-            refresh=token.refresh or self.refresh,
-            expires_at_s=token.expires_at_s,
-            lifetime_s=token.lifetime_s,
-        )
+        changes = {**msgspec.structs.asdict(token), "refresh": token.refresh or self.refresh}
+        return msgspec.structs.replace(self, **changes)
 
     @property
     def registered_client(self) -> OAuthClient | None:
@@ -70,15 +61,6 @@ class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
         if self.client_method is None:
             return None
         return OAuthClient(id=self.client_id, secret=self.client_secret, method=self.client_method)
-
-    @property
-    def token(self) -> OAuthToken:
-        return OAuthToken(
-            access=self.access,
-            expires_at_s=self.expires_at_s,
-            lifetime_s=self.lifetime_s,
-            refresh=self.refresh,
-        )
 
 
 class GrantFiles:

@@ -77,7 +77,7 @@ class _LoginAttempt:
     scopes: tuple[str, ...]
     redirect_uri: str
     began_s: float
-    verifier: str = field(repr=False)
+    verifier: str = field(default_factory=partial(secrets.token_urlsafe, 48), repr=False)
 
     def build_grant(self, token: OAuthToken) -> StoredGrant:
         """The grant to store, without a client secret that an operator configured."""
@@ -142,7 +142,6 @@ class Logins:
             scopes=_choose_scopes(parties, oauth, () if before is None else before.scopes, scopes),
             redirect_uri=redirect_uri,
             began_s=self._clock_s(),
-            verifier=secrets.token_urlsafe(48),
         )
         state = secrets.token_urlsafe(24)
         self._remember(state, attempt)
@@ -155,9 +154,8 @@ class Logins:
         # A callback that names its issuer must name the right one (RFC 9207).
         is_missing = answer.issuer is None and authority.authorization_response_iss_parameter_supported
         if is_missing or answer.issuer not in (None, authority.issuer):
-            raise InvalidRequest(
-                "the answer is not from the authorization server that was asked", hint=_BEGIN_AGAIN
-            )
+            reason = "the answer is not from the authorization server that was asked"
+            raise InvalidRequest(reason, hint=_BEGIN_AGAIN)
         form = {
             "grant_type": "authorization_code",
             "code": answer.code,
@@ -246,10 +244,8 @@ class Logins:
 def _require_login(record: ServerRecord) -> tuple[HttpEndpoint, OAuth]:
     endpoint = record.http
     if endpoint is None or endpoint.oauth is None or endpoint.oauth.grant != "authorization_code":
-        raise InvalidRequest(
-            f"no one logs in to server `{record.server_id}`",
-            hint="give its record `http.oauth` with the grant `authorization_code` first",
-        )
+        hint = "give its record `http.oauth` with the grant `authorization_code` first"
+        raise InvalidRequest(f"no one logs in to server `{record.server_id}`", hint=hint)
     return endpoint, endpoint.oauth
 
 
