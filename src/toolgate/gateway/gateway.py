@@ -51,7 +51,7 @@ from toolgate.gateway.scope.token_counts import TokenCounts
 from toolgate.gateway.scope.view import View, ViewCache, ViewSettings, count_scope
 from toolgate.gateway.search import INDEX_WAIT_S, SEARCH_HINT, HybridIndex, ToolSearch, describe_tool
 from toolgate.gateway.subscriptions import MAX_OPEN, Subscriptions
-from toolgate.gateway.subscriptions.resources import ResourceSubscriptions
+from toolgate.gateway.subscriptions.resources import ResourceSubscriptions, ResourceWatches
 from toolgate.model.json_text import Members, encode_raw
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import HolderQuotas, Principal
@@ -122,8 +122,8 @@ class Gateway:
         self.console_url = services.console_url
         self._page_size = services.page_size
         self._views = ViewCache()
-        streams = services.max_streams
-        self.subscriptions = Subscriptions(self._known_view, watch=servers.watch, max_open=streams)
+        watches = ResourceWatches(servers.watch)
+        self.subscriptions = Subscriptions(self._known_view, watches, services.max_streams)
         self.drift = DriftDetector()
         """Quarantines definitions that changed since approval."""
         self.tokens = TokenCounts(audit)
@@ -131,7 +131,7 @@ class Gateway:
         self.scope_audit = ScopeAudit(audit)
         """Audits what callers are offered."""
         self._audit_trail = AuditTrail(audit, metrics, decide=self.decide)
-        self.resource_subscriptions = ResourceSubscriptions(self.subscriptions.watches, self._audit_trail)
+        self.resource_subscriptions = ResourceSubscriptions(watches, self._audit_trail)
         index = services.tool_index or HybridIndex()
         self.tool_search = ToolSearch(index, index_wait_s=services.search_wait_s)
         self.quotas = QuotaLeases(services.quotas, metrics=metrics, clock_s=services.clock_s)

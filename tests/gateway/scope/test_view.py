@@ -38,7 +38,7 @@ def test_lod_1_the_oldest_views_go_when_all_weigh_too_much() -> None:
         add(views, caller)
 
     assert views.size <= 5_000
-    assert [caller for caller in callers if caller in views.views] == callers[-len(views) :]
+    assert [caller for caller in callers if caller in views.views] == callers[-len(views.views) :]
 
 
 def test_lod_1_a_long_request_weighs_more_than_a_short_one() -> None:
@@ -80,4 +80,4 @@ def test_a_view_that_was_dropped_is_gone_and_does_not_count_when_it_grows() -> N
     known = weakref.ref(dropped)
     del dropped
 
-    assert (views.size, len(views), known()) == (0, 0, None)
+    assert (views.size, len(views.views), known()) == (0, 0, None)

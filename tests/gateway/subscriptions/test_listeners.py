@@ -11,7 +11,7 @@ from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View, ViewCache, ViewSettings
 from toolgate.gateway.subscriptions import ListenerUpdate, Subscriptions
-from toolgate.gateway.subscriptions.resources import MAX_NOTIFIED, ResourceWatch
+from toolgate.gateway.subscriptions.resources import MAX_NOTIFIED, ResourceWatch, ResourceWatches
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
 from toolgate.model.tools import Snapshot
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.anyio
 
 LISTENERS = 100
 COMPILATION_S = 0.003
+NO_WATCHES = ResourceWatches(lambda _server_id, _uris: None)
 
 
 def empty_view(caller: Caller) -> View:
@@ -45,7 +46,7 @@ async def test_lod_1_the_loop_has_its_turn_while_thousands_of_views_are_compiled
         time.sleep(COMPILATION_S)
         return empty_view(caller)
 
-    subscriptions = Subscriptions(view)
+    subscriptions = Subscriptions(view, NO_WATCHES)
     with ExitStack() as stack:
         for number in range(LISTENERS):
             request = SessionRequest(tools=(str(number),))
@@ -62,7 +63,7 @@ async def test_lod_1_the_loop_has_its_turn_while_thousands_of_views_are_compiled
 
 
 async def test_no_principal_takes_all_streams() -> None:
-    subscriptions = Subscriptions(empty_view, max_open=20)
+    subscriptions = Subscriptions(empty_view, NO_WATCHES, max_open=20)
     other = Caller(Principal(id="key:bob", role="agent"))
     with ExitStack() as stack:
         for _ in range(16):
@@ -79,7 +80,7 @@ async def test_no_principal_takes_all_streams() -> None:
 
 
 async def test_who_comes_after_the_end_ends_at_once() -> None:
-    subscriptions = Subscriptions(empty_view)
+    subscriptions = Subscriptions(empty_view, NO_WATCHES)
     with subscriptions.open(Caller(LOCAL_ADMIN)) as before:
         subscriptions.close()
         assert await before.wait(5) == ListenerUpdate()
@@ -89,13 +90,13 @@ async def test_who_comes_after_the_end_ends_at_once() -> None:
 
 async def test_without_listeners_nothing_is_compiled() -> None:
     before = asyncio.all_tasks()
-    Subscriptions(empty_view).announce()
+    Subscriptions(empty_view, NO_WATCHES).announce()
 
     assert asyncio.all_tasks() == before
 
 
 async def test_a_listener_that_saw_other_lists_is_notified_of_the_difference() -> None:
-    subscriptions = Subscriptions(empty_view)
+    subscriptions = Subscriptions(empty_view, NO_WATCHES)
     with subscriptions.open(Caller(LOCAL_ADMIN)) as listener:
         seen = listener.seen
         listener.catch_up({**seen, "prompts": b"other"})
@@ -108,7 +109,7 @@ async def test_a_listener_that_saw_other_lists_is_notified_of_the_difference() -
 
 
 async def test_a_listener_without_a_scope_is_notified_of_all_lists() -> None:
-    subscriptions = Subscriptions(empty_view)
+    subscriptions = Subscriptions(empty_view, NO_WATCHES)
     with subscriptions.open(Caller(LOCAL_ADMIN)) as listener:
         listener.change({})
 
@@ -123,7 +124,7 @@ async def test_a_listener_whose_scope_is_refused_hears_of_no_resource_any_more()
             raise NotFound("no such task")
         return empty_view(caller)
 
-    subscriptions = Subscriptions(view)
+    subscriptions = Subscriptions(view, NO_WATCHES)
     watch = ResourceWatch("ada")
     for number in range(MAX_NOTIFIED + 1):
         subscriptions.watches.add(watch, f"x:{number}", server_id="one", uri=f"x:{number}")

@@ -44,7 +44,7 @@ async def test_servers_get_one_subscription_for_all_clients() -> None:
     assert before == {"one": frozenset(f"x:{number}" for number in range(100)), "two": frozenset({"y:0"})}
     assert servers.synced == {"one": frozenset({"x:0"}), "two": frozenset()}
     assert servers.times == 4
-    assert len(watches) == 1
+    assert watches.slots.taken == 1
 
 
 async def test_who_watches_can_wait_until_the_server_knows() -> None:
@@ -122,7 +122,7 @@ async def test_unwatched_resources_are_not_notified() -> None:
     watches.on_updated("one", "x:1")
 
     assert not watch.updated
-    assert len(watches) == 1
+    assert watches.slots.taken == 1
 
 
 async def test_many_updates_are_taken_in_turns() -> None:
@@ -149,4 +149,4 @@ async def test_one_client_and_all_together_have_limits() -> None:
     watches.add(bob, "x:9", server_id="one", uri="x:9")
     with pytest.raises(SessionLimit, match="you watch 8 resources here already"):
         watches.add(ada, "x:10", server_id="one", uri="x:10")
-    assert len(watches) == 9
+    assert watches.slots.taken == 9

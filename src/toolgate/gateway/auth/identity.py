@@ -118,13 +118,11 @@ OF_ISSUER: Final = "oidc:"
 LOCAL_ADMIN: Final = Principal(id="local", role="admin")
 KEYED_ADMIN: Final = Principal(id="admin", role="admin")
 
-# Each role may do what those below it may. `node` is apart from them.
+RANKED_ROLES: Final[tuple[Role, ...]] = ("admin", "publisher", "viewer", "agent")
+"""Each role may do what those after it may. `node` is apart from them."""
 _REACHES: Final[Mapping[Role, frozenset[Role]]] = {
-    "admin": frozenset({"admin", "publisher", "viewer", "agent"}),
-    "publisher": frozenset({"publisher", "viewer", "agent"}),
-    "viewer": frozenset({"viewer", "agent"}),
-    "agent": frozenset({"agent"}),
     "node": frozenset({"node"}),
+    **{role: frozenset(RANKED_ROLES[rank:]) for rank, role in enumerate(RANKED_ROLES)},
 }
 
 

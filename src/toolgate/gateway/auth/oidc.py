@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from pydantic import ValidationError
 
 from toolgate.errors import Forbidden, InvalidRecord, IssuerUnavailable, StartRefused, Unauthenticated
-from toolgate.gateway.auth.identity import OF_ISSUER, Proof
+from toolgate.gateway.auth.identity import OF_ISSUER, RANKED_ROLES, Proof
 from toolgate.gateway.auth.issuer import OidcSettings, read_metadata
 from toolgate.model.names import parse_task_id
 from toolgate.model.principals import Ceiling, Principal, Role
@@ -40,7 +40,6 @@ MIN_RSA_BITS: Final = 2_048  # NIST SP 800-57: shorter keys are too weak
 MAX_TOKEN_CHARS: Final = 16 * 1024  # a choice: a quarter of what the head of a request may have
 MAX_TIME_S: Final = 10**12  # the year 33,658: JSON can hold numbers that are read as infinity
 MAX_SUBJECT_CHARS: Final = 255  # OIDC Core, section 2: the longest `sub`
-_BY_RANK: Final[tuple[Role, ...]] = ("admin", "publisher", "viewer", "agent", "node")
 # Only asymmetric algorithms: a verifier must not be able to sign.
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVES: Final = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}
@@ -275,7 +274,7 @@ def principal_of_claims(claims: Mapping[str, Any], config: OidcSettings) -> Prin
 
 def _parse_role(claims: Mapping[str, Any], config: OidcSettings) -> Role:
     granted = {config.roles.get(value) for value in _parse_texts(claims, config.role_claim) or ()}
-    role = next((one for one in _BY_RANK if one in granted), config.default_role)
+    role = next((one for one in (*RANKED_ROLES, "node") if one in granted), config.default_role)
     if role is None:
         raise Forbidden(
             f"the token's `{config.role_claim}` gives no role here",

@@ -153,8 +153,7 @@ class ApprovalStage:
         verdict = await self._query(request, ElicitedDecision(answer.verdict.approval_id, is_approved))
         if verdict.in_place:
             step: ApprovalStep = "approved" if is_approved else "denied"
-            reason = AGREED if is_approved else DECLINED
-            self._record(request, step, verdict.approval_id, by=request.principal, reason=reason)
+            self._record(request, step, verdict.approval_id, AGREED if is_approved else DECLINED)
         return verdict
 
     async def _query(self, request: ApprovalRequest, decision: ElicitedDecision | None) -> ApprovalVerdict:
@@ -187,17 +186,10 @@ class ApprovalStage:
             data={"approval_id": approval_id, "expires_at_ms": verdict.expires_ms, "url": url},
         )
 
-    def _record(
-        self,
-        request: ApprovalRequest,
-        step: ApprovalStep,
-        approval_id: str,
-        *,
-        by: str = "",
-        reason: str = "",
-    ) -> None:
-        at_ms = int(time.time() * 1e3)
-        self.audit.record(build_approval_event(request, step, approval_id, at_ms=at_ms, by=by, reason=reason))
+    def _record(self, request: ApprovalRequest, step: ApprovalStep, approval_id: str, why: str = "") -> None:
+        """`why`: the reason of the caller's own user, if that decided."""
+        at_ms, by = int(time.time() * 1e3), request.principal if why else ""
+        self.audit.record(build_approval_event(request, step, approval_id, at_ms=at_ms, by=by, reason=why))
 
 
 def build_approval_event(

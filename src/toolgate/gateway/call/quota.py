@@ -235,8 +235,7 @@ class QuotaLeases:
         for one in quotas:
             limit = one.budgets.tokens_per_day
             if limit is not None:
-                account = self._account(one.holder)
-                exceeded = await self._take(account, {_TOKENS: limit})
+                exceeded = await self._take(self._account(one.holder), {_TOKENS: limit}, None)
                 if exceeded is not None:
                     raise exceeded.error()
 
@@ -282,10 +281,7 @@ class QuotaLeases:
                 _log.warning("cannot report the tokens that were used: %s", exc)
 
     async def _take(
-        self,
-        account: QuotaAccount,
-        limits: Mapping[QuotaName, int],
-        reservation: QuotaReservation | None = None,
+        self, account: QuotaAccount, limits: Mapping[QuotaName, int], reservation: QuotaReservation | None
     ) -> ExceededQuota | None:
         if account.find_empty(limits, self.clock_s()):
             async with account.lock:

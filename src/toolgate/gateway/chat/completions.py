@@ -86,15 +86,11 @@ class CompletionSession(ChatSession):
 
     async def prompt_streamed(self, action: AskModel, on_delta: OnDelta) -> ModelTurn:
         """Prompt the model, passing on its text as it comes. Its calls are kept back."""
-        began_s, context = time.perf_counter(), self.context
-        body = self.transcript.body(action)
+        began_s, context, body = time.perf_counter(), self.context, self.transcript.body(action)
+        upstream, until_s = context.scope.upstream, context.deadline_s
         assembler = CompletionAssembler(nth=self._replies)
         async with context.models.stream(
-            context.scope.upstream,
-            COMPLETIONS_PATH,
-            body,
-            deadline_s=context.deadline_s,
-            may_retry=self.may_retry,
+            upstream, COMPLETIONS_PATH, body, deadline_s=until_s, may_retry=self.may_retry
         ) as events:
             if isinstance(events, ModelResponse):  # some servers answer whole even if asked for a stream
                 reply = parse_completion(events.body, nth=self._replies)
@@ -137,13 +133,10 @@ class CompletionSession(ChatSession):
         return extension
 
     async def _request(self, action: AskModel) -> bytes:
-        context = self.context
+        context, body = self.context, self.transcript.body(action)
+        upstream, until_s = context.scope.upstream, context.deadline_s
         response = await context.models.ask(
-            context.scope.upstream,
-            COMPLETIONS_PATH,
-            self.transcript.body(action),
-            deadline_s=context.deadline_s,
-            may_retry=self.may_retry,
+            upstream, COMPLETIONS_PATH, body, deadline_s=until_s, may_retry=self.may_retry
         )
         return response.body
 

@@ -70,13 +70,10 @@ def resolve_chat_scope(
     modes = (upstream.mode, of_task.mode, options.mode)
     mode: ChatMode = "passthrough" if "passthrough" in modes else "inject"
     is_wanted = request.enabled if request.enabled is not None else caller.effective_task_id is not None
+    budgets = options.budgets.of(of_task.budgets.of(upstream.budgets))
+    injects = mode == "inject" and is_wanted
     return ChatScope(
-        upstream=upstream,
-        model=name,
-        caller=caller,
-        mode=mode,
-        budgets=options.budgets.of(of_task.budgets.of(upstream.budgets)),
-        injects=mode == "inject" and is_wanted,
+        upstream=upstream, model=name, caller=caller, mode=mode, budgets=budgets, injects=injects
     )
 
 

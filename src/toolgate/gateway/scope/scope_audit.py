@@ -39,9 +39,6 @@ class ScopeAudit:
     detailed: dict[str, int] = field(default_factory=dict)
     """Events with names per principal in that minute."""
 
-    def __len__(self) -> int:
-        return len(self.last)
-
     def record_offer(self, view: View, surface: str) -> None:
         if view.is_audited:
             return

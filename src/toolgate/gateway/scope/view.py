@@ -300,9 +300,6 @@ class ViewCache:
     """In bytes, by estimate."""
     views: dict[Caller, View] = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return len(self.views)
-
     def add(self, view: View) -> None:
         self.views[view.caller] = view
         self._grow(view.size)

@@ -12,6 +12,7 @@ Never notifies a client of a server outside its scope. No principal can take all
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from toolgate.errors import ToolgateError
@@ -19,7 +20,6 @@ from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.view import View
 from toolgate.gateway.subscriptions.resources import FairSlots, ResourceWatch, ResourceWatches, TimeSlice
 from toolgate.model.tools import ListKind
-from toolgate.upstream.connection.contract import Acknowledgement
 
 MAX_OPEN: Final = 5_000  # listeners of a node: each holds a connection and about 4 KB
 
@@ -114,25 +114,18 @@ class Subscription:
         return tuple(updated)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Subscriptions:
     """All listeners of a node."""
 
-    def __init__(
-        self,
-        find_view: Callable[[Caller], View],
-        *,
-        watch: Callable[[str, frozenset[str]], Acknowledgement] = lambda _server_id, _uris: None,
-        max_open: int = MAX_OPEN,
-    ) -> None:
-        """`watch(server_id, uris)` makes a server report changes of these resources, and of no other."""
-        self.watches = ResourceWatches(watch)
-        self._find_view = find_view
-        self._max_open = max_open
-        self._open: set[Subscription] = set()
-        self._slots = FairSlots("event streams")
-        self._is_closed = False
-        self._is_due = False
-        self._announcing: asyncio.Task[None] | None = None
+    find_view: Callable[[Caller], View]
+    watches: ResourceWatches
+    max_open: int = MAX_OPEN
+    _open: set[Subscription] = field(default_factory=set, init=False)
+    _slots: FairSlots = field(default_factory=lambda: FairSlots("event streams"), init=False)
+    _is_closed: bool = field(default=False, init=False)
+    _is_due: bool = field(default=False, init=False)
+    _announcing: asyncio.Task[None] | None = field(default=None, init=False)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -140,9 +133,9 @@ class Subscriptions:
     @contextmanager
     def open(self, caller: Caller, *, watch: ResourceWatch | None = None) -> Iterator[Subscription]:
         """Listen while the block runs; with `watch`, for updates of its resources too."""
-        self._slots.take(caller.principal.id, of=self._max_open)
+        self._slots.take(caller.principal.id, of=self.max_open)
         try:
-            subscription = Subscription(caller, self._find_view, watch)
+            subscription = Subscription(caller, self.find_view, watch)
             subscription.is_over = self._is_closed
             self._open.add(subscription)
             if watch is not None:
@@ -177,7 +170,7 @@ class Subscriptions:
                 await work.checkpoint()
                 caller = subscription.caller
                 if caller not in signatures:
-                    signatures[caller] = _read_signatures(self._find_view, caller)
+                    signatures[caller] = _read_signatures(self.find_view, caller)
                 subscription.change(signatures[caller])
 
 

@@ -44,9 +44,6 @@ class FairSlots:
     held: Counter[str] = field(default_factory=Counter)
     taken: int = 0
 
-    def __len__(self) -> int:
-        return self.taken
-
     def take(self, principal_id: str, *, of: int) -> None:
         """Take one of `of` slots. Raises SessionLimit."""
         held = self.held[principal_id]
@@ -125,12 +122,9 @@ class ResourceWatches:
     max_watched: int = MAX_WATCHED
     wait_s: float = SUBSCRIBE_WAIT_S
     _by_server: dict[str, dict[str, _Watchers]] = field(default_factory=dict, init=False)
-    _slots: FairSlots = field(default_factory=lambda: FairSlots("watched resources"), init=False)
+    slots: FairSlots = field(default_factory=lambda: FairSlots("watched resources"), init=False)
     _due: set[str] = field(default_factory=set, init=False)
     _pending: dict[str, Acknowledgement] = field(default_factory=dict, init=False)
-
-    def __len__(self) -> int:
-        return len(self._slots)
 
     def add(self, watch: ResourceWatch, known_as: str, *, server_id: str, uri: str) -> None:
         """Add a server's `uri` to `watch`. Raises SessionLimit."""
@@ -141,7 +135,7 @@ class ResourceWatches:
             raise SessionLimit(
                 f"you watch {self.max_each} resources here already", hint="unsubscribe from some of them"
             )
-        self._slots.take(watch.principal_id, of=self.max_watched)
+        self.slots.take(watch.principal_id, of=self.max_watched)
         watch.targets[known_as] = (server_id, uri)
         self._by_server.setdefault(server_id, {}).setdefault(uri, set()).add((watch, known_as))
         self._sync_soon(server_id)
@@ -160,7 +154,7 @@ class ResourceWatches:
             del watched[uri]
         if not watched:
             del self._by_server[server_id]
-        self._slots.release(watch.principal_id)
+        self.slots.release(watch.principal_id)
         self._sync_soon(server_id)
 
     def drop(self, watch: ResourceWatch) -> None:
