@@ -6,6 +6,7 @@ checked, or not at all. `plan_changes` does the same up to the commit, and shows
 
 - `permissions.py`  who may write what: roles, ceilings, quotas
 - `records.py`      records as they are shown, and sent ones parsed
+- `checks.py`       the checks of every change, as flat lists
 - `impact.py`       the predicted snapshot, warnings and plans
 - `commit.py`       check in order, commit, audit
 - `history.py`      earlier revisions, diffs, rollbacks

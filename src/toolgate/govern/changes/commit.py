@@ -5,19 +5,26 @@ again. Every acknowledged write is in the audit log. Never reads a record again 
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from toolgate.audit.events import AdminRecorded
-from toolgate.errors import Conflict, Forbidden, InvalidRecord, NotFound, PlanOutdated
+from toolgate.errors import Conflict, InvalidRecord, PlanOutdated
+from toolgate.govern.changes.checks import (
+    CHANGE_CHECKS,
+    COMMIT_CHECKS,
+    EDIT_CHECKS,
+    STORED_EDIT_CHECKS,
+    CheckContext,
+    check_registry,
+    run_checks,
+)
 from toolgate.govern.changes.impact import ChangePlan, lint_edits, plan_edits, predict_snapshot
-from toolgate.govern.changes.permissions import check_grant, check_removal, check_role, is_within_ceiling
 from toolgate.govern.changes.records import PendingChange, RecordEdit, parse_change
 from toolgate.govern.control import Control
-from toolgate.govern.operator_policy import PLANNED_KINDS, check_operator_policy, check_plan
+from toolgate.govern.operator_policy import PLANNED_KINDS
 from toolgate.model.principals import Principal, make_choice_id
 from toolgate.model.revisions import (
     ChangeBatch,
@@ -26,18 +33,13 @@ from toolgate.model.revisions import (
     RecordList,
     RecordWrite,
     StoredRecord,
-    describe_kind,
 )
-from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Snapshot
 from toolgate.policy.admission import find_weakened_guards
 from toolgate.redaction.records import HIDING, list_hidden_fields
 from toolgate.registry.files.reload import source_of
-from toolgate.registry.records.codec import namespace_of
 from toolgate.registry.records.transaction import RecordKey, record_after
 
-MAX_RECORDS: Final = 5_000
-"""Of each kind. More than a node can serve, and few enough for every list to stay quick."""
 MAX_COMMIT_ATTEMPTS: Final = 32
 """How often a change is checked again while other control planes keep committing. A busy one wins about every
 second attempt: with 8, one write of 256 was refused."""
@@ -129,24 +131,15 @@ async def check_commit(
 ) -> tuple[tuple[RecordEdit, ...], RecordList]:
     """As `check_changes`, for `actor` to store them: with its role, and with a plan if one is required."""
 
-    def check_right(change: PendingChange) -> None:
-        check_role(actor, change.kind)
-        check_plan(control.operator_policy, change.kind, plan_id)
-
+    context = CheckContext(actor=actor, policy=control.operator_policy, plan_id=plan_id)
     for change in changes:
-        check_right(change)  # before anything is looked up
+        run_checks(COMMIT_CHECKS, context, change)
     edits, listing = await check_changes(control, actor, changes, prune=prune)
-    modules = await list_needed_modules(control, edits)
+    context = replace(context, modules=await list_needed_modules(control, edits))
     for edit in edits:
-        check_right(edit.change)  # pruning may have added it
-        # A plan only warns of a module that is not uploaded.
-        if edit.new_module is not None and edit.new_module not in modules:
-            with _naming_record(edit.change):
-                raise InvalidRecord(
-                    f"`workload.module`: there is no module `{edit.new_module}` here",
-                    hint="`toolgate modules upload FILE` uploads it; `toolgate tasks apply` uploads what it"
-                    " names",
-                )
+        run_checks(COMMIT_CHECKS, context, edit.change)  # pruning may have added it
+        with _naming_record(edit.change):
+            run_checks(STORED_EDIT_CHECKS, context, edit)
     if plan_id is not None and (await plan_edits(control, edits)).id != plan_id:
         raise PlanOutdated("what the change would do is not what its plan showed")
     return edits, listing
@@ -171,13 +164,14 @@ async def select_valid_changes(
 ) -> tuple[list[PendingChange], dict[str, str]]:
     """Those of `changes` that could be stored alone; and what is wrong with the others, by id."""
     stored = {RecordKey(one.kind, one.id): one for one in (await control.store.list()).records}
+    context = CheckContext(actor=actor, policy=control.operator_policy)
     valid: list[PendingChange] = []
     errors: dict[str, str] = {}
 
     def select() -> None:
         for change in changes:
             try:
-                _parse_checked(control, actor, change, stored.get(change.key))
+                _parse_checked(context, change, stored.get(change.key))
             except InvalidRecord as exc:
                 errors[change.id] = f"{exc}; {exc.hint}" if exc.hint else str(exc)
             else:
@@ -242,58 +236,27 @@ def _check_all(
     control: Control, actor: Principal, listing: RecordList, changes: Sequence[PendingChange], *, prune: bool
 ) -> tuple[RecordEdit, ...]:
     stored = {RecordKey(one.kind, one.id): one for one in listing.records}
+    context = CheckContext(actor=actor, policy=control.operator_policy)
     edits = []
     for change in [*changes, *_prune_changes(listing, changes)] if prune else changes:
         with _naming_record(change):
-            edit = _parse_checked(control, actor, change, stored.get(change.key))
+            edit = _parse_checked(context, change, stored.get(change.key))
             if edit is not None:
                 edits.append(edit)
-    _check_together(listing, edits)
+    check_registry(listing, edits)
     return tuple(edits)
 
 
 def _parse_checked(
-    control: Control, actor: Principal, change: PendingChange, before: StoredRecord | None
+    context: CheckContext, change: PendingChange, before: StoredRecord | None
 ) -> RecordEdit | None:
     """What `change` makes of `before`; None if it is so already. Raises what is wrong with it."""
-    if change.sent is None:  # first: what is beyond a key's ceiling must not show itself
-        check_removal(actor, change.kind, change.id)
+    run_checks(CHANGE_CHECKS, context, change)
     edit = parse_change(change, before)
     if change.is_declared and not edit.has_effect:
         return None
-    if edit.record is not None:
-        check_grant(actor, edit.record)
-        check_operator_policy(control.operator_policy, edit.record)
-    if before is not None and not is_within_ceiling(actor, before):
-        if edit.record is None:  # as if it did not exist
-            raise NotFound(f"there is no {change.key}")
-        raise Forbidden(
-            f"{change.title} reaches further than your key, which cannot replace it",
-            hint="use another id, or ask for a key that may write this one",
-        )
+    run_checks(EDIT_CHECKS, context, edit)
     return edit
-
-
-def _check_together(listing: RecordList, edits: Sequence[RecordEdit]) -> None:
-    """Check all edits with the records that stay as they are. Raises InvalidRecord."""
-    touched = {edit.change.key for edit in edits}
-    staying = [one for one in listing.records if RecordKey(one.kind, one.id) not in touched]
-    counts = Counter(one.kind for one in staying)
-    counts.update(edit.change.kind for edit in edits if edit.record is not None)
-    for kind in {edit.change.kind for edit in edits if edit.before is None}:
-        if counts[kind] > MAX_RECORDS:
-            raise InvalidRecord(
-                f"the registry holds {MAX_RECORDS} records of kind {describe_kind(kind)}, and takes no more",
-                hint="delete records that are not needed",
-            )
-    owners = {namespace_of(one): one.id for one in staying if one.kind == "server"}
-    for record in (edit.record for edit in edits):
-        if isinstance(record, ServerRecord):
-            owner = owners.setdefault(record.tool_namespace, record.server_id)
-            if owner != record.server_id:
-                raise InvalidRecord(
-                    f"`tool_namespace`: server `{owner}` has `{record.tool_namespace}` already"
-                )
 
 
 @contextmanager
