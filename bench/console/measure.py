@@ -18,7 +18,7 @@ sys.path.insert(0, str(PROJECT))
 
 from playwright.sync_api import Browser  # noqa: E402
 from tests.console.browser import chromium_running, tab_on  # noqa: E402
-from tests.console.scale import PLACES, Place, large_house, open_place, type_into  # noqa: E402
+from tests.console.scale import PLACES, Place, large_world, open_place, type_into  # noqa: E402
 from tests.scenarios.gateway import Gateway  # noqa: E402
 
 
@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=3)
     turns = parser.parse_args().turns
-    with tempfile.TemporaryDirectory() as root, large_house(Path(root) / "house") as gateway, chromium_running() as browser:
+    with tempfile.TemporaryDirectory() as root, large_world(Path(root) / "house") as gateway, chromium_running() as browser:
         print("| page | usable, ms | typing, ms |\n| --- | --- | --- |")
         for name, place in PLACES.items():
             taken = [measure(browser, gateway, place) for _ in range(turns)]

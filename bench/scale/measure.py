@@ -42,7 +42,7 @@ from toolgate.model.tools import (
     Snapshot,  # noqa: E402
 )
 from toolgate.policy.admission import find_weakened_guards  # noqa: E402
-from toolgate.policy.plan import plan  # noqa: E402
+from toolgate.policy.plan import Planner  # noqa: E402
 from toolgate.policy.scope import ScopeLimits  # noqa: E402
 from toolgate.registry.store.engines import open_sqlite_store  # noqa: E402
 from toolgate.telemetry import Metrics  # noqa: E402
@@ -120,7 +120,7 @@ async def measure_plan(snapshot: Snapshot) -> None:
         narrowed = replace(offer, record=replace(offer.record, allowed_tools=("read_*",)))
         after = replace(snapshot, servers=MappingProxyType({**snapshot.servers, server_id: narrowed}))
         async with measuring(f"plan of one server, turn {turn + 1}"):
-            found = await asyncio.to_thread(plan, snapshot, after, limits=LIMITS)
+            found = await asyncio.to_thread(Planner().plan, snapshot, after, limits=LIMITS)
         assert found.changes[0].reach_removed
         async with measuring("warnings of that change"):
             await asyncio.to_thread(lambda after=after: (list(find_weakened_guards(snapshot, after)), lint_edits(after, [])))

@@ -26,7 +26,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PROJECT))
 
 from tests.scenarios.gateway import Site, running  # noqa: E402
-from tests.surfaces.wasm.task_house import TaskHouse, open_task_house  # noqa: E402
+from tests.surfaces.wasm.guest_world import GuestWorld, open_guest_world  # noqa: E402
 from tests.upstream.memory_link import MemoryNet, MemoryServer, record  # noqa: E402
 from tests.wasm.wat import compiled, job, spear  # noqa: E402
 from wasmtime import wat2wasm  # noqa: E402
@@ -88,11 +88,11 @@ STATUS = loop_wat(
 class Bench:
     """The gateway, the slots, and where compiled modules are."""
 
-    def __init__(self, house: TaskHouse, directory: Path, turns: int) -> None:
-        self.house, self.directory, self.turns = house, directory, turns
+    def __init__(self, world: GuestWorld, directory: Path, turns: int) -> None:
+        self.world, self.directory, self.turns = world, directory, turns
 
     def run_of(self, wat: str) -> GuestRun:
-        return GuestRun(job(compiled(wat, self.directory), self.house.context(max_calls=10**6), limits=LIMITS))
+        return GuestRun(job(compiled(wat, self.directory), self.world.context(max_calls=10**6), limits=LIMITS))
 
     async def per_round_us(self, wat: str, rounds: int) -> float:
         """The median time of one round of a guest's loop."""
@@ -128,7 +128,7 @@ async def starts(bench: Bench) -> dict[str, float]:
     for _ in range(bench.turns * 10):
         async with Slots(ALL_FUNCTIONS, max_guests=1) as slots:
             for took in (colds, warms):
-                run = GuestRun(job(path, bench.house.context(), limits=LIMITS))
+                run = GuestRun(job(path, bench.world.context(), limits=LIMITS))
                 began = time.perf_counter()
                 await slots.run(run)
                 took.append((time.perf_counter() - began) * 1e3)
@@ -149,7 +149,7 @@ async def idle_kib(bench: Bench) -> float:
     path = compiled(SLEEP, bench.directory)
     async with Slots([spear("rest", "", "", rest)], max_guests=GUESTS) as slots:
         before = process.memory_info().rss
-        runs = [GuestRun(job(path, bench.house.context(), limits=LIMITS)) for _ in range(GUESTS)]
+        runs = [GuestRun(job(path, bench.world.context(), limits=LIMITS)) for _ in range(GUESTS)]
         tasks = [asyncio.create_task(slots.run(run)) for run in runs]
         for _ in range(GUESTS):
             await asyncio.to_thread(arrived.acquire)
@@ -211,8 +211,8 @@ def stdio_us(directory: Path, turns: int) -> float:
 @asynccontextmanager
 async def opened(directory: Path, turns: int) -> AsyncIterator[Bench]:
     one = record("one", allowed_tools=("*",), concurrency=256)
-    async with open_task_house(MemoryNet(one=MemoryServer()), one) as house:
-        yield Bench(house, directory, turns)
+    async with open_guest_world(MemoryNet(one=MemoryServer()), one) as world:
+        yield Bench(world, directory, turns)
 
 
 async def measure(directory: Path, turns: int) -> None:
