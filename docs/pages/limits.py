@@ -28,7 +28,7 @@ from toolgate.gateway.subscriptions import resources
 from toolgate.gateway.subscriptions import resources as resource_watches
 from toolgate.govern import approvals as approval_webhook
 from toolgate.govern import catalog, operator_policy, watches
-from toolgate.govern.changes import commit as change_checks
+from toolgate.govern.changes import checks as change_checks
 from toolgate.govern.changes import history
 from toolgate.govern.control import ControlLimits
 from toolgate.model import approvals, chat, names, principals, reports, servers

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -101,6 +101,82 @@ def test_nothing_is_left_to_do() -> None:
     found = [module.name for module in modules("src") if re.search(r"\b(?:TODO|FIXME|XXX)\b", module.text)]
 
     assert found == []
+
+
+LIMIT_NAME = re.compile(r"_?[A-Z][A-Z0-9_]*")
+
+
+def bare_limits(module: Module) -> Iterator[str]:
+    """Numbers in capitals of a module that do not say where they come from.
+
+    A comment at the end of the line says it, one above the line or its block, or a docstring below.
+    """
+    lines = [*module.text.splitlines(), ""]
+    for number, node in enumerate(module.tree.body):
+        if is_limit(node):
+            first = node.lineno - 1
+            while lines[first - 1].strip() and not lines[first - 1].startswith("#"):
+                first -= 1
+            is_explained = (
+                lines[first - 1].startswith("#") or "#" in lines[(node.end_lineno or node.lineno) - 1]
+            )
+            if not is_explained and not is_docstring(module.tree.body[number + 1 : number + 2]):
+                yield lines[node.lineno - 1]
+
+
+def is_limit(node: ast.stmt) -> bool:
+    match node:
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            return LIMIT_NAME.fullmatch(name) is not None and is_number(value)
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return LIMIT_NAME.fullmatch(name) is not None and is_number(value)
+    return False
+
+
+def is_number(value: ast.expr) -> bool:
+    match value:
+        case ast.Constant(value=bool()):
+            return False
+        case ast.Constant(value=int() | float()):
+            return True
+        case ast.BinOp(left=left, right=right):
+            return is_number(left) and is_number(right)
+        case ast.UnaryOp(operand=operand):
+            return is_number(operand)
+    return False
+
+
+def is_docstring(nodes: Sequence[ast.stmt]) -> bool:
+    return any(isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in nodes)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        pytest.param("MAX: Final = 3", ["MAX: Final = 3"], id="a number alone"),
+        pytest.param("_MAX_BYTES = 4 * 1024", ["_MAX_BYTES = 4 * 1024"], id="a product"),
+        pytest.param("MAX = 3  # a page", [], id="at the end of the line"),
+        pytest.param("# Of the specification.\nMIN = 1\nMAX = 3", [], id="above a block"),
+        pytest.param("# Of another.\nMIN = 1\n\nMAX = 3", ["MAX = 3"], id="above another block"),
+        pytest.param('MAX = 3\n"""A page."""', [], id="a docstring"),
+        pytest.param("NAME = 'x'\nis_on = True\nlocal = 3", [], id="no limit"),
+    ],
+)
+def test_the_check_of_limits_sees_what_it_should(source: str, expected: list[str]) -> None:
+    assert list(bare_limits(Module("sample", source))) == expected
+
+
+def test_every_limit_says_where_its_number_comes_from() -> None:
+    found = {module.name: list(bare_limits(module)) for module in modules("src") if "_pb2" not in module.name}
+
+    assert {name: limits for name, limits in found.items() if limits} == {}
+
+
+def test_no_test_patches_a_module_constant() -> None:
+    """Limits are parameters: a test passes its own."""
+    patched = re.compile(r"setattr\((?:[^()]|\([^()]*\))*?[\"'.]_?[A-Z][A-Z0-9_]*[\"']")
+
+    assert [module.name for module in modules("tests") if patched.search(module.text)] == []
 
 
 def test_no_rule_of_ours_is_switched_off_without_naming_it() -> None:

@@ -37,9 +37,7 @@ from toolgate.telemetry.spans import (
 MAX_QUEUED_SPANS: Final = 4_096
 """Further spans are dropped."""
 BATCH: Final = 512  # the default of OpenTelemetry's own batch processor
-MAX_TRIES: Final = (
-    4  # with the waits between them about five seconds, so that the queue is not held up for long
-)
+MAX_TRIES: Final = 4  # with the waits between them about five seconds: the queue is not held up for long
 FIRST_DELAY_S: Final = 1.0  # OTLP asks for exponential backoff with jitter, and names no number
 FINISH_TIMEOUT_S: Final = 2.0
 """For the last spans of a process that ends."""

@@ -37,9 +37,9 @@ NamedModules = Callable[[], Collection[str] | None]
 SWEEP_EVERY_S: Final = 60.0  # a tenth of UNUSED_S; a sweep lists one directory
 UNUSED_S: Final = 600.0  # how long a module stays that no record names
 IN_USE_S: Final = 120.0  # how long a module stays in any case after it was opened: it is loaded by then
+# Beyond these, the least recently used go. Choices: 256 modules of 8 MiB each.
 MAX_FILES: Final = 256
 MAX_BYTES: Final = 2 * 1024 * 1024 * 1024
-"""Beyond these, the least recently used go. Eight of the largest, or 256 of 8 MiB each."""
 REFUSED_S: Final = 60.0  # how long a module that does not compile is not tried again
 FETCH_DEADLINE_S: Final = 120.0  # 32 MiB at 2.2 Mbit/s
 MAX_MAKING: Final = 4  # at once: one compiles, the others are fetched

@@ -258,7 +258,7 @@ async def test_an_update_reaches_each_subscriber_under_the_uri_it_subscribed_to(
         for one in (stream, other):
             await one.leave()
         if client == "modern":
-            assert len(opened.gateway.subscriptions.watches) == 0
+            assert opened.gateway.subscriptions.watches.slots.taken == 0
 
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
@@ -306,7 +306,7 @@ async def test_updates_wait_for_a_stream_and_end_with_the_subscription() -> None
         )
         await stream.leave()
         await session.delete()
-        assert len(opened.gateway.subscriptions.watches) == 0
+        assert opened.gateway.subscriptions.watches.slots.taken == 0
         assert [(one.tool, one.outcome) for one in opened.audited] == [
             (f"resource:docs://{name}", "ok") for name in "aba"
         ]
@@ -361,7 +361,7 @@ async def test_subscribing_needs_a_uri_and_completing_an_argument_that_is_an_obj
 async def test_an_invalid_subscription_is_rejected(params: Any) -> None:
     async with settled(world(), docs(), PLAIN) as opened:
         assert (await opened.modern("/api/mcp", "subscriptions/listen", params)).code == -32602
-        assert len(opened.gateway.subscriptions.watches) == 0
+        assert opened.gateway.subscriptions.watches.slots.taken == 0
 
 
 async def test_who_listens_hears_nothing_of_resources_it_cannot_see() -> None:
@@ -370,7 +370,7 @@ async def test_who_listens_hears_nothing_of_resources_it_cannot_see() -> None:
         stream = opened.open_modern("/api/mcp?servers=plain", "subscriptions/listen", wanted)
 
         assert (await stream.event())["params"]["notifications"] == {}
-        assert len(opened.gateway.subscriptions.watches) == 0
+        assert opened.gateway.subscriptions.watches.slots.taken == 0
         assert [(one.tool, one.outcome, one.code) for one in opened.audited] == [
             ("resource:docs://a", "denied", "unknown_resource")
         ]

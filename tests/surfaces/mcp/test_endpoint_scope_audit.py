@@ -241,7 +241,7 @@ async def test_a_caller_that_asks_for_ever_more_subsets_fills_a_bounded_memory()
         for n in range(5):
             await world.modern(f"/api/mcp?tools=one.echo,two.t{n}", "tools/list")
         await world.modern("/api/mcp?tools=one.echo,two.t4", "tools/list")
-        audited, kept = len(scopes(world)), len(world.gateway.scope_audit)
+        audited, kept = len(scopes(world)), len(world.gateway.scope_audit.last)
 
     assert (audited, kept) == (5, 3)
 

@@ -105,7 +105,7 @@ def _file(name: str, read: Mapping[str, bytes]) -> ConsoleFile:
 
 NONCE: Final = b"__NONCE__"
 """Where in the page its nonce goes."""
-NONCE_BYTES: Final = 16
+NONCE_BYTES: Final = 16  # the 128 bits that CSP Level 3 asks for
 ROOT: Final = "/console/"
 _ZERO_WEIGHT = re.compile(r"\s*q\s*=\s*0(?:\.0*)?\s*")
 """The weight of what is not wanted."""

@@ -44,9 +44,8 @@ _ONCE_ONLY: Final = frozenset(
         b"mcp-session-id",
     }
 )
-MAX_BINDINGS: Final = 1_024
-MAX_KNOWN_URL: Final = 1_024
-"""URLs that are cached per credential, so that a known one is not parsed again; and how long one may be."""
+MAX_BINDINGS: Final = 1_024  # a choice: URLs of credentials that are not parsed again; 1 MiB of them at most
+MAX_KNOWN_URL: Final = 1_024  # a choice: a longer URL is parsed with each request
 
 Message = McpMessage | ClientResponse
 

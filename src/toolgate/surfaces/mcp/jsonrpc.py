@@ -69,8 +69,8 @@ def find_ambiguity(params: Mapping[str, Any]) -> str:
     return ""
 
 
-MAX_ID_BYTES: Final = 256
-MAX_NAME_CHARS: Final = 256
+MAX_ID_BYTES: Final = 256  # a choice: clients count, or send UUIDs of 36 characters
+MAX_NAME_CHARS: Final = 256  # a choice: a server's id and its tool's name have 40 and 128 at most
 
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")
 _PLAIN_DIGITS: Final = 18  # numbers up to this long are certainly of 64 bits

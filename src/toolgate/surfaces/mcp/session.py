@@ -70,7 +70,7 @@ DEFAULT_LIMITS: Final = SessionLimits()
 
 SHARE: Final = 10
 """A principal with less than this part of a full table gets a session, and the largest holder loses one."""
-IDLE_S: Final = 30 * 60
+IDLE_S: Final = 30 * 60  # a choice: outlasts a short break, and abandoned sessions leave the table
 LIFETIME_S: Final = 24 * 60 * 60
 """An id must end some time, as no node remembers for ever which sessions were deleted."""
 MAX_ID_BYTES: Final = 7 * 1024

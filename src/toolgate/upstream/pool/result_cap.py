@@ -17,7 +17,7 @@ CUT_MARK: Final = "\n[toolgate: cut here]"
 
 _NOTE_BYTES: Final = 320
 """Reserved for the closing note, whose longest wording is shorter."""
-_SMALL_BYTES: Final = 64  # ample for `true` and `"input_required"`: a longer one is none of MCP's values
+_SMALL_BYTES: Final = 64  # ample for `true` and `"input_required"`: MCP has no longer value
 _LONGEST_CHARACTER: Final = 12
 """`\\ud83d\\ude00`: the last whole character ends less than this before a cut."""
 _LEAST_ROOM: Final = 64

@@ -10,12 +10,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias, get_type_hints
 
 import msgspec
 from msgspec import NODEFAULT
 from msgspec.structs import fields
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter
 from pydantic_core import CoreSchema
 
 from toolgate.errors import ToolgateError
@@ -56,7 +56,20 @@ def _as_dataclass(shape: type[ResponseShape]) -> type[object]:
     members |= {one.name: field(default=one.default) for one in own if one.default is not NODEFAULT}
     members["__pydantic_config__"] = ConfigDict(extra="forbid", use_attribute_docstrings=True)
     parents = tuple(_as_dataclass(one) for one in shape.__bases__ if one is not ResponseShape)
+    # Pydantic reads the docstrings of a class's own fields only: inherited ones bring theirs along.
+    inherited = {name: one for parent in parents for name, one in _describe_fields(parent).items()}
+    members["__annotations__"] = inherited | members.get("__annotations__", {})
     return dataclass(kw_only=True)(type(shape.__name__, parents, members))
+
+
+def _describe_fields(parent: type[object]) -> dict[str, Any]:
+    described = TypeAdapter(parent).json_schema()["properties"]
+    hints = get_type_hints(parent, include_extras=True)
+    return {
+        name: Annotated[hints[name], Field(description=one["description"])]
+        for name, one in described.items()
+        if "description" in one
+    }
 
 
 def _name_members(value: Any) -> Any:
