@@ -1752,7 +1752,7 @@ export interface paths {
          * @description Changes as they are committed, one event a transaction.
          *
          *     First comes `start`, with the `epoch` of the registry. Then `change`, whose id is its revision, with the
-         *     `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been event. Both have
+         *     `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been sent. Both have
          *     the `digest` of the log up to there. `error` is the last event of a watch that cannot go on: list again,
          *     and watch from the revision listed.
          *
@@ -2748,7 +2748,7 @@ export interface components {
         ActivityBucket: {
             /** @description When it begins. */
             at_ms: number;
-            /** @description Those that were admitted, however they ended. */
+            /** @description Admitted calls, however they ended. */
             calls: number;
             /** @description Of them, those that failed: outcomes `error` and `tool_error`. */
             errors: number;
@@ -2847,10 +2847,7 @@ export interface components {
          */
         ApprovalsAnswer: {
             approvals: components["schemas"]["ApprovalShown"][];
-            /**
-             * @description For the page after this one, where there is one.
-             * @default null
-             */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -2886,10 +2883,7 @@ export interface components {
          */
         AuditAnswer: {
             events: components["schemas"]["AuditShown"][];
-            /**
-             * @description For the page after this one, where there is one.
-             * @default null
-             */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -3069,10 +3063,7 @@ export interface components {
          */
         BudgetsAnswer: {
             budgets: components["schemas"]["BudgetUsed"][];
-            /**
-             * @description For the page after this one, where there is one.
-             * @default null
-             */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -3124,17 +3115,6 @@ export interface components {
             };
         };
         /**
-         * CallShown
-         * @description A call of a tool that a run, or a model it asked, has made.
-         */
-        CallShown: {
-            server_id: string;
-            tool: string;
-            /** @description Of its failure; empty where it went well. */
-            code: string;
-            ms: number;
-        };
-        /**
          * CallerActivity
          * @description The calls of one principal.
          */
@@ -3170,6 +3150,7 @@ export interface components {
          */
         CatalogPackagesAnswer: {
             packages: components["schemas"]["CatalogPackageShown"][];
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -3187,6 +3168,7 @@ export interface components {
             /** @description Packages that have such rows. */
             dependent: number;
             packages: components["schemas"]["PackageQualityShown"][];
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -3197,6 +3179,7 @@ export interface components {
             tools: components["schemas"]["ToolFound"][];
             /** @description How many were found, on all pages together. Of very many only the best can be looked at. */
             total: number;
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
             /** @description False for some seconds after a start: tools are still being indexed, and a later search finds more. */
             indexed: boolean;
@@ -3253,6 +3236,7 @@ export interface components {
          */
         CatalogToolsAnswer: {
             tools: components["schemas"]["CatalogToolShown"][];
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -3261,7 +3245,7 @@ export interface components {
          */
         CategoriesAnswer: {
             categories: components["schemas"]["CategoryShown"][];
-            /** @description For the next page. Null: this is the last. */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -3728,9 +3712,9 @@ export interface components {
             stderr_base64: string | null;
             /** @description Some of its output was dropped, because it was more than `limits.max_output_bytes`. */
             is_truncated: boolean;
-            usage: components["schemas"]["UsageShown"];
+            usage: components["schemas"]["RunUsage"];
             /** @description The first of them; `usage.tool_calls` counts all. */
-            calls?: components["schemas"]["CallShown"][];
+            calls: components["schemas"]["InvocationCall"][];
         };
         /**
          * EntryShown
@@ -4055,9 +4039,13 @@ export interface components {
             display_name: string;
             /** @enum {string} */
             state: "off" | "read_only" | "on";
+            /** @description Whether the caller chose that state. Else it is what its key gives before it chooses. */
             chosen: boolean;
+            /** @description Those that your key reaches, switched on or not. */
             tools: number;
+            /** @description Those of them whose definition says that they change nothing. */
             read_only_tools: number;
+            /** @description The others. */
             writing_tools: number;
             /** @description From this revision of the registry on, every node decides by it. */
             revision: number;
@@ -4076,6 +4064,17 @@ export interface components {
             integrations: components["schemas"]["IntegrationShown"][];
             /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
+        };
+        /**
+         * InvocationCall
+         * @description A tool call, by a guest or a model that it prompted.
+         */
+        InvocationCall: {
+            server_id: string;
+            tool: string;
+            /** @description Of the error, if it failed. */
+            code: string;
+            ms: number;
         };
         /**
          * InvocationSent
@@ -4101,14 +4100,18 @@ export interface components {
         InvocationShown: {
             invocation_id: string;
             task_id: string;
+            /** @description Whose it is. */
             principal: string;
             /** @enum {string} */
             state: "queued" | "running" | "succeeded" | "failed" | "cancelled" | "crashed";
+            /** @description Of the registry when it was made. */
             revision: number;
             created_ms: number;
             started_ms: number | null;
             ended_ms: number | null;
+            /** @description How often a node has taken it. */
             attempt: number;
+            /** @description How often it may be begun again, where its node is lost. */
             retries: number;
             is_cancel_asked: boolean;
             ended_by: ("exit" | "trap" | "out_of_fuel" | "stack_overflow" | "deadline" | "cancelled" | "revoked" | "module" | "node_stopped" | "node_lost" | "internal") | null;
@@ -4146,10 +4149,7 @@ export interface components {
          */
         InvocationsAnswer: {
             invocations: components["schemas"]["InvocationSummary"][];
-            /**
-             * @description For the page after this one, where there is one.
-             * @default null
-             */
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         JsonValue: unknown;
@@ -4307,19 +4307,6 @@ export interface components {
             warnings: string[];
         };
         /**
-         * LineShown
-         * @description One line that a guest wrote.
-         */
-        LineShown: {
-            seq: number;
-            at_ms: number;
-            /** @enum {string} */
-            stream: "log" | "stdout" | "stderr";
-            /** @enum {string} */
-            level: "trace" | "debug" | "info" | "warn" | "error";
-            text: string;
-        };
-        /**
          * LinesAnswer
          * @description Lines of a log, the oldest first.
          */
@@ -4329,7 +4316,7 @@ export interface components {
              * @enum {string}
              */
             state: "queued" | "running" | "succeeded" | "failed" | "cancelled" | "crashed";
-            lines: components["schemas"]["LineShown"][];
+            lines: components["schemas"]["LogLine"][];
         };
         /**
          * LintAnswer
@@ -4340,6 +4327,22 @@ export interface components {
             findings: components["schemas"]["FindingShown"][];
             /** @description Rules that may match something of a server that has not listed its tools. */
             unjudged: components["schemas"]["FindingShown"][];
+        };
+        /**
+         * LogLine
+         * @description One line of a guest. Stored, `seq` rises by one over all attempts; a node counts its own.
+         */
+        LogLine: {
+            seq: number;
+            at_ms: number;
+            /** @enum {string} */
+            stream: "log" | "stdout" | "stderr";
+            text: string;
+            /**
+             * @default info
+             * @enum {string}
+             */
+            level: "trace" | "debug" | "info" | "warn" | "error";
         };
         /**
          * Login
@@ -4718,6 +4721,7 @@ export interface components {
             /** @description Of the registry. */
             revision: number;
             packages: components["schemas"]["PackageShown"][];
+            /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
@@ -4726,9 +4730,13 @@ export interface components {
          */
         PackageQualityShown: {
             rows: number;
+            /** @description Rows with the full definition of a manifest. */
             manifest: number;
+            /** @description Rows with the full definition that the running server lists. */
             discovered: number;
+            /** @description Rows with a name and a description alone. */
             summary: number;
+            /** @description Packages whose tools are not known. */
             legacy: number;
             with_schema: number;
             with_description: number;
@@ -5213,40 +5221,61 @@ export interface components {
             by: "caller" | "task";
         };
         /**
+         * RunUsage
+         * @description What a run took.
+         */
+        RunUsage: {
+            /**
+             * @description Instructions, about.
+             * @default 0
+             */
+            fuel: number;
+            /** @default 0 */
+            wall_ms: number;
+            /** @default 0 */
+            memory_bytes: number;
+            /** @default 0 */
+            hostcalls: number;
+            /** @default 0 */
+            tool_calls: number;
+            /** @default 0 */
+            model_asks: number;
+        };
+        /**
          * ScopeSeen
          * @description The effective scope of a caller at `url`.
          */
         ScopeSeen: {
             revision: number;
             url: string;
-            /** @description The task that applies. */
-            task_id: string | null;
-            servers: string[];
-            tools: string[];
-            /** @description As on the MCP door. */
-            prompts: string[];
-            /** @description Their URIs, and the templates for those that are not listed. */
-            resources: string[];
             /** @description About what the definitions of its tools cost a model. */
             tokens: number;
-            /** @description Those of each tool. */
-            prices: {
-                [key: string]: number;
-            };
             /** @description All that there are; for an agent, all that it could have. */
             registered_tools: number;
             /** @description What the definitions of all those would cost. */
             registered_tokens: number;
-            /** @description `server/tool`: what would be denied, were the policy of the task enforced. For an agent, empty. */
-            shadowed: string[];
             warnings: string[];
-            /** @description Why the request is turned down as a whole. */
-            refusal: components["schemas"]["RefusalShown"] | null;
             /**
-             * @description `find`: the MCP door shows three tools there that find and call these.
+             * @description `find`: the MCP endpoint lists three tools there that find and call these.
              * @enum {string}
              */
             mode: "list" | "find";
+            /** @description The task that applies. */
+            task_id: string | null;
+            servers: string[];
+            tools: string[];
+            /** @description As on the MCP endpoint. */
+            prompts: string[];
+            /** @description Their URIs, and the templates for those that are not listed. */
+            resources: string[];
+            /** @description The tokens of each tool. */
+            prices: {
+                [key: string]: number;
+            };
+            /** @description `server/tool`: what would be denied, were the policy of the task enforced. For an agent, empty. */
+            shadowed: string[];
+            /** @description Why the request is turned down as a whole. */
+            refusal: components["schemas"]["RefusalShown"] | null;
         };
         /**
          * SelectionBody
@@ -5807,10 +5836,15 @@ export interface components {
          * @description What one day cost.
          */
         TokensOfDay: {
+            /** @description Lists of tools that clients and models were given. */
             lists: number;
+            /** @description What the definitions in them cost. */
             definition_tokens: number;
+            /** @description What the definitions of all registered tools would have cost, each time. */
             full_tokens: number;
+            /** @description The difference; negative where the tools that find others cost more than all there are. */
             saved_tokens: number;
+            /** @description Those that had a result. */
             calls: number;
             result_tokens: number;
             /** @description In UTC: `2026-01-31`. */
@@ -5821,10 +5855,15 @@ export interface components {
          * @description What one task cost.
          */
         TokensOfTask: {
+            /** @description Lists of tools that clients and models were given. */
             lists: number;
+            /** @description What the definitions in them cost. */
             definition_tokens: number;
+            /** @description What the definitions of all registered tools would have cost, each time. */
             full_tokens: number;
+            /** @description The difference; negative where the tools that find others cost more than all there are. */
             saved_tokens: number;
+            /** @description Those that had a result. */
             calls: number;
             result_tokens: number;
             /** @description Empty: callers without a task. */
@@ -5901,7 +5940,9 @@ export interface components {
          * @description One tool that was found, and where it is.
          */
         ToolFound: {
+            /** @description As its server calls it. `*`: none of its tools are known yet. */
             name: string;
+            /** @description As `?tools=` and the `tools` of a skill name it. */
             fullName: string;
             description: string;
             inputSchema: {
@@ -5909,14 +5950,27 @@ export interface components {
             };
             category: string;
             tags: string[];
+            /** @description It says of itself that it changes nothing. */
             readOnly: boolean;
-            /** @enum {string} */
+            /**
+             * @description Known as its package declares it (`manifest`), as its server lists it (`discovered`), by name and
+             *     description alone (`summary`), or not at all (`legacy`).
+             * @enum {string}
+             */
             source: "manifest" | "summary" | "legacy" | "discovered";
-            /** @enum {string} */
+            /**
+             * @description Of the manifest.
+             * @enum {string}
+             */
             schemaVersion: "v2" | "legacy";
+            /** @description Of the definition, as a pin has it. Empty where only a summary is known. */
             digest: string;
+            /** @description About what the definition costs a model. */
             tokens: number;
-            /** @default  */
+            /**
+             * @description Left out if empty, as are the next two.
+             * @default
+             */
             title: string;
             /** @default null */
             outputSchema: {
@@ -5972,23 +6026,24 @@ export interface components {
         };
         /**
          * ToolsSeen
-         * @description Exactly what the MCP door lists, or has found, under `url`.
+         * @description Exactly what the MCP endpoint lists, or finds, under `url`.
          */
         ToolsSeen: {
             revision: number;
-            tools: components["schemas"]["ToolSeen"][];
+            url: string;
+            /** @description About what the definitions of its tools cost a model. */
             tokens: number;
             /** @description All that there are; for an agent, all that it could have. */
             registered_tools: number;
             /** @description What the definitions of all those would cost. */
             registered_tokens: number;
             warnings: string[];
-            url: string;
             /**
-             * @description `find`: the MCP door shows three tools there that find and call these.
+             * @description `find`: the MCP endpoint lists three tools there that find and call these.
              * @enum {string}
              */
             mode: "list" | "find";
+            tools: components["schemas"]["ToolSeen"][];
         };
         /**
          * TrialAnswer
@@ -6047,10 +6102,10 @@ export interface components {
          */
         UnusedShown: {
             server_id: string;
-            /** @description A tool's name, `prompt:<name>` or `resource:<uri>`. */
-            tool: string;
             /** @description Null: never, as far as the audit reaches back. */
             last_used_ms: number | null;
+            /** @description A tool's name, `prompt:<name>` or `resource:<uri>`. */
+            tool: string;
             /** @description About what its definition costs a model in each list. */
             tokens: number;
         };
@@ -6084,19 +6139,6 @@ export interface components {
             parts: number;
             /** @description Check the archive, and do not keep it. */
             dry_run?: boolean;
-        };
-        /**
-         * UsageShown
-         * @description What a run took.
-         */
-        UsageShown: {
-            /** @description Instructions, about. */
-            fuel: number;
-            wall_ms: number;
-            memory_bytes: number;
-            hostcalls: number;
-            tool_calls: number;
-            model_asks: number;
         };
         /**
          * VersionActivity
@@ -6510,7 +6552,7 @@ export interface operations {
     "list-the-servers-you-can-reach": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -6591,7 +6633,7 @@ export interface operations {
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas. */
+                /** @description Only these: `server.tool`, patterns or effects like `@read_only`, between commas. */
                 tools?: string;
                 /** @description Only what this profile selects. */
                 profile?: string;
@@ -6625,7 +6667,7 @@ export interface operations {
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas. */
+                /** @description Only these: `server.tool`, patterns or effects like `@read_only`, between commas. */
                 tools?: string;
                 /** @description Only what this profile selects. */
                 profile?: string;
@@ -6659,15 +6701,15 @@ export interface operations {
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas. */
+                /** @description Only these: `server.tool`, patterns or effects like `@read_only`, between commas. */
                 tools?: string;
                 /** @description Only what this profile selects. */
                 profile?: string;
                 /** @description `list`, or `find`: as where tools are found and not listed. */
                 mode?: string;
-                /** @description Whether the client has to show a key. Unless said: where you show one, or from elsewhere. */
+                /** @description Whether the client sends a key. Default: if you do or off loopback. */
                 needs_key?: boolean;
-                /** @description `linux` or `darwin`: where files are said to be. */
+                /** @description `linux` or `darwin`, for the paths of files. */
                 platform?: string;
             };
             header?: {
@@ -6697,19 +6739,19 @@ export interface operations {
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas. */
+                /** @description Only these: `server.tool`, patterns or effects like `@read_only`, between commas. */
                 tools?: string;
                 /** @description Only what this profile selects. */
                 profile?: string;
                 /** @description `list`, or `find`: as where tools are found and not listed. */
                 mode?: string;
-                /** @description Only what is said about this tool (`git_log`, `git.git_log` or `git/git_log`), or `prompt:<name>`, or `resource:<uri>`. */
+                /** @description Only this: `log`, `git.log`, `git/log`, `prompt:<name>` or `resource:<uri>`. */
                 tool?: string;
-                /** @description Only what is said about this server, also of resources it does not list. */
+                /** @description Only this server, also for resources it does not list. */
                 server?: string;
                 /** @description Explain for this key instead of your own (administrators only). */
                 key?: string;
-                /** @description As if the caller had this version of every profile in a rollout: `stable` or `candidate`. */
+                /** @description As if the caller had this version of profiles in a rollout: `stable` or `candidate`. */
                 side?: string;
             };
             header?: {
@@ -6739,7 +6781,7 @@ export interface operations {
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas. */
+                /** @description Only these: `server.tool`, patterns or effects like `@read_only`, between commas. */
                 tools?: string;
                 /** @description Only what this profile selects. */
                 profile?: string;
@@ -6840,7 +6882,7 @@ export interface operations {
     "list-your-integrations": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -6918,7 +6960,7 @@ export interface operations {
     "list-what-callers-have-chosen-for-themselves": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -6969,7 +7011,7 @@ export interface operations {
     "list-the-keys": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -7136,7 +7178,7 @@ export interface operations {
     "list-the-servers": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -7167,7 +7209,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -7233,7 +7275,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -7276,7 +7318,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -7366,7 +7408,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -7512,7 +7554,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
             };
             path: {
@@ -7597,7 +7639,7 @@ export interface operations {
     "list-the-chat-upstreams": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -7626,7 +7668,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -7692,7 +7734,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -7735,7 +7777,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -7825,7 +7867,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -7868,7 +7910,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
             };
             path: {
@@ -7898,7 +7940,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
             };
             path?: never;
@@ -7925,7 +7967,7 @@ export interface operations {
     "list-servers-as-the-official-registry-does": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -8045,7 +8087,7 @@ export interface operations {
     "list-the-tasks": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -8074,7 +8116,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -8140,7 +8182,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -8183,7 +8225,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -8273,7 +8315,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -8315,7 +8357,7 @@ export interface operations {
     "list-the-profiles": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -8344,7 +8386,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -8410,7 +8452,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -8453,7 +8495,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -8543,7 +8585,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -8684,7 +8726,7 @@ export interface operations {
     "list-the-pins": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -8713,7 +8755,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -8779,7 +8821,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -8822,7 +8864,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -8914,7 +8956,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -8981,7 +9023,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
             };
             path?: never;
@@ -9007,11 +9049,11 @@ export interface operations {
     "watch-the-registry": {
         parameters: {
             query?: {
-                /** @description The revision to begin after. Without it, the newest. One that is not reached yet is refused as `compacted`. */
+                /** @description Begin after this revision, or the newest. Later ones are `compacted`. */
                 since?: number;
                 /** @description The epoch `since` is of: another one is refused as `compacted`. */
                 epoch?: string;
-                /** @description The digest that was event with `since`: another one is refused likewise. */
+                /** @description The digest that came with `since`: another one is refused likewise. */
                 digest?: string;
                 /** @description Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`. */
                 kinds?: string;
@@ -9138,7 +9180,7 @@ export interface operations {
     "list-the-categories-of-the-catalog": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -9204,7 +9246,7 @@ export interface operations {
     "list-the-packages-of-a-category": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -9235,7 +9277,7 @@ export interface operations {
     "list-the-tools-of-a-package": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -9268,7 +9310,7 @@ export interface operations {
             query?: {
                 /** @description Only packages that depend on the summary fallback. */
                 dependent?: boolean;
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -9325,7 +9367,7 @@ export interface operations {
     "list-the-packages": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -9385,7 +9427,7 @@ export interface operations {
                 dry_run?: boolean;
             };
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -9443,7 +9485,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of the plan that showed the change: refuse any other effect. */
+                /** @description The id of a plan: reject a change with any other effect. */
                 "Toolgate-Plan"?: string;
                 /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
                 "If-Match"?: string;
@@ -9779,7 +9821,7 @@ export interface operations {
     "list-the-runs-of-a-task": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -9972,7 +10014,7 @@ export interface operations {
             query?: {
                 /** @description Only those in this state: `pending`, `approved`, `denied`, `expired`, `used`. */
                 state?: string;
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -10110,7 +10152,7 @@ export interface operations {
     "show-budgets-over-time-and-what-is-used-of-them": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -10200,7 +10242,7 @@ export interface operations {
     "work-out-the-least-policy-of-a-task": {
         parameters: {
             query?: {
-                /** @description What was used from this time on, in unix ms. Without it, of 7 days. */
+                /** @description Use from this time on, in unix ms. Without it, of 7 days. */
                 since?: number;
                 /** @description Also where nothing was used, so that nothing would be left. */
                 deny_all?: boolean;
@@ -10231,11 +10273,11 @@ export interface operations {
     "show-unused-grants": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 500 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
-                /** @description Not used from this time on, in unix ms. Without it, of 30 days. */
+                /** @description Unused since then, in unix ms. By default, for 30 days. */
                 since?: number;
                 /** @description Only those of `task`, or of `key`. */
                 kind?: string;
@@ -10279,7 +10321,7 @@ export interface operations {
                 task?: string;
                 /** @description Only events of this server. */
                 server?: string;
-                /** @description Only events of this tool, without its server's name. Unknown ones: as they were called. */
+                /** @description Only events of this tool, without its server's name. Unknown tools: as called. */
                 tool?: string;
                 /** @description Only events with this error code. Empty: those without one, as with all of these. */
                 code?: string;
@@ -10295,7 +10337,7 @@ export interface operations {
                 since?: number;
                 /** @description Only events before this time, in unix milliseconds. */
                 until?: number;
-                /** @description How many at most: 1 to 1000, 100 unless said otherwise. */
+                /** @description How many at most: 1 to 1000, 100 by default. */
                 limit?: number;
                 /** @description The `next_cursor` of the page before. */
                 cursor?: string;
@@ -10335,7 +10377,7 @@ export interface operations {
                 task?: string;
                 /** @description Only events of this server. */
                 server?: string;
-                /** @description Only events of this tool, without its server's name. Unknown ones: as they were called. */
+                /** @description Only events of this tool, without its server's name. Unknown tools: as called. */
                 tool?: string;
                 /** @description Only events with this error code. Empty: those without one, as with all of these. */
                 code?: string;
@@ -10391,7 +10433,7 @@ export interface operations {
                 task?: string;
                 /** @description Only events of this server. */
                 server?: string;
-                /** @description Only events of this tool, without its server's name. Unknown ones: as they were called. */
+                /** @description Only events of this tool, without its server's name. Unknown tools: as called. */
                 tool?: string;
                 /** @description Only events with this error code. Empty: those without one, as with all of these. */
                 code?: string;

@@ -38,7 +38,9 @@ export function usePlan(change: Change | Return | null) {
     placeholderData: keepPreviousData,
     retry: false,
   });
-  /** Whether what is known, plan or failure, is of `change` as it is now, and not of what was typed before. */
-  const isSettled = text === wanted && !query.isPlaceholderData && !query.isFetching;
-  return { ...query, isSettled, isCurrent: isSettled && query.isSuccess };
+  /** Whether the plan or the failure is that of `change`, and not of what was typed before. */
+  const isOfChange = text === wanted && !query.isPlaceholderData;
+  // While a plan is made again it can still be saved: the gateway refuses a plan that is outdated. A button that is
+  // disabled meanwhile would lose clicks.
+  return { ...query, isSettled: isOfChange && !query.isFetching, isCurrent: isOfChange && query.isSuccess };
 }

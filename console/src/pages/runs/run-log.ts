@@ -4,7 +4,7 @@ import type { StreamEvent } from "@/api/stream";
 
 export type Run = Shapes["InvocationShown"];
 export type Summary = Shapes["InvocationSummary"];
-export type Line = Shapes["LineShown"];
+export type Line = Shapes["LogLine"];
 export type RunState = Run["state"];
 
 export interface Followed {

@@ -106,7 +106,7 @@ function Facts({ run }: { readonly run: Run }) {
   );
 }
 
-function Usage({ usage }: { readonly usage: Shapes["UsageShown"] }) {
+function Usage({ usage }: { readonly usage: Shapes["RunUsage"] }) {
   return (
     <>
       <Fact name="Fuel">{count(usage.fuel)}</Fact>
@@ -166,7 +166,7 @@ function Output({ title, text, base64 }: OutputProps) {
   );
 }
 
-function Calls({ calls }: { readonly calls: readonly Shapes["CallShown"][] }) {
+function Calls({ calls }: { readonly calls: readonly Shapes["InvocationCall"][] }) {
   if (calls.length === 0) return null;
   return (
     <section aria-label="Calls of tools">
