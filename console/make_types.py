@@ -31,7 +31,7 @@ def trimmed_document() -> dict[str, Any]:
         for operation in path.values():
             if isinstance(operation, dict) and "responses" in operation:
                 operation["responses"] = {
-                    status: answer for status, answer in operation["responses"].items() if status < "3"
+                    status: response for status, response in operation["responses"].items() if status < "3"
                 }
     for name, schema in document["components"]["schemas"].items():
         members = schema.get("properties", {})

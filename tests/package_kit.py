@@ -45,11 +45,11 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-async def upload(ask: Ask, archive: bytes, *, part_bytes: int = 4 * 1024 * 1024, **body: Any) -> Any:
+async def upload(request: Ask, archive: bytes, *, part_bytes: int = 4 * 1024 * 1024, **body: Any) -> Any:
     """Send an archive in parts and finish; the answer to that."""
     path = f"/api/uploads/{sha256(archive)}"
     parts = [archive[start : start + part_bytes] for start in range(0, len(archive), part_bytes)] or [b""]
     for number, part in enumerate(parts, start=1):
-        answer = await ask("PUT", f"{path}/{number}", part, content_type="application/octet-stream")
-        assert answer.status_code == 200, answer.text
-    return await ask("POST", path, {"parts": len(parts), **body})
+        response = await request("PUT", f"{path}/{number}", part, content_type="application/octet-stream")
+        assert response.status_code == 200, response.text
+    return await request("POST", path, {"parts": len(parts), **body})

@@ -33,8 +33,8 @@ def _section(endpoint: RestEndpoint[Any]) -> str:
         blocks.append("\n".join(bullet(f"{code(one.name)}: {one.description}") for one in endpoint.headers))
     if endpoint.is_conditional:
         blocks.append("Takes `If-Match` with the record's ETag, and `If-None-Match: *`.")
-    answers = [*map(str, endpoint.statuses), *(code(error.code) for error in endpoint.errors)]
-    blocks.append(wrap(f"Answers {', '.join(answers)}."))
+    responses = [*map(str, endpoint.statuses), *(code(error.code) for error in endpoint.errors)]
+    blocks.append(wrap(f"Answers {', '.join(responses)}."))
     return "\n\n".join(blocks)
 
 

@@ -12,7 +12,7 @@ from toolgate.catalog import checks as members
 from toolgate.catalog import listings as templates
 from toolgate.catalog import word_search as search
 from toolgate.catalog import word_search as search_entries
-from toolgate.chat import hidden_turns, replies, streamed_replies, tool_calls
+from toolgate.chat import hidden_turns, model_completion, streamed_completion, tool_calls
 from toolgate.chat import parsing as chat_messages
 from toolgate.chat.responses import tools
 from toolgate.gateway import search as searching
@@ -295,7 +295,7 @@ def _chats() -> Rows:
             last,
         ),
         ("calls of one reply at once", f"{chat_session.MAX_CONCURRENT_CALLS}", "they wait"),
-        ("calls of one reply", f"{replies.MAX_CALLS:,}", unusable),
+        ("calls of one reply", f"{model_completion.MAX_CALLS:,}", unusable),
         ("arguments of a call", size(tool_calls.MAX_ARGUMENT_BYTES), told),
         ("a result (record, task, request)", size(budgets.max_tool_output_bytes), "cut, and says so"),
         (
@@ -304,7 +304,7 @@ def _chats() -> Rows:
             "the answer ends, and says so",
         ),
         ("an answer of a model, or one event of it", size(models.MAX_RESPONSE_BYTES), unusable),
-        ("a streamed answer that is read here", size(streamed_replies.MAX_REPLY_BYTES), unusable),
+        ("a streamed answer that is read here", size(streamed_completion.MAX_COMPLETION_BYTES), unusable),
         (
             "what an id holds of a turn, compressed",
             size(hidden_turns.MAX_BYTES),

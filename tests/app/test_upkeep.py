@@ -54,7 +54,7 @@ async def test_pending_approvals_are_counted_and_expired_ones_audited() -> None:
     clock = Clock()
     store, metrics, sink = MemoryStore(clock), Metrics(), MemorySink()
     audit = AuditLog(sink)
-    await store.approvals.ask(question(), new_id="a")
+    await store.approvals.request(question(), new_id="a")
     async with asyncio.timeout(DEADLINE_S):
         async with open_upkeep(store, metrics, audit):
             while b"\ntoolgate_approvals_pending 1.0\n" not in metrics.render():

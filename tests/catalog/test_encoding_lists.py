@@ -25,8 +25,8 @@ META = {"io.modelcontextprotocol/serverInfo": {"name": "toolgate", "version": "1
 
 def listed_by_sdk(definitions: list[ToolDefinition], era: Revision) -> list[str]:
     """The names the official SDK reads from a page of `definitions`: one fault, and it refuses the page."""
-    tools = [encode_definition(each, f"fs.{each.ref.name}", era=era) for each in definitions]
-    page = encode_page("tools", tools, era=era, next_cursor=None, ttl_ms=60_000, meta=META)
+    tools = [encode_definition(each, f"fs.{each.ref.name}", revision=era) for each in definitions]
+    page = encode_page("tools", tools, revision=era, next_cursor=None, ttl_ms=60_000, meta=META)
     result = parse_server_result("tools/list", REVISIONS[era], msgspec.json.decode(page))
     assert isinstance(result, ListToolsResult)
     return [each.name for each in result.tools]
@@ -38,7 +38,7 @@ def test_only_the_name_of_a_definition_changes(era: Revision) -> None:
         inputSchema=INPUT | {"$defs": {"a": {"$anchor": "x"}}}, **{"x-vendor": [1.5], "_meta": {"ui": {}}}
     )
 
-    assert encode_definition(definition, "fs.read_file", era=era) == (
+    assert encode_definition(definition, "fs.read_file", revision=era) == (
         b'{"name":"fs.read_file","description":"Reads a file.","inputSchema":{"type":"object","properties":'
         b'{"path":{"type":"string"}},"$defs":{"a":{"$anchor":"x"}}},"x-vendor":[1.5],"_meta":{"ui":{}}}'
     )
@@ -49,7 +49,10 @@ def test_of_a_member_sent_twice_the_one_that_was_checked_is_listed() -> None:
 
     tools, _ = check_tools("fs", [raw])
 
-    assert encode_definition(tools["a"], "a", era="modern") == b'{"name":"a","inputSchema":{"type":"object"}}'
+    assert (
+        encode_definition(tools["a"], "a", revision="modern")
+        == b'{"name":"a","inputSchema":{"type":"object"}}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,26 +72,26 @@ def test_of_a_member_sent_twice_the_one_that_was_checked_is_listed() -> None:
 def test_a_legacy_client_gets_an_output_schema_it_takes_or_none(schema: Any, legacy: Any) -> None:
     definition = checked(outputSchema=schema)
 
-    assert encode_definition(definition, "read_file", era="modern") == tool(outputSchema=schema)
-    assert encode_definition(definition, "read_file", era="legacy") == tool(outputSchema=legacy)
+    assert encode_definition(definition, "read_file", revision="modern") == tool(outputSchema=schema)
+    assert encode_definition(definition, "read_file", revision="legacy") == tool(outputSchema=legacy)
 
 
 def test_a_legacy_client_gets_boolean_argument_schemas_spelled_out() -> None:
     definition = checked(inputSchema={"type": "object", "properties": {"any": True}})
 
-    assert encode_definition(definition, "read_file", era="legacy") == tool(
+    assert encode_definition(definition, "read_file", revision="legacy") == tool(
         inputSchema={"type": "object", "properties": {"any": {}}}
     )
 
 
 def test_a_legacy_page_is_tools_and_cursor_only() -> None:
-    page = encode_page("tools", [b"{}", b"{}"], era="legacy", next_cursor='a"b', ttl_ms=5, meta={})
+    page = encode_page("tools", [b"{}", b"{}"], revision="legacy", next_cursor='a"b', ttl_ms=5, meta={})
 
     assert page == b'{"tools":[{},{}],"nextCursor":"a\\"b"}'
 
 
 def test_a_modern_page_is_private_and_says_how_long_it_keeps() -> None:
-    page = encode_page("tools", [], era="modern", next_cursor=None, ttl_ms=5, meta=META)
+    page = encode_page("tools", [], revision="modern", next_cursor=None, ttl_ms=5, meta=META)
 
     assert page == (
         b'{"tools":[],"resultType":"complete","ttlMs":5,"cacheScope":"private",'
@@ -200,7 +203,7 @@ def test_whatever_listing_passes_the_check_the_official_sdk_takes(
     listings, _ = CHECKS[kind]("fs", [raw])
     listed = [encode_listing(each, each.name, kind=kind) for each in listings.values()]
 
-    page = encode_page(kind, listed, era=era, next_cursor=None, ttl_ms=60_000, meta=META)
+    page = encode_page(kind, listed, revision=era, next_cursor=None, ttl_ms=60_000, meta=META)
 
     result = parse_server_result(METHODS[kind], REVISIONS[era], msgspec.json.decode(page))
 

@@ -8,7 +8,7 @@ import msgspec
 
 from toolgate.catalog.definitions import check_definition
 from toolgate.chat.injection import InjectedTools, inject_tools
-from toolgate.chat.replies import ModelCompletion, parse_completion
+from toolgate.chat.model_completion import ModelCompletion, parse_completion
 from toolgate.chat.requests import ChatRequest, parse_chat_request
 from toolgate.model.tools import ToolDefinition
 

@@ -157,9 +157,11 @@ def test_whatever_a_server_sends_no_undeclared_call_passes(first: list[Any], sec
         rest = StreamContinuation(kept)
         passed += [rest.feed(json.dumps(one).encode()) for one in second] + [rest.end()]
         for one in first:
-            answer = filter_completion(json.dumps(one).encode(), DECLARED)
+            response = filter_completion(json.dumps(one).encode(), DECLARED)
             passed.append(
-                answer if isinstance(answer, bytes) else answer.complete(json.dumps(second[:1]).encode())
+                response
+                if isinstance(response, bytes)
+                else response.complete(json.dumps(second[:1]).encode())
             )
     except ModelUnavailable:
         pass  # what cannot be read does not pass

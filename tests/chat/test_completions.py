@@ -11,7 +11,7 @@ from tests.chat.conversations import HI, call, function, offered, plain, reply_o
 from tests.upstream.strict_history import fault_of
 from toolgate.chat.completions import Transcript
 from toolgate.chat.injection import InjectedTools
-from toolgate.chat.replies import ModelCompletion
+from toolgate.chat.model_completion import ModelCompletion
 from toolgate.chat.tool_loop import AskModel
 
 SENT = AskModel(choice="sent")
@@ -19,8 +19,8 @@ AUTO = AskModel(choice="auto")
 LAST = AskModel(choice="none", is_last=True)
 
 
-def asked(transcript: Transcript, ask: AskModel = SENT) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(transcript.body(ask))
+def asked(transcript: Transcript, request: AskModel = SENT) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(transcript.body(request))
     return body
 
 
@@ -77,7 +77,7 @@ def allowed(mode: str, *tools: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("sent", "ask", "expected"),
+    ("sent", "request", "expected"),
     [
         pytest.param(None, SENT, None, id="none sent"),
         pytest.param(None, AUTO, None, id="none sent, later"),
@@ -94,14 +94,14 @@ def allowed(mode: str, *tools: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_choices(sent: Any, ask: AskModel, expected: Any) -> None:
+def test_choices(sent: Any, request: AskModel, expected: Any) -> None:
     transcript = Transcript(request_of(tool_choice=sent), offered("read"))
 
-    assert asked(transcript, ask).get("tool_choice") == expected
+    assert asked(transcript, request).get("tool_choice") == expected
 
 
 @pytest.mark.parametrize(
-    ("sent", "ask", "expected"),
+    ("sent", "request", "expected"),
     [
         pytest.param({"tool_choice": "auto"}, SENT, {}, id="auto"),
         pytest.param({"tool_choice": "required"}, AUTO, {}, id="satisfied, though by nothing"),
@@ -116,9 +116,9 @@ def test_choices(sent: Any, ask: AskModel, expected: Any) -> None:
     ],
 )
 def test_where_there_is_nothing_to_choose_nothing_is_reported_of_choosing(
-    sent: dict[str, Any], ask: AskModel, expected: dict[str, Any]
+    sent: dict[str, Any], request: AskModel, expected: dict[str, Any]
 ) -> None:
-    body = asked(Transcript(request_of(**sent), InjectedTools()), ask)
+    body = asked(Transcript(request_of(**sent), InjectedTools()), request)
 
     assert body == {"model": "m", "messages": [HI], **expected}
 
@@ -127,11 +127,11 @@ def test_where_there_is_nothing_to_choose_nothing_is_reported_of_choosing(
 def test_a_round_is_the_reply_as_it_came_and_one_message_for_each_call() -> None:
     signature = {"google": {"thought_signature": "s=="}}
     calls = [call("a", arguments='{"path": "x"}', extra_content=signature), call("b")]
-    reply = reply_of(*calls, reasoning_content="hm", refusal=None)
+    completion = reply_of(*calls, reasoning_content="hm", refusal=None)
     transcript = Transcript(request_of(), offered("read"))
-    transcript.take(reply)
-    for one in reply.calls:
-        transcript.answer(one, f"result of {one.call_id}")
+    transcript.take(completion)
+    for one in completion.calls:
+        transcript.add_result(one, f"result of {one.call_id}")
 
     assert asked(transcript)["messages"] == [
         HI,
@@ -206,7 +206,7 @@ RESULT = {"role": "tool", "tool_call_id": "a", "content": "done"}
 
 
 @pytest.mark.parametrize(
-    ("replies", "closing", "expected"),
+    ("model_completion", "closing", "expected"),
     [
         pytest.param([], "", [], id="no answer"),
         pytest.param([], CLOSED, [SENT_], id="no answer in time"),
@@ -234,14 +234,14 @@ RESULT = {"role": "tool", "tool_call_id": "a", "content": "done"}
     ],
 )
 def test_a_history_can_be_gone_on_with(
-    replies: list[ModelCompletion], closing: str, expected: list[Any]
+    model_completion: list[ModelCompletion], closing: str, expected: list[Any]
 ) -> None:
     transcript = Transcript(request_of(), offered("read"))
-    for at, reply in enumerate(replies):
-        transcript.take(reply)
+    for at, completion in enumerate(model_completion):
+        transcript.take(completion)
         if at == 0:
-            for one in reply.calls:
-                transcript.answer(one, "done")
+            for one in completion.calls:
+                transcript.add_result(one, "done")
 
     assert plain(transcript.history(closing)) == [HI, *expected]
 
@@ -258,18 +258,18 @@ ROUNDS = st.lists(st.lists(CALLS, min_size=1, max_size=4), max_size=4)
 
 @given(ROUNDS, st.sampled_from([SENT, AUTO, LAST]), st.booleans(), st.booleans())
 def test_strict_servers_take_every_history(
-    rounds: list[Any], ask: AskModel, declares: bool, stops: bool
+    rounds: list[Any], request: AskModel, declares: bool, stops: bool
 ) -> None:
     """Also that of a conversation that a budget stopped in the middle."""
     own = {"tools": [function("mine")]} if declares else {}
     transcript = Transcript(request_of(**own), offered("read", "stat", own=["mine"]))
     for calls in rounds:
-        reply = reply_of(*calls)
-        transcript.take(reply)
-        for one in reply.calls:
-            transcript.answer(one, "done")
-        assert fault_of(asked(transcript, ask)) is None
-    body = asked(transcript, ask)
+        completion = reply_of(*calls)
+        transcript.take(completion)
+        for one in completion.calls:
+            transcript.add_result(one, "done")
+        assert fault_of(asked(transcript, request)) is None
+    body = asked(transcript, request)
     if stops:
         transcript.take(reply_of(call("z")))
     received = plain(transcript.history("Stopped."))

@@ -26,8 +26,8 @@ from toolgate.chat.hidden_turns import (
     restore_turns,
     shorten_id,
 )
+from toolgate.chat.model_completion import ModelCompletion
 from toolgate.chat.parsing import check_messages
-from toolgate.chat.replies import ModelCompletion
 from toolgate.chat.tool_loop import AskModel
 
 TOKEN = f"{ID_PREFIX}token"
@@ -45,28 +45,28 @@ class Handing:
 
     def __init__(self, *rounds: ModelCompletion) -> None:
         self.transcript = Transcript(request_of(tools=[function("mine")]), offered("read"))
-        for reply in rounds:
-            self.transcript.take(reply)
-            for one in reply.calls:
+        for completion in rounds:
+            self.transcript.take(completion)
+            for one in completion.calls:
                 if one.name != "mine":
-                    self.transcript.answer(one, f"result of {one.call_id}")
+                    self.transcript.add_result(one, f"result of {one.call_id}")
         self.handed = tuple(one for one in rounds[-1].calls if one.name == "mine")
         sealed = encode_hidden(self.transcript.hidden(self.handed))
         self.turns = {TOKEN: decode_hidden(sealed)}
-        self.reply = rounds[-1]
-        self.shown = "".join(reply.text or "" for reply in rounds)
+        self.completion = rounds[-1]
+        self.shown = "".join(completion.text or "" for completion in rounds)
 
     @property
     def calls(self) -> list[Any]:
         """The calls as the caller gets them: its own, the first under an id of the gateway."""
         ids = [one.call_id for one in self.handed]
-        entries = [json.loads(bytes(entry)) for entry in self.reply.entries]
+        entries = [json.loads(bytes(entry)) for entry in self.completion.entries]
         mine = [entry for entry in entries if entry["id"] in ids]
         return [{**mine[0], "id": TOKEN}, *mine[1:]]
 
     @property
     def message(self) -> dict[str, Any]:
-        message = {name: json.loads(bytes(one)) for name, one in self.reply.without_calls().items()}
+        message = {name: json.loads(bytes(one)) for name, one in self.completion.without_calls().items()}
         return {**message, "tool_calls": self.calls}
 
     @property
@@ -80,7 +80,7 @@ class Handing:
     def whole(self) -> list[Any]:
         """The history as it would be, had the gateway made all calls itself."""
         for one in self.handed:
-            self.transcript.answer(one, "mine")
+            self.transcript.add_result(one, "mine")
         messages: list[Any] = json.loads(self.transcript.body(AskModel(choice="auto")))["messages"]
         return messages
 

@@ -62,7 +62,7 @@ def test_a_model_that_calls_nothing_has_answered() -> None:
     talk = loop()
 
     assert talk.start() == AskModel(choice="sent")
-    assert talk.on_reply([], has_text=True) == Finish(reason="answered")
+    assert talk.on_completion([], has_text=True) == Finish(reason="answered")
     assert (talk.rounds, talk.calls_made) == (0, 0)
 
 
@@ -70,7 +70,7 @@ def test_a_model_that_says_nothing_at_all_is_spoken_for() -> None:
     talk = loop()
     talk.start()
 
-    assert talk.on_reply([], has_text=False) == Finish(
+    assert talk.on_completion([], has_text=False) == Finish(
         reason="model_silent", closing="The model ended its answer without any text."
     )
 
@@ -82,9 +82,9 @@ def test_three_rounds_and_an_answer() -> None:
 
     for path in "abc":
         one = call(arguments=f'{{"path":"{path}"}}')
-        assert talk.on_reply([one], has_text=False) == RunTools(steps=(run(one),))
+        assert talk.on_completion([one], has_text=False) == RunTools(steps=(run(one),))
         assert talk.on_results() == AskModel(choice="sent")
-    assert talk.on_reply([], has_text=True) == Finish(reason="answered")
+    assert talk.on_completion([], has_text=True) == Finish(reason="answered")
     assert (talk.rounds, talk.calls_made) == (3, 3)
 
 
@@ -93,7 +93,7 @@ def test_a_tool_may_be_called_by_its_dotted_name() -> None:
     talk.start()
     dotted = call("mcp.fs.read")
 
-    assert talk.on_reply([dotted], has_text=False) == RunTools(steps=(run(dotted),))
+    assert talk.on_completion([dotted], has_text=False) == RunTools(steps=(run(dotted),))
 
 
 def test_an_unknown_tool_is_answered_with_those_there_are_and_the_loop_continues() -> None:
@@ -101,7 +101,7 @@ def test_an_unknown_tool_is_answered_with_those_there_are_and_the_loop_continues
     talk = loop()
     talk.start()
 
-    error = error_of(talk.on_reply([call("mcp__fs__reed")], has_text=False))
+    error = error_of(talk.on_completion([call("mcp__fs__reed")], has_text=False))
 
     assert error == CallError(
         code="unknown_tool",
@@ -119,7 +119,7 @@ def test_of_many_tools_an_unknown_name_is_answered_with_the_nearest() -> None:
     talk = ToolLoop(names=names, own=(), budgets=ChatBudgets(), choice=parse_choice(None))
     talk.start()
 
-    asked = talk.on_reply([call("letter-SEND"), call("x" * 5_000)], has_text=False)
+    asked = talk.on_completion([call("letter-SEND"), call("x" * 5_000)], has_text=False)
 
     assert error_of(asked).message.startswith(
         "there is no tool `letter-SEND`. Of 101 tools, the nearest are: `mcp__mail__send_letter`, `mcp__s0__"
@@ -132,7 +132,7 @@ def test_a_caller_without_tools_is_reported_so() -> None:
     talk = ToolLoop(names={}, own=(), budgets=ChatBudgets(), choice=parse_choice(None))
     talk.start()
 
-    error = error_of(talk.on_reply([call("anything")], has_text=False))
+    error = error_of(talk.on_completion([call("anything")], has_text=False))
 
     assert error.message == "there is no tool `anything`. The tools are: none"
 
@@ -143,7 +143,7 @@ def test_bad_arguments_are_answered_and_counted() -> None:
     talk = loop(calls=2)
     talk.start()
 
-    asked = talk.on_reply([call(arguments=""), call(arguments='{"a":1}{"b":2}'), call()], has_text=False)
+    asked = talk.on_completion([call(arguments=""), call(arguments='{"a":1}{"b":2}'), call()], has_text=False)
 
     assert codes_of(asked) == ["mcp_invalid_arguments", "mcp_invalid_arguments", "tool_call_limit"]
     assert talk.on_results() == AskModel(choice="none", is_last=True)
@@ -154,11 +154,11 @@ def test_a_model_that_calls_for_ever_is_requested_an_answer_once_its_rounds_are_
     talk = loop(iterations=2)
     talk.start()
 
-    talk.on_reply([call(arguments='{"n":1}')], has_text=False)
+    talk.on_completion([call(arguments='{"n":1}')], has_text=False)
     assert talk.on_results() == AskModel(choice="sent")
-    talk.on_reply([call(arguments='{"n":2}')], has_text=False)
+    talk.on_completion([call(arguments='{"n":2}')], has_text=False)
     assert talk.on_results() == AskModel(choice="none", is_last=True)
-    assert talk.on_reply([call(arguments='{"n":3}')], has_text=False) == Finish(
+    assert talk.on_completion([call(arguments='{"n":3}')], has_text=False) == Finish(
         reason="round_limit", closing="Stopped: this request may run tools in at most 2 rounds."
     )
     assert talk.rounds == 2
@@ -167,10 +167,10 @@ def test_a_model_that_calls_for_ever_is_requested_an_answer_once_its_rounds_are_
 def test_the_last_answer_is_where_there_is_one() -> None:
     talk = loop(iterations=1)
     talk.start()
-    talk.on_reply([call()], has_text=False)
+    talk.on_completion([call()], has_text=False)
     talk.on_results()
 
-    assert talk.on_reply([call("mine")], has_text=True) == Finish(reason="round_limit")
+    assert talk.on_completion([call("mine")], has_text=True) == Finish(reason="round_limit")
 
 
 @pytest.mark.requirement("002-033")
@@ -180,13 +180,13 @@ def test_calls_past_the_budget_are_answered_and_not_run() -> None:
     talk.start()
     batch = [call(arguments=f'{{"n":{n}}}', call_id=f"c{n}") for n in range(4)]
 
-    asked = talk.on_reply(batch, has_text=False)
+    asked = talk.on_completion(batch, has_text=False)
 
     assert isinstance(asked, RunTools)
     assert [step.call for step in asked.steps] == batch
     assert codes_of(asked) == ["run", "run", "tool_call_limit", "tool_call_limit"]
     assert talk.on_results() == AskModel(choice="none", is_last=True)
-    assert talk.on_reply([], has_text=False) == Finish(
+    assert talk.on_completion([], has_text=False) == Finish(
         reason="call_limit", closing="Stopped: this request may make at most 2 tool calls."
     )
     assert talk.calls_made == 2
@@ -198,7 +198,7 @@ def test_a_hundred_calls_at_once_are_run_in_their_order() -> None:
     talk.start()
     batch = [call(arguments=f'{{"n":{n}}}', call_id=f"c{n}") for n in range(100)]
 
-    assert talk.on_reply(batch, has_text=False) == RunTools(steps=tuple(run(one) for one in batch))
+    assert talk.on_completion(batch, has_text=False) == RunTools(steps=tuple(run(one) for one in batch))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_hundred_calls_at_once_are_run_in_their_order() -> None:
 )
 def test_a_budget_of_nothing_runs_nothing(talk: ToolLoop, reason: StopReason) -> None:
     assert talk.start() == AskModel(choice="none", is_last=True)
-    assert talk.on_reply([call()], has_text=True) == Finish(reason=reason)
+    assert talk.on_completion([call()], has_text=True) == Finish(reason=reason)
 
 
 def test_the_third_identical_call_is_refused_however_it_is_spelled() -> None:
@@ -214,7 +214,7 @@ def test_the_third_identical_call_is_refused_however_it_is_spelled() -> None:
     talk.start()
     spellings = ['{"a":1,"b":2}', '{"b": 2, "a": 1}', '{"a":1,\n"b":2}']
 
-    asked = talk.on_reply(
+    asked = talk.on_completion(
         [*(call("mcp.fs.read", one) for one in spellings), call(arguments='{"a":1}')], has_text=False
     )
 
@@ -227,11 +227,14 @@ def test_a_model_that_goes_in_a_circle_is_requested_an_answer() -> None:
     talk = loop()
     talk.start()
 
-    assert codes_of(talk.on_reply([call(), call()], has_text=False)) == ["run", "run"]
+    assert codes_of(talk.on_completion([call(), call()], has_text=False)) == ["run", "run"]
     assert talk.on_results() == AskModel(choice="sent")
-    assert codes_of(talk.on_reply([call(), call()], has_text=False)) == ["repeated_call", "repeated_call"]
+    assert codes_of(talk.on_completion([call(), call()], has_text=False)) == [
+        "repeated_call",
+        "repeated_call",
+    ]
     assert talk.on_results() == AskModel(choice="none", is_last=True)
-    assert talk.on_reply([], has_text=False) == Finish(
+    assert talk.on_completion([], has_text=False) == Finish(
         reason="repeated_calls", closing="Stopped: the model kept making the same tool call."
     )
 
@@ -241,7 +244,9 @@ def test_calls_of_a_mixed_turn_are_run_here_and_handed_over() -> None:
     talk.start()
     ours, theirs = call(call_id="c1"), call("mine", "not JSON", call_id="c2")
 
-    assert talk.on_reply([theirs, ours], has_text=False) == RunTools(steps=(run(ours),), handed=(theirs,))
+    assert talk.on_completion([theirs, ours], has_text=False) == RunTools(
+        steps=(run(ours),), handed=(theirs,)
+    )
     assert talk.on_results() == Finish(reason="client_calls")
 
 
@@ -249,7 +254,7 @@ def test_calls_of_the_caller_alone_take_no_round() -> None:
     talk = loop()
     talk.start()
 
-    assert talk.on_reply([call("mine")], has_text=True) == RunTools(steps=(), handed=(call("mine"),))
+    assert talk.on_completion([call("mine")], has_text=True) == RunTools(steps=(), handed=(call("mine"),))
     assert talk.on_results() == Finish(reason="client_calls")
     assert (talk.rounds, talk.calls_made) == (0, 0)
 
@@ -259,7 +264,7 @@ def test_a_name_on_both_sides_is_the_callers() -> None:
     talk = loop()
     talk.start()
 
-    assert talk.on_reply([call("both")], has_text=False) == RunTools(steps=(), handed=(call("both"),))
+    assert talk.on_completion([call("both")], has_text=False) == RunTools(steps=(), handed=(call("both"),))
 
 
 @pytest.mark.requirement("003-04")
@@ -268,7 +273,7 @@ def test_a_tool_that_is_no_function_is_never_run_here() -> None:
     talk.start()
     custom = ToolCall(call_id="c1", name="mcp__fs__read", arguments="{}", kind="other")
 
-    assert talk.on_reply([custom], has_text=False) == RunTools(steps=(), handed=(custom,))
+    assert talk.on_completion([custom], has_text=False) == RunTools(steps=(), handed=(custom,))
 
 
 @pytest.mark.requirement("002-023")
@@ -277,7 +282,7 @@ def test_a_choice_that_demands_nothing_is_sent_again(choice: bytes | None) -> No
     talk = loop(choice)
 
     assert talk.start() == AskModel(choice="sent")
-    talk.on_reply([call()], has_text=False)
+    talk.on_completion([call()], has_text=False)
     assert talk.on_results() == AskModel(choice="sent")
 
 
@@ -286,16 +291,16 @@ def test_nothing_is_run_where_the_caller_chose_none() -> None:
     talk = loop(b'"none"')
 
     assert talk.start() == AskModel(choice="none", is_last=True)
-    assert talk.on_reply([call()], has_text=True) == Finish(reason="answered")
+    assert talk.on_completion([call()], has_text=True) == Finish(reason="answered")
 
 
 def test_a_required_call_is_demanded_once() -> None:
     talk = loop(b'"required"')
 
     assert talk.start() == AskModel(choice="sent")
-    talk.on_reply([call(arguments="{}")], has_text=False)
+    talk.on_completion([call(arguments="{}")], has_text=False)
     assert talk.on_results() == AskModel(choice="auto")
-    talk.on_reply([call(arguments='{"again":1}')], has_text=False)
+    talk.on_completion([call(arguments='{"again":1}')], has_text=False)
     assert talk.on_results() == AskModel(choice="auto")
 
 
@@ -303,7 +308,7 @@ def test_a_call_of_nothing_satisfies_no_demand() -> None:
     talk = loop(b'"required"')
     talk.start()
 
-    talk.on_reply([call("nothing")], has_text=False)
+    talk.on_completion([call("nothing")], has_text=False)
     assert talk.on_results() == AskModel(choice="sent")
 
 
@@ -311,7 +316,7 @@ def test_a_call_with_bad_arguments_satisfies_the_demand() -> None:
     talk = loop(b'"required"')
     talk.start()
 
-    talk.on_reply([call(arguments="{")], has_text=False)
+    talk.on_completion([call(arguments="{")], has_text=False)
     assert talk.on_results() == AskModel(choice="auto")
 
 
@@ -319,7 +324,7 @@ def test_a_function_of_the_caller_that_is_named_is_handed_and_no_tool_runs() -> 
     talk = loop(NAMED_OWN)
     talk.start()
 
-    asked = talk.on_reply([call(), call("mine")], has_text=False)
+    asked = talk.on_completion([call(), call("mine")], has_text=False)
 
     assert isinstance(asked, RunTools)
     assert error_of(asked) == CallError(
@@ -336,14 +341,14 @@ def test_a_tool_that_is_named_is_the_only_one_until_it_was_called() -> None:
     talk = loop(NAMED_MCP)
     talk.start()
 
-    assert codes_of(talk.on_reply([call()], has_text=False)) == ["mcp_policy_denied"]
+    assert codes_of(talk.on_completion([call()], has_text=False)) == ["mcp_policy_denied"]
     assert talk.on_results() == AskModel(choice="sent")
-    assert codes_of(talk.on_reply([call("mcp.fs.write"), call()], has_text=False)) == [
+    assert codes_of(talk.on_completion([call("mcp.fs.write"), call()], has_text=False)) == [
         "run",
         "mcp_policy_denied",
     ]
     assert talk.on_results() == AskModel(choice="auto")
-    assert codes_of(talk.on_reply([call()], has_text=False)) == ["run"]
+    assert codes_of(talk.on_completion([call()], has_text=False)) == ["run"]
 
 
 def test_a_name_on_both_sides_that_is_named_lets_no_tool_run() -> None:
@@ -351,19 +356,22 @@ def test_a_name_on_both_sides_that_is_named_lets_no_tool_run() -> None:
     talk = loop(b'{"type":"function","function":{"name":"both"}}')
     talk.start()
 
-    assert codes_of(talk.on_reply([call(), call("mcp.x.both")], has_text=False)) == ["mcp_policy_denied"] * 2
+    assert (
+        codes_of(talk.on_completion([call(), call("mcp.x.both")], has_text=False))
+        == ["mcp_policy_denied"] * 2
+    )
 
 
 def test_tools_that_are_not_allowed_stay_so_after_the_demand_was_met() -> None:
     talk = loop(ONLY_READ)
 
     assert talk.start() == AskModel(choice="sent")
-    assert codes_of(talk.on_reply([call(), call("mcp__fs__write")], has_text=False)) == [
+    assert codes_of(talk.on_completion([call(), call("mcp__fs__write")], has_text=False)) == [
         "run",
         "mcp_policy_denied",
     ]
     assert talk.on_results() == AskModel(choice="auto")
-    assert codes_of(talk.on_reply([call("mcp__fs__write")], has_text=False)) == ["mcp_policy_denied"]
+    assert codes_of(talk.on_completion([call("mcp__fs__write")], has_text=False)) == ["mcp_policy_denied"]
 
 
 @pytest.mark.parametrize("state", ["asking", "running", "last"])
@@ -372,7 +380,7 @@ def test_time_runs_out_whatever_continues(state: str) -> None:
     talk = loop(iterations=1)
     talk.start()
     if state != "asking":
-        talk.on_reply([call()], has_text=False)
+        talk.on_completion([call()], has_text=False)
     if state == "last":
         talk.on_results()
 

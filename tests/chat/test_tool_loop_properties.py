@@ -58,17 +58,19 @@ class Talk:
         return [step for _, action in self.rounds for step in action.steps if isinstance(step, RunTool)]
 
 
-def hold(replies: list[tuple[list[ToolCall], bool]], budgets: ChatBudgets, choice: ToolChoice) -> Talk:
+def hold(
+    model_completion: list[tuple[list[ToolCall], bool]], budgets: ChatBudgets, choice: ToolChoice
+) -> Talk:
     """A talk with a model that replies so, and with its last reply for ever."""
     talk = Talk(ToolLoop(names=NAMES, own=OWN, budgets=budgets, choice=choice))
     talk.asks.append(talk.loop.start())
     for n in range(budgets.max_iterations + budgets.max_total_tool_calls + 2):
-        calls, has_text = replies[min(n, len(replies) - 1)]
+        calls, has_text = model_completion[min(n, len(model_completion) - 1)]
         calls = [
             ToolCall(call_id=f"c{n}.{place}", name=one.name, arguments=one.arguments, kind=one.kind)
             for place, one in enumerate(calls)
         ]
-        action = talk.loop.on_reply(calls, has_text=has_text)
+        action = talk.loop.on_completion(calls, has_text=has_text)
         if isinstance(action, RunTools):
             talk.rounds.append((calls, action))
             then = talk.loop.on_results()
@@ -117,7 +119,7 @@ def test_only_tools_of_the_caller_run_and_only_with_what_the_model_wrote(talk: T
 def test_only_the_last_ask_is_the_last_and_what_it_brings_is_dropped(talk: Talk) -> None:
     *earlier, last = talk.asks
 
-    assert not any(ask.is_last or ask.choice == "none" for ask in earlier)
+    assert not any(request.is_last or request.choice == "none" for request in earlier)
     assert last.is_last == (last.choice == "none")
     assert len(talk.rounds) == len(earlier) or not last.is_last
 
@@ -127,8 +129,8 @@ def test_a_demand_is_made_until_it_is_met_and_never_again(talk: Talk) -> None:
     choice = talk.loop._choice
     demanded = {NAMES[name] for name in choice.names if name in NAMES and name not in OWN}
     is_met = False
-    for ask, (_, action) in zip(talk.asks, talk.rounds, strict=False):
-        assert ask.choice == ("auto" if is_met else "sent")
+    for request, (_, action) in zip(talk.asks, talk.rounds, strict=False):
+        assert request.choice == ("auto" if is_met else "sent")
         runs = [step.name for step in action.steps if isinstance(step, RunTool)]
         if choice.kind == "allowed" or (choice.kind == "named" and not is_met):
             assert demanded.issuperset(runs)

@@ -24,26 +24,26 @@ class FakeGateway:
 
     def __init__(self) -> None:
         self.url = ""
-        self.answers: dict[str, tuple[int, Any]] = {}
+        self.responses: dict[str, tuple[int, Any]] = {}
         self.asked: list[Asked] = []
 
-    def answer(self, route: str, body: Any, status: int = 200) -> None:
+    def respond(self, route: str, body: Any, status: int = 200) -> None:
         """What `GET /path`, or a page `GET /path?cursor=c`, answers from now on. Bytes go out as they are."""
-        self.answers[route] = (status, body)
+        self.responses[route] = (status, body)
 
     def refuse(self, route: str, code: str, message: str, *, status: int = 400, **more: Any) -> None:
-        self.answer(route, {"error": {"code": code, "message": message, "hint": "", **more}}, status)
+        self.respond(route, {"error": {"code": code, "message": message, "hint": "", **more}}, status)
 
     @property
     def last(self) -> Asked:
         return self.asked[-1]
 
-    def reply(self, asked: Asked) -> tuple[int, bytes]:
+    def find_response(self, asked: Asked) -> tuple[int, bytes]:
         self.asked.append(asked)
         missing = {"error": {"code": "not_found", "message": f"there is no `{asked.path}`", "hint": ""}}
         route = f"{asked.method} {asked.path}"
         paged = f"{route}?cursor={asked.query.get('cursor')}"
-        status, body = self.answers.get(paged) or self.answers.get(route, (404, missing))
+        status, body = self.responses.get(paged) or self.responses.get(route, (404, missing))
         return status, body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
@@ -61,12 +61,12 @@ def open_fake_gateway() -> Iterator[FakeGateway]:
             is_json = self.headers.get("content-type") != "application/octet-stream"
             body = json.loads(content) if content and is_json else content or None
             headers = {name.lower(): value for name, value in self.headers.items()}
-            status, answer = gateway.reply(Asked(self.command, parts.path, query, body, headers))
+            status, response = gateway.find_response(Asked(self.command, parts.path, query, body, headers))
             self.send_response(status)
             self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(answer)))
+            self.send_header("content-length", str(len(response)))
             self.end_headers()
-            self.wfile.write(answer)
+            self.wfile.write(response)
 
         def do_POST(self) -> None:
             self.do_GET()

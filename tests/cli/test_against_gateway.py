@@ -187,7 +187,7 @@ def test_watch_ends_with_its_key_and_says_so(
 def test_a_chat_upstream_is_written_tried_and_removed(at_gateway: Run, tmp_path: Path) -> None:
     file = tmp_path / "local.json"
     with open_fake_gateway() as model:
-        model.answer("GET /v1/models", {"object": "list", "data": [{"id": "llama3.2"}, {"id": "whisper"}]})
+        model.respond("GET /v1/models", {"object": "list", "data": [{"id": "llama3.2"}, {"id": "whisper"}]})
         body = {"upstream_id": "local", "base_url": f"{model.url}/v1", "models": ["llama*"]}
         file.write_text(json.dumps(body), "utf-8")
         unsaved = at_gateway("chat-upstreams", "test", "-f", str(file), "--json").json

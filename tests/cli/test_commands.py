@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.cli.answers import applied, change, decision, explanation, health, server, tools
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
+from tests.cli.responses import applied, change, decision, explanation, health, server, tools
 
 
 def test_servers_list_prints_a_table_and_with_json_one_object_a_line(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /admin/api/mcp/servers", {"revision": 3, "servers": [server("a"), server("b")]})
+    gateway.respond("GET /admin/api/mcp/servers", {"revision": 3, "servers": [server("a"), server("b")]})
 
     table = run("servers", "list")
     lines = run("servers", "list", "--json")
@@ -27,7 +27,7 @@ def test_servers_list_prints_a_table_and_with_json_one_object_a_line(gateway: Fa
 
 
 def test_servers_get_quotes_its_id_into_one_path_segment(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /admin/api/mcp/servers/..%2Fkeys", server("x"))
+    gateway.respond("GET /admin/api/mcp/servers/..%2Fkeys", server("x"))
 
     assert run("servers", "get", "../keys").code == 0
     assert gateway.last.path == "/admin/api/mcp/servers/..%2Fkeys"
@@ -41,7 +41,7 @@ def test_servers_apply_sends_toml_and_json_as_they_are(
         'server_id = "git"\ntransport = "stdio"\n[stdio]\ncommand = "git-mcp"\n', "utf-8"
     )
     (tmp_path / "git.json").write_text(json.dumps(record), "utf-8")
-    gateway.answer("PUT /admin/api/mcp/servers/git", {"revision": 4, "server": server(), "warnings": ["w"]})
+    gateway.respond("PUT /admin/api/mcp/servers/git", {"revision": 4, "server": server(), "warnings": ["w"]})
 
     ran = run("servers", "apply", "-f", str(tmp_path / "git.toml"), "-f", str(tmp_path / "git.json"))
 
@@ -69,7 +69,7 @@ def test_tasks_apply_turns_config_values_into_json_text(
         'mcp.profile = "code"\n"mcp.tool_denylist" = \'["x_*"]\'\n"other.key" = 3\n',
         "utf-8",
     )
-    gateway.answer("PUT /admin/api/tasks/t", {"revision": 2, "task": {}, "warnings": []})
+    gateway.respond("PUT /admin/api/tasks/t", {"revision": 2, "task": {}, "warnings": []})
 
     assert run("tasks", "apply", "-f", str(path)).code == 0
     assert gateway.last.body == {
@@ -125,21 +125,21 @@ def test_a_missing_file_is_a_usage_error(gateway: FakeGateway, run: Run, tmp_pat
     ],
 )
 def test_delete_names_what_is_gone(gateway: FakeGateway, run: Run, words: tuple[str, ...], path: str) -> None:
-    gateway.answer(f"DELETE {path}", {"revision": 5, "warnings": []})
+    gateway.respond(f"DELETE {path}", {"revision": 5, "warnings": []})
 
     assert run(*words).lines == [f"✓ {words[0].removesuffix('s')} {words[2]} is gone"]
     assert run(*words, "--json").json == {"deleted": words[2], "revision": 5, "warnings": []}
 
 
 def test_delete_says_what_still_names_it(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("DELETE /admin/api/tasks/t", {"revision": 5, "warnings": ["key `ada` names task `t`"]})
+    gateway.respond("DELETE /admin/api/tasks/t", {"revision": 5, "warnings": ["key `ada` names task `t`"]})
 
     assert run("tasks", "delete", "t").lines == ["✓ task t is gone", "warning: key `ada` names task `t`"]
 
 
 def test_servers_test_ends_with_1_when_the_server_fails(gateway: FakeGateway, run: Run) -> None:
     report = {"ok": False, "error": "it hangs", "stderr_tail": "", "tools": [], "quarantined": {}}
-    gateway.answer("POST /admin/api/mcp/servers/git/test", report)
+    gateway.respond("POST /admin/api/mcp/servers/git/test", report)
 
     ran = run("servers", "test", "git")
 
@@ -152,7 +152,7 @@ def test_a_server_in_a_file_is_tried_before_it_is_saved(
     path = tmp_path / "git.json"
     path.write_text('{"server_id": "git", "transport": "stdio"}', "utf-8")
     report = {"ok": False, "error": "it hangs", "stderr_tail": "", "tools": [], "quarantined": {}}
-    gateway.answer("POST /admin/api/mcp/servers/git/test", report)
+    gateway.respond("POST /admin/api/mcp/servers/git/test", report)
 
     ran = run("servers", "test", "-f", str(path))
 
@@ -163,8 +163,8 @@ def test_a_server_in_a_file_is_tried_before_it_is_saved(
 
 
 def test_servers_refresh_shows_the_tools_there_are_now(gateway: FakeGateway, run: Run) -> None:
-    answer = {"server_id": "git", "health": health(), "tools": ["git_log"], "quarantined": {}}
-    gateway.answer("POST /admin/api/mcp/servers/git/refresh", answer)
+    response = {"server_id": "git", "health": health(), "tools": ["git_log"], "quarantined": {}}
+    gateway.respond("POST /admin/api/mcp/servers/git/refresh", response)
 
     assert run("servers", "refresh", "git").lines == ["git: connected, 1 tool", "", "  git_log"]
 
@@ -175,7 +175,7 @@ def test_servers_import_hands_the_file_to_the_gateway_and_says_what_it_left_out(
     path = tmp_path / "mcp.json"
     path.write_text('{"mcpServers": {}} // as it is', "utf-8")
     skipped = [{"name": "old", "reason": "it has neither command nor URL"}]
-    gateway.answer(
+    gateway.respond(
         "POST /admin/api/mcp/servers/import",
         applied(change("added", "server", "git"), skipped=skipped, plan=None),
     )
@@ -200,7 +200,7 @@ def test_servers_import_hands_the_file_to_the_gateway_and_says_what_it_left_out(
 def test_servers_import_can_be_a_dry_run(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text("{}", "utf-8")
-    gateway.answer(
+    gateway.respond(
         "POST /admin/api/mcp/servers/import", applied(change("added", "server", "git"), skipped=[], plan="0f")
     )
 
@@ -227,11 +227,11 @@ def test_applying_the_file_of_another_program_says_how_to_import_it(run: Run, tm
 
 
 def test_tasks_profiles_and_keys_are_listed(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /admin/api/tasks", {"revision": 1, "tasks": [{"task_id": "t", "config": {}}]})
-    gateway.answer("GET /admin/api/tasks/t", {"task_id": "t", "config": {"mcp.enabled": "true"}})
-    gateway.answer("GET /admin/api/profiles", {"revision": 1, "profiles": [{"profile_id": "p"}]})
+    gateway.respond("GET /admin/api/tasks", {"revision": 1, "tasks": [{"task_id": "t", "config": {}}]})
+    gateway.respond("GET /admin/api/tasks/t", {"task_id": "t", "config": {"mcp.enabled": "true"}})
+    gateway.respond("GET /admin/api/profiles", {"revision": 1, "profiles": [{"profile_id": "p"}]})
     key: dict[str, Any] = {"key_id": "ada", "role": "agent", "ceiling": {}, "expires_at_s": None}
-    gateway.answer("GET /admin/api/keys", {"revision": 1, "keys": [key]})
+    gateway.respond("GET /admin/api/keys", {"revision": 1, "keys": [key]})
 
     assert run("tasks", "list", "--json").json == {"task_id": "t", "config": {}}
     assert run("tasks", "get", "t").lines == ["t", "", "KEY          VALUE", "mcp.enabled  true"]
@@ -241,7 +241,7 @@ def test_tasks_profiles_and_keys_are_listed(gateway: FakeGateway, run: Run) -> N
 
 def test_keys_add_sends_the_ceiling_and_shows_the_key_once(gateway: FakeGateway, run: Run) -> None:
     made = {"key_id": "ada", "role": "agent", "secret": "tg_secret"}
-    gateway.answer("POST /admin/api/keys", made, 201)
+    gateway.respond("POST /admin/api/keys", made, 201)
 
     words = ("keys", "add", "ada", "--tasks", "review, ops", "--deny", "*delete*", "--default-task", "review")
     ran = run(*words)
@@ -258,7 +258,7 @@ def test_keys_add_sends_the_ceiling_and_shows_the_key_once(gateway: FakeGateway,
 
 
 def test_a_key_can_go_into_a_file_and_nowhere_else(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
-    gateway.answer("POST /admin/api/keys", {"key_id": "n", "role": "node", "secret": "tg_secret"}, 201)
+    gateway.respond("POST /admin/api/keys", {"key_id": "n", "role": "node", "secret": "tg_secret"}, 201)
     path = tmp_path / "node.key"
 
     ran = run("keys", "add", "n", "--role", "node", "--out", str(path), "--json")
@@ -278,7 +278,7 @@ def test_a_key_that_was_refused_leaves_no_file(gateway: FakeGateway, run: Run, t
 
 
 def test_tools_asks_for_the_scope_of_the_url(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /api/v1/mcp/tools", tools("git.git_log"))
+    gateway.respond("GET /api/v1/mcp/tools", tools("git.git_log"))
 
     ran = run("tools", "--task", "review", "--servers", "git", "--tools", "")
 
@@ -300,7 +300,7 @@ def test_tools_asks_for_the_scope_of_the_url(gateway: FakeGateway, run: Run) -> 
 def test_explain_finds_a_tool_however_it_is_written(
     gateway: FakeGateway, run: Run, tool: str, query: dict[str, str]
 ) -> None:
-    gateway.answer("GET /api/v1/mcp/explain", explanation(decision("git", "git_log", "denied_by_task")))
+    gateway.respond("GET /api/v1/mcp/explain", explanation(decision("git", "git_log", "denied_by_task")))
 
     ran = run("explain", tool, "--task", "review", "--key", "ada")
 
@@ -330,7 +330,7 @@ def test_explain_finds_a_tool_however_it_is_written(
 def test_explain_reads_prompts_and_resources_as_patterns_do(
     gateway: FakeGateway, run: Run, name: str, queries: list[dict[str, str]]
 ) -> None:
-    gateway.answer("GET /api/v1/mcp/explain", explanation())
+    gateway.respond("GET /api/v1/mcp/explain", explanation())
 
     run("explain", name)
 
@@ -340,7 +340,7 @@ def test_explain_reads_prompts_and_resources_as_patterns_do(
 def test_explain_of_an_unknown_tool_tries_both_readings_of_a_dot_and_fails(
     gateway: FakeGateway, run: Run
 ) -> None:
-    gateway.answer("GET /api/v1/mcp/explain", explanation())
+    gateway.respond("GET /api/v1/mcp/explain", explanation())
 
     ran = run("explain", "a.b")
 
@@ -359,7 +359,7 @@ def test_explain_of_an_unknown_tool_tries_both_readings_of_a_dot_and_fails(
 def test_explain_of_an_unlisted_resource_says_how_to_name_it(
     gateway: FakeGateway, run: Run, name: str, expected: str
 ) -> None:
-    gateway.answer("GET /api/v1/mcp/explain", explanation())
+    gateway.respond("GET /api/v1/mcp/explain", explanation())
 
     ran = run("explain", name)
 
@@ -369,7 +369,7 @@ def test_explain_of_an_unlisted_resource_says_how_to_name_it(
 def test_explain_of_a_server_with_unknown_tools_says_why_it_is_left_out(
     gateway: FakeGateway, run: Run
 ) -> None:
-    gateway.answer(
+    gateway.respond(
         "GET /api/v1/mcp/explain", explanation(decision("web", None, "list_failed", layer="platform"))
     )
 
@@ -381,16 +381,16 @@ def test_explain_of_a_server_with_unknown_tools_says_why_it_is_left_out(
 
 def test_lint_ends_with_1_when_it_finds_something(gateway: FakeGateway, run: Run) -> None:
     finding = {"where": "task `t`", "rule": "mcp.tool_denylist", "message": "`x` matches nothing"}
-    gateway.answer("GET /admin/api/lint", {"findings": [finding]})
+    gateway.respond("GET /admin/api/lint", {"findings": [finding]})
 
     assert run("lint").code == 1
-    gateway.answer("GET /admin/api/lint", {"findings": []})
+    gateway.respond("GET /admin/api/lint", {"findings": []})
     assert run("lint").code == 0
 
 
 def test_lint_ends_with_5_when_some_rules_could_not_be_judged(gateway: FakeGateway, run: Run) -> None:
     open_rule = {"where": "server web", "rule": "allowed_tools", "message": "not listed yet: `web` (failed)"}
-    gateway.answer("GET /admin/api/lint", {"findings": [], "unjudged": [open_rule]})
+    gateway.respond("GET /admin/api/lint", {"findings": [], "unjudged": [open_rule]})
 
     ran = run("lint")
 
@@ -402,11 +402,11 @@ def test_lint_ends_with_5_when_some_rules_could_not_be_judged(gateway: FakeGatew
 
 def test_reload_can_be_a_dry_run_and_ends_with_1_on_problems(gateway: FakeGateway, run: Run) -> None:
     route = "POST /admin/api/registry/reload"
-    gateway.answer(route, {"applied": ["added git (git.toml)"], "warnings": [], "problems": []})
+    gateway.respond(route, {"applied": ["added git (git.toml)"], "warnings": [], "problems": []})
 
     assert run("reload", "--dry-run").lines == ["1 change planned", "  added git (git.toml)"]
     assert gateway.last.query == {"dry_run": "true"}
-    gateway.answer(route, {"applied": [], "warnings": [], "problems": ["x.toml: no"]})
+    gateway.respond(route, {"applied": [], "warnings": [], "problems": ["x.toml: no"]})
     assert run("reload").code == 1
 
 

@@ -45,7 +45,7 @@ CACHED = {"resultType": "complete", "ttlMs": 600_000, "cacheScope": "public"}
 DISCOVERED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **CACHED}
 
 
-def answer(server: str, message: dict[str, Any]) -> dict[str, Any]:
+def respond(server: str, message: dict[str, Any]) -> dict[str, Any]:
     match message["method"]:
         case "server/discover":
             return {"result": DISCOVERED}
@@ -64,7 +64,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             lines = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if line)
             message = json.loads(await reader.readexactly(int(lines.get("content-length", 0))) or b"{}")
             server = head.split(" ", 2)[1].removeprefix("/mcp/")
-            body = json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer(server, message)}).encode()
+            body = json.dumps({"jsonrpc": "2.0", "id": message["id"], **respond(server, message)}).encode()
             head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
             writer.write(head.encode() + body)
     except (asyncio.IncompleteReadError, ConnectionError):

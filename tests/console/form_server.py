@@ -34,7 +34,7 @@ SCHEMA = {
 INFO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "form", "version": "1"}}
 
 
-def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+def respond(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "initialize":
         return {"protocolVersion": params["protocolVersion"], **INFO}
     if method == "tools/list":
@@ -49,7 +49,7 @@ def main() -> None:
         request = json.loads(line)
         if "id" not in request:
             continue
-        result = answer(request["method"], request.get("params", {}))
+        result = respond(request["method"], request.get("params", {}))
         reply = (
             {"error": {"code": -32601, "message": "no such method"}} if result is None else {"result": result}
         )

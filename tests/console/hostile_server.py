@@ -67,7 +67,7 @@ class Hostile:
     def __init__(self) -> None:
         self._turns = 0
 
-    def answer(self, method: str, params: Message) -> Message | None:
+    def respond(self, method: str, params: Message) -> Message | None:
         if method == "tools/call":
             return self._call(params["name"])
         lists: dict[str, Message] = {
@@ -119,7 +119,7 @@ def main() -> None:
         message = json.loads(line)
         if "id" not in message or "method" not in message:
             continue
-        result = hostile.answer(message["method"], message.get("params", {}))
+        result = hostile.respond(message["method"], message.get("params", {}))
         if result is None:
             send(
                 id=message["id"],

@@ -117,11 +117,11 @@ def test_the_trust_in_loopback_is_not_for_a_page_elsewhere_on_any_endpoint(
     paths = ["/api/mcp", "/v1/models", "/api/v1/mcp/tools", "/admin/api/tasks", "/healthz"]
     headers = {"origin": REMOTE, "accept": "text/event-stream", **credential}
 
-    answers = {path: gateway.http.get(path, headers=headers) for path in paths}
+    responses = {path: gateway.http.get(path, headers=headers) for path in paths}
 
     anyone = {"/healthz": 401 if credential else 200}
-    assert {path: one.status_code for path, one in answers.items()} == dict.fromkeys(paths, 401) | anyone
-    assert {one.headers["access-control-allow-origin"] for one in answers.values()} == {REMOTE}
+    assert {path: one.status_code for path, one in responses.items()} == dict.fromkeys(paths, 401) | anyone
+    assert {one.headers["access-control-allow-origin"] for one in responses.values()} == {REMOTE}
 
 
 def test_a_local_page_of_another_origin_is_no_administrator_without_a_key(
@@ -131,6 +131,6 @@ def test_a_local_page_of_another_origin_is_no_administrator_without_a_key(
     record = {"transport": "stdio", "stdio": {"command": "sh", "args": ["-c", "id"]}}
     put = functools.partial(gateway.http.put, "/admin/api/mcp/servers/two", json=record)
 
-    answers = [put(headers={"origin": origins[0]}), put(headers={"origin": gateway.url})]
+    responses = [put(headers={"origin": origins[0]}), put(headers={"origin": gateway.url})]
 
-    assert [one.status_code for one in answers] == [401, 201]
+    assert [one.status_code for one in responses] == [401, 201]

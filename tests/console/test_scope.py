@@ -48,26 +48,26 @@ def test_the_funnel_counts_what_the_gateway_decided(tab: Page, gateway: Gateway)
 @pytest.mark.requirement("000-48")
 def test_a_missing_tool_shows_layer_rule_and_next_step(tab: Page) -> None:
     tab.goto("/console/scope?task=review&why=git.git_reset")
-    answer = tab.get_by_role("region", name="Answer")
-    expect(answer).to_contain_text("git.git_reset is not seen: denied by the task.")
-    expect(answer).to_contain_text("mcp.tool_denylist `git_reset`")
-    expect(answer.get_by_role("link", name="Open the task")).to_have_attribute(
+    response = tab.get_by_role("region", name="Answer")
+    expect(response).to_contain_text("git.git_reset is not seen: denied by the task.")
+    expect(response).to_contain_text("mcp.tool_denylist `git_reset`")
+    expect(response.get_by_role("link", name="Open the task")).to_have_attribute(
         "href", "/console/tasks/review"
     )
 
     question = tab.get_by_label("Why is it missing?")
     question.fill("git.git_lgo")
-    expect(answer).to_contain_text("Nothing is called git.git_lgo")
-    answer.get_by_role("button", name="git.git_log").click()
-    expect(answer).to_contain_text("git.git_log is seen.")
+    expect(response).to_contain_text("Nothing is called git.git_lgo")
+    response.get_by_role("button", name="git.git_log").click()
+    expect(response).to_contain_text("git.git_log is seen.")
 
     tab.get_by_role("combobox", name="Servers of the request").fill("memory")
     tab.get_by_role("combobox", name="Servers of the request").press("Enter")
-    expect(answer).to_contain_text("git.git_log is not seen: the request is for other servers.")
+    expect(response).to_contain_text("git.git_log is not seen: the request is for other servers.")
     shared = tab.url
     tab.goto("/console/")
     tab.goto(shared)
-    expect(answer).to_contain_text("the request is for other servers")
+    expect(response).to_contain_text("the request is for other servers")
 
 
 def test_an_agent_looks_at_its_own_scope_and_learns_of_nothing_else(

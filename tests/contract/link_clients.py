@@ -26,7 +26,7 @@ async def never(_method: str, _params: Json) -> RpcResponse:
 class Client:
     """Remembers all it hears."""
 
-    answer: Callable[[str, Json], Awaitable[RpcResponse]] = accept
+    response: Callable[[str, Json], Awaitable[RpcResponse]] = accept
     principal_id: str = "ada"
     capabilities: bytes = b'{"elicitation":{"form":{}},"sampling":{},"roots":{}}'
     log_level: str = ""
@@ -39,11 +39,11 @@ class Client:
     def notify(self, method: str, params: bytes) -> None:
         self.notified.append((method, msgspec.json.decode(params)))
 
-    async def ask(self, method: str, params: bytes) -> RpcResponse:
+    async def request(self, method: str, params: bytes) -> RpcResponse:
         members: Json = msgspec.json.decode(params)
         self.asked.append((method, members))
         try:
-            return await self.answer(method, members)
+            return await self.response(method, members)
         except asyncio.CancelledError:
             self.cut_off += 1
             raise
@@ -61,5 +61,5 @@ class SilentClient:
     def notify(self, method: str, params: bytes) -> None:
         raise AssertionError(f"it was told {method}")
 
-    async def ask(self, method: str, params: bytes) -> RpcResponse:
+    async def request(self, method: str, params: bytes) -> RpcResponse:
         raise AssertionError(f"it was asked {method}")

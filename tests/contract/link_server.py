@@ -67,7 +67,7 @@ class ContractServer:
         self._answers.pop(number, None)
         self._filters.pop(str(number), None)
 
-    def answer(self, message: Message) -> Message | None:
+    def respond(self, message: Message) -> Message | None:
         """The members that answer a request; None for what is answered later or never."""
         if "method" not in message:
             self._take_answer(message)
@@ -110,9 +110,9 @@ class ContractServer:
             case "announce":
                 self._carrier.announce({**LIST_CHANGED, **arguments})
             case "tell":
-                for reply in arguments["messages"]:
+                for rpc in arguments["messages"]:
                     token = params.get("_meta", {}).get("progressToken")
-                    self._carrier.say(_with_token({"jsonrpc": "2.0", **reply}, token), number)
+                    self._carrier.say(_with_token({"jsonrpc": "2.0", **rpc}, token), number)
             case "ask" | "half_ask" as name:
                 self._ask(number, arguments["questions"], is_half=name == "half_ask")
                 return None
@@ -152,14 +152,14 @@ class ContractServer:
 
     def _take_answer(self, message: Message) -> None:
         number, place = self._asked.pop(message["id"], (None, 0))  # not ours: asked by `tell`
-        answers = self._answers.get(number)
-        if answers is None:
+        responses = self._answers.get(number)
+        if responses is None:
             self._late.append(message)
             return
-        answers[place] = {name: message[name] for name in ("result", "error") if name in message}
-        if None not in answers:
+        responses[place] = {name: message[name] for name in ("result", "error") if name in message}
+        if None not in responses:
             del self._answers[number]
-            result = {"content": [], "echo": answers}
+            result = {"content": [], "echo": responses}
             self._carrier.say({"jsonrpc": "2.0", "id": number, "result": result}, number)
 
 
@@ -200,7 +200,7 @@ def main() -> None:
     server = ContractServer(era, _Pipe())
     for line in sys.stdin.buffer:
         message: Message = json.loads(line)
-        members = None if "silent" in sys.argv else server.answer(message)
+        members = None if "silent" in sys.argv else server.respond(message)
         if members is not None:
             send({"jsonrpc": "2.0", "id": message["id"], **members})
         if message.get("params", {}).get("name") == "progress":

@@ -90,14 +90,14 @@ async def open_memory(era: Revision) -> AsyncIterator[Subject]:
 
     async def handle(members: Json) -> RpcResponse:
         params = {**members, "_meta": good.calls[-1].meta}
-        answer = brain.answer({"id": 1, "method": "tools/call", "params": params})
-        if answer is None:
+        response = brain.respond({"id": 1, "method": "tools/call", "params": params})
+        if response is None:
             try:
                 await asyncio.Event().wait()
             finally:
                 brain.stop(len(good.calls))
-        assert answer is not None
-        parts = {name: _encode(value) for name, value in answer.items()}
+        assert response is not None
+        parts = {name: _encode(value) for name, value in response.items()}
         return RpcResponse(parts.get("result"), parts.get("error"))
 
     tools = ("echo", "meta", "stopped", "announce", "die", "refuse", "hang", "progress")
@@ -244,12 +244,12 @@ class _HttpDoor(_Door):
         if request.rpc in {"GET", "subscriptions/listen"}:
             await self._listen(request, peer)
         elif request.method == "DELETE":
-            await peer.answer()
+            await peer.respond()
         elif {"id", "method"} <= request.message.keys():
             await self._answer(request.message, peer)
         else:
-            self._brain.answer(request.message)
-            await peer.answer(status=202)
+            self._brain.respond(request.message)
+            await peer.respond(status=202)
 
     def say(self, message: Message, request: object) -> None:
         self._posts[request].say(message)
@@ -258,9 +258,9 @@ class _HttpDoor(_Door):
         number = message["id"]
         post = self._posts[number] = _Post(peer)
         try:
-            members = self._brain.answer(message)
+            members = self._brain.respond(message)
             if members is not None:
-                await post.answer({"jsonrpc": "2.0", "id": number, **members})
+                await post.respond({"jsonrpc": "2.0", "id": number, **members})
             elif message["params"]["name"] == "progress":
                 await peer.open_stream()
                 await _progress(peer)
@@ -277,7 +277,7 @@ class _HttpDoor(_Door):
             await self._keep_listening(peer)
             return
         number = request.message["id"]
-        self._brain.answer(request.message)
+        self._brain.respond(request.message)
         meta = {"io.modelcontextprotocol/subscriptionId": number}
         method = "notifications/subscriptions/acknowledged"
         peer.say({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta}})
@@ -304,12 +304,12 @@ class _Post:
             self._peer.write(STREAM_END)
             self.is_answered.set()
 
-    async def answer(self, message: Message) -> None:
+    async def respond(self, message: Message) -> None:
         if self._is_stream:
             self.say(message)
         else:
             self.is_answered.set()
-            await self._peer.answer(_encode(message))
+            await self._peer.respond(_encode(message))
 
     async def settled(self) -> None:
         """Returns when the request was answered, or its client has gone."""
@@ -349,10 +349,10 @@ class _SseDoor(_Door):
 
     async def _take(self, message: Message, stream: Peer, peer: Peer) -> None:
         self._stream_of[message.get("id")] = stream
-        members = self._brain.answer(message)
+        members = self._brain.respond(message)
         if members is not None:
             stream.say({"jsonrpc": "2.0", "id": message["id"], **members})
-        await peer.answer(status=202)
+        await peer.respond(status=202)
         if message.get("params", {}).get("name") == "progress":
             saying = asyncio.create_task(_progress(stream))
             self._saying.add(saying)

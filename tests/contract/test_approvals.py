@@ -37,7 +37,7 @@ def approvals(queue_store: Store) -> Approvals:
 
 async def approved(approvals: Approvals, approval_id: str = "a") -> CallApproval:
     """A question of that id, which someone has agreed to."""
-    assert (await approvals.ask(ASKED, new_id=approval_id)).approval_id == approval_id
+    assert (await approvals.request(ASKED, new_id=approval_id)).approval_id == approval_id
     return await approvals.decide(approval_id, is_approved=True, by="key:bob", reason="fine")
 
 
@@ -47,7 +47,7 @@ def ids(found: Sequence[CallApproval]) -> list[str]:
 
 async def test_a_question_is_kept_whole_and_waits(approvals: Approvals, lease_clock: Clock) -> None:
     now_ms = lease_clock.now_ms
-    verdict = await approvals.ask(ASKED, new_id="a")
+    verdict = await approvals.request(ASKED, new_id="a")
 
     assert verdict == ApprovalVerdict("asked", "a", now_ms + EXPIRES_MS)
     assert await approvals.get("a") == CallApproval(
@@ -58,21 +58,21 @@ async def test_a_question_is_kept_whole_and_waits(approvals: Approvals, lease_cl
 
 
 async def test_the_same_question_while_it_waits_is_the_same(approvals: Approvals, lease_clock: Clock) -> None:
-    first = await approvals.ask(ASKED, new_id="a")
+    first = await approvals.request(ASKED, new_id="a")
     lease_clock.now_ms += 1
-    again = await approvals.ask(question(session="s2", door="chat", why="other"), new_id="b")
+    again = await approvals.request(question(session="s2", door="chat", why="other"), new_id="b")
 
     assert again == first._replace(outcome="waiting")
     assert ids(await approvals.list()) == ["a"]
 
 
 async def test_an_approval_lets_one_call_pass(approvals: Approvals, lease_clock: Clock) -> None:
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     lease_clock.now_ms += 1_000
     decided = await approvals.decide("a", is_approved=True, by="key:bob", reason="fine")
     lease_clock.now_ms += 1_000
-    first = await approvals.ask(ASKED, new_id="b")
-    again = await approvals.ask(ASKED, new_id="c")
+    first = await approvals.request(ASKED, new_id="b")
+    again = await approvals.request(ASKED, new_id="c")
     used = await approvals.get("a")
 
     assert (decided.state, decided.decided_by, decided.reason) == ("approved", "key:bob", "fine")
@@ -102,25 +102,25 @@ async def test_an_approval_lets_one_call_pass(approvals: Approvals, lease_clock:
 )
 async def test_nothing_else_passes_by_it(approvals: Approvals, changes: dict[str, str]) -> None:
     await approved(approvals)
-    other = await approvals.ask(question(**changes), new_id="b")
+    other = await approvals.request(question(**changes), new_id="b")
 
     assert (other.outcome, other.approval_id) == ("asked", "b")
-    assert (await approvals.ask(ASKED, new_id="c")).outcome == "granted"
+    assert (await approvals.request(ASKED, new_id="c")).outcome == "granted"
 
 
 async def test_a_hundred_at_once_use_it_once(approvals: Approvals) -> None:
     await approved(approvals)
     async with asyncio.timeout(DEADLINE_S):
-        verdicts = await asyncio.gather(*(approvals.ask(ASKED, new_id=f"n{n}") for n in range(100)))
+        verdicts = await asyncio.gather(*(approvals.request(ASKED, new_id=f"n{n}") for n in range(100)))
 
     assert Counter(one.outcome for one in verdicts) == {"granted": 1, "asked": 1, "waiting": 98}
     assert len({one.approval_id for one in verdicts if one.outcome != "granted"}) == 1
 
 
 async def test_a_denial_is_returned_once_and_then_asked_again(approvals: Approvals) -> None:
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     await approvals.decide("a", is_approved=False, by="key:bob", reason="not\0on fridays")
-    notified = [await approvals.ask(ASKED, new_id=new_id) for new_id in ("b", "c")]
+    notified = [await approvals.request(ASKED, new_id=new_id) for new_id in ("b", "c")]
     denied = await approvals.get("a")
 
     assert [(one.outcome, one.approval_id, one.reason) for one in notified] == [
@@ -132,17 +132,17 @@ async def test_a_denial_is_returned_once_and_then_asked_again(approvals: Approva
 
 
 async def test_an_old_denial_is_forgotten(approvals: Approvals, lease_clock: Clock) -> None:
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     await approvals.decide("a", is_approved=False, by="key:bob", reason="no")
     lease_clock.now_ms += EXPIRES_MS
 
-    assert (await approvals.ask(ASKED, new_id="b")).outcome == "asked"
+    assert (await approvals.request(ASKED, new_id="b")).outcome == "asked"
 
 
 async def test_a_question_that_no_one_answers_in_time_is_over(
     approvals: Approvals, lease_clock: Clock
 ) -> None:
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     lease_clock.now_ms += EXPIRES_MS
     shown = await approvals.get("a")
 
@@ -151,22 +151,22 @@ async def test_a_question_that_no_one_answers_in_time_is_over(
     assert await approvals.pending() == 0
     with pytest.raises(Conflict):
         await approvals.decide("a", is_approved=True, by="key:bob", reason="")
-    assert (await approvals.ask(ASKED, new_id="b")).outcome == "asked"
+    assert (await approvals.request(ASKED, new_id="b")).outcome == "asked"
     assert ids(await approvals.list(state="expired")) == ["a"]
 
 
 async def test_an_approval_that_is_not_used_in_time_is_over(approvals: Approvals, lease_clock: Clock) -> None:
     await approved(approvals)
     lease_clock.now_ms += EXPIRES_MS
-    verdict = await approvals.ask(ASKED, new_id="b")
+    verdict = await approvals.request(ASKED, new_id="b")
 
     assert (verdict.outcome, verdict.approval_id) == ("asked", "b")
     assert ids(await approvals.list(state="approved")) == []
 
 
 async def test_expired_approvals_are_notified_once(approvals: Approvals, lease_clock: Clock) -> None:
-    await approvals.ask(ASKED, new_id="a")
-    await approvals.ask(question(tool="other"), new_id="b")
+    await approvals.request(ASKED, new_id="a")
+    await approvals.request(question(tool="other"), new_id="b")
     await approvals.decide("b", is_approved=False, by="key:bob", reason="no")
     early = await approvals.expire()
     lease_clock.now_ms += EXPIRES_MS
@@ -190,10 +190,10 @@ async def test_a_decision_is_made_once(approvals: Approvals) -> None:
 
 
 async def test_an_id_is_given_once(approvals: Approvals) -> None:
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
 
     with pytest.raises(Conflict):
-        await approvals.ask(question(tool="other"), new_id="a")
+        await approvals.request(question(tool="other"), new_id="a")
     assert ids(await approvals.list()) == ["a"]
 
 
@@ -204,37 +204,39 @@ async def test_pending_approvals_are_limited_for_each_principal_and_in_all(
     approvals: Approvals, lease_clock: Clock
 ) -> None:
     outcomes = [
-        (await approvals.ask(question(principal=principal, tool=tool), new_id=f"{principal}{tool}")).outcome
+        (
+            await approvals.request(question(principal=principal, tool=tool), new_id=f"{principal}{tool}")
+        ).outcome
         for principal, tool in ("ax", "ay", "az", "ax", "bx", "by", "cx")
     ]
     lease_clock.now_ms += EXPIRES_MS
 
     assert outcomes == ["asked", "asked", "full", "waiting", "asked", "full", "full"]
-    assert (await approvals.ask(question(principal="c"), new_id="later")).outcome == "asked"
+    assert (await approvals.request(question(principal="c"), new_id="later")).outcome == "asked"
 
 
 async def test_a_call_that_was_made_goes_on_round_by_round(approvals: Approvals, lease_clock: Clock) -> None:
     await approved(approvals)
-    await approvals.ask(ASKED, new_id="b")
+    await approvals.request(ASKED, new_id="b")
     outcomes = [
-        (await approvals.ask(question(round=number), new_id=f"r{at}")).outcome
+        (await approvals.request(question(round=number), new_id=f"r{at}")).outcome
         for at, number in enumerate([1, 1, 3, 2])
     ]
 
     assert outcomes == ["granted", "asked", "waiting", "granted"]
     lease_clock.now_ms += ROUND_MS
-    assert (await approvals.ask(question(round=3), new_id="late")).outcome == "waiting"
+    assert (await approvals.request(question(round=3), new_id="late")).outcome == "waiting"
 
 
 async def test_a_round_without_an_approval_asks_for_one(approvals: Approvals) -> None:
-    assert (await approvals.ask(question(round=1), new_id="a")).outcome == "asked"
+    assert (await approvals.request(question(round=1), new_id="a")).outcome == "asked"
     await approvals.decide("a", is_approved=True, by="key:bob", reason="")
-    assert (await approvals.ask(question(round=1), new_id="b")).outcome == "granted"
+    assert (await approvals.request(question(round=1), new_id="b")).outcome == "granted"
 
 
 async def test_they_are_listed_by_state_the_newest_first_in_pages(approvals: Approvals) -> None:
     for n in range(4):
-        await approvals.ask(question(tool=f"t{n}"), new_id=f"a{n}")
+        await approvals.request(question(tool=f"t{n}"), new_id=f"a{n}")
     await approvals.decide("a1", is_approved=True, by="key:bob", reason="")
     await approvals.decide("a2", is_approved=False, by="key:bob", reason="no")
 
@@ -252,9 +254,9 @@ async def test_old_closed_approvals_and_the_oldest_of_too_many_are_deleted(
     approvals: Approvals, lease_clock: Clock
 ) -> None:
     for n in range(4):
-        await approvals.ask(question(tool=f"t{n}"), new_id=f"a{n}")
+        await approvals.request(question(tool=f"t{n}"), new_id=f"a{n}")
         await approvals.decide(f"a{n}", is_approved=False, by="key:bob", reason="no")
-    await approvals.ask(ASKED, new_id="open")
+    await approvals.request(ASKED, new_id="open")
     await approvals.forget()
 
     assert ids(await approvals.list()) == ["open", "a3", "a2"]
@@ -271,7 +273,7 @@ async def test_an_approval_outlives_the_process(store: str, tmp_path: Path, leas
     async with DURABLE_STORES[store](tmp_path, lease_clock) as opened:
         await approved(opened.approvals)
     async with DURABLE_STORES[store](tmp_path, lease_clock) as again:
-        outcomes = [(await again.approvals.ask(ASKED, new_id=f"n{n}")).outcome for n in range(2)]
+        outcomes = [(await again.approvals.request(ASKED, new_id=f"n{n}")).outcome for n in range(2)]
 
     assert outcomes == ["granted", "asked"]
 
@@ -281,7 +283,7 @@ async def test_two_replicas_let_one_call_pass(replicas: tuple[Store, Store]) -> 
     await approved(one.approvals)
     async with asyncio.timeout(DEADLINE_S):
         verdicts = await asyncio.gather(
-            *(replicas[n % 2].approvals.ask(ASKED, new_id=f"n{n}") for n in range(100))
+            *(replicas[n % 2].approvals.request(ASKED, new_id=f"n{n}") for n in range(100))
         )
     again = await other.approvals.list(state="pending")
 
@@ -293,7 +295,7 @@ async def test_two_replicas_let_one_call_pass(replicas: tuple[Store, Store]) -> 
 async def test_two_replicas_ask_the_same_once(replicas: tuple[Store, Store]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         verdicts = await asyncio.gather(
-            *(replicas[n % 2].approvals.ask(ASKED, new_id=f"n{n}") for n in range(40))
+            *(replicas[n % 2].approvals.request(ASKED, new_id=f"n{n}") for n in range(40))
         )
 
     assert Counter(verdict.outcome for verdict in verdicts) == {"asked": 1, "waiting": 39}
@@ -306,7 +308,7 @@ async def test_two_replicas_ask_the_same_once(replicas: tuple[Store, Store]) -> 
 async def test_what_is_agreed_to_in_place_is_decided_and_used_in_one_step(
     approvals: Approvals, lease_clock: Clock
 ) -> None:
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     lease_clock.now_ms += 1_000
     settled = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=True), new_id="b")
     used = await approvals.get("a")
@@ -320,10 +322,10 @@ async def test_what_is_agreed_to_in_place_is_decided_and_used_in_one_step(
 
 
 async def test_a_declined_elicitation_is_returned_and_asked_again_after_that(approvals: Approvals) -> None:
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     settled = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=False), new_id="b")
     denied = await approvals.get("a")
-    after = await approvals.ask(ASKED, new_id="c")
+    after = await approvals.request(ASKED, new_id="c")
 
     assert (settled.outcome, settled.approval_id, settled.reason) == ("denied", "a", DECLINED)
     assert settled.in_place
@@ -346,7 +348,7 @@ async def test_a_declined_elicitation_is_returned_and_asked_again_after_that(app
 async def test_no_one_answers_the_question_of_another_call(
     approvals: Approvals, change: dict[str, str]
 ) -> None:
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     agreed = await approvals.settle(question(**change), ElicitedDecision("a", is_approved=True), new_id="b")
     declined = await approvals.settle(
         question(**change), ElicitedDecision("a", is_approved=False), new_id="c"
@@ -373,7 +375,7 @@ async def test_who_declines_in_place_makes_no_call_whatever_others_decided(appro
     await approved(approvals)
     settled = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=False), new_id="b")
     after = await approvals.get("a")
-    again = await approvals.ask(ASKED, new_id="c")
+    again = await approvals.request(ASKED, new_id="c")
 
     assert (settled.outcome, settled.in_place) == ("denied", True)
     assert after is not None
@@ -384,7 +386,7 @@ async def test_who_declines_in_place_makes_no_call_whatever_others_decided(appro
 async def test_an_answer_in_place_that_comes_too_late_decides_nothing(
     approvals: Approvals, lease_clock: Clock
 ) -> None:
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     lease_clock.now_ms += EXPIRES_MS
     declined = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=False), new_id="b")
     agreed = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=True), new_id="c")
@@ -394,7 +396,7 @@ async def test_an_answer_in_place_that_comes_too_late_decides_nothing(
 
 
 async def test_who_agrees_in_place_hears_of_a_denial(approvals: Approvals) -> None:
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     await approvals.decide("a", is_approved=False, by="key:bob", reason="no")
     settled = await approvals.settle(ASKED, ElicitedDecision("a", is_approved=True), new_id="b")
 
@@ -402,7 +404,7 @@ async def test_who_agrees_in_place_hears_of_a_denial(approvals: Approvals) -> No
 
 
 async def test_of_many_who_agree_in_place_at_once_one_makes_the_call(approvals: Approvals) -> None:
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     async with asyncio.timeout(DEADLINE_S):
         verdicts = await asyncio.gather(
             *(
@@ -421,7 +423,7 @@ async def test_a_question_is_given_to_one_who_tells_others_and_never_after_it_wa
     approvals: Approvals, lease_clock: Clock
 ) -> None:
     for number in range(3):
-        await approvals.ask(question(tool=f"t{number}"), new_id=f"a{number}")
+        await approvals.request(question(tool=f"t{number}"), new_id=f"a{number}")
     async with asyncio.timeout(DEADLINE_S):
         found = await asyncio.gather(*(approvals.claim_notices(limit=2) for _ in range(4)))
     given = sorted(one for each in found for one in ids(each))
@@ -437,7 +439,7 @@ async def test_a_question_is_given_to_one_who_tells_others_and_never_after_it_wa
 async def test_what_was_not_noticed_is_given_again_after_a_while_longer_each_time(
     approvals: Approvals, lease_clock: Clock
 ) -> None:
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     began_ms = lease_clock.now_ms
     gaps: list[int] = []
     for _ in range(4):
@@ -457,8 +459,8 @@ async def test_decided_used_and_expired_approvals_notify_no_one(
 ) -> None:
     await approved(approvals)
     first = ids(await approvals.claim_notices(limit=5))
-    await approvals.ask(ASKED, new_id="b")
-    await approvals.ask(question(tool="other"), new_id="c")
+    await approvals.request(ASKED, new_id="b")
+    await approvals.request(question(tool="other"), new_id="c")
     lease_clock.now_ms += EXPIRES_MS
 
     assert first == []
@@ -469,10 +471,10 @@ async def test_decided_used_and_expired_approvals_notify_no_one(
 async def test_what_is_asked_again_and_decided_stays_noticed(
     approvals: Approvals, lease_clock: Clock
 ) -> None:
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     await approvals.claim_notices(limit=1)
     await approvals.mark_notified("a")
-    await approvals.ask(ASKED, new_id="b")
+    await approvals.request(ASKED, new_id="b")
     lease_clock.now_ms += NOTICE_MS_MOST
 
     assert ids(await approvals.claim_notices(limit=5)) == []

@@ -392,13 +392,13 @@ class Misspeaking(NodeService):
 async def test_part_of_a_listing_is_none(
     store: MemoryStore, parts: list[tuple[str, int, bool]], problem: str
 ) -> None:
-    reply = [
+    rpc = [
         node_pb2.ListRecordsResponse(epoch=epoch, revision=revision, is_last=is_last)
         for epoch, revision, is_last in parts
     ]
     async with (
         asyncio.timeout(DEADLINE_S),
-        serving(Misspeaking(store, *reply)) as target,
+        serving(Misspeaking(store, *rpc)) as target,
         opened(target) as link,
     ):
         with pytest.raises(ControlUnavailable, match=problem):

@@ -38,16 +38,16 @@ def params(name: str, arguments: Any = None, **members: Any) -> Params:
     return {key: msgspec.Raw(msgspec.json.encode(value)) for key, value in sent.items()}
 
 
-async def ask(link: ServerConnection, name: str, *, timeout_s: float = 60.0, **members: Any) -> Any:
+async def call_tool(link: ServerConnection, name: str, *, timeout_s: float = 60.0, **members: Any) -> Any:
     """The `echo` in the result of a tool."""
-    reply = await link.request(CALL, params(name, **members), timeout_s=timeout_s)
-    assert reply.result is not None, reply
-    return msgspec.json.decode(reply.result).get("echo")
+    rpc = await link.request(CALL, params(name, **members), timeout_s=timeout_s)
+    assert rpc.result is not None, rpc
+    return msgspec.json.decode(rpc.result).get("echo")
 
 
 async def until_stopped(link: ServerConnection, *, times: int) -> None:
     async with asyncio.timeout(60):
-        while await ask(link, "stopped") < times:
+        while await call_tool(link, "stopped") < times:
             await asyncio.sleep(0.01)
 
 
@@ -55,7 +55,7 @@ async def hanging(link: ServerConnection) -> asyncio.Task[RpcResponse]:
     """A request that has reached the server, which will never answer it."""
     task = asyncio.create_task(link.request(CALL, params("hang"), timeout_s=60))
     await asyncio.sleep(0)
-    await ask(link, "echo")
+    await call_tool(link, "echo")
     return task
 
 
@@ -79,7 +79,7 @@ async def test_an_opener_takes_a_known_revision_as_a_hint_only(
     again = await subject.opener(subject.record, ears, known_revision=era)
     try:
         assert again.server_info.revision == link.server_info.revision
-        assert await ask(again, "echo", arguments={"a": 1}) == {"a": 1}
+        assert await call_tool(again, "echo", arguments={"a": 1}) == {"a": 1}
     finally:
         await again.aclose()
 
@@ -91,27 +91,27 @@ async def test_a_result_comes_back_as_it_was_sent(link: ServerConnection) -> Non
         "none": None,
     }
 
-    assert await ask(link, "echo", arguments=arguments) == arguments
+    assert await call_tool(link, "echo", arguments=arguments) == arguments
 
 
 async def test_an_error_of_the_server_is_a_reply(link: ServerConnection) -> None:
-    reply = await link.request(CALL, params("refuse"), timeout_s=60)
+    rpc = await link.request(CALL, params("refuse"), timeout_s=60)
 
-    assert reply.result is None
-    assert msgspec.json.decode(reply.error or b"") == REFUSAL
+    assert rpc.result is None
+    assert msgspec.json.decode(rpc.error or b"") == REFUSAL
 
 
 async def test_answers_find_their_requests(link: ServerConnection) -> None:
-    answers = await asyncio.gather(*(ask(link, "echo", arguments={"n": n}) for n in range(100)))
+    responses = await asyncio.gather(*(call_tool(link, "echo", arguments={"n": n}) for n in range(100)))
 
-    assert answers == [{"n": n} for n in range(100)]
+    assert responses == [{"n": n} for n in range(100)]
 
 
 async def test_the_envelope_is_the_one_of_the_era(link: ServerConnection) -> None:
     sent = {"vendor": 1, "progressToken": "mine", PROTOCOL_VERSION_KEY: MODERN_VERSION}
 
-    meta = await ask(link, "meta", _meta=sent)
-    bare = await ask(link, "meta")
+    meta = await call_tool(link, "meta", _meta=sent)
+    bare = await call_tool(link, "meta")
 
     if link.server_info.revision == "legacy":
         assert (meta, bare) == ({"vendor": 1}, {})
@@ -123,8 +123,8 @@ async def test_the_envelope_is_the_one_of_the_era(link: ServerConnection) -> Non
 async def test_chd_3_a_request_times_out_alone_and_the_server_is_notified(
     link: ServerConnection, ears: Ears
 ) -> None:
-    waiting = asyncio.create_task(ask(link, "hang", timeout_s=0.3))
-    echoed = await ask(link, "echo", arguments={"a": 1})
+    waiting = asyncio.create_task(call_tool(link, "hang", timeout_s=0.3))
+    echoed = await call_tool(link, "echo", arguments={"a": 1})
     with pytest.raises(CallTimedOut):
         await waiting
     await until_stopped(link, times=1)
@@ -147,7 +147,7 @@ async def test_bud_2_progress_does_not_prolong_a_request(link: ServerConnection)
     began_s = loop.time()
 
     with pytest.raises(CallTimedOut):
-        await ask(link, "progress", timeout_s=0.3)
+        await call_tool(link, "progress", timeout_s=0.3)
 
     assert 0.2 < loop.time() - began_s < 30
 
@@ -155,7 +155,7 @@ async def test_bud_2_progress_does_not_prolong_a_request(link: ServerConnection)
 async def test_what_the_server_says_unasked_reaches_the_listener(link: ServerConnection, ears: Ears) -> None:
     async with asyncio.timeout(60):
         while not ears.notifications:
-            await ask(link, "announce")
+            await call_tool(link, "announce")
             await asyncio.sleep(0.02)
 
     assert set(ears.notifications) == {"notifications/tools/list_changed"}
@@ -167,11 +167,11 @@ async def test_chd_4_when_the_server_dies_every_request_fails_and_the_listener_i
     waiting = [await hanging(link) for _ in range(10)]
 
     with pytest.raises(ServerUnavailable):
-        await ask(link, "die")
+        await call_tool(link, "die")
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     for _ in range(2):
         with pytest.raises(ServerUnavailable):
-            await ask(link, "echo")
+            await call_tool(link, "echo")
     await eventually_async(lambda: ears.closings)
     await link.aclose()
 
@@ -188,7 +188,7 @@ async def test_a_link_that_was_closed_fails_its_requests_and_tells_no_one(
     await link.aclose()
     outcome = await asyncio.gather(waiting, return_exceptions=True)
     with pytest.raises(ServerUnavailable):
-        await ask(link, "echo")
+        await call_tool(link, "echo")
     await eventually_async(lambda: subject.count_open() == 0)
 
     assert isinstance(outcome[0], ServerUnavailable)

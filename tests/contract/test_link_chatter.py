@@ -70,10 +70,10 @@ async def test_chd_11_whatever_a_server_says_meanwhile_its_answer_arrives_and_no
         for number in range(CALLS):
             sent = {"messages": [chatter.message() for _ in range(MESSAGES)]}
             meta = {"_meta": {"progressToken": number}}
-            reply = await link.request(CALL, params("tell", sent, **meta), timeout_s=60, client=Client())
+            rpc = await link.request(CALL, params("tell", sent, **meta), timeout_s=60, client=Client())
 
-            assert reply.result is not None, sent
-            assert "content" in msgspec.json.decode(reply.result)
+            assert rpc.result is not None, sent
+            assert "content" in msgspec.json.decode(rpc.result)
     finally:
         await link.aclose()
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.link_clients import ACCEPTED, Client, Json, never
 from tests.contract.links import SECRET, Ears, Subject, legacy, modern
-from tests.contract.test_link import CALL, ask, params, until_stopped
+from tests.contract.test_link import CALL, call_tool, params, until_stopped
 from tests.eventually import eventually_async
 from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
 from toolgate.model.protocol import CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY
@@ -35,9 +35,9 @@ async def put(
 ) -> Any:
     """The `echo` in the result of a tool that `client` calls; keyword `meta` is its `_meta`."""
     members = {"_meta": sent.pop("meta")} if "meta" in sent else {}
-    reply = await link.request(CALL, params(name, sent, **members), timeout_s=timeout_s, client=client)
-    assert reply.result is not None, reply
-    return msgspec.json.decode(reply.result).get("echo")
+    rpc = await link.request(CALL, params(name, sent, **members), timeout_s=timeout_s, client=client)
+    assert rpc.result is not None, rpc
+    return msgspec.json.decode(rpc.result).get("echo")
 
 
 def progress(token: object, at: int = 1) -> Json:
@@ -163,7 +163,7 @@ async def test_log_messages_reach_no_client_where_it_is_not_certain_whose_they_a
 ) -> None:
     waiting, talking = Client(), Client()
     hanging = putting(link, "hang", waiting)
-    await ask(link, "echo")
+    await call_tool(link, "echo")
 
     await put(link, "tell", talking, messages=[{"method": LOG, "params": STATED}])
     await put(link, "tell", None, messages=[{"method": LOG, "params": STATED}])
@@ -194,22 +194,22 @@ async def test_a_server_is_as_verbose_as_any_client_wants(link: ServerConnection
 @legacy
 @pytest.mark.parametrize("method", [ELICIT, "sampling/createMessage", "roots/list"])
 @pytest.mark.parametrize(
-    "answer", [ACCEPTED, RpcResponse(error=b'{"code":-32042,"message":"no","data":{"x":[1.50]}}')]
+    "response", [ACCEPTED, RpcResponse(error=b'{"code":-32042,"message":"no","data":{"x":[1.50]}}')]
 )
 async def test_a_server_s_question_goes_to_the_client_and_its_answer_back_as_it_came(
-    link: ServerConnection, method: str, answer: RpcResponse
+    link: ServerConnection, method: str, response: RpcResponse
 ) -> None:
-    async def reply(_method: str, _params: Json) -> RpcResponse:
-        return answer
+    async def respond(_method: str, _params: Json) -> RpcResponse:
+        return response
 
-    client = Client(reply)
-    answers = await put(
+    client = Client(respond)
+    responses = await put(
         link, "ask", client, questions=[{"method": method, "params": {"message": "?", "x": [1]}}]
     )
 
     assert client.asked == [(method, {"message": "?", "x": [1]})]
-    error, result = answer.error, answer.result
-    assert answers == [
+    error, result = response.error, response.result
+    assert responses == [
         {"error": msgspec.json.decode(error)} if error else {"result": msgspec.json.decode(result or b"")}
     ]
 
@@ -239,16 +239,16 @@ async def test_two_clients_are_asked_at_once_only_where_each_has_a_stream_of_its
 ) -> None:
     waiting, asked = Client(), Client()
     hanging = putting(link, "hang", waiting)
-    await ask(link, "echo")
+    await call_tool(link, "echo")
 
-    [answer] = await put(link, "ask", asked, questions=[FORM])
+    [response] = await put(link, "ask", asked, questions=[FORM])
     hanging.cancel()
 
     if has_own_streams:
-        assert answer == {"result": msgspec.json.decode(ACCEPTED.result or b"")}
+        assert response == {"result": msgspec.json.decode(ACCEPTED.result or b"")}
     else:
-        assert (answer["error"]["code"], asked.asked) == (-32601, [])
-        assert 'sharing = "per_session"' in answer["error"]["message"]
+        assert (response["error"]["code"], asked.asked) == (-32601, [])
+        assert 'sharing = "per_session"' in response["error"]["message"]
     assert waiting.asked == []
 
 
@@ -258,7 +258,7 @@ async def test_what_a_server_says_for_someone_who_has_left_reaches_no_other_prin
 ) -> None:
     """SCO-17: it may not have stopped when it was told to, and on one stream for all no one can tell."""
     left = putting(link, "hang", Client(principal_id="ada"))
-    await ask(link, "echo")
+    await call_tool(link, "echo")
     left.cancel()
     await until_stopped(link, times=1)
     eve = Client(principal_id="eve")
@@ -287,8 +287,8 @@ async def test_chd_11_a_modern_server_has_no_questions(subject: Subject, link: S
         with pytest.raises(CallTimedOut):  # there is no way to answer it
             await put(link, "ask", client, questions=[FORM], timeout_s=0.3)
     else:
-        [answer] = await put(link, "ask", client, questions=[FORM])
-        assert answer["error"]["code"] == -32601
+        [response] = await put(link, "ask", client, questions=[FORM])
+        assert response["error"]["code"] == -32601
 
     assert client.asked == []
 
@@ -298,13 +298,13 @@ async def test_a_flood_of_questions_is_bounded(link: ServerConnection) -> None:
     client = Client(never)
     flood = putting(link, "ask", client, questions=[FORM] * 500)
     await eventually_async(lambda: len(client.asked) == relay.MAX_CLIENT_REQUESTS_PER_CALL)
-    echoed = await ask(link, "echo", arguments={"a": 1})
+    echoed = await call_tool(link, "echo", arguments={"a": 1})
     flood.cancel()
     await eventually_async(lambda: client.cut_off == relay.MAX_CLIENT_REQUESTS_PER_CALL)
-    [answer] = await put(link, "ask", Client(), questions=[FORM])
+    [response] = await put(link, "ask", Client(), questions=[FORM])
 
     assert (echoed, len(client.asked)) == ({"a": 1}, relay.MAX_CLIENT_REQUESTS_PER_CALL)
-    assert "result" in answer
+    assert "result" in response
 
 
 # Time, and ends
@@ -319,9 +319,9 @@ async def test_the_time_a_client_takes_does_not_count(link: ServerConnection) ->
         await asyncio.sleep(answers_s - loop.time())
         return ACCEPTED
 
-    [answer] = await put(link, "ask", Client(late), questions=[FORM], timeout_s=1.5)
+    [response] = await put(link, "ask", Client(late), questions=[FORM], timeout_s=1.5)
 
-    assert "result" in answer
+    assert "result" in response
 
 
 @legacy
@@ -355,7 +355,7 @@ async def test_a_caller_that_goes_away_is_asked_no_more_and_its_late_answer_reac
     await asyncio.gather(call, return_exceptions=True)
     await until_stopped(link, times=1)
 
-    assert await ask(link, "late") == []
+    assert await call_tool(link, "late") == []
 
 
 @legacy
@@ -364,7 +364,7 @@ async def test_a_server_that_dies_asks_no_more(link: ServerConnection, ears: Ear
     call = await asking(link, client)
 
     with pytest.raises(ServerUnavailable):
-        await ask(link, "die")
+        await call_tool(link, "die")
     outcome = await asyncio.gather(call, return_exceptions=True)
     await eventually_async(lambda: client.cut_off == 1)
 
@@ -407,7 +407,7 @@ async def test_a_server_hears_what_the_client_can_do(
     can = b'{"roots":{"listChanged":true}}'
     own = await subject.opener(subject.record, ears, known_revision=None, capabilities=can)
     try:
-        handshakes = [await ask(link, "handshake"), await ask(own, "handshake")]
+        handshakes = [await call_tool(link, "handshake"), await call_tool(own, "handshake")]
         meta = await put(own, "meta", Client(capabilities=can))
     finally:
         await own.aclose()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.contract.links import Ears, modern
-from tests.contract.test_link import ask
+from tests.contract.test_link import call_tool
 from tests.eventually import eventually_async
 from toolgate.upstream.connection.contract import ServerConnection
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 async def until_watched(link: ServerConnection, *uris: str) -> None:
     async with asyncio.timeout(60):
-        while await ask(link, "watched") != sorted(uris):
+        while await call_tool(link, "watched") != sorted(uris):
             await asyncio.sleep(0.01)
 
 
@@ -28,7 +28,9 @@ async def test_resources_are_watched_as_long_as_someone_wants_to_know(
         link.watch(frozenset(uris))
     await until_watched(link, "b:1", "file:///a")
     params = {"uri": "file:///a", "vendor": 1}
-    await ask(link, "announce", arguments={"method": "notifications/resources/updated", "params": params})
+    await call_tool(
+        link, "announce", arguments={"method": "notifications/resources/updated", "params": params}
+    )
     await eventually_async(lambda: ears.notifications)
     link.watch(frozenset())
     await until_watched(link)
@@ -44,17 +46,17 @@ async def test_who_has_a_resource_watched_can_wait_until_the_server_knows(link: 
         async with asyncio.timeout(60):
             await notified
 
-        assert await ask(link, "watched") == sorted(uris)
+        assert await call_tool(link, "watched") == sorted(uris)
 
 
 @modern
 async def test_a_modern_server_is_asked_for_every_kind_of_change_it_announces(link: ServerConnection) -> None:
     changes = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
     async with asyncio.timeout(60):
-        while await ask(link, "filters") != [changes]:
+        while await call_tool(link, "filters") != [changes]:
             await asyncio.sleep(0.01)
         link.watch(frozenset({"b:1", "a:1"}))
-        while await ask(link, "filters") != [changes | {"resourceSubscriptions": ["a:1", "b:1"]}]:
+        while await call_tool(link, "filters") != [changes | {"resourceSubscriptions": ["a:1", "b:1"]}]:
             await asyncio.sleep(0.01)
 
 
@@ -65,7 +67,7 @@ async def test_changes_of_every_list_reach_the_listener(
     method = f"notifications/{kind}/list_changed"
     async with asyncio.timeout(60):
         while not ears.notifications:
-            await ask(link, "announce", arguments={"method": method})
+            await call_tool(link, "announce", arguments={"method": method})
             await asyncio.sleep(0.02)
 
     assert set(ears.notifications) == {method}

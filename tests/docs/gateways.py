@@ -119,8 +119,8 @@ def _running(words: list[str], *, cwd: Path, path: str) -> Iterator[Started]:
 
 def _are_listed(url: str) -> bool:
     """Whether all servers have told their tools: a reader who types is slower than that."""
-    with urllib.request.urlopen(f"{url}/admin/api/mcp/servers") as answer:
-        servers = json.load(answer)["servers"]
+    with urllib.request.urlopen(f"{url}/admin/api/mcp/servers") as response:
+        servers = json.load(response)["servers"]
     return all(one["health"]["tools"] for one in servers if one["enabled"])
 
 

@@ -109,8 +109,8 @@ async def test_the_receiver_of_the_approval_webhook_denies_at_once_or_takes_note
     secret, clock = "s3cret" * 8, Clock(int(time.time() * 1000))
     (tmp_path / "secret").write_text(f"{secret}\n")
     approvals = MemoryApprovals(clock)
-    await approvals.ask(question(tool="delete_file"), new_id="a")
-    await approvals.ask(question(tool="write_file"), new_id="b")
+    await approvals.request(question(tool="delete_file"), new_id="a")
+    await approvals.request(question(tool="write_file"), new_id="b")
     with subprocess.Popen(
         [sys.executable, EXAMPLES / "approval_receiver.py", tmp_path / "secret", "0"],
         stdout=subprocess.PIPE,

@@ -53,15 +53,15 @@ class Receiver:
         return [(one.state, one.decided_by, one.reason) for one in events]
 
 
-def answering(*answers: Any, status: int = 200) -> Script:
+def answering(*responses: Any, status: int = 200) -> Script:
     """Answers each request with the next of these; the last goes on."""
-    left = list(answers)
+    left = list(responses)
 
-    async def answer(_request: Request, peer: Peer) -> None:
+    async def respond(_request: Request, peer: Peer) -> None:
         body = left.pop(0) if len(left) > 1 else left[0]
-        await peer.answer(body if isinstance(body, bytes) else json.dumps(body).encode(), status=status)
+        await peer.respond(body if isinstance(body, bytes) else json.dumps(body).encode(), status=status)
 
-    return answer
+    return respond
 
 
 def asked_at(clock: Clock) -> MemoryApprovals:
@@ -77,7 +77,7 @@ async def known(approvals: MemoryApprovals, approval_id: str = "a") -> CallAppro
 async def test_a_receiver_gets_all_it_needs_under_the_gateways_signature() -> None:
     clock = Clock(NOW_S * 1000)
     approvals = asked_at(clock)
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     async with FaultyHttp(answering(b"")) as server:
         notified = await Receiver(server.url, approvals, clock).webhook.notify_pending()
     (request,) = server.requests
@@ -117,12 +117,12 @@ async def test_a_receiver_gets_all_it_needs_under_the_gateways_signature() -> No
 async def test_a_receiver_may_decide_in_its_answer(decision: Any, expected: tuple[str, str, str]) -> None:
     clock = Clock()
     approvals = asked_at(clock)
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     async with FaultyHttp(answering(decision)) as server:
         receiver = Receiver(server.url, approvals, clock)
         await receiver.webhook.notify_pending()
     after = await known(approvals)
-    verdict = await approvals.ask(ASKED, new_id="b")
+    verdict = await approvals.request(ASKED, new_id="b")
 
     assert (after.state, after.decided_by, after.reason) == expected
     assert receiver.steps == [expected]
@@ -130,7 +130,7 @@ async def test_a_receiver_may_decide_in_its_answer(decision: Any, expected: tupl
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         b"",
         b"thanks",
@@ -149,11 +149,11 @@ async def test_a_receiver_may_decide_in_its_answer(decision: Any, expected: tupl
     ],
     ids=range(14),
 )
-async def test_a_response_without_a_decision_acknowledges_the_notification(answer: bytes) -> None:
+async def test_a_response_without_a_decision_acknowledges_the_notification(response: bytes) -> None:
     clock = Clock()
     approvals = asked_at(clock)
-    await approvals.ask(ASKED, new_id="a")
-    async with FaultyHttp(answering(answer)) as server:
+    await approvals.request(ASKED, new_id="a")
+    async with FaultyHttp(answering(response)) as server:
         receiver = Receiver(server.url, approvals, clock)
         await receiver.webhook.notify_pending()
         clock.now_ms += NOTICE_MS
@@ -164,7 +164,7 @@ async def test_a_response_without_a_decision_acknowledges_the_notification(answe
 
 
 async def redirect(_request: Request, peer: Peer) -> None:
-    await peer.answer(b'{"decision": "approved"}', status=307, headers=["Location: /elsewhere"])
+    await peer.respond(b'{"decision": "approved"}', status=307, headers=["Location: /elsewhere"])
 
 
 async def hang_up(_request: Request, peer: Peer) -> None:
@@ -187,7 +187,7 @@ async def test_a_receiver_that_fails_decides_nothing_and_is_notified_again(
 ) -> None:
     clock = Clock()
     approvals = asked_at(clock)
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     async with FaultyHttp(script) as server:
         receiver = Receiver(f"{server.url}?token=canary", approvals, clock)
         with caplog.at_level(logging.DEBUG):
@@ -206,7 +206,7 @@ async def test_a_receiver_that_fails_decides_nothing_and_is_notified_again(
 async def test_egress_rules_hold_for_the_receiver() -> None:
     clock = Clock()
     approvals = asked_at(clock)
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
     async with FaultyHttp(answering({"decision": "approved"})) as server:
         await Receiver(server.url, approvals, clock, private=False).webhook.notify_pending()
         await Receiver("http://192.0.2.1/", approvals, clock).webhook.notify_pending()
@@ -219,7 +219,7 @@ async def test_of_several_replicas_one_tells_of_a_question_and_another_if_that_o
     clock = Clock()
     approvals = asked_at(clock)
     for number in range(3):
-        await approvals.ask(question(tool=f"t{number}"), new_id=f"a{number}")
+        await approvals.request(question(tool=f"t{number}"), new_id=f"a{number}")
     never = asyncio.Event()
 
     async def hang(_request: Request, _peer: Peer) -> None:
@@ -259,11 +259,11 @@ async def test_who_runs_it_tells_of_what_is_asked_while_it_runs_and_goes_on_afte
 
     async def note(_request: Request, peer: Peer) -> None:
         arrived.set()
-        await peer.answer(b"")
+        await peer.respond(b"")
 
     async with FaultyHttp(note) as server:
         running = asyncio.create_task(Receiver(server.url, approvals, clock).webhook.run())
-        await approvals.ask(ASKED, new_id="a")
+        await approvals.request(ASKED, new_id="a")
         async with asyncio.timeout(60):
             await arrived.wait()
         running.cancel()
@@ -275,11 +275,11 @@ async def test_who_runs_it_tells_of_what_is_asked_while_it_runs_and_goes_on_afte
 async def test_a_decision_that_comes_too_late_changes_nothing() -> None:
     clock = Clock()
     approvals = asked_at(clock)
-    await approvals.ask(ASKED, new_id="a")
+    await approvals.request(ASKED, new_id="a")
 
     async def late(_request: Request, peer: Peer) -> None:
         await approvals.decide("a", is_approved=False, by="key:bob", reason="no")
-        await peer.answer(b'{"decision": "approved"}')
+        await peer.respond(b'{"decision": "approved"}')
 
     async with FaultyHttp(late) as server:
         receiver = Receiver(server.url, approvals, clock)
@@ -326,7 +326,7 @@ def test_a_signature_is_good_for_its_body_and_for_five_minutes(
 async def test_arguments_are_sent_as_people_see_them() -> None:
     clock = Clock()
     approvals = asked_at(clock)
-    await approvals.ask(replace(ASKED, arguments=b'{"password":"***","n":1.10}', task_id=""), new_id="a")
+    await approvals.request(replace(ASKED, arguments=b'{"password":"***","n":1.10}', task_id=""), new_id="a")
     async with FaultyHttp(answering(b"")) as server:
         await Receiver(server.url, approvals, clock).webhook.notify_pending()
     (request,) = server.requests

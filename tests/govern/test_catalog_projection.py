@@ -136,7 +136,7 @@ async def test_a_server_that_is_removed_leaves_nothing() -> None:
         await world.seed(server=[stdio("fs"), stdio("git")])
         keeper = world.control.catalog
         await until(keeper, {"fs": ["read"], "git": ["write"]})
-        assert (await world.ask("DELETE", "/admin/api/mcp/servers/fs")).status_code == 200
+        assert (await world.request("DELETE", "/admin/api/mcp/servers/fs")).status_code == 200
         await until(keeper, {"git": ["write"]})
 
         assert await rows_of(world, "fs") == []

@@ -9,7 +9,7 @@ import socket
 import sys
 
 
-def ask(path: str, *words: str) -> int:
+def request(path: str, *words: str) -> int:
     """Who runs it has our words and our environment; the complaint that comes back is ours."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.connect(path)
@@ -20,4 +20,4 @@ def ask(path: str, *words: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(ask(*sys.argv[1:]))
+    sys.exit(request(*sys.argv[1:]))

@@ -58,24 +58,24 @@ def log_in(http: httpx2.Client, server_id: str, scopes: list[str]) -> bool:
     path = f"/api/v1/mcp/servers/{server_id}/login"
 
     def begin() -> httpx2.Response | None:
-        answer = http.post(path, json={"redirect_uri": REDIRECT, "scopes": scopes})
-        return None if answer.status_code == BUSY else answer
+        response = http.post(path, json={"redirect_uri": REDIRECT, "scopes": scopes})
+        return None if response.status_code == BUSY else response
 
     begun = eventually(begin)
     if begun.is_error:
         return False
     with httpx2.Client(trust_env=False, timeout=60) as browser:
         agreed = browser.get(begun.json()["authorization_url"])
-    answer = dict(parse_qsl(urlsplit(agreed.headers["location"]).query))
-    return http.post(f"{path}/finish", json=answer).is_success
+    response = dict(parse_qsl(urlsplit(agreed.headers["location"]).query))
+    return http.post(f"{path}/finish", json=response).is_success
 
 
 def call(http: httpx2.Client, server_id: str) -> Json:
     """What comes of the suite's tool: a result, or why not."""
-    answer = ModernClient(http, f"/mcp/s/{server_id}").ask(
+    response = ModernClient(http, f"/mcp/s/{server_id}").request(
         "tools/call", {"name": "test-tool", "arguments": {}}
     )
-    result: Json = answer.get("result", {"isError": True})
+    result: Json = response.get("result", {"isError": True})
     return result
 
 

@@ -42,8 +42,8 @@ class Aimock:
 
     def _journal(self) -> list[Json]:
         bearer = {"authorization": f"Bearer {self.key}"}
-        answer = httpx2.get(f"{self.url}/__aimock/journal", headers=bearer, trust_env=False, timeout=60)
-        return [one for one in answer.raise_for_status().json() if one["path"] == "/v1/chat/completions"]
+        response = httpx2.get(f"{self.url}/__aimock/journal", headers=bearer, trust_env=False, timeout=60)
+        return [one for one in response.raise_for_status().json() if one["path"] == "/v1/chat/completions"]
 
 
 def says(question: str, *turns: Json) -> list[Json]:

@@ -55,7 +55,7 @@ class AskableClient:
     address: str
     era: str
     secret: str | None = None
-    can_answer: bool = True
+    can_respond: bool = True
     session: dict[str, str] = field(default_factory=dict)
 
     async def open(self) -> None:
@@ -64,16 +64,16 @@ class AskableClient:
             return
         info = {"name": self.name, "version": "1"}
         params = {"protocolVersion": LEGACY, "capabilities": self._capabilities, "clientInfo": info}
-        async with self._exchange({"id": 0, "method": "initialize", "params": params}) as answer:
+        async with self._exchange({"id": 0, "method": "initialize", "params": params}) as response:
             self.session = {
-                "Mcp-Session-Id": answer.headers["mcp-session-id"],
+                "Mcp-Session-Id": response.headers["mcp-session-id"],
                 "MCP-Protocol-Version": LEGACY,
             }
 
     async def call(self, tool: str, text: str, *, number: int | str, token: int | str) -> Received:
         """Call, hear what is said meanwhile, and answer what is asked."""
         received, params = Received(), self.params(tool, text, token=token)
-        await self.go_on(params, await self.ask(params, number, received), number, received)
+        await self.go_on(params, await self.request(params, number, received), number, received)
         return received
 
     def params(self, tool: str, text: str, *, token: int | str) -> Message:
@@ -87,17 +87,17 @@ class AskableClient:
         """Answer what a result asks, round by round."""
         while result.get("resultType") == "input_required":
             asked = result["inputRequests"]
-            answers = {key: self._answer(one["params"], received) for key, one in asked.items()}
-            brought = {"inputResponses": answers, "requestState": result["requestState"]}
-            result = await self.ask(params | brought, number, received)
+            responses = {key: self._answer(one["params"], received) for key, one in asked.items()}
+            brought = {"inputResponses": responses, "requestState": result["requestState"]}
+            result = await self.request(params | brought, number, received)
 
-    async def ask(self, params: Message, number: int | str, received: Received) -> Message:
+    async def request(self, params: Message, number: int | str, received: Received) -> Message:
         """One round of a call: its result, empty where it failed."""
         request = {"id": number, "method": "tools/call", "params": params}
         headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": params["name"]}
         result: Message = {}
-        async with self._exchange(request, headers if self.era == "modern" else self.session) as answer:
-            async for message in answer.messages():
+        async with self._exchange(request, headers if self.era == "modern" else self.session) as response:
+            async for message in response.messages():
                 if message.get("method") == "notifications/progress":
                     assert message["params"]["progressToken"] == params["_meta"]["progressToken"]
                     received.progress.append(message["params"]["message"])
@@ -110,14 +110,14 @@ class AskableClient:
             received.text = result["content"][0]["text"]
         return result
 
-    async def reply(self, ask_id: Any, answer: Message) -> int:
+    async def reply(self, ask_id: Any, response: Message) -> int:
         """Answer a question in this client's session; the status that comes back."""
-        async with self._exchange({"id": ask_id, "result": answer}, self.session) as taken:
+        async with self._exchange({"id": ask_id, "result": response}, self.session) as taken:
             return taken.status
 
     @property
     def _capabilities(self) -> Message:
-        return CAN_ANSWER if self.can_answer else {}
+        return CAN_ANSWER if self.can_respond else {}
 
     def _answer(self, question: Message, received: Received) -> Message:
         received.questions.append(question["message"])

@@ -26,9 +26,9 @@ async def ask_in_session(ctx: Context) -> str:
 @server.tool()
 async def ask_by_result(ctx: Context) -> str | InputRequiredResult:
     """By its result, which only a stateless connection can carry."""
-    if answer := (ctx.input_responses or {}).get("name"):
-        assert isinstance(answer, ElicitResult)
-        return str((answer.content or {})["name"])
+    if response := (ctx.input_responses or {}).get("name"):
+        assert isinstance(response, ElicitResult)
+        return str((response.content or {})["name"])
     question = ElicitRequestFormParams(message="Who are you?", requested_schema=Name.model_json_schema())
     return InputRequiredResult(input_requests={"name": ElicitRequest(params=question)})
 

@@ -37,15 +37,15 @@ class BusyClient:
 
     async def _call(self, tool: str, text: str) -> None:
         try:
-            answer = await self._sent(tool, text)
+            response = await self._sent(tool, text)
         except Unanswered:
             self.unanswered.append(text)
             return
-        if answer.text is None:
-            self.failed.append(answer.code)
+        if response.text is None:
+            self.failed.append(response.code)
             await asyncio.sleep(RETRY_S)
         else:
-            assert answer.text == text
+            assert response.text == text
             self.acknowledged.append(text)
 
     async def _sent(self, tool: str, text: str) -> Answer:

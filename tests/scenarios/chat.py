@@ -47,13 +47,13 @@ class Chat:
         )
         self._defaults = {"model": MODEL, **defaults}
 
-    async def ask(self, messages: str | list[Any], *, stream: bool = False, **fields: Any) -> ChatOutput:
+    async def request(self, messages: str | list[Any], *, stream: bool = False, **fields: Any) -> ChatOutput:
         """One request. Fields that OpenAI does not have go into `extra_body`."""
         body = {**self._defaults, "messages": [user(messages)] if isinstance(messages, str) else messages}
         create: Any = self.client.chat.completions.create  # whose overloads take no mapping
         if stream:
-            answer = await create(**body, **fields, stream=True, stream_options={"include_usage": True})
-            return _of_chunks([chunk async for chunk in answer])
+            response = await create(**body, **fields, stream=True, stream_options={"include_usage": True})
+            return _of_chunks([chunk async for chunk in response])
         raw = await self.client.chat.completions.with_raw_response.create(**body, **fields)
         return _of_completion(ChatCompletion.model_validate_json(raw.text, strict=True))
 

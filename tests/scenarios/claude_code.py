@@ -36,7 +36,7 @@ class Conversation:
 
     opening: str
     """What the model was told first, as JSON. What it is told later repeats what it has said itself."""
-    answers: list[str]
+    responses: list[str]
     """Of the tools that it called."""
 
     def tools_of(self, server: str) -> set[str]:
@@ -68,7 +68,7 @@ class ClaudeCode:
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return Ran(ended.returncode, ended.stdout, ended.stderr)
 
-    def ask(self, prompt: str, plan: Mapping[str, Json], *words: str, **environ: str) -> Conversation:
+    def request(self, prompt: str, plan: Mapping[str, Json], *words: str, **environ: str) -> Conversation:
         """What comes of a prompt if its model has made this plan."""
         words = ("-p", prompt, "--output-format", "json", "--allowedTools", ",".join(plan), *words)
         with open_mock_model(plan) as model:
@@ -80,7 +80,7 @@ class ClaudeCode:
         """The same where it has one server, which is at `url` and called `gw`."""
         config = self.home / "mcp.json"
         config.write_text(json.dumps({"mcpServers": {"gw": {"type": "http", "url": url}}}), "utf-8")
-        return self.ask(prompt, plan, "--mcp-config", str(config), "--strict-mcp-config")
+        return self.request(prompt, plan, "--mcp-config", str(config), "--strict-mcp-config")
 
 
 def claude_name(server: str, tool: str) -> str:

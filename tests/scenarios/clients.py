@@ -26,16 +26,16 @@ class McpClient(ABC):
         self.url = url
 
     @abstractmethod
-    def ask(self, method: str, params: dict[str, Any] | None = None) -> Any:
+    def request(self, method: str, params: dict[str, Any] | None = None) -> Any:
         """The whole JSON-RPC answer."""
 
     def tools(self) -> list[str]:
         """The names of the tools this client sees."""
-        return [tool["name"] for tool in self.ask("tools/list")["result"]["tools"]]
+        return [tool["name"] for tool in self.request("tools/list")["result"]["tools"]]
 
     def call(self, name: str, **arguments: Any) -> Any:
         """The whole JSON-RPC answer to a call."""
-        return self.ask("tools/call", {"name": name, "arguments": arguments})
+        return self.request("tools/call", {"name": name, "arguments": arguments})
 
     def text(self, name: str, **arguments: Any) -> str:
         """The text a tool answers with."""
@@ -46,7 +46,7 @@ class McpClient(ABC):
 class ModernClient(McpClient):
     """Of the stateless era: each request is alone."""
 
-    def ask(self, method: str, params: dict[str, Any] | None = None) -> Any:
+    def request(self, method: str, params: dict[str, Any] | None = None) -> Any:
         body, headers = self._message(method, params or {})
         return self._http.post(self.url, json=body, headers=headers).json()
 
@@ -54,8 +54,8 @@ class ModernClient(McpClient):
     def changes(self) -> Iterator[Iterator[str]]:
         """The methods of the notifications on a stream of its own, from the acknowledgement on."""
         body, headers = self._message("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
-        with self._http.stream("POST", self.url, json=body, headers=headers) as answer:
-            yield _methods_in(answer.iter_lines())
+        with self._http.stream("POST", self.url, json=body, headers=headers) as response:
+            yield _methods_in(response.iter_lines())
 
     def _message(self, method: str, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
@@ -76,20 +76,20 @@ class LegacyClient(McpClient):
     def _open(self) -> dict[str, str]:
         info = {"name": "scenario", "version": "1"}
         server_info = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": info}
-        answer = self._post("initialize", server_info, {})
+        response = self._post("initialize", server_info, {})
         return {
-            "mcp-session-id": answer.headers["mcp-session-id"],
-            "mcp-protocol-version": answer.json()["result"]["protocolVersion"],
+            "mcp-session-id": response.headers["mcp-session-id"],
+            "mcp-protocol-version": response.json()["result"]["protocolVersion"],
         }
 
-    def ask(self, method: str, params: dict[str, Any] | None = None) -> Any:
+    def request(self, method: str, params: dict[str, Any] | None = None) -> Any:
         return self._post(method, params or {}, self.session).json()
 
     @contextmanager
     def changes(self) -> Iterator[Iterator[str]]:
         """The methods of the notifications on the session's stream, once it is open."""
-        with self._http.stream("GET", self.url, headers={**ACCEPT, **self.session}) as answer:
-            lines = answer.iter_lines()
+        with self._http.stream("GET", self.url, headers={**ACCEPT, **self.session}) as response:
+            lines = response.iter_lines()
             next(lines)  # which comes as soon as it is open
             yield _methods_in(lines)
 
@@ -98,9 +98,9 @@ class LegacyClient(McpClient):
         return self._http.post(self.url, json=body, headers={**ACCEPT, **headers})
 
 
-def error_of(answer: Any) -> str:
+def error_of(response: Any) -> str:
     """The code of the call that failed."""
-    return str(answer["result"]["_meta"]["toolgate/error"]["code"])
+    return str(response["result"]["_meta"]["toolgate/error"]["code"])
 
 
 def _methods_in(lines: Iterator[str]) -> Iterator[str]:

@@ -143,7 +143,7 @@ def _mcp(gateway: Gateway) -> None:
     client.call("stage.echo", text="one")
     client.call("stage.fail")
     client.call("stage.nope")
-    client.ask("tools/call", {"name": "stage.echo", "arguments": []})
+    client.request("tools/call", {"name": "stage.echo", "arguments": []})
 
 
 def _legacy(gateway: Gateway) -> None:
@@ -156,9 +156,9 @@ def _legacy(gateway: Gateway) -> None:
 def _sse(gateway: Gateway) -> None:
     with connected(gateway, "/api/mcp?servers=stage") as client:
         client.call(1, "stage.echo", text="three")
-        client.answer()
+        client.respond()
         client.call(1, "stage.hang")
-        client.answer()
+        client.respond()
 
 
 def _find(gateway: Gateway) -> None:
@@ -166,13 +166,13 @@ def _find(gateway: Gateway) -> None:
     client.tools()
     client.call("search_tools", query="say the same")
     meant = {"name": "stage.echo", "arguments": {"text": "four"}}
-    client.ask("tools/call", {"name": "call_tool", "arguments": meant})
+    client.request("tools/call", {"name": "call_tool", "arguments": meant})
 
 
 def _rest_call(gateway: Gateway, name: str, query: str = "", **arguments: Any) -> Json:
     sent = {"name": name, "arguments": arguments}
-    answer: Json = gateway.http.post(f"/api/v1/mcp/call{query}", json=sent).json()
-    return answer
+    response: Json = gateway.http.post(f"/api/v1/mcp/call{query}", json=sent).json()
+    return response
 
 
 def _rest(gateway: Gateway) -> None:
@@ -231,7 +231,7 @@ async def _chats(gateway: Gateway) -> None:
         put_upstream(gateway, model.url)
         chat = Chat(f"{gateway.url}/t/desk/v1")
         async with chat.client:
-            await chat.ask("Say.", stream=True)
+            await chat.request("Say.", stream=True)
     script = ResponsesScript([response_call("mcp__stage__echo", '{"text":"twelve"}')], [say("done")])
     async with scripted_model(script) as model:
         put_upstream(gateway, model.url)

@@ -167,8 +167,8 @@ class Fleet:
     def make_key(self, key_id: str, *, at: int = 0, **fields: object) -> str:
         """The secret of a new key."""
         body = {"key_id": key_id, **fields}
-        answer = self.controls[at].gateway.http.post("/admin/api/keys", json=body)
-        return str(answer.raise_for_status().json()["secret"])
+        response = self.controls[at].gateway.http.post("/admin/api/keys", json=body)
+        return str(response.raise_for_status().json()["secret"])
 
     def revoke(self, key_id: str, *, at: int = 0) -> None:
         self.controls[at].gateway.http.delete(f"/admin/api/keys/{key_id}").raise_for_status()
@@ -204,8 +204,8 @@ class Fleet:
 
 def _names(client: McpClient) -> list[str]:
     """The tools that a client sees; none while its node refuses to say, for want of a policy."""
-    answer = client.ask("tools/list")
-    return [tool["name"] for tool in answer["result"]["tools"]] if "result" in answer else []
+    response = client.request("tools/list")
+    return [tool["name"] for tool in response["result"]["tools"]] if "result" in response else []
 
 
 @contextmanager

@@ -63,16 +63,16 @@ class Handler(BaseHTTPRequestHandler):
         match message["method"], message.get("params", {}).get("name"):
             case "initialize", _:
                 info = {"protocolVersion": "2025-11-25", "serverInfo": {"name": "gossip", "version": "1"}}
-                answer: Json = {"result": {**info, "capabilities": {"tools": {}}}}
+                response: Json = {"result": {**info, "capabilities": {"tools": {}}}}
             case "tools/list", _:
-                answer = {"result": {"tools": TOOLS}}
+                response = {"result": {"tools": TOOLS}}
             case "tools/call", "echo":
-                answer = {"result": {"content": [{"type": "text", "text": "hello"}]}}
+                response = {"result": {"content": [{"type": "text", "text": "hello"}]}}
             case "tools/call", "fail":
-                answer = {"result": {"content": [{"type": "text", "text": reply}], "isError": True}}
+                response = {"result": {"content": [{"type": "text", "text": reply}], "isError": True}}
             case _:
-                answer = {"error": {"code": -32603, "message": reply, "data": {"of": reply}}}
-        self._send(200, {"jsonrpc": "2.0", "id": message["id"], **answer})
+                response = {"error": {"code": -32603, "message": reply, "data": {"of": reply}}}
+        self._send(200, {"jsonrpc": "2.0", "id": message["id"], **response})
 
     def _chat(self, request: Json) -> Json:
         message: Json = {"role": "assistant", "content": "done"}
@@ -93,8 +93,8 @@ class Handler(BaseHTTPRequestHandler):
         arguments = json.dumps(self.gossip.arguments)
         return {"id": f"call-{name}", "type": "function", "function": {"name": name, "arguments": arguments}}
 
-    def _send(self, status: int, answer: Json | None) -> None:
-        body = b"" if answer is None else json.dumps(answer).encode()
+    def _send(self, status: int, response: Json | None) -> None:
+        body = b"" if response is None else json.dumps(response).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))

@@ -18,7 +18,7 @@ class Inspector:
     era: str
     transport: str = "http"
 
-    def ask(self, url: str, method: str, *words: str) -> Json:
+    def request(self, url: str, method: str, *words: str) -> Json:
         """The result of one request."""
         launcher = node_file("@modelcontextprotocol/inspector/clients/launcher/build/index.js")
         how = ["--transport", self.transport, "--protocol-era", self.era, "--format", "json"]
@@ -31,4 +31,4 @@ class Inspector:
 
     def call(self, url: str, name: str, arguments: Json) -> Json:
         """The result of a tool."""
-        return self.ask(url, "tools/call", "--tool-name", name, "--tool-args-json", json.dumps(arguments))
+        return self.request(url, "tools/call", "--tool-name", name, "--tool-args-json", json.dumps(arguments))

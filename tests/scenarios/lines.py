@@ -118,11 +118,11 @@ class Caller:
     async def abandon(self, tool: str, text: str, number: int | str = 0) -> None:
         """Send a call and go away once the gateway has had a moment to take it."""
         line = await self._connected()
-        answer = line.exchange(self._call(tool, text, number))
-        await asyncio.wait([answer], timeout=0.005)
+        response = line.exchange(self._call(tool, text, number))
+        await asyncio.wait([response], timeout=0.005)
         line.cut()
-        await asyncio.wait([answer])
-        answer.exception()
+        await asyncio.wait([response])
+        response.exception()
 
     def close(self) -> None:
         if self._line is not None:

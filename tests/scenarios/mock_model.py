@@ -32,13 +32,13 @@ class MockModel:
         """The next message's one block. One that uses a tool has the tool's name as its id."""
         self.asked.append(request)
         offered = {tool["name"] for tool in request.get("tools", ())}
-        answers = dict(answers_in(request))
-        missing = [tool for tool in self.plan if tool not in answers]
+        responses = dict(answers_in(request))
+        missing = [tool for tool in self.plan if tool not in responses]
         if not missing:
-            return text(json.dumps([answers[tool] for tool in self.plan]))
+            return text(json.dumps([responses[tool] for tool in self.plan]))
         if missing[0] in offered:
             return use(missing[0], self.plan[missing[0]])
-        if SEARCH in offered and SEARCH not in answers:
+        if SEARCH in offered and SEARCH not in responses:
             return use(SEARCH, {"query": f"select:{','.join(missing)}"})
         return text(f"I have no {missing[0]}.")
 

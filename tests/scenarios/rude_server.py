@@ -21,7 +21,7 @@ START = '{"jsonrpc"'
 NOISE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 50}}
 
 
-def answer(message: Message) -> Message:
+def respond(message: Message) -> Message:
     """The answer to anything but a call."""
     match message["method"]:
         case "initialize":
@@ -56,7 +56,7 @@ def serve_pipe() -> None:
             for noise in misbehave():
                 os.write(1, noise.encode())
         elif "id" in message:
-            os.write(1, json.dumps(answer(message)).encode() + b"\n")
+            os.write(1, json.dumps(respond(message)).encode() + b"\n")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -71,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
         elif message["method"] == "tools/call":
             self._go()
         else:
-            self._send(200, json.dumps(answer(message)).encode())
+            self._send(200, json.dumps(respond(message)).encode())
 
     def do_GET(self) -> None:
         self._send(405, b"")

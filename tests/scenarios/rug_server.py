@@ -36,7 +36,7 @@ class Rug:
     def __init__(self) -> None:
         self._is_night = False
 
-    def answer(self, method: str, params: Message) -> Message | None:
+    def respond(self, method: str, params: Message) -> Message | None:
         if method == "initialize":
             return GREETING
         if method == "tools/list":
@@ -63,7 +63,7 @@ def main() -> None:
         message = json.loads(line)
         if "id" not in message or "method" not in message:
             continue
-        result = rug.answer(message["method"], message.get("params", {}))
+        result = rug.respond(message["method"], message.get("params", {}))
         if result is None:
             send(id=message["id"], error={"code": -32601, "message": "no such method"})
         else:

@@ -51,10 +51,10 @@ class SseCaller:
         self._posts.close()
 
     async def _ask(self, method: str, params: object, number: int | str) -> Answer:
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer
+        response: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = response
         await self._post({"id": number, "method": method}, params)
-        return await answer
+        return await response
 
     async def _post(self, message: dict[str, object], params: object) -> None:
         await self._posts.post(msgspec.json.encode({"jsonrpc": "2.0", **message, "params": params}))
@@ -62,5 +62,5 @@ class SseCaller:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
             if line.startswith(b"data: {"):
-                answer = decode_answer(line.removeprefix(b"data: "))
-                self._waiting.pop(answer.id).set_result(answer)
+                response = decode_answer(line.removeprefix(b"data: "))
+                self._waiting.pop(response.id).set_result(response)

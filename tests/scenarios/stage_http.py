@@ -10,7 +10,7 @@ from typing import Any
 TOOLS = [{"name": "echo", "description": "Say the same.", "inputSchema": {"type": "object"}}]
 
 
-def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+def respond(method: str, params: dict[str, Any]) -> dict[str, Any]:
     match method:
         case "initialize":
             info = {"name": "stage-http", "version": "1"}
@@ -33,7 +33,11 @@ class Handler(BaseHTTPRequestHandler):
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if "id" not in message:
             return self._send(202, b"")
-        body = {"jsonrpc": "2.0", "id": message["id"], **answer(message["method"], message.get("params", {}))}
+        body = {
+            "jsonrpc": "2.0",
+            "id": message["id"],
+            **respond(message["method"], message.get("params", {})),
+        }
         return self._send(200, json.dumps(body).encode())
 
     def do_GET(self) -> None:

@@ -114,7 +114,7 @@ def call(number: int, params: Message) -> None:
     send(id=number, result={"content": content, "resultType": "complete", **failed})
 
 
-def answer(message: Message) -> Message:
+def respond(message: Message) -> Message:
     """The members of the answer to anything but a call."""
     method = message["method"]
     if method == "tools/list":
@@ -169,7 +169,7 @@ def serve(*, is_silent: bool) -> None:
         if message["method"] == "tools/call":
             threading.Thread(target=call, args=(message["id"], message["params"]), daemon=True).start()
         else:
-            send(id=message["id"], **answer(message))
+            send(id=message["id"], **respond(message))
 
 
 def main() -> None:

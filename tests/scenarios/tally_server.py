@@ -106,9 +106,11 @@ class Tally:
         question = {"message": text, "requestedSchema": {"type": "object", "properties": {}}}
         if not IS_MODERN:
             ask_id = f"ask {message['id']}"
-            self._asked[ask_id] = lambda answer: voice.send(reply(message, answer_in(answer.get("result"))))
-            ask = {"method": "elicitation/create", "params": question}
-            voice.say({"jsonrpc": "2.0", "id": ask_id, **ask})
+            self._asked[ask_id] = lambda response: voice.send(
+                reply(message, answer_in(response.get("result")))
+            )
+            request = {"method": "elicitation/create", "params": question}
+            voice.say({"jsonrpc": "2.0", "id": ask_id, **request})
         elif "inputResponses" in params:
             assert params["requestState"] == f"state of {text}"
             voice.send(reply(message, answer_in(params["inputResponses"]["it"])))

@@ -143,7 +143,7 @@ def test_what_was_asked_before_a_kill_is_decided_by_the_webhook_and_used_once_af
             body = eventually(receiver.body)
             person, received = AskableClient("ada", first.address, "modern"), Received()
             params = person.params("guarded.echo", "in-place", token=1)
-            asked = asyncio.run(person.ask(params, 1, received))
+            asked = asyncio.run(person.request(params, 1, received))
             kept = first.get(f"/admin/api/approvals/{body['approval_id']}")
             first.kill()
         signer = BodySigner(SECRET, lambda: kept["created_ms"])
@@ -157,7 +157,7 @@ def test_what_was_asked_before_a_kill_is_decided_by_the_webhook_and_used_once_af
             decided = _post(body["decision_url"], decision, signer)
             again = _post(body["decision_url"], decision, signer)
             changed = client.call("echo", text="other")
-            answers = [client.call("echo", text="once") for _ in range(2)]
+            responses = [client.call("echo", text="once") for _ in range(2)]
             used = second.get(f"/admin/api/approvals/{body['approval_id']}")
             asyncio.run(person.go_on(params, asked, 2, received))
 
@@ -165,7 +165,7 @@ def test_what_was_asked_before_a_kill_is_decided_by_the_webhook_and_used_once_af
     assert signer.is_signed(*receiver.notified[0])
     assert (forged.status_code, decided.status_code, again.status_code) == (401, 200, 409)
     assert error_of(changed) == "mcp_approval_required"
-    assert [one["result"].get("isError", False) for one in answers] == [False, True]
+    assert [one["result"].get("isError", False) for one in responses] == [False, True]
     assert (used["state"], used["decided_by"]) == ("used", "webhook:bob")
     assert (len(received.questions), received.text) == (1, "in-place")
     assert executed(log) == {"once": 1, "in-place": 1}

@@ -51,8 +51,8 @@ class CrashWorld:
 
     def indexed(self) -> list[int]:
         """The numbers of calls that can be looked up, in order."""
-        answer = self.gateway.http.get("/admin/api/audit/export?format=jsonl&type=call")
-        return sorted(json.loads(line)["seq"] for line in answer.raise_for_status().text.splitlines())
+        response = self.gateway.http.get("/admin/api/audit/export?format=jsonl&type=call")
+        return sorted(json.loads(line)["seq"] for line in response.raise_for_status().text.splitlines())
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             process.terminate()
 
 
-async def answer(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+async def respond(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
     return types.ElicitResult(action="accept", content={"name": "ada"})
 
 
@@ -53,7 +53,7 @@ def call(gateway: Gateway, revision: str, server_id: str, tool: str, *, times: i
 
     async def use() -> list[str]:
         url = f"{gateway.url}/mcp/s/{server_id}"
-        async with Client(url, mode=MODES[revision], elicitation_callback=answer) as client:
+        async with Client(url, mode=MODES[revision], elicitation_callback=respond) as client:
             return [await once(client) for _ in range(times)]
 
     async def once(client: Client) -> str:

@@ -61,16 +61,16 @@ class World:
 
 
 def _tools(client: ModernClient) -> list[str]:
-    answer = client.ask("tools/list")
-    return [tool["name"] for tool in answer["result"]["tools"]] if "result" in answer else []
+    response = client.request("tools/list")
+    return [tool["name"] for tool in response["result"]["tools"]] if "result" in response else []
 
 
 def flood(clients: list[ModernClient], *, calls: int) -> "Counter[str]":
     """How calls end that are made at all of them at once."""
 
     def one(number: int) -> str:
-        answer = clients[number % len(clients)].call("echo", text=f"n{number}")
-        return error_of(answer) if answer["result"].get("isError") else "ok"
+        response = clients[number % len(clients)].call("echo", text=f"n{number}")
+        return error_of(response) if response["result"].get("isError") else "ok"
 
     with ThreadPoolExecutor(8) as threads:
         return Counter(threads.map(one, range(calls)))

@@ -140,7 +140,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with open_gossip() as gossip, world_aside() as world:
         gossip.arguments = ARGUMENTS
         world.authority.replaces = False
-        world.authority.answer = {"refresh_token": canary("refresh-token")}
+        world.authority.response = {"refresh_token": canary("refresh-token")}
         site.place(*records(site, gossip, world))
         with running(site, environ=settings(site, gossip)) as gateway:
             place = Place(gateway, gossip, world)
@@ -213,7 +213,7 @@ def drive(place: Place) -> None:
     with connected(gateway, "/api/mcp?tools=child.echo,gossip.fail") as stream:
         for number, name in enumerate(("child.echo", "gossip.fail")):
             stream.call(number, name, **ARGUMENTS)
-            place.note(f"sse {name}", json.dumps(stream.answer()))
+            place.note(f"sse {name}", json.dumps(stream.respond()))
     for name in ("child.echo", "gossip.fail", "gossip.refuse", "guarded.echo", "closed.x"):
         http.post(
             "/api/v1/mcp/call?servers=child,gossip,guarded", json={"name": name, "arguments": ARGUMENTS}

@@ -72,7 +72,7 @@ async def test_three_rounds_of_tools_are_run_before_the_answer(
     async with script(
         gateway, calls(echo("one")), calls(echo("two"), echo("three")), calls(echo("four")), text("All said.")
     ) as model:
-        reply = await chat.ask("Say them all.", stream=stream)
+        reply = await chat.request("Say them all.", stream=stream)
 
         assert (reply.text, reply.calls, reply.finish_reason, reply.usage) == ("All said.", [], "stop", 60)
         assert results(model, 3) == ["one", "two", "three", "four"]
@@ -87,10 +87,10 @@ async def test_a_client_function_mixed_with_mcp_tools_goes_to_the_client_and_the
     async with script(
         gateway, calls(echo("here"), ("look_up", '{"whom": "Ada"}')), text("Ada is here.")
     ) as model:
-        first = await chat.ask("Where is Ada?", stream=stream, tools=[OWN])
+        first = await chat.request("Where is Ada?", stream=stream, tools=[OWN])
         [given] = first.message["tool_calls"]
         history = [user("Where is Ada?"), first.message, tool(given["id"], "in London")]
-        second = await chat.ask(history, stream=stream, tools=[OWN])
+        second = await chat.request(history, stream=stream, tools=[OWN])
 
         assert (first.calls, first.finish_reason) == ([("look_up", '{"whom": "Ada"}')], "tool_calls")
         assert (second.text, second.finish_reason) == ("Ada is here.", "stop")
@@ -116,7 +116,7 @@ async def test_arguments_that_are_not_json_are_never_executed_and_the_model_gets
         calls(("mcp__stage__pid", "{}")),
         text("Said."),
     ) as model:
-        reply = await chat.ask("Say it.", stream=stream)
+        reply = await chat.request("Say it.", stream=stream)
 
         assert reply.text == "Said."
         refused, answered = results(model, 2)
@@ -133,7 +133,7 @@ async def test_tool_choice_required_holds_until_a_tool_was_called_and_no_longer(
     gateway: Gateway, chat: Chat, stream: bool
 ) -> None:
     async with script(gateway, calls(echo("once")), text("Done.")) as model:
-        reply = await chat.ask("Use a tool.", stream=stream, tool_choice="required")
+        reply = await chat.request("Use a tool.", stream=stream, tool_choice="required")
 
         assert reply.text == "Done."
         assert [one.body["tool_choice"] for one in model.requests] == ["required", "auto"]
@@ -145,16 +145,16 @@ async def test_what_is_ours_in_a_request_is_not_forwarded_and_the_rest_is(
 ) -> None:
     extra = {"toolgate": {"mcp": {"tool_allowlist": ["echo"]}}, "vendor_field": {"keep": [1]}}
     async with script(gateway, text("Hello.")) as model:
-        reply = await chat.ask(
+        reply = await chat.request(
             "Hello?", stream=stream, metadata={"mcp.server_ids": '["stage"]', "team": "a"}, extra_body=extra
         )
 
-        [ask] = model.requests
+        [request] = model.requests
         assert reply.text == "Hello."
-        assert ask.tool_names == ["mcp__stage__echo"]
-        assert ask.body["metadata"] == {"team": "a"}
-        assert ask.body["vendor_field"] == {"keep": [1]}
-        assert "toolgate" not in ask.raw.decode().lower()
+        assert request.tool_names == ["mcp__stage__echo"]
+        assert request.body["metadata"] == {"team": "a"}
+        assert request.body["vendor_field"] == {"keep": [1]}
+        assert "toolgate" not in request.raw.decode().lower()
 
 
 async def test_the_request_in_the_guide_works(gateway: Gateway, chat: Chat) -> None:
@@ -162,10 +162,10 @@ async def test_the_request_in_the_guide_works(gateway: Gateway, chat: Chat) -> N
     body["toolgate"]["mcp"]["server_ids"] = ["stage"]
     async with script(gateway, calls(echo("once")), text("Said.")) as model:
         put_upstream(gateway, model.url, models=[body["model"]])
-        answer = await chat.client.post("/chat/completions", cast_to=httpx2.Response, body=body)
+        response = await chat.client.post("/chat/completions", cast_to=httpx2.Response, body=body)
 
-        assert '"event":"tool_finished"' in answer.text
-        assert answer.text.endswith("data: [DONE]\n\n")
+        assert '"event":"tool_finished"' in response.text
+        assert response.text.endswith("data: [DONE]\n\n")
         assert len(model.requests) == 2
 
 
@@ -182,19 +182,19 @@ async def test_two_hundred_streams_at_once_end_whole_and_each_with_its_own_words
     reply: dict[str, str | None] = {}
     all_there = asyncio.Event()
 
-    def answer(ask: Ask) -> Reply:
-        last = ask.messages[-1]
+    def respond(request: Ask) -> Reply:
+        last = request.messages[-1]
         if last["role"] == "user":
             return calls(echo(last["content"]))
         return hold(text(f"It said {last['content']}.", step=2), all_there, after=1)
 
-    async def ask(number: int) -> None:
-        reply[f"{number}"] = (await chat.ask(f"{number}", stream=True)).text
+    async def request(number: int) -> None:
+        reply[f"{number}"] = (await chat.request(f"{number}", stream=True)).text
 
-    async with scripted_model(answer, strict=True) as model, anyio.create_task_group() as tasks:
+    async with scripted_model(respond, strict=True) as model, anyio.create_task_group() as tasks:
         put_upstream(gateway, model.url, max_concurrency=STREAMS)
         for number in range(STREAMS):
-            tasks.start_soon(ask, number)
+            tasks.start_soon(request, number)
         with anyio.fail_after(60):
             await model.asked(2 * STREAMS)
         all_there.set()
@@ -211,6 +211,6 @@ async def test_an_agent_of_another_library_has_its_own_functions_and_the_tools_o
         ran = await anyio.run_process(program)
 
         assert json.loads(ran.stdout) == {"answers": ["In London."] * 2, "asked": ["Ada", "Ada"]}
-        assert [ask.is_stream for ask in model.requests] == [False] * 3 + [True] * 3
+        assert [request.is_stream for request in model.requests] == [False] * 3 + [True] * 3
         for last in (2, 5):
             assert sorted(results(model, last)) == ["Ada is in London", "here", "there"]

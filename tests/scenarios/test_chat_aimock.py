@@ -72,7 +72,7 @@ async def test_an_independent_model_is_led_through_three_rounds(
     aimock: Aimock, chat: Chat, stream: bool
 ) -> None:
     before = len(aimock.asked())
-    reply = await chat.ask("climb", stream=stream)
+    reply = await chat.request("climb", stream=stream)
 
     assert (reply.text, reply.calls, reply.finish_reason) == ("At the top.", [], "stop")
     asked = aimock.asked()[before:]
@@ -92,7 +92,7 @@ async def test_an_independent_model_is_led_through_three_rounds(
 async def test_parallel_calls_are_answered_each_once_and_in_order(
     aimock: Aimock, chat: Chat, stream: bool
 ) -> None:
-    reply = await chat.ask("all at once", stream=stream)
+    reply = await chat.request("all at once", stream=stream)
 
     assert reply.text == "a, b and c."
     assert history(aimock.asked()[-1])[1:] == [
@@ -107,10 +107,10 @@ async def test_parallel_calls_are_answered_each_once_and_in_order(
 async def test_a_function_of_the_client_is_handed_over_and_taken_up_again(
     aimock: Aimock, chat: Chat, stream: bool
 ) -> None:
-    first = await chat.ask("paint it", stream=stream, tools=[OWN])
+    first = await chat.request("paint it", stream=stream, tools=[OWN])
     [given] = first.message["tool_calls"]
     messages = [user("paint it"), first.message, tool(given["id"], "painted")]
-    second = await chat.ask(messages, stream=stream, tools=[OWN])
+    second = await chat.request(messages, stream=stream, tools=[OWN])
 
     assert first.calls == [("paint", '{"colour":"blue"}')]
     assert (second.text, second.finish_reason) == ("It is blue.", "stop")
@@ -127,7 +127,7 @@ async def test_the_journal_shows_nothing_of_ours_and_all_of_theirs(
     aimock: Aimock, chat: Chat, stream: bool
 ) -> None:
     own_fields = {"toolgate": {"mcp": {"server_ids": ["stage"]}, "progress": True}}
-    reply = await chat.ask(
+    reply = await chat.request(
         "just talk",
         stream=stream,
         seed=7,

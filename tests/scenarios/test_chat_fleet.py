@@ -43,10 +43,10 @@ async def test_a_mixed_turn_begun_at_one_node_goes_on_at_another(fleet: Fleet) -
         await register(fleet, model.url)
         here, there = open_chats(fleet, secret)
         async with here.client, there.client:
-            first = await here.ask("Where is Ada?", tools=[OWN])
+            first = await here.request("Where is Ada?", tools=[OWN])
             [given] = first.message["tool_calls"]
             history = [user("Where is Ada?"), first.message, tool(given["id"], "in London")]
-            second = await there.ask(history, stream=True, tools=[OWN])
+            second = await there.request(history, stream=True, tools=[OWN])
 
         assert first.calls == [("look_up", '{"whom": "Ada"}')]
         assert second.text == "Ada is here."
@@ -63,10 +63,10 @@ async def test_what_was_hidden_for_one_principal_is_not_put_back_for_another(fle
         await register(fleet, model.url)
         bobs, eves = open_chats(fleet, secrets[0])[0], open_chats(fleet, secrets[1])[1]
         async with bobs.client, eves.client:
-            first = await bobs.ask("Where is Bob?", tools=[OWN])
+            first = await bobs.request("Where is Bob?", tools=[OWN])
             [given] = first.message["tool_calls"]
             stolen = [user("Where is Bob?"), first.message, tool(given["id"], "in London")]
-            second = await eves.ask(stolen, tools=[OWN])
+            second = await eves.request(stolen, tools=[OWN])
 
         assert second.text == "I know nothing."
         assert "for bob alone" not in model.requests[1].raw.decode()

@@ -75,7 +75,7 @@ def calls_in(audit: str) -> list[Json]:
 
 async def test_a_real_model_lists_files_in_a_stream(gateway: Gateway, chat: Chat) -> None:
     before = len(calls_in(gateway.audit))
-    reply = await chat.ask("Which files are in papers?", stream=True)
+    reply = await chat.request("Which files are in papers?", stream=True)
 
     [called] = eventually(lambda: calls_in(gateway.audit)[before:])
     assert (called["server_id"], called["tool"], called["outcome"]) == ("files", "list_directory", "ok")
@@ -85,7 +85,7 @@ async def test_a_real_model_lists_files_in_a_stream(gateway: Gateway, chat: Chat
 
 async def test_a_real_model_tells_the_time(gateway: Gateway, chat: Chat) -> None:
     before = len(calls_in(gateway.audit))
-    reply = await chat.ask("What time is it in Tokyo?")
+    reply = await chat.request("What time is it in Tokyo?")
 
     [called] = eventually(lambda: calls_in(gateway.audit)[before:])
     assert (called["server_id"], called["tool"], called["outcome"]) == ("time", "get_current_time", "ok")

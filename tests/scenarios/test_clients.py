@@ -128,7 +128,7 @@ def inspector(era: str, transport: str = "http") -> Callable[[str, Use], Seen]:
     client = Inspector(era, transport)
 
     def use_tools(url: str, use: Use) -> Seen:
-        listed = client.ask(url, "tools/list")
+        listed = client.request(url, "tools/list")
         called = [client.call(url, name, arguments) for name, arguments in use.calls.items()]
         texts = [content["text"] for result in called for content in result["content"]]
         return Seen([tool["name"] for tool in listed["tools"]], texts)
@@ -142,7 +142,7 @@ def claude_code(era: str) -> Callable[[str, Use], Seen]:
         plan = {claude_name("gw", tool): arguments for tool, arguments in use.calls.items()}
         with tempfile.TemporaryDirectory() as home:
             seen = ClaudeCode(era, Path(home)).ask_with(url, "Call the tools.", plan)
-        return Seen([names.get(name, name) for name in seen.tools_of("gw")], seen.answers)
+        return Seen([names.get(name, name) for name in seen.tools_of("gw")], seen.responses)
 
     return use_tools
 
@@ -284,11 +284,11 @@ def test_what_connect_writes_works_in_claude_code_with_the_key_it_refers_to(
     wrote = gateway.cli("connect", "claude-code", "--write", "--servers", "git", HOME=str(tmp_path), **key)
     listed = claude.run("mcp", "list", **key)
     plan = {claude_name("toolgate", "git.git_branch"): GIT_BRANCH}
-    seen = claude.ask("Which branch is it?", plan, **key)
+    seen = claude.request("Which branch is it?", plan, **key)
 
     assert wrote.code == 0, wrote.err
     assert "✔ Connected" in listed.out
-    assert (len(seen.tools_of("toolgate")), seen.answers) == (12, ["* main"])
+    assert (len(seen.tools_of("toolgate")), seen.responses) == (12, ["* main"])
     eventually_equal(lambda: calls_in(gateway.audit)[-1]["principal"], f"key:{key_id}")
 
 
@@ -303,8 +303,8 @@ def test_claude_code_offers_prompts_as_commands_and_lets_its_model_read_resource
     seen = claude.ask_with(url, "/mcp__gw__everything.args-prompt Paris", listing | reading)
 
     assert "What's weather in Paris?" in seen.opening
-    assert DOCUMENT in seen.answers[0]
-    assert "# Everything Server" in seen.answers[1]
+    assert DOCUMENT in seen.responses[0]
+    assert "# Everything Server" in seen.responses[1]
 
 
 @pytest.mark.parametrize(("era", "transport"), [("legacy", "http"), ("modern", "http"), ("legacy", "sse")])
@@ -314,11 +314,11 @@ def test_the_inspector_lists_and_gets_prompts_and_resources(
     inspector = Inspector(era, transport)
     url = f"{gateway.url}/api/mcp?servers=everything,git"
 
-    prompts = inspector.ask(url, "prompts/list")["prompts"]
-    prompt = inspector.ask(url, "prompts/get", *ARGS_PROMPT)
-    resources = inspector.ask(url, "resources/list")["resources"]
-    contents = inspector.ask(url, "resources/read", "--uri", DOCUMENT)["contents"]
-    templates = inspector.ask(url, "resources/templates/list")["resourceTemplates"]
+    prompts = inspector.request(url, "prompts/list")["prompts"]
+    prompt = inspector.request(url, "prompts/get", *ARGS_PROMPT)
+    resources = inspector.request(url, "resources/list")["resources"]
+    contents = inspector.request(url, "resources/read", "--uri", DOCUMENT)["contents"]
+    templates = inspector.request(url, "resources/templates/list")["resourceTemplates"]
 
     assert "everything.args-prompt" in [one["name"] for one in prompts]
     assert prompt["messages"][0]["content"] == {"type": "text", "text": "What's weather in Paris?"}

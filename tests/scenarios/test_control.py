@@ -77,18 +77,18 @@ def test_a_call_over_rest_is_made_at_the_node_and_refused_at_control_with_the_ad
 
 
 def test_a_node_governs_nothing_and_says_where_to_go(fleet: Fleet) -> None:
-    answer = fleet.nodes[0].gateway.http.get(SERVERS)
+    response = fleet.nodes[0].gateway.http.get(SERVERS)
 
-    assert answer.status_code == 404
-    assert fleet.wires[0].address in answer.json()["error"]["hint"]
+    assert response.status_code == 404
+    assert fleet.wires[0].address in response.json()["error"]["hint"]
 
 
 def test_sec_1_only_nodes_get_secrets_over_grpc(fleet: Fleet) -> None:
     keys = {role: fleet.make_key(f"grpc-{role}", role=role) for role in ("viewer", "admin", "node")}
     received = {role: grpc_received(fleet.grpc[0], key) for role, key in keys.items()}
 
-    assert [role for role, answers in received.items() if MARK in "".join(answers)] == ["node"]
-    assert all("local" in one for answers in received.values() for one in answers)
+    assert [role for role, responses in received.items() if MARK in "".join(responses)] == ["node"]
+    assert all("local" in one for responses in received.values() for one in responses)
 
 
 def grpc_received(address: str, key: str) -> list[str]:
@@ -98,9 +98,9 @@ def grpc_received(address: str, key: str) -> list[str]:
         listed: Any = channel.unary_unary("/sms.McpRegistryService/ListMcpServers")
         watched: Any = channel.unary_stream("/sms.McpRegistryService/WatchMcpServers")
         changes = watched(b"", metadata=credential, timeout=WITHIN_S)
-        answers = [listed(b"", metadata=credential, timeout=WITHIN_S), next(changes)]
+        responses = [listed(b"", metadata=credential, timeout=WITHIN_S), next(changes)]
         changes.cancel()
-    return [answer.decode(errors="replace") for answer in answers]
+    return [response.decode(errors="replace") for response in responses]
 
 
 def test_control_tries_a_server_from_where_it_is(fleet: Fleet) -> None:

@@ -87,15 +87,15 @@ async def call_in_turn(caller: Caller | SseCaller, who: int, outcome: Outcome) -
             await caller.abandon(f"{server}.late", text, number)
             outcome.abandoned += 1
         elif (who + n) % EXPIRE_EVERY == 0:
-            answer = await caller.call(f"{HASTY}.slow", text, number)
+            response = await caller.call(f"{HASTY}.slow", text, number)
             # A machine that is busy enough gives the server the time that the gateway does not.
-            outcome.expired += (has_expired := answer.text is None)
+            outcome.expired += (has_expired := response.text is None)
             outcome.right += not has_expired
-            found = answer.code if has_expired else answer.text
-            check(outcome, (answer.id, found), (number, "mcp_timeout" if has_expired else text))
+            found = response.code if has_expired else response.text
+            check(outcome, (response.id, found), (number, "mcp_timeout" if has_expired else text))
         else:
-            answer = await caller.call(f"{server}.echo", text, number)
-            check(outcome, (answer.id, answer.text), (number, text))
+            response = await caller.call(f"{server}.echo", text, number)
+            check(outcome, (response.id, response.text), (number, text))
             outcome.right += 1
 
 

@@ -42,11 +42,11 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             yield gateway
 
 
-def make_clients(gateway: Gateway, *, can_answer: bool = True) -> list[AskableClient]:
+def make_clients(gateway: Gateway, *, can_respond: bool = True) -> list[AskableClient]:
     """Half of each era, in turn for three principals."""
     secrets = [None, *(make_key(gateway) for _ in range(2))]
     return [
-        AskableClient(f"{era}-{n}", gateway.address, era, secrets[n % len(secrets)], can_answer)
+        AskableClient(f"{era}-{n}", gateway.address, era, secrets[n % len(secrets)], can_respond)
         for n in range(CLIENTS // 2)
         for era in ("legacy", "modern")
     ]
@@ -112,12 +112,12 @@ def test_sco_17_questions_reach_their_own_client_and_so_do_its_answers(gateway: 
 @pytest.mark.soak
 def test_a_client_that_cannot_answer_is_never_asked(gateway: Gateway) -> None:
     """Not even while others next to it can."""
-    clients = [*make_clients(gateway), *make_clients(gateway, can_answer=False)]
+    clients = [*make_clients(gateway), *make_clients(gateway, can_respond=False)]
 
     received = uvloop.run(call_all(clients, "ask"))
 
-    asked = [found for client, _, _, found in received if not client.can_answer and found.questions]
-    notified = {found.text for client, _, _, found in received if not client.can_answer}
+    asked = [found for client, _, _, found in received if not client.can_respond and found.questions]
+    notified = {found.text for client, _, _, found in received if not client.can_respond}
     assert asked == []
     assert notified <= {None, "refused"}
 
@@ -128,10 +128,10 @@ class Overheard(AskableClient):
     eve: AskableClient
     statuses: list[int]
 
-    async def reply(self, ask_id: Any, answer: Message) -> int:
+    async def reply(self, ask_id: Any, response: Message) -> int:
         forged = {"action": "accept", "content": {"said": "eve was here"}}
         self.statuses.append(await self.eve.reply(ask_id, forged))
-        return await super().reply(ask_id, answer)
+        return await super().reply(ask_id, response)
 
 
 @pytest.mark.parametrize("is_same_principal", [False, True], ids=["another principal", "another session"])
@@ -165,10 +165,10 @@ def test_sco_13_no_one_goes_on_with_the_call_of_another_principal(gateway: Gatew
         )
         call = ada.params(f"{server}.ask", "who?", token=1)
         async with asyncio.timeout(WITHIN_S):
-            asked = await ada.ask(call, 1, Received())
+            asked = await ada.request(call, 1, Received())
             forged = {key: {"action": "accept", "content": {"said": "eve"}} for key in asked["inputRequests"]}
             stolen = {"requestState": asked["requestState"], "inputResponses": forged}
-            taken = await eve.ask(call | stolen, 1, Received())
+            taken = await eve.request(call | stolen, 1, Received())
             received = Received()
             await ada.go_on(call, asked, 2, received)
             return taken, received

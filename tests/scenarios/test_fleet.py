@@ -107,9 +107,9 @@ def test_rep_4_who_names_a_revision_reads_nothing_older_anywhere(fleet: Fleet) -
     for number in range(5):
         revision = fleet.put_task("read", number, at=number % 2)
         reader = fleet.controls[1 - number % 2].gateway.http
-        answer = reader.get("/admin/api/tasks/read", headers={"toolgate-min-revision": str(revision)})
+        response = reader.get("/admin/api/tasks/read", headers={"toolgate-min-revision": str(revision)})
 
-        assert answer.json()["config"] == {"mcp.tool_denylist": json.dumps([str(number)])}
+        assert response.json()["config"] == {"mcp.tool_denylist": json.dumps([str(number)])}
     with ThreadPoolExecutor(len(fleet.members)) as threads:
         seen = list(threads.map(partial(_read_at, revision), fleet.members))
         ahead = list(threads.map(partial(_read_at, revision + 1_000), fleet.members))
@@ -121,8 +121,8 @@ def test_rep_4_who_names_a_revision_reads_nothing_older_anywhere(fleet: Fleet) -
 def _read_at(revision: int, member: Member) -> tuple[int, str]:
     """Status and code of a read that names a revision."""
     headers = {"toolgate-min-revision": str(revision)}
-    answer = member.gateway.http.get("/api/v1/mcp/servers", headers=headers)
-    return answer.status_code, answer.json().get("error", {"code": ""})["code"]
+    response = member.gateway.http.get("/api/v1/mcp/servers", headers=headers)
+    return response.status_code, response.json().get("error", {"code": ""})["code"]
 
 
 # Who may call
@@ -251,8 +251,8 @@ def test_kill_9_of_the_database_stops_writes_alone_and_all_recovers(
         fleet.settle()
         kept = [control.gateway.get("/admin/api/tasks/kept") for control in fleet.controls]
 
-        assert [answer.status_code for answer in refused] == [503, 503]
-        assert [answer.json()["error"]["code"] for answer in refused] == ["storage_unavailable"] * 2
+        assert [response.status_code for response in refused] == [503, 503]
+        assert [response.json()["error"]["code"] for response in refused] == ["storage_unavailable"] * 2
         assert [task["config"] for task in kept] == [{"mcp.tool_denylist": json.dumps([str(number)])}] * 2
 
 
@@ -290,8 +290,8 @@ def test_rep_3_without_any_control_nodes_serve_on_marked_and_refuse_where_that_w
 
 
 def _code_of_a_list(node: Member) -> str:
-    answer = node.gateway.modern().ask("tools/list")
-    return str(answer["error"]["data"]["code"]) if "error" in answer else ""
+    response = node.gateway.modern().request("tools/list")
+    return str(response["error"]["data"]["code"]) if "error" in response else ""
 
 
 def test_rep_2_nodes_leave_a_control_that_has_lost_its_database(
@@ -440,7 +440,7 @@ async def _agree_elsewhere(fleet: Fleet, secret: str) -> None:
         for node in (fleet.nodes[0], fleet.nodes[1])
     )
     received, params = Received(), here.params("guarded.echo", "there", token=1)
-    asked = await here.ask(params, 1, received)
+    asked = await here.request(params, 1, received)
     await there.go_on(params, asked, 2, received)
     replayed = Received()
     await there.go_on(params, asked, 3, replayed)
@@ -454,8 +454,8 @@ async def _agree_elsewhere(fleet: Fleet, secret: str) -> None:
 
 def test_every_control_shows_the_same_catalog_of_what_nodes_list(fleet: Fleet) -> None:
     def found(control: Member) -> list[tuple[str, str]]:
-        answer = control.gateway.get("/api/catalog/search?q=say+the+same&server=local&limit=1")
-        return [(tool["fullName"], tool["category"]) for tool in answer["tools"]]
+        response = control.gateway.get("/api/catalog/search?q=say+the+same&server=local&limit=1")
+        return [(tool["fullName"], tool["category"]) for tool in response["tools"]]
 
     first, second = fleet.controls
     record = first.gateway.get("/admin/api/mcp/servers/local")

@@ -143,12 +143,12 @@ class Writer:
 
     async def commit(self, writes: list[RecordWrite]) -> None:
         changes = [{"kind": write.kind, "id": write.id, "body": write.body} for write in writes]
-        answer = await self.http.post("/admin/api/apply", json={"changes": changes})
-        while answer.status_code == 409:  # the other control was first, again and again
-            answer = await self.http.post("/admin/api/apply", json={"changes": changes})
+        response = await self.http.post("/admin/api/apply", json={"changes": changes})
+        while response.status_code == 409:  # the other control was first, again and again
+            response = await self.http.post("/admin/api/apply", json={"changes": changes})
 
-        assert answer.is_success, answer.text
-        self.committed[answer.json()["revision"]] = writes
+        assert response.is_success, response.text
+        self.committed[response.json()["revision"]] = writes
 
     def _write(self, task_id: str, number: int) -> RecordWrite:
         if task_id in self._there and self.dice.random() < 0.25:

@@ -88,9 +88,9 @@ def test_chd_3_a_call_that_hangs_ends_at_its_budget_and_holds_up_no_other(client
         while not hanging.done():
             alongside += [timed(lambda: client.text("good.echo", text="x"))]
             alongside += [timed(lambda: client.text("sleepy.echo", text="x"))]
-        answer, hung_s = hanging.result()
+        response, hung_s = hanging.result()
 
-    assert (error_of(answer), answer["result"]["isError"]) == ("mcp_timeout", True)
+    assert (error_of(response), response["result"]["isError"]) == ("mcp_timeout", True)
     assert BUDGET_S <= hung_s < DEFAULT_S
     assert {text for text, _ in alongside} == {"x"}
     assert min(took_s for _, took_s in alongside) < BUDGET_S / 2
@@ -104,9 +104,9 @@ def test_a_server_that_hangs_when_it_is_started_again_keeps_its_tools_and_answer
     os.kill(gateway.health("tired")["pid"], signal.SIGKILL)
     eventually_equal(lambda: gateway.health("tired")["pid"], None)
 
-    answer, hung_s = timed(lambda: client.call("tired.echo", text="x"))
+    response, hung_s = timed(lambda: client.call("tired.echo", text="x"))
 
-    assert error_of(answer) == "mcp_timeout"
+    assert error_of(response) == "mcp_timeout"
     assert BUDGET_S <= hung_s < DEFAULT_S
     assert at_once(client.tools) == ["good.echo", "tired.echo"]
 

@@ -61,9 +61,9 @@ def test_fil_2_and_3_what_leads_out_of_its_archive_is_refused_and_leaves_nothing
     gateway: Gateway, name: str
 ) -> None:
     before = files(gateway)
-    answer = send(gateway, HOSTILE[name])
+    response = send(gateway, HOSTILE[name])
 
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_record"), answer.text
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_record"), response.text
     assert files(gateway) == before
     assert not Path("/tmp/evil").exists()
     assert gateway.get("/api/packages")["packages"] == []
@@ -75,9 +75,9 @@ def test_fil_2_and_3_what_leads_out_of_its_archive_is_refused_and_leaves_nothing
 )
 def test_fil_4_a_bomb_is_refused_and_leaves_nothing(gateway: Gateway, name: str) -> None:
     before = files(gateway)
-    answer = send(gateway, BOMBS[name]())
+    response = send(gateway, BOMBS[name]())
 
-    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large"), answer.text
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large"), response.text
     left = files(gateway) - before
     assert {path.parts[2] for path in left} <= {"uploads"}, (
         "parts of what was never finished may wait an hour"
@@ -87,7 +87,7 @@ def test_fil_4_a_bomb_is_refused_and_leaves_nothing(gateway: Gateway, name: str)
 
 def test_fil_4_an_archive_inside_is_a_file_like_others(gateway: Gateway) -> None:
     inner = BOMBS["more files than may be"]()
-    answer = send(gateway, pack(manifest(package_id="nested"), {"inner.tar.gz": inner}))
+    response = send(gateway, pack(manifest(package_id="nested"), {"inner.tar.gz": inner}))
 
-    assert (answer.status_code, answer.json()["files"]) == (200, 2)
+    assert (response.status_code, response.json()["files"]) == (200, 2)
     assert gateway.http.delete("/api/packages/nested/1.0.0").status_code == 200

@@ -60,7 +60,7 @@ def held(client: McpClient) -> dict[str, int]:
         "resources/list": "resources",
         "resources/templates/list": "resourceTemplates",
     }
-    return {member: len(client.ask(method)["result"][member]) for method, member in methods.items()}
+    return {member: len(client.request(method)["result"][member]) for method, member in methods.items()}
 
 
 @pytest.mark.requirement("002-020")

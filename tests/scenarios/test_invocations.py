@@ -51,8 +51,8 @@ def add_task(http: httpx2.Client, task_id: str, module: bytes, **workload: Any) 
     sent = http.post("/admin/api/modules", content=module, headers={"content-type": "application/wasm"})
     limits = {"wall_clock_ms": 300_000}
     body = {"workload": {"module": sent.raise_for_status().json()["sha256"], "limits": limits, **workload}}
-    answer = http.put(f"/admin/api/tasks/{task_id}", json={"task_id": task_id, **body})
-    return int(answer.raise_for_status().json()["revision"])
+    response = http.put(f"/admin/api/tasks/{task_id}", json={"task_id": task_id, **body})
+    return int(response.raise_for_status().json()["revision"])
 
 
 class Runs:
@@ -63,10 +63,10 @@ class Runs:
 
     def begin(self, task_id: str, *, key: str | None = None, **body: Any) -> str:
         headers = {} if key is None else {"idempotency-key": key}
-        answer = self._http.post(
+        response = self._http.post(
             f"/api/v1/tasks/{task_id}/invocations", json={"mode": "async", **body}, headers=headers
         )
-        return f"/api/v1/tasks/{task_id}/invocations/{answer.raise_for_status().json()['invocation_id']}"
+        return f"/api/v1/tasks/{task_id}/invocations/{response.raise_for_status().json()['invocation_id']}"
 
     def get(self, run: str) -> Json:
         found: Json = self._http.get(run).raise_for_status().json()

@@ -70,7 +70,7 @@ def test_revoking_a_key_ends_its_streams_and_sessions_at_once(gateway: Gateway, 
             gateway.http.delete(f"{KEYS}/{key_id}").raise_for_status()
 
             assert list(changes) == LAST_WORDS[era]  # which is over before the client's patience is
-        assert "result" not in client.ask("tools/list")
+        assert "result" not in client.request("tools/list")
         assert status_of(http) == 401
 
 
@@ -95,7 +95,7 @@ def test_a_nodes_key_opens_no_route(gateway: Gateway) -> None:
 def test_adm_10_wrong_keys_have_to_wait_whatever_they_claim_and_right_ones_pass(gateway: Gateway) -> None:
     _, secret = make_key(gateway)
     with calling_as(gateway, secret, peer="127.0.0.2") as http:
-        answers = [
+        responses = [
             http.get(
                 "/admin/api/tasks",
                 headers={"authorization": f"Bearer wrong-{number}", "x-forwarded-for": f"203.0.113.{number}"},
@@ -103,9 +103,9 @@ def test_adm_10_wrong_keys_have_to_wait_whatever_they_claim_and_right_ones_pass(
             for number in range(MAX_ATTEMPTS + 2)
         ]
 
-        assert [answer.status_code for answer in answers] == [401] * MAX_ATTEMPTS + [429] * 2
-        assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
-        assert answers[-1].json()["error"]["code"] == "too_many_attempts"
+        assert [response.status_code for response in responses] == [401] * MAX_ATTEMPTS + [429] * 2
+        assert 1 <= int(responses[-1].headers["retry-after"]) <= 60
+        assert responses[-1].json()["error"]["code"] == "too_many_attempts"
         assert status_of(http) == 200
         assert http.get("/healthz").status_code == 200
     expected = ["unauthenticated"] * MAX_ATTEMPTS

@@ -65,8 +65,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 def outcomes(gateway: Gateway, task: str) -> list[str]:
     """What comes of the calls of the week, in the eyes of who makes them."""
     client = gateway.modern(f"/api/mcp/t/{task}")
-    answers = [client.call(call.name, **call.arguments) for call in WEEK]
-    return ["tool error" if one["result"].get("isError") else "ok" for one in answers]
+    responses = [client.call(call.name, **call.arguments) for call in WEEK]
+    return ["tool error" if one["result"].get("isError") else "ok" for one in responses]
 
 
 def record_week(gateway: Gateway) -> list[str]:

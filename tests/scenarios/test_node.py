@@ -67,7 +67,7 @@ def test_rep_3_a_node_without_control_says_so_and_calls_no_key_wrong(site: Site)
         eventually_equal(lambda: degraded_by(node), "control_unavailable")
         readiness = node.http.get("/readyz")
         wrong = {"authorization": "Bearer " + "x" * 40}
-        refused = node.modern().ask("tools/list")["error"]["data"]
+        refused = node.modern().request("tools/list")["error"]["data"]
         doors = [
             node.http.post("/api/mcp", json={}, headers=wrong),
             node.http.get("/api/v1/mcp/tools", headers=wrong),
@@ -77,8 +77,8 @@ def test_rep_3_a_node_without_control_says_so_and_calls_no_key_wrong(site: Site)
     assert (readiness.status_code, readiness.json()["status"]) == (503, "not_ready")
     assert [one["code"] for one in readiness.json()["reasons"]] == ["not_ready"]
     assert (refused["code"], refused["retryable"]) == ("not_ready", True)
-    assert [answer.status_code for answer in doors] == [503, 503, 503]
-    assert all("not_ready" in answer.text for answer in doors)
+    assert [response.status_code for response in doors] == [503, 503, 503]
+    assert all("not_ready" in response.text for response in doors)
     assert doors[0].headers["retry-after"] == "1"
     assert node.log.count("degraded, nothing is served yet") == 1
 

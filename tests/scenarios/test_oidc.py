@@ -52,7 +52,7 @@ def gateway(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     environ = {"TOOLGATE_OIDC": json.dumps(oidc), "TOOLGATE_TRUST_LOOPBACK": "false"}
     with running(site, environ=environ) as found:
         owner = issuer.token(sub="owner", roles=["owners"])
-        eventually(lambda: all_listed(ask(found, "/admin/api/mcp/servers", owner).json()["servers"]))
+        eventually(lambda: all_listed(request(found, "/admin/api/mcp/servers", owner).json()["servers"]))
         yield found
 
 
@@ -65,7 +65,7 @@ def bearing(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-def ask(gateway: Gateway, path: str, token: str | None = None) -> httpx2.Response:
+def request(gateway: Gateway, path: str, token: str | None = None) -> httpx2.Response:
     return gateway.http.get(path, headers={} if token is None else bearing(token))
 
 
@@ -91,7 +91,7 @@ def test_a_token_reaches_what_its_claims_say_on_both_eras(gateway: Gateway, issu
 def test_roles_come_from_the_token(gateway: Gateway, issuer: Issuer) -> None:
     statuses = {
         role: [
-            ask(gateway, path, issuer.token(sub=role, roles=[role])).status_code
+            request(gateway, path, issuer.token(sub=role, roles=[role])).status_code
             for path in ("/api/v1/mcp/tools", "/admin/api/mcp/servers")
         ]
         for role in ("agents", "readers", "owners", "others")
@@ -103,7 +103,7 @@ def test_roles_come_from_the_token(gateway: Gateway, issuer: Issuer) -> None:
         "owners": [200, 200],
         "others": [403, 403],
     }
-    refused = ask(gateway, "/admin/api/mcp/servers", issuer.token())
+    refused = request(gateway, "/admin/api/mcp/servers", issuer.token())
     assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]
 
 
@@ -119,13 +119,13 @@ def test_adm_6_what_the_issuer_did_not_say_is_401_on_every_surface(gateway: Gate
     ]
     for token in wrong:
         listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-        answers = [
+        responses = [
             gateway.http.post("/api/mcp", json=listing, headers=bearing(token)),
-            ask(gateway, "/api/v1/mcp/tools", token),
-            ask(gateway, "/healthz", token),
+            request(gateway, "/api/v1/mcp/tools", token),
+            request(gateway, "/healthz", token),
         ]
-        assert [answer.status_code for answer in answers] == [401] * 3
-        assert all('error="invalid_token"' in answer.headers["www-authenticate"] for answer in answers)
+        assert [response.status_code for response in responses] == [401] * 3
+        assert all('error="invalid_token"' in response.headers["www-authenticate"] for response in responses)
 
 
 def test_without_a_token_the_answer_says_where_to_get_one(gateway: Gateway, issuer: Issuer) -> None:
@@ -208,9 +208,9 @@ def test_a_person_logs_in_with_a_browser_and_nothing_is_kept(gateway: Gateway, i
     back = f"{gateway.url}/console/login"
     ways = gateway.http.get("/api/v1/login").json()
     sent = {"code": code_from(issuer, back), "code_verifier": VERIFIER, "redirect_uri": back}
-    answer = gateway.http.post("/api/v1/login", json=sent)
-    earned = answer.json()
-    me = ask(gateway, "/api/v1/me", earned["token"]).json()
+    response = gateway.http.post("/api/v1/login", json=sent)
+    earned = response.json()
+    me = request(gateway, "/api/v1/me", earned["token"]).json()
 
     assert ways["oidc"] == {
         "issuer": issuer.url,
@@ -221,7 +221,7 @@ def test_a_person_logs_in_with_a_browser_and_nothing_is_kept(gateway: Gateway, i
     assert 0 < earned["expires_in_s"] <= 600
     assert (me["principal"], me["role"], me["by"]) == ("oidc:ada", "agent", "token")
     assert abs(me["expires_at_s"] - time.time() - 600) < 60
-    assert "set-cookie" not in answer.headers
+    assert "set-cookie" not in response.headers
     assert gateway.http.post("/api/v1/login", json=sent).status_code == 401
     assert earned["token"] not in gateway.log + gateway.audit
 
@@ -238,9 +238,9 @@ def test_a_code_that_was_sent_elsewhere_is_not_handed_in(gateway: Gateway, issue
     sent = [
         {"code": code_from(issuer, back), "code_verifier": VERIFIER, "redirect_uri": back} for back in wrong
     ]
-    answers = [gateway.http.post("/api/v1/login", json=one) for one in sent]
+    responses = [gateway.http.post("/api/v1/login", json=one) for one in sent]
 
-    assert [answer.status_code for answer in answers] == [400] * len(wrong)
+    assert [response.status_code for response in responses] == [400] * len(wrong)
     assert all(one["code"] in issuer.asks for one in sent)
 
 
@@ -269,7 +269,7 @@ def test_sec_1_no_token_is_written_down_or_shown(gateway: Gateway, issuer: Issue
         client.call("one.echo", text="hi")
     eventually(lambda: '"tool":"echo"' in gateway.audit)
     shown = [
-        ask(gateway, path, owner).text for path in ("/admin/api/audit?limit=1000", "/metrics", "/healthz")
+        request(gateway, path, owner).text for path in ("/admin/api/audit?limit=1000", "/metrics", "/healthz")
     ]
     signatures = [token.rpartition(".")[2] for token in issuer.issued]
     files = {*gateway.site.data.glob("*"), *written_by(gateway.site.data, gateway.log_file.parent)}

@@ -35,7 +35,7 @@ class Person:
     def call(self, client: type[ModernClient | LegacyClient]) -> Any:
         """The way of an agent: the tool by its name."""
         asked = client(self.http, "/mcp/s/there")
-        return asked.ask("tools/call", {"name": "echo", "arguments": {}})
+        return asked.request("tools/call", {"name": "echo", "arguments": {}})
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def test_each_person_uses_their_own_login_until_logout_or_a_revoked_key(site: Si
             path.read_bytes().decode(errors="replace") for path in site.data.iterdir() if path.is_file()
         )
 
-        assert [error_of(answer) for answer in (*strangers, after)] == ["mcp_login_required"] * 3
+        assert [error_of(response) for response in (*strangers, after)] == ["mcp_login_required"] * 3
         assert "toolgate servers login" in str(after)
         assert shown == own * 2
         assert ended == {"server_id": "there", "revoked": False}

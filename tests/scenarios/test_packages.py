@@ -121,10 +121,10 @@ def test_from_an_empty_directory_to_a_call_in_inspector(gateway: Gateway) -> Non
     assert [(one["name"], one["source"]) for one in tools] == [("add", "manifest"), ("greet", "manifest")]
 
     url = f"{gateway.url}/api/mcp?tools=reckoner.add"
-    listed = Inspector("modern").ask(url, "tools/list")["tools"]
-    answer = Inspector("legacy").call(url, "reckoner.add", {"a": 40, "b": 2})
+    listed = Inspector("modern").request(url, "tools/list")["tools"]
+    response = Inspector("legacy").call(url, "reckoner.add", {"a": 40, "b": 2})
     assert [tool["name"] for tool in listed] == ["reckoner.add"]
-    assert answer["content"] == [{"type": "text", "text": "42"}]
+    assert response["content"] == [{"type": "text", "text": "42"}]
 
 
 def test_publishing_notifies_exactly_the_clients_with_changed_tools(site: Site) -> None:
@@ -173,7 +173,7 @@ def test_a_tool_that_another_version_defines_otherwise_is_offered_as_that_one_ha
 
     assert (conflict.code, "--bump patch" in conflict.err) == (1, True)
     assert '+  "description": "Greet a person, by any name."' in dry.out
-    tools = gateway.modern("/api/mcp?servers=shifting").ask("tools/list")["result"]["tools"]
+    tools = gateway.modern("/api/mcp?servers=shifting").request("tools/list")["result"]["tools"]
     assert [tool["description"] for tool in tools] == ["Greet a person, by any name."]
     pin = gateway.get("/admin/api/pins/shifting")
     assert (list(pin["tools"]), pin["changed"]) == (["greet"], {})
@@ -188,7 +188,7 @@ def test_on_nodes_another_version_is_as_approved_as_the_first(tmp_path: Path) ->
         client = node.gateway.modern("/api/mcp?servers=faraway")
 
         def described() -> list[str]:
-            return [tool["description"] for tool in client.ask("tools/list")["result"]["tools"]]
+            return [tool["description"] for tool in client.request("tools/list")["result"]["tools"]]
 
         def reported() -> list[str]:
             tools = control.get("/admin/api/mcp/servers/faraway/tools")["tools"]
@@ -232,7 +232,7 @@ def test_an_old_package_is_installed_listed_found_and_run(
 
     assert (shown["schema_version"], shown["source"], installed["pinned"]) == ("legacy", source, False)
     client = gateway.modern(f"/api/mcp?servers={package_id}")
-    called = client.ask("tools/call", {"name": f"{package_id}.greet", "arguments": {"name": "Ada"}})
+    called = client.request("tools/call", {"name": f"{package_id}.greet", "arguments": {"name": "Ada"}})
     assert called["result"]["content"] == [{"type": "text", "text": "Hello, Ada!"}]
 
     def found() -> list[tuple[str, str]]:

@@ -44,10 +44,10 @@ def apply_task(gateway: Gateway, task_id: str, **config: Any) -> None:
     assert ran.code == 0, ran.err
 
 
-def decisions(answer: Any, kind: str) -> list[tuple[Any, ...]]:
+def decisions(response: Any, kind: str) -> list[tuple[Any, ...]]:
     return [
         (f"{one['server_id']}/{one['tool']}", one["layer"], one["reason"], one["rule"])
-        for one in answer[kind]
+        for one in response[kind]
         if not one["allowed"]
     ]
 
@@ -81,8 +81,8 @@ def test_what_explain_says_is_what_the_door_shows(gateway: Gateway) -> None:
     allowed = [f"{one['server_id']}.{one['tool']}" for one in explained if one["allowed"]]
     assert allowed == gateway.modern("/api/mcp/t/shown").tools() == ["desk.echo", "desk.pid"]
     for one in explained:
-        answer = gateway.modern("/api/mcp/t/shown").call(f"desk.{one['tool']}", text="x")
-        assert ("result" in answer) == one["allowed"]
+        response = gateway.modern("/api/mcp/t/shown").call(f"desk.{one['tool']}", text="x")
+        assert ("result" in response) == one["allowed"]
 
 
 def test_plan_shows_what_a_change_would_do_to_each_task_and_changes_nothing(gateway: Gateway) -> None:

@@ -116,10 +116,10 @@ def test_a_client_sees_of_a_server_what_it_sees_without_the_gateway(
 async def roots_notified(gateway: Gateway, mode: str, uri: str) -> str:
     """What a server says of the client's roots that has a connection for each session."""
 
-    async def answer(context: object) -> ListRootsResult:
+    async def respond(context: object) -> ListRootsResult:
         return ListRootsResult.model_validate({"roots": [{"uri": uri, "name": "One"}]})
 
-    async with Client(f"{gateway.url}/api/mcp/s/own", mode=mode, list_roots_callback=answer) as client:
+    async with Client(f"{gateway.url}/api/mcp/s/own", mode=mode, list_roots_callback=respond) as client:
         return str(plain(await client.call_tool("get-roots-list"))["content"][0]["text"])
 
 

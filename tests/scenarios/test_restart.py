@@ -94,8 +94,8 @@ def listening(
     """A session's stream: the id it opened with, and its lines from then on."""
     resumed = {"last-event-id": seen} if seen else {}
     headers = {"accept": "text/event-stream", **session, **resumed}
-    with gateway.http.stream("GET", "/api/mcp", headers=headers) as answer:
-        lines = answer.iter_lines()
+    with gateway.http.stream("GET", "/api/mcp", headers=headers) as response:
+        lines = response.iter_lines()
         yield next(lines).removeprefix("id: "), lines
 
 
@@ -147,11 +147,11 @@ def test_sco_14_the_session_of_another_installation_does_not_exist_here(
     with running(site) as gateway, running(other) as stranger:
         client = gateway.legacy()
 
-        answer = stranger.http.post(
+        response = stranger.http.post(
             "/api/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers=client.session
         )
 
-        assert (answer.status_code, answer.json()["error"]["data"]["code"]) == (404, "unknown_session")
+        assert (response.status_code, response.json()["error"]["data"]["code"]) == (404, "unknown_session")
 
 
 def test_the_audit_log_goes_on_where_it_stopped(site: Site) -> None:

@@ -119,25 +119,27 @@ def routes(gateway: Gateway) -> list[tuple[str, str]]:
     ],
 )
 def test_sco_18_no_route_answers_a_foreign_page(gateway: Gateway, headers: dict[str, str]) -> None:
-    answers = {
+    responses = {
         (method, path): gateway.http.request(method, path, headers=headers)
         for method, path in routes(gateway)
     }
 
-    assert len(answers) > 25
-    assert {route: answer.status_code for route, answer in answers.items() if answer.status_code != 403} == {}
-    assert {answer.json()["error"]["code"] for answer in answers.values()} == {"foreign_origin"}
+    assert len(responses) > 25
+    assert {
+        route: response.status_code for route, response in responses.items() if response.status_code != 403
+    } == {}
+    assert {response.json()["error"]["code"] for response in responses.values()} == {"foreign_origin"}
 
 
 def test_sco_18_our_own_pages_are_not_foreign(gateway: Gateway) -> None:
     port = gateway.address.rpartition(":")[2]
 
-    answers = [
+    responses = [
         gateway.http.get("/healthz", headers={"host": f"{host}:{port}", "origin": f"http://{host}:{port}"})
         for host in ("127.0.0.1", "localhost")
     ]
 
-    assert [answer.status_code for answer in answers] == [200, 200]
+    assert [response.status_code for response in responses] == [200, 200]
 
 
 def test_sec_2_a_child_sees_the_base_list_and_what_its_record_declares(gateway: Gateway) -> None:
@@ -175,8 +177,8 @@ def test_sec_1_no_secret_is_in_any_answer_of_the_api(gateway: Gateway) -> None:
     texts = {page: gateway.http.get(page).raise_for_status().text for page in pages}
     for name in ("child", "literal", "named"):
         for verb in ("test", "refresh"):
-            answer = gateway.http.post(f"/admin/api/mcp/servers/{name}/{verb}", json={})
-            texts[f"{verb} {name}"] = answer.raise_for_status().text
+            response = gateway.http.post(f"/admin/api/mcp/servers/{name}/{verb}", json={})
+            texts[f"{verb} {name}"] = response.raise_for_status().text
     texts["reload"] = gateway.http.post("/admin/api/registry/reload", json={}).raise_for_status().text
 
     assert leaks(texts) == {}
@@ -200,9 +202,9 @@ def test_sec_1_no_secret_is_in_what_the_command_line_prints(gateway: Gateway) ->
 def test_sec_9_no_error_shows_a_secret(gateway: Gateway) -> None:
     client = gateway.modern()
     texts = {
-        "list": json.dumps(client.ask("tools/list")),
+        "list": json.dumps(client.request("tools/list")),
         "call": json.dumps(client.call("literal.anything")),
-        "discover": json.dumps(client.ask("server/discover")),
+        "discover": json.dumps(client.request("server/discover")),
     }
 
     assert leaks(texts) == {}

@@ -26,9 +26,9 @@ def test_shu_1_calls_in_flight_finish_and_new_ones_are_refused(site: Site) -> No
     site.place(site.stage("one", budgets=budgets), site.stage("two", "modern", "helper=daemon"))
     with running(site) as gateway:
         go_on = site.root / "go-on"
-        answers = uvloop.run(calls_over_the_end(gateway, go_on))
+        responses = uvloop.run(calls_over_the_end(gateway, go_on))
 
-        assert [answer.text for answer in answers] == [str(go_on)] * IN_FLIGHT
+        assert [response.text for response in responses] == [str(go_on)] * IN_FLIGHT
         assert gateway.wait() == 0
         gateway.check_stopped()
 

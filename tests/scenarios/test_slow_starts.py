@@ -74,8 +74,8 @@ def test_try_5_five_imported_servers_that_download_are_up_without_a_hand_on_them
         shown = gateway.cli("servers", "get", "git").out
         runners.finish()
         eventually_equal(lambda: set(states(gateway).values()), {"connected"})
-        answers = {one: gateway.modern().text(f"{one}.pid") for one in (*NPX, *UVX)}
-        restarts = {one: gateway.health(one)["restarts"] for one in answers}
+        responses = {one: gateway.modern().text(f"{one}.pid") for one in (*NPX, *UVX)}
+        restarts = {one: gateway.health(one)["restarts"] for one in responses}
 
     assert imported.code == 0
     assert answered.isdigit()
@@ -85,8 +85,8 @@ def test_try_5_five_imported_servers_that_download_are_up_without_a_hand_on_them
     assert "git: uvx is downloading packages" in listed
     assert "starting: npx is downloading packages" in doctor
     assert "downloading server-git" in shown
-    assert all(answer.isdigit() for answer in answers.values())
-    assert restarts == dict.fromkeys(answers, 0)
+    assert all(response.isdigit() for response in responses.values())
+    assert restarts == dict.fromkeys(responses, 0)
     assert runners.starts == sorted([*(f"-y server-{one}" for one in NPX), *(f"server-{one}" for one in UVX)])
 
 

@@ -29,7 +29,7 @@ class SseClient:
     def post(self, **message: Any) -> int:
         return self.http.post(self.endpoint, json=JSON_RPC | message).status_code
 
-    def answer(self) -> Any:
+    def respond(self) -> Any:
         """The next answer on the stream; notifications are passed over."""
         for line in self.lines:
             if line.startswith("data: ") and "id" in (message := json.loads(line.removeprefix("data: "))):
@@ -53,11 +53,11 @@ def test_sco_12_a_stream_serves_the_tools_of_its_url_and_no_others(site: Site) -
     site.place(site.stage("one"))
     with running(site) as gateway, connected(gateway, "/api/mcp?tools=one.echo") as client:
         statuses = [client.call(1, "one.echo", text="hello"), client.call(2, "one.pid")]
-        answers = {answer["id"]: answer for answer in (client.answer(), client.answer())}
+        responses = {response["id"]: response for response in (client.respond(), client.respond())}
 
         assert statuses == [202, 202]
-        assert answers[1]["result"]["content"][0]["text"] == "hello"
-        assert answers[2]["error"]["code"] == -32602
+        assert responses[1]["result"]["content"][0]["text"] == "hello"
+        assert responses[2]["error"]["code"] == -32602
 
 
 def test_shu_3_a_call_under_way_on_a_stream_is_answered_before_the_gateway_stops(
@@ -68,12 +68,12 @@ def test_shu_3_a_call_under_way_on_a_stream_is_answered_before_the_gateway_stops
     with running(site) as gateway:
         with connected(gateway, "/api/mcp") as client:
             client.call(1, "one.echo", text="warm")
-            assert client.answer()["id"] == 1
+            assert client.respond()["id"] == 1
             client.call(2, "one.wait", path=str(go), text="done")
             gateway.signal(SIGTERM)
             go.touch()
-            last = client.answer()
-            rest = client.answer()
+            last = client.respond()
+            rest = client.respond()
 
         assert last["result"]["content"][0]["text"] == "done"
         assert rest is None

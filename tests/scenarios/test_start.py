@@ -68,7 +68,7 @@ def test_adm_7_with_a_good_key_it_starts_and_no_one_is_admin_without_it(site: Si
     environ = {"TOOLGATE_ADMIN_KEY_FILE": str(site.root / "key")}
     site.place(site.stage("one", "tools=pid"))
     with running(site, listen="0.0.0.0:0", environ=environ) as gateway:
-        answers = {
+        responses = {
             "none": gateway.http.get("/admin/api/mcp/servers").status_code,
             "wrong": gateway.http.get(
                 "/admin/api/mcp/servers", headers={"authorization": "Bearer " + key[::-1]}
@@ -79,8 +79,8 @@ def test_adm_7_with_a_good_key_it_starts_and_no_one_is_admin_without_it(site: Si
         }
         (site.root / "wrong").write_text(key[::-1], "utf-8")
 
-        assert answers == {"none": 401, "wrong": 401, "right": 200}
-        assert gateway.modern().ask("tools/list")["error"]["data"]["code"] == "unauthenticated"
+        assert responses == {"none": 401, "wrong": 401, "right": 200}
+        assert gateway.modern().request("tools/list")["error"]["data"]["code"] == "unauthenticated"
         assert gateway.cli("tools", "--json").code == 3
         assert gateway.cli("tools", "--json", TOOLGATE_KEY=key).json["name"] == "one.pid"
         assert "set `allowed_hosts` to the names and addresses that clients call it by" in gateway.log

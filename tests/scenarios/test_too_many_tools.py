@@ -48,14 +48,14 @@ def test_try_12_claude_code_connects_and_calls_a_tool_of_a_scope_over_the_limit(
 
     assert "✔ Connected" in status
     assert seen.tools_of("gw") == {claude_name("gw", name) for name in FIND_TOOLS}
-    assert seen.answers == ["Grüße"]
+    assert seen.responses == ["Grüße"]
 
 
 @pytest.mark.parametrize("gateway", ["find"], indirect=True)
 def test_try_12_the_inspector_lists_and_calls_in_a_scope_over_the_limit(gateway: Gateway) -> None:
     inspector, url = Inspector("legacy"), f"{gateway.url}/api/mcp"
 
-    listed = inspector.ask(url, "tools/list")["tools"]
+    listed = inspector.request(url, "tools/list")["tools"]
     called = inspector.call(url, "call_tool", {"name": "one.echo", "arguments": {"text": "5"}})
 
     assert [tool["name"] for tool in listed] == FIND_TOOLS

@@ -138,9 +138,9 @@ def modern(stage: Stage, name: str, meta: dict[str, Any], **headers: str) -> Any
     return stage.gateway.http.post("/api/mcp", json=body, headers={**ACCEPT, **own, **headers}).json()
 
 
-def reply(answer: Any) -> Any:
+def reply(response: Any) -> Any:
     """What the tool `meta` says: the `_meta` that it got."""
-    return json.loads(answer["result"]["content"][0]["text"])
+    return json.loads(response["result"]["content"][0]["text"])
 
 
 def parts(spans: list[Span]) -> list[tuple[str, str, bool]]:
@@ -249,7 +249,7 @@ def test_a_call_on_the_stream_of_2024_ends_when_it_is_answered(stage: Stage, cal
             json={"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params},
             headers=caller.carried,
         )
-        got = reply(client.answer())
+        got = reply(client.respond())
     server, asked = stage.trace(caller, 2)
 
     assert got["traceparent"].split("-")[1:3] == [caller.trace_id, asked.span_id]
@@ -258,10 +258,10 @@ def test_a_call_on_the_stream_of_2024_ends_when_it_is_answered(stage: Stage, cal
 
 def test_a_call_over_rest_is_part_of_its_callers_trace(stage: Stage, caller: Caller) -> None:
     sent = {"name": "stage.meta", "arguments": {"text": SECRET}}
-    answer = stage.gateway.http.post("/api/v1/mcp/call", json=sent, headers=caller.carried).json()
+    response = stage.gateway.http.post("/api/v1/mcp/call", json=sent, headers=caller.carried).json()
     spans = stage.trace(caller, 2)
 
-    assert reply(answer)["traceparent"] == f"00-{caller.trace_id}-{spans[1].span_id}-01"
+    assert reply(response)["traceparent"] == f"00-{caller.trace_id}-{spans[1].span_id}-01"
     assert parts(spans) == [("POST /api/v1/mcp/call", "SERVER", False), ("tools/call meta", "CLIENT", False)]
 
 
@@ -270,7 +270,7 @@ async def test_a_chat_is_one_trace_with_its_model_and_its_tools(stage: Stage, ca
         put_upstream(stage.gateway, model.url)
         chat = Chat(f"{stage.gateway.url}/t/desk/v1")
         async with chat.client:
-            await chat.ask("Say.", stream=True, extra_headers=caller.carried)
+            await chat.request("Say.", stream=True, extra_headers=caller.carried)
     eventually(lambda: len(stage.collector.of(caller.trace_id)) == 4)
     door, *others = sorted(stage.collector.of(caller.trace_id), key=lambda span: span.kind, reverse=True)
 
@@ -290,11 +290,11 @@ async def test_a_response_is_one_trace_too(stage: Stage, caller: Caller) -> None
         put_upstream(stage.gateway, model.url)
         sent = {"model": "scripted", "input": "Say."}
         url, http = "/t/desk/v1/responses", stage.gateway.http
-        answer = await anyio.to_thread.run_sync(lambda: http.post(url, json=sent, headers=caller.carried))
+        response = await anyio.to_thread.run_sync(lambda: http.post(url, json=sent, headers=caller.carried))
     eventually(lambda: len(stage.collector.of(caller.trace_id)) == 4)
     spans = stage.collector.of(caller.trace_id)
 
-    assert answer.status_code == 200
+    assert response.status_code == 200
     assert sorted(span.name for span in spans) == [
         "POST /t/{task_id}/v1/responses",
         "chat scripted",
@@ -342,7 +342,7 @@ def test_a_client_of_the_python_sdk_is_the_parent_of_its_calls(stage: Stage, cal
         int(caller.trace_id, 16), int(caller.span_id, 16), is_remote=False, trace_flags=TraceFlags(1)
     )
 
-    async def ask() -> None:
+    async def request() -> None:
         async with Client(f"{stage.gateway.url}/api/mcp") as client:
             with use_span(NonRecordingSpan(context)):
                 await client.call_tool("stage.meta", {})
@@ -352,7 +352,7 @@ def test_a_client_of_the_python_sdk_is_the_parent_of_its_calls(stage: Stage, cal
         found = [one for one in stage.collector.of(caller.trace_id) if one.name.startswith("tools/call")]
         return sorted(found, key=lambda span: span.kind, reverse=True)
 
-    anyio.run(ask)
+    anyio.run(request)
     server, asked = eventually(lambda: (found := of_the_call())[1:] and found)
 
     assert (server.parent_id, asked.parent_id) == (caller.span_id, server.span_id)

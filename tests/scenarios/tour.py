@@ -70,8 +70,8 @@ class Visitor:
         return types.ElicitResult(action="accept", content=content)
 
     async def sample(self, context: Any, params: Any) -> types.CreateMessageResult:
-        answer = f"You said: {plain(params.messages[0])['content']['text']}"
-        reply = types.TextContent(type="text", text=answer)
+        response = f"You said: {plain(params.messages[0])['content']['text']}"
+        reply = types.TextContent(type="text", text=response)
         return types.CreateMessageResult(role="assistant", content=reply, model="none")
 
     async def log(self, params: Any) -> None:

@@ -114,9 +114,9 @@ class RestWorld:
     http: httpx2.AsyncClient
     sink: MemorySink
     api: RestApi
-    answers: int = field(default=0)
+    responses: int = field(default=0)
 
-    async def ask(
+    async def request(
         self, method: str, url: str, body: Any = None, *, key: str | None = None, **headers: str
     ) -> httpx2.Response:
         """One request; `body` is sent as JSON unless it is bytes already. Header names have underscores."""
@@ -126,26 +126,26 @@ class RestWorld:
             sent["authorization"] = f"Bearer {key}"
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         async with asyncio.timeout(60):
-            answer = await self.http.request(method, url, content=content, headers=sent)
-        check_documented(method, answer.request.url.path, answer)
-        self.answers += 1
-        return answer
+            response = await self.http.request(method, url, content=content, headers=sent)
+        check_documented(method, response.request.url.path, response)
+        self.responses += 1
+        return response
 
     async def get(self, url: str, *, key: str | None = None) -> Any:
         """The body of a GET that succeeds."""
-        return self._body(await self.ask("GET", url, key=key))
+        return self._body(await self.request("GET", url, key=key))
 
     async def post(self, url: str, body: Any = None, *, key: str | None = None) -> Any:
         """The body of a POST that succeeds."""
-        return self._body(await self.ask("POST", url, body, key=key))
+        return self._body(await self.request("POST", url, body, key=key))
 
     async def put(self, url: str, body: Any, *, key: str | None = None) -> Any:
         """The body of a PUT that succeeds."""
-        return self._body(await self.ask("PUT", url, body, key=key))
+        return self._body(await self.request("PUT", url, body, key=key))
 
-    def _body(self, answer: httpx2.Response) -> Any:
-        assert answer.is_success, answer.text
-        return answer.json()
+    def _body(self, response: httpx2.Response) -> Any:
+        assert response.is_success, response.text
+        return response.json()
 
     async def seed(self, **records: list[Json]) -> None:
         """Write records past the surface: kind to bodies. Returns when they are served and listed."""
@@ -178,9 +178,9 @@ class RestWorld:
         return [event for _, event in self.sink.events if isinstance(event, AdminRecorded)]
 
 
-def error_of(answer: httpx2.Response) -> tuple[int, str]:
+def error_of(response: httpx2.Response) -> tuple[int, str]:
     """Status and code of a refusal."""
-    return answer.status_code, answer.json()["error"]["code"]
+    return response.status_code, response.json()["error"]["code"]
 
 
 def gateway_of(pool: Pool, sink: MemorySink, store: Store, parts: dict[str, Any]) -> Gateway:
@@ -360,18 +360,20 @@ async def control_parts() -> AsyncIterator[dict[str, Any]]:
         file.close()
 
 
-def check_documented(method: str, path: str, answer: httpx2.Response) -> None:
+def check_documented(method: str, path: str, response: httpx2.Response) -> None:
     """Fails when an answer of a documented operation is not what the document says."""
     operation = _operation(method, path)
     if operation is None:
         return
-    described = operation["responses"].get(str(answer.status_code))
-    assert described is not None, f"{method} {path}: {answer.status_code} is not documented: {answer.text}"
-    media_type = answer.headers["content-type"]
+    described = operation["responses"].get(str(response.status_code))
+    assert described is not None, (
+        f"{method} {path}: {response.status_code} is not documented: {response.text}"
+    )
+    media_type = response.headers["content-type"]
     assert media_type in described["content"], f"{method} {path}: {media_type} is not documented"
     schema = described["content"][media_type]["schema"]
     if schema and method != "HEAD":
-        _validator(schema).validate(answer.json())
+        _validator(schema).validate(response.json())
 
 
 def _validator(schema: Mapping[str, Any]) -> Any:

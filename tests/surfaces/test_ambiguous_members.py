@@ -88,15 +88,15 @@ class GrantingApprovals:
 
     shown: list[Json] = field(default_factory=list)
 
-    async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
+    async def request(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
         self.shown.append(json.loads(question.arguments))
         return ApprovalVerdict("granted", new_id)
 
     async def settle(
-        self, question: ApprovalRequest, reply: ElicitedDecision, *, new_id: str
+        self, question: ApprovalRequest, response: ElicitedDecision, *, new_id: str
     ) -> ApprovalVerdict:
-        del reply
-        return await self.ask(question, new_id=new_id)
+        del response
+        return await self.request(question, new_id=new_id)
 
 
 def spies() -> MemoryNet:
@@ -147,15 +147,15 @@ class Endpoints:
         return await self.chat.world.request("POST", "/api/mcp", sent, JSON_HEADERS | self.batches.headers)
 
     async def on_stream(self, method: str, params: Json) -> Response:
-        answer = await self.sse.post(self.message(method, params))
-        if answer.status == 202:
+        response = await self.sse.post(self.message(method, params))
+        if response.status == 202:
             await self.sse.stream.event()
-        return answer
+        return response
 
     async def by_rest(self, name: str) -> None:
         body = spoiled({"name": name, "arguments": AMOUNT}, EVIL["rest"], self.chance)
-        answer = await self.rest.ask("POST", "/api/v1/mcp/call", body.encode())
-        self.statuses.add(answer.status_code)
+        response = await self.rest.request("POST", "/api/v1/mcp/call", body.encode())
+        self.statuses.add(response.status_code)
 
     async def by_model(self) -> Response:
         self.start_records = spoiled(AMOUNT, EVIL["arguments"], self.chance)
@@ -166,7 +166,7 @@ class Endpoints:
         def story(guest: PlayedGuest) -> None:
             descriptor = guest.call("mcp_open", "bank" if name == "pay" else "s")
             arguments = spoiled(AMOUNT, EVIL["arguments"], self.chance)
-            guest.ask("mcp_call_tool", descriptor, name, arguments)
+            guest.hostcall("mcp_call_tool", descriptor, name, arguments)
 
         await GuestWorld(self.chat.world, self.chat.models, TASK).play(ALL_FUNCTIONS, story)
 
@@ -203,8 +203,8 @@ def ways(to: Endpoints) -> list[Callable[[], Awaitable[Response | None]]]:
 
 @asynccontextmanager
 async def open_endpoints(seed: int) -> AsyncIterator[Endpoints]:
-    def script(ask: Ask) -> Reply:
-        is_notified = ask.messages[-1]["role"] == "tool"
+    def script(request: Ask) -> Reply:
+        is_notified = request.messages[-1]["role"] == "tool"
         return text("done") if is_notified else calls(("bank__pay", endpoints.start_records))
 
     approval = ApprovalPolicy(default="always", in_place=False)
@@ -231,7 +231,7 @@ async def open_endpoints(seed: int) -> AsyncIterator[Endpoints]:
         session = await chat.world.session("/api/mcp")
         batches = await chat.world.session("/api/mcp", protocolVersion="2025-03-26")
         async with connected(chat.world, "/api/mcp") as sse:
-            await sse.ask("initialize", {"protocolVersion": "2024-11-05", "capabilities": {}})
+            await sse.request("initialize", {"protocolVersion": "2024-11-05", "capabilities": {}})
             endpoints = Endpoints(
                 chat, rest, session, batches, sse, model, approval_service, random.Random(seed)
             )
@@ -250,8 +250,8 @@ def strange(to: Endpoints) -> tuple[int, list[Any]]:
             found += [(one.method, name) for name in names - GRANTED]
             if read.get("name") == "pay" and read.get("arguments") != to.approval_service.shown[-1]:
                 found.append(("pay", read.get("arguments"), to.approval_service.shown[-1]))
-    for ask in to.model.requests:
-        found += [("model", read["model"]) for read in readings(ask.raw) if read["model"] != "m"]
+    for request in to.model.requests:
+        found += [("model", read["model"]) for read in readings(request.raw) if read["model"] != "m"]
     count = len(seen) + len(to.model.requests)
     for net in nets:
         net["s"].calls.clear()
@@ -265,9 +265,9 @@ async def test_try_1_no_reader_finds_another_name_or_amount_than_was_granted() -
         reached, found = 0, list[Any]()
         all_ways = ways(to)
         for number in range(BODIES):
-            answer = await all_ways[number % len(all_ways)]()
-            if answer is not None:
-                to.statuses.add(answer.status)
+            response = await all_ways[number % len(all_ways)]()
+            if response is not None:
+                to.statuses.add(response.status)
             count, ungranted = strange(to)
             reached += count
             found += ungranted

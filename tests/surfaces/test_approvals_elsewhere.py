@@ -67,19 +67,19 @@ async def test_what_a_client_of_responses_agrees_to_waits_for_the_operators_agre
 
 
 async def test_a_guest_gets_a_number_and_the_reason_and_calls_again_once_it_is_approved() -> None:
-    def ask(guest: PlayedGuest) -> Any:
+    def play(guest: PlayedGuest) -> Any:
         fd = guest.call("mcp_open", "one")
-        code, _ = guest.ask("mcp_call_tool", fd, "echo", '{"n": 1}')
+        code, _ = guest.hostcall("mcp_call_tool", fd, "echo", '{"n": 1}')
         return code, status(guest, fd)
 
     def use(guest: PlayedGuest) -> Any:
         fd = guest.call("mcp_open", "one")
         passes = guest.received("mcp_call_tool", fd, "echo", '{"n": 1}')
-        return passes, guest.ask("mcp_call_tool", fd, "echo", '{"n": 1}')[0]
+        return passes, guest.hostcall("mcp_call_tool", fd, "echo", '{"n": 1}')[0]
 
     async with open_guest_world(MemoryNet(), ONE) as world:
         approvals = with_approvals(world.world)
-        refused, notified = await world.play(ALL_FUNCTIONS, ask)
+        refused, notified = await world.play(ALL_FUNCTIONS, play)
         (waiting,) = await approvals.list()
         await agree(approvals, waiting.approval_id)
         passes, replayed = await world.play(ALL_FUNCTIONS, use)

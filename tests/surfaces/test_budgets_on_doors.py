@@ -98,11 +98,11 @@ async def test_prompts_take_from_budgets_too_and_are_refused_by_an_error() -> No
     async with open_mcp_world(net, docs(), keys=(ada(calls_per_day=1),)) as world:
         await world.gateway.servers.settled(["docs"])
         greet = {"name": "docs.greet"}
-        answers = [await world.modern("/api/mcp", "prompts/get", greet, key=ADA) for _ in range(2)]
+        responses = [await world.modern("/api/mcp", "prompts/get", greet, key=ADA) for _ in range(2)]
 
-        assert "result" in answers[0].json
-        assert answers[1].code == -31040
-        assert answers[1].json["error"]["data"]["retry_after_s"] == DAY_MS // 2000
+        assert "result" in responses[0].json
+        assert responses[1].code == -31040
+        assert responses[1].json["error"]["data"]["retry_after_s"] == DAY_MS // 2000
 
 
 async def test_rest_says_when_to_come_back_in_its_header_too() -> None:
@@ -112,8 +112,8 @@ async def test_rest_says_when_to_come_back_in_its_header_too() -> None:
             server=[stdio("one")],
             key=[{"key_id": "ada", "role": "agent", "sha256": hash_key(ADA), "budgets": budgets}],
         )
-        first = await world.ask("POST", "/api/v1/mcp/call", ECHO, key=ADA)
-        refused = await world.ask("POST", "/api/v1/mcp/call", ECHO, key=ADA)
+        first = await world.request("POST", "/api/v1/mcp/call", ECHO, key=ADA)
+        refused = await world.request("POST", "/api/v1/mcp/call", ECHO, key=ADA)
 
         assert (first.status_code, refused.status_code) == (200, 429)
         assert refused.headers["retry-after"] == str(DAY_MS // 2000)
@@ -128,9 +128,9 @@ async def test_an_exhausted_budget_is_the_result_of_the_models_call() -> None:
             MemoryNet(), upstreams=(upstream(model.url),), keys=(ada(calls_per_minute=1),)
         ) as world,
     ):
-        answer = await world.post(asking(), authorization=BEARER)
+        response = await world.post(asking(), authorization=BEARER)
 
-        assert answer.status == 200
+        assert response.status == 200
         notified = error_in(model.requests[1], "b")
         assert (notified["code"], notified["retryable"]) == ("mcp_busy", True)
         assert "try again in 60 s" in notified["message"]
@@ -177,21 +177,21 @@ async def test_requests_without_usage_are_counted_too(mode: str) -> None:
         ) as world,
     ):
         bank = world.world.bank
-        answer = await world.post(body, authorization=BEARER)
+        response = await world.post(body, authorization=BEARER)
         await world.world.gateway.quotas.report()
 
         assert model.requests[0].body["stream_options"] == {"include_usage": True}
         assert await used(bank) == {"key `ada`: tokens_per_day": 1_100}
-        assert b"done" in answer.body
-        assert b"total_tokens" not in answer.body
-        assert answer.body.endswith(b"data: [DONE]\n\n")
+        assert b"done" in response.body
+        assert b"total_tokens" not in response.body
+        assert response.body.endswith(b"data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize("mode", ["inject", "passthrough"])
 async def test_leaving_before_the_end_is_counted_too(mode: str) -> None:
-    reply = hang(text("never", step=1, usage=USAGE), after=600)
+    response = hang(text("never", step=1, usage=USAGE), after=600)
     async with (
-        scripted_model(reply) as model,
+        scripted_model(response) as model,
         open_chat_world(
             MemoryNet(), upstreams=(upstream(model.url, mode=mode),), keys=(ada(tokens_per_day=1_000),)
         ) as world,
@@ -223,16 +223,16 @@ async def test_responses_count_and_are_refused_alike(tools: tuple[Any, ...], is_
 
 
 async def test_a_guest_gets_a_number_and_the_reason() -> None:
-    def ask(guest: PlayedGuest) -> Any:
+    def play(guest: PlayedGuest) -> Any:
         fd = guest.call("mcp_open", "one")
         guest.received("mcp_call_tool", fd, "echo", "{}")
-        code, _ = guest.ask("mcp_call_tool", fd, "echo", "{}")
+        code, _ = guest.hostcall("mcp_call_tool", fd, "echo", "{}")
         return code, status(guest, fd)
 
     job = task("job", default_server_ids=["one"], budgets={"calls_per_day": 1})
     async with open_guest_world(MemoryNet()) as world:
         world.world.apply(tasks={"job": job})
-        code, notified = await world.play(ALL_FUNCTIONS, ask)
+        code, notified = await world.play(ALL_FUNCTIONS, play)
 
     assert code == EAGAIN
     assert notified["last_error"]["code"] == "budget_exceeded"

@@ -73,7 +73,7 @@ async def test_rest_answers_503() -> None:
     async with open_rest(MemoryNet()) as world:
         await world.seed(server=[stdio("one")])
         async with full(world.control.gateway):
-            refused = await world.ask("POST", "/api/v1/mcp/call", ECHO)
+            refused = await world.request("POST", "/api/v1/mcp/call", ECHO)
 
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "node_busy")
 
@@ -85,21 +85,21 @@ async def test_a_model_gets_it_as_the_result_of_its_call() -> None:
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),), max_calls=1) as world,
     ):
         async with full(world.world.gateway):
-            answer = await world.post(asking())
+            response = await world.post(asking())
 
-        assert answer.status == 200
+        assert response.status == 200
         notified = error_in(model.requests[1], "a")
         assert (notified["code"], notified["retryable"]) == ("node_busy", True)
 
 
 async def test_a_guest_gets_eagain_and_the_reason() -> None:
-    def ask(guest: PlayedGuest) -> Any:
+    def play(guest: PlayedGuest) -> Any:
         fd = guest.call("mcp_open", "one")
-        code, _ = guest.ask("mcp_call_tool", fd, "echo", "{}")
+        code, _ = guest.hostcall("mcp_call_tool", fd, "echo", "{}")
         return code, status(guest, fd)
 
     async with open_guest_world(MemoryNet(), max_calls=1) as world:
         async with full(world.world.gateway):
-            code, notified = await world.play(ALL_FUNCTIONS, ask)
+            code, notified = await world.play(ALL_FUNCTIONS, play)
 
         assert (code, notified["last_error"]["code"]) == (EAGAIN, "node_busy")

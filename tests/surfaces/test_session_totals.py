@@ -37,7 +37,7 @@ async def test_a_session_s_calls_rounds_and_limit_hits_are_recorded_when_it_ends
     async with open_mcp_world(net_of(elicit), ONE, max_calls=1) as world:
         session = await world.session("/api/mcp", capabilities=CAN)
         call = begin(session)
-        await session.reply((await call.event())["id"], result={"action": "decline"})
+        await session.respond((await call.event())["id"], result={"action": "decline"})
         await call.event()
         async with full(world.gateway):
             await session.call("one.act")
@@ -92,10 +92,10 @@ async def test_a_chat_s_totals_and_the_limit_that_ended_it_are_recorded() -> Non
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url, budgets=budgets),), max_calls=1) as world,
     ):
         async with full(world.world.gateway):
-            answer = await world.post(asking())
+            response = await world.post(asking())
 
         metrics = world.world.gateway.metrics
-        assert answer.status == 200
+        assert response.status == 200
         limits = {"node_busy": 2, "round_limit": 1}
         expected = {"door": "chat", "ended_by": "round_limit", "tool_calls": 2, "rounds": 2, "limits": limits}
         assert ended(world.world) == [expected]
@@ -119,7 +119,7 @@ async def test_a_chat_that_fails_is_recorded_too() -> None:
 
 async def test_each_send_of_a_guest_s_chat_is_one_under_its_task() -> None:
     async with chat_stage(calls(("mcp__one__echo", "{}", "a")), text("done")) as stage:
-        await stage.play(lambda chat: chat.ask())
+        await stage.play(lambda chat: chat.prompt())
 
         (end,) = ended(stage.world.world)
         expected = {"door": "hostcall", "ended_by": "answered", "tool_calls": 1, "rounds": 1}

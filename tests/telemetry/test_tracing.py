@@ -53,14 +53,14 @@ async def test_a_span_is_a_child_of_the_one_around_it_and_of_the_trace_it_contin
 async def test_tasks_that_run_side_by_side_keep_their_traces_apart() -> None:
     async with open_traced() as traced:
 
-        async def ask(number: int) -> str:
+        async def request(number: int) -> str:
             with traced.tracing.span(str(number), "server"):
                 await asyncio.sleep(0)
                 with traced.tracing.span(f"{number} inner"):
                     await asyncio.sleep(0)
                 return traced.tracing.trace_id
 
-        ids = await asyncio.gather(*map(ask, range(5)))
+        ids = await asyncio.gather(*map(request, range(5)))
     by_trace = {
         span.trace_id: {one.name[0] for one in traced.collector.of(span.trace_id)} for span in traced.spans
     }

@@ -55,9 +55,9 @@ class Abused:
 
     async def call(self, value: Any = 1, *, server_id: str = "bad") -> Any:
         """What the tool was told, as it says."""
-        answer = await self.pool.call(server_id, "tools/call", params("echo", value=value))
-        assert answer.reply.result is not None, answer.reply.error
-        return msgspec.json.decode(answer.reply.result)["echo"]["value"]
+        response = await self.pool.call(server_id, "tools/call", params("echo", value=value))
+        assert response.rpc.result is not None, response.rpc.error
+        return msgspec.json.decode(response.rpc.result)["echo"]["value"]
 
     async def recovers(self, value: str = "well again") -> None:
         """Returns once a call is answered."""
@@ -78,11 +78,11 @@ class Abused:
 class FakeSse(Sse):
     """A server of the 2024 transport that lists its tool."""
 
-    def answer(self, request: Request) -> dict[str, Any]:
+    def respond(self, request: Request) -> dict[str, Any]:
         if request.rpc == "tools/list":
             result = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
             return {"jsonrpc": "2.0", "id": request.message["id"], "result": result}
-        return super().answer(request)
+        return super().respond(request)
 
 
 @asynccontextmanager

@@ -55,7 +55,7 @@ class FaultProxy:
         self._carrying: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
         self.requests = Direction()
         """From a caller that connects to the target."""
-        self.answers = Direction()
+        self.responses = Direction()
         """And back."""
         self.connections = 0
 
@@ -135,7 +135,7 @@ class FaultProxy:
             writers.append(to_target)
             async with asyncio.TaskGroup() as pumps:
                 pumps.create_task(self._pump(caller, to_target, self.requests, lambda: _reset(writers)))
-                pumps.create_task(self._pump(target, to_caller, self.answers, lambda: _reset(writers)))
+                pumps.create_task(self._pump(target, to_caller, self.responses, lambda: _reset(writers)))
         except* OSError:
             pass  # one end is gone, and soon the other
         finally:

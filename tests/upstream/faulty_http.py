@@ -67,7 +67,7 @@ class Peer:
         """An event on an open stream, in the same way."""
         self.write(encode_chunk(encode_event(message)))
 
-    async def answer(
+    async def respond(
         self, body: bytes = b"", *, status: int = 200, kind: str = JSON, headers: Iterable[str] = ()
     ) -> None:
         """A whole response."""
@@ -78,12 +78,12 @@ class Peer:
 
     async def result(self, request: Request, result: Any, *, headers: Iterable[str] = ()) -> None:
         message = {"jsonrpc": "2.0", "id": request.message["id"], "result": result}
-        await self.answer(json.dumps(message).encode(), headers=headers)
+        await self.respond(json.dumps(message).encode(), headers=headers)
 
     async def error(self, request: Request, code: int, *, status: int = 200, **more: Any) -> None:
         error = {"code": code, "message": "no", **more}
         message = {"jsonrpc": "2.0", "id": request.message["id"], "error": error}
-        await self.answer(json.dumps(message).encode(), status=status)
+        await self.respond(json.dumps(message).encode(), status=status)
 
     async def open_stream(self) -> None:
         """The head of a chunked event stream."""
@@ -214,7 +214,7 @@ class FakeMcp:
         if fault is not None:
             await fault(request, peer)
         elif request.method != "POST":
-            await peer.answer(status=405 if request.method == "GET" else 200)
+            await peer.respond(status=405 if request.method == "GET" else 200)
         elif request.rpc == "server/discover":
             await self._discover(request, peer)
         elif request.rpc == "initialize":
@@ -222,7 +222,7 @@ class FakeMcp:
         elif not self._admits(request):
             await peer.error(request, -32600, status=404)
         elif "id" not in request.message or "method" not in request.message:
-            await peer.answer(status=202)
+            await peer.respond(status=202)
         elif request.rpc == "tools/call":
             await peer.result(request, {"echo": request.message["params"].get("arguments")})
         else:

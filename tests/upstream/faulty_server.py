@@ -78,8 +78,8 @@ def text(value: Any) -> Message:
 
 def ask_client(method: str) -> Message:
     send_message(id="from-server", method=method, params={})
-    answer: Message = json.loads(read_line())
-    return answer
+    response: Message = json.loads(read_line())
+    return response
 
 
 def misanswer(number: int) -> None:
@@ -184,7 +184,7 @@ FAULTS = {
 }
 
 
-def answer(message: Message) -> Message | None:
+def respond(message: Message) -> Message | None:
     """The members of the answer; None for none."""
     method, params = message["method"], message.get("params", {})
     if method == "tools/call" and params["name"] in FAULTS:
@@ -219,7 +219,7 @@ def serve() -> None:
             os._exit(1)
         seen.append(message)
         if "id" in message and "silent" not in WORDS:
-            members = answer(message)
+            members = respond(message)
             if members is not None:
                 send_message(id=message["id"], **members)
 

@@ -39,11 +39,11 @@ class Sse:
         await peer.gone()
 
     async def take(self, request: Request, peer: Peer) -> None:
-        await peer.answer(status=202)
+        await peer.respond(status=202)
         if "id" in request.message and "method" in request.message:
-            await self.say(self.answer(request))
+            await self.say(self.respond(request))
 
-    def answer(self, request: Request) -> dict[str, Any]:
+    def respond(self, request: Request) -> dict[str, Any]:
         members: dict[str, Any] = {"error": {"code": -32601, "message": "no"}}
         if request.rpc == "initialize":
             members = {"result": INITIALIZE_RESULT}

@@ -35,7 +35,7 @@ async def serving(
 
 
 async def echo(request: Request, peer: Peer) -> None:
-    await peer.answer(request.body)
+    await peer.respond(request.body)
 
 
 class Gathered:

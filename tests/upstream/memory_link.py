@@ -210,18 +210,18 @@ class MemoryLink:
             self._server.lists_s.append(asyncio.get_running_loop().time())
         elif method not in _OTHER_LISTS:
             self._server.calls.append(Seen(method, members, timeout_s, headers, meta, client, sent))
-        answer = asyncio.ensure_future(self._server.handle(method, members))
-        waited: set[asyncio.Future[Any]] = {answer, self._ended}
+        response = asyncio.ensure_future(self._server.handle(method, members))
+        waited: set[asyncio.Future[Any]] = {response, self._ended}
         try:
             await asyncio.wait(waited, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            if answer.done():
-                return answer.result()
+            if response.done():
+                return response.result()
             if self._ended.done():
                 raise ServerUnavailable(self._ended.result())
             raise CallTimedOut(f"no answer within {timeout_s:g} s")
         finally:
-            answer.cancel()
-            await asyncio.gather(answer, return_exceptions=True)
+            response.cancel()
+            await asyncio.gather(response, return_exceptions=True)
 
     def lose(self, reason: str) -> None:
         """End without being asked to."""

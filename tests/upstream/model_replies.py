@@ -100,49 +100,49 @@ class Turn:
     repeats_ids: bool = False
     """Every delta of a call has its id and name, not only the first."""
 
-    def __call__(self, ask: Ask) -> Wire:
-        if not ask.is_stream:
-            return Wire([encode(self.completion(ask))])
-        pieces = [b"data: " + encode(chunk) + b"\n\n" for chunk in self.chunks(ask)]
+    def __call__(self, request: Ask) -> Wire:
+        if not request.is_stream:
+            return Wire([encode(self.completion(request))])
+        pieces = [b"data: " + encode(chunk) + b"\n\n" for chunk in self.chunks(request)]
         return Wire([*pieces, DONE], kind="text/event-stream")
 
-    def completion(self, ask: Ask) -> dict[str, Any]:
+    def completion(self, request: Ask) -> dict[str, Any]:
         message = {"role": "assistant", "content": self.content, "refusal": None, **self.extra}
         if self.calls:
             message["tool_calls"] = [
-                {**self._id(ask, place), "type": "function", "function": function(one), **one.extra}
+                {**self._id(request, place), "type": "function", "function": function(one), **one.extra}
                 for place, one in enumerate(self.calls)
             ]
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._reason}
         usage = {} if self.usage is None else {"usage": self.usage}
-        return {**_head(ask, "chat.completion"), "choices": [choice], **usage}
+        return {**_head(request, "chat.completion"), "choices": [choice], **usage}
 
-    def chunks(self, ask: Ask) -> Iterator[dict[str, Any]]:
-        head = _head(ask, "chat.completion.chunk")
-        for delta in self._deltas(ask):
+    def chunks(self, request: Ask) -> Iterator[dict[str, Any]]:
+        head = _head(request, "chat.completion.chunk")
+        for delta in self._deltas(request):
             yield {**head, "choices": [_choice(delta)]}
         yield {**head, "choices": [_choice({}, self._reason)]}
-        if self.usage is not None and (ask.body.get("stream_options") or {}).get("include_usage"):
+        if self.usage is not None and (request.body.get("stream_options") or {}).get("include_usage"):
             yield {**head, "choices": [], "usage": self.usage}
 
-    def _deltas(self, ask: Ask) -> Iterator[dict[str, Any]]:
+    def _deltas(self, request: Ask) -> Iterator[dict[str, Any]]:
         yield {"role": "assistant", "content": None if self.content is None else "", **self.extra}
         for part in _parts(self.content or "", self.step):
             yield {"content": part}
         for place, one in enumerate(self.calls):
             index = {"index": 0 if self.at_index_zero else place}
-            first = {**self._id(ask, place), "type": "function", **one.extra}
+            first = {**self._id(request, place), "type": "function", **one.extra}
             yield {"tool_calls": [{**index, **first, "function": {"name": one.name, "arguments": ""}}]}
             for part in _parts(one.arguments, self.step):
                 again = first if self.repeats_ids else {}
                 named = {"name": one.name} if self.repeats_ids else {}
                 yield {"tool_calls": [{**index, **again, "function": {**named, "arguments": part}}]}
 
-    def _id(self, ask: Ask, place: int) -> dict[str, str]:
+    def _id(self, request: Ask, place: int) -> dict[str, str]:
         given = self.calls[place].id
         if given is None:
             return {}
-        return {"id": f"call_{ask.number}_{place}" if given == AUTO else given}
+        return {"id": f"call_{request.number}_{place}" if given == AUTO else given}
 
     @property
     def _reason(self) -> str:
@@ -169,19 +169,19 @@ def calls(*made: Call | tuple[Any, ...], content: str | None = None, **options: 
 def whole(document: Any, *, kind: str = "application/json") -> Reply:
     """This JSON, or these bytes as they are, whatever was asked for."""
     body = document if isinstance(document, bytes) else encode(document)
-    return lambda ask: Wire([body], kind=kind)
+    return lambda request: Wire([body], kind=kind)
 
 
 def status(code: int, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
     """An error. Without `body` it is one of OpenAI's."""
     failure = {"error": {"message": f"status {code}", "type": "server_error", "param": None, "code": None}}
     piece = body if isinstance(body, bytes) else encode(failure if body is None else body)
-    return lambda ask: Wire([piece], status=code, headers=headers or {})
+    return lambda request: Wire([piece], status=code, headers=headers or {})
 
 
 def stream(*pieces: bytes) -> Reply:
     """An event stream of exactly these bytes, each piece by itself."""
-    return lambda ask: Wire(pieces, kind="text/event-stream")
+    return lambda request: Wire(pieces, kind="text/event-stream")
 
 
 def events(*payloads: Mapping[str, Any]) -> Reply:
@@ -191,59 +191,59 @@ def events(*payloads: Mapping[str, Any]) -> Reply:
     """
     numbered = [{**payload, "sequence_number": number} for number, payload in enumerate(payloads)]
 
-    def reply(ask: Ask) -> Wire:
-        if not ask.is_stream:
+    def completion(request: Ask) -> Wire:
+        if not request.is_stream:
             return Wire([encode([one["response"] for one in payloads if "response" in one][-1])])
         pieces = [b"event: %b\ndata: %b\n\n" % (one["type"].encode(), encode(one)) for one in numbered]
         return Wire(pieces, kind="text/event-stream")
 
-    return reply
+    return completion
 
 
 # How a reply goes over the wire. Each takes a reply and gives another.
 
 
-def cut(reply: Reply, after: int) -> Reply:
+def cut(completion: Reply, after: int) -> Reply:
     """The connection is closed after so many bytes of the body."""
-    return lambda ask: replace(reply(ask), cut_after=after)
+    return lambda request: replace(completion(request), cut_after=after)
 
 
-def hold(reply: Reply, gate: asyncio.Event | None = None, *, after: int = 0) -> Reply:
+def hold(completion: Reply, gate: asyncio.Event | None = None, *, after: int = 0) -> Reply:
     """After so many bytes of the body it waits for `gate`; 0: before the head is sent, even."""
-    return lambda ask: replace(reply(ask), held_after=after, gate=gate)
+    return lambda request: replace(completion(request), held_after=after, gate=gate)
 
 
-def hang(reply: Reply | None = None, *, after: int = 0) -> Reply:
+def hang(completion: Reply | None = None, *, after: int = 0) -> Reply:
     """After so many bytes it waits until the client goes."""
-    return hold(reply or whole({}), after=after)
+    return hold(completion or whole({}), after=after)
 
 
-def in_bytes(reply: Reply, size: int = 1) -> Reply:
+def in_bytes(completion: Reply, size: int = 1) -> Reply:
     """So many bytes at a time: characters, lines and events are split."""
 
-    def resplit(ask: Ask) -> Wire:
-        wire = reply(ask)
+    def resplit(request: Ask) -> Wire:
+        wire = completion(request)
         body = b"".join(wire.pieces)
         return replace(wire, pieces=[body[at : at + size] for at in range(0, len(body), size)])
 
     return resplit
 
 
-def without_done(reply: Reply) -> Reply:
+def without_done(completion: Reply) -> Reply:
     """A stream that ends without `[DONE]`."""
 
-    def shorten(ask: Ask) -> Wire:
-        wire = reply(ask)
+    def shorten(request: Ask) -> Wire:
+        wire = completion(request)
         return replace(wire, pieces=[piece for piece in wire.pieces if piece != DONE])
 
     return shorten
 
 
-def fail_after(reply: Reply, count: int, error: Any = None) -> Reply:
+def fail_after(completion: Reply, count: int, error: Any = None) -> Reply:
     """A stream that says an error after so many events, and ends."""
     failure = {"error": {"message": "the model broke down", "type": "server_error", "code": None}}
     piece = b"data: " + encode(failure if error is None else error) + b"\n\n"
-    return lambda ask: replace(reply(ask), pieces=[*reply(ask).pieces[:count], piece])
+    return lambda request: replace(completion(request), pieces=[*completion(request).pieces[:count], piece])
 
 
 def encode(value: Any) -> bytes:
@@ -255,12 +255,12 @@ def function(made: Call) -> dict[str, str]:
     return {"name": made.name, "arguments": made.arguments}
 
 
-def _head(ask: Ask, kind: str) -> dict[str, Any]:
+def _head(request: Ask, kind: str) -> dict[str, Any]:
     return {
-        "id": f"chatcmpl-{ask.number}",
+        "id": f"chatcmpl-{request.number}",
         "object": kind,
         "created": CREATED,
-        "model": ask.body.get("model", "scripted"),
+        "model": request.body.get("model", "scripted"),
         "system_fingerprint": "fp_scripted",
     }
 

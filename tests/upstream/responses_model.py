@@ -51,8 +51,8 @@ class ResponsesScript:
         self._members = members
         self._stored: dict[str, list[Item]] = {}
 
-    def __call__(self, ask: Ask) -> Reply:
-        body = ask.body
+    def __call__(self, request: Ask) -> Reply:
+        body = request.body
         kept = body.get("conversation") or body.get("previous_response_id")
         if body.get("previous_response_id") and kept not in self._stored:
             return status(400, refusal("Previous response not found.", "previous_response_id"))
@@ -60,25 +60,25 @@ class ResponsesScript:
         fault = next(_faults(body, context), None)
         if fault is not None:
             return status(400, refusal(fault, "input"))
-        turn = self._turns[ask.number]
+        turn = self._turns[request.number]
         if callable(turn):
             return turn
-        is_last = ask.number == len(self._turns) - 1
-        response = self._response(ask, turn, self._ending if is_last else "completed")
+        is_last = request.number == len(self._turns) - 1
+        response = self._response(request, turn, self._ending if is_last else "completed")
         self._stored[response["id"]] = [*context, *response["output"]]
         if body.get("conversation"):
             self._stored[body["conversation"]] = self._stored[response["id"]]
-        return lambda ask: _wire(ask, response)
+        return lambda request: _wire(request, response)
 
-    def _response(self, ask: Ask, turn: Sequence[Item], ending: str) -> Item:
+    def _response(self, request: Ask, turn: Sequence[Item], ending: str) -> Item:
         output = []
         for place, item in enumerate(turn):
-            ids = {"id": f"{item['type'][:3]}_{ask.number}_{place}"}
+            ids = {"id": f"{item['type'][:3]}_{request.number}_{place}"}
             if item["type"] in ("function_call", "custom_tool_call"):
-                ids["call_id"] = f"call_{ask.number}_{place}"
+                ids["call_id"] = f"call_{request.number}_{place}"
             output.append({**ids, **item})
         return {
-            "id": f"resp_{ask.number}",
+            "id": f"resp_{request.number}",
             "object": "response",
             "created_at": 1_790_000_000,
             "status": ending,
@@ -86,20 +86,20 @@ class ResponsesScript:
             "incomplete_details": {"reason": "max_output_tokens"} if ending == "incomplete" else None,
             "instructions": None,
             "metadata": {},
-            "model": ask.body["model"],
+            "model": request.body["model"],
             "output": output,
             "parallel_tool_calls": True,
-            "previous_response_id": ask.body.get("previous_response_id"),
+            "previous_response_id": request.body.get("previous_response_id"),
             "temperature": 1.0,
-            "tool_choice": ask.body.get("tool_choice", "auto"),
-            "tools": ask.body.get("tools", []),
+            "tool_choice": request.body.get("tool_choice", "auto"),
+            "tools": request.body.get("tools", []),
             "usage": USAGE,
             **self._members,
         }
 
 
-def _wire(ask: Ask, response: Item) -> Wire:
-    if not ask.is_stream:
+def _wire(request: Ask, response: Item) -> Wire:
+    if not request.is_stream:
         return Wire([encode(response)])
     begun = {**response, "status": "in_progress", "output": [], "usage": None}
     return events(
@@ -107,7 +107,7 @@ def _wire(ask: Ask, response: Item) -> Wire:
         {"type": "response.in_progress", "response": begun},
         *(event for index, item in enumerate(response["output"]) for event in _item_events(index, item)),
         {"type": f"response.{response['status']}", "response": response},
-    )(ask)
+    )(request)
 
 
 def _item_events(index: int, item: Item) -> Iterator[Item]:

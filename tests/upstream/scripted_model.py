@@ -162,8 +162,8 @@ class ScriptedModel:
     async def _serve(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         try:
             while not writer.is_closing():
-                ask = await self._read(reader)
-                await self._answer(ask, reader, writer)
+                request = await self._read(reader)
+                await self._answer(request, reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -176,41 +176,43 @@ class ScriptedModel:
         pairs = (line.partition(":") for line in lines)
         headers = {name.lower(): value.strip() for name, _, value in pairs}
         raw = await reader.readexactly(int(headers.get("content-length", "0")))
-        ask = Ask(len(self.requests), method, path, headers, raw, json.loads(raw) if raw else None)
+        request = Ask(len(self.requests), method, path, headers, raw, json.loads(raw) if raw else None)
         async with self._has_come:
-            (self.requests if method == "POST" else self.lists).append(ask)
+            (self.requests if method == "POST" else self.lists).append(request)
             self._has_come.notify_all()
-        return ask
+        return request
 
-    async def _answer(self, ask: Ask, reader: _Reader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, request: Ask, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         try:
-            await _send(self._wire(ask), reader, writer)
+            await _send(self._wire(request), reader, writer)
         except _HungUp:
-            ask.hung_up.set()
+            request.hung_up.set()
             writer.close()
         except ConnectionError:
-            ask.hung_up.set()
+            request.hung_up.set()
             raise
 
-    def _wire(self, ask: Ask) -> Wire:
-        resource = ask.path.partition("/v1/")[2].partition("?")[0]
-        if ask.method == "GET" and resource.partition("/")[0] == "models":
-            return self._list(ask, resource.removeprefix("models").removeprefix("/"))
-        if ask.method != "POST" or resource not in ("chat/completions", "responses"):
-            return status(404, refusal(f"Unknown request URL: {ask.method} {ask.path}", None))(ask)
-        fault = fault_of(ask.body) if self._strict and resource == "chat/completions" else None
+    def _wire(self, request: Ask) -> Wire:
+        resource = request.path.partition("/v1/")[2].partition("?")[0]
+        if request.method == "GET" and resource.partition("/")[0] == "models":
+            return self._list(request, resource.removeprefix("models").removeprefix("/"))
+        if request.method != "POST" or resource not in ("chat/completions", "responses"):
+            return status(404, refusal(f"Unknown request URL: {request.method} {request.path}", None))(
+                request
+            )
+        fault = fault_of(request.body) if self._strict and resource == "chat/completions" else None
         if fault is not None:
-            return status(400, refusal(*fault))(ask)
-        return self._script(ask)(ask)
+            return status(400, refusal(*fault))(request)
+        return self._script(request)(request)
 
-    def _list(self, ask: Ask, wanted: str) -> Wire:
+    def _list(self, request: Ask, wanted: str) -> Wire:
         if callable(self._models):
-            return self._models(ask)
+            return self._models(request)
         known = [_model(one) if isinstance(one, str) else one for one in self._models]
         if not wanted:
-            return whole({"object": "list", "data": known})(ask)
+            return whole({"object": "list", "data": known})(request)
         found = [one for one in known if one["id"] == wanted]
-        return (whole(found[0]) if found else status(404, refusal("no such model", "model")))(ask)
+        return (whole(found[0]) if found else status(404, refusal("no such model", "model")))(request)
 
 
 @asynccontextmanager
@@ -228,18 +230,18 @@ def _as_function(script: Sequence[Any]) -> Script:
     if len(script) == 1 and not isinstance(script[0], Turn):
         only = script[0]
 
-        def reply_or_ask(ask: Ask) -> Reply:
-            found: Reply | Wire = only(ask)
+        def reply_or_ask(request: Ask) -> Reply:
+            found: Reply | Wire = only(request)
             if not isinstance(found, Wire):
                 return found  # it is a function of the request
-            return only if ask.number == 0 else _nothing_left
+            return only if request.number == 0 else _nothing_left
 
         return reply_or_ask
-    return lambda ask: script[ask.number] if ask.number < len(script) else _nothing_left
+    return lambda request: script[request.number] if request.number < len(script) else _nothing_left
 
 
-def _nothing_left(ask: Ask) -> Wire:
-    return status(500, refusal(f"the script has no reply left for request {ask.number}", None))(ask)
+def _nothing_left(request: Ask) -> Wire:
+    return status(500, refusal(f"the script has no reply left for request {request.number}", None))(request)
 
 
 def _model(model_id: str) -> dict[str, Any]:

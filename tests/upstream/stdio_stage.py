@@ -102,9 +102,9 @@ async def call(link: StdioConnection, name: str, timeout_s: float = 60.0, **argu
     return content(await link.request("tools/call", tool(name, **arguments), timeout_s=timeout_s))
 
 
-def content(reply: RpcResponse) -> Any:
-    assert reply.result is not None, reply.error
-    text = json.loads(reply.result)["content"][0]["text"]
+def content(rpc: RpcResponse) -> Any:
+    assert rpc.result is not None, rpc.error
+    text = json.loads(rpc.result)["content"][0]["text"]
     try:
         return json.loads(text)
     except ValueError:

@@ -64,7 +64,7 @@ async def test_without_a_fault_it_carries_and_counts_every_byte() -> None:
         came_back = await exchange(proxy, data)
 
         assert (came_back == data, echo.received == data, proxy.connections) == (True, True, 1)
-        assert (proxy.requests.carried_bytes, proxy.answers.carried_bytes) == (len(data), len(data))
+        assert (proxy.requests.carried_bytes, proxy.responses.carried_bytes) == (len(data), len(data))
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ async def test_without_a_fault_it_carries_and_counts_every_byte() -> None:
 async def test_late_slow_and_sliced_bytes_all_arrive_in_order(fault: Fault) -> None:
     data = bytes(range(256))
     async with proxied() as (proxy, _):
-        proxy.answers.fault = fault
+        proxy.responses.fault = fault
 
         assert await exchange(proxy, data) == data
 
 
 async def test_one_byte_of_one_direction_is_corrupt() -> None:
     async with proxied() as (proxy, echo):
-        proxy.answers.fault = Fault(corrupt_at=5, slice_bytes=4)
+        proxy.responses.fault = Fault(corrupt_at=5, slice_bytes=4)
         came_back = await exchange(proxy, b"0123456789")
 
         assert (echo.received, came_back) == (b"0123456789", b"01234\xca6789")
@@ -88,7 +88,7 @@ async def test_one_byte_of_one_direction_is_corrupt() -> None:
 
 async def test_a_connection_is_reset_after_so_many_bytes_of_an_answer() -> None:
     async with proxied() as (proxy, _):
-        proxy.answers.fault = Fault(reset_after=1000)
+        proxy.responses.fault = Fault(reset_after=1000)
         async with connected(proxy) as (reader, writer):
             writer.write(b"x" * 5000)
 
@@ -114,12 +114,12 @@ async def test_what_is_held_arrives_when_it_is_released_and_not_before() -> None
         assert await reader.readexactly(6) == b"before"
         proxy.hold()
         writer.write(b"after")
-        answer = asyncio.ensure_future(reader.readexactly(5))
-        done, _ = await asyncio.wait({answer}, timeout=0.05)
+        response = asyncio.ensure_future(reader.readexactly(5))
+        done, _ = await asyncio.wait({response}, timeout=0.05)
 
         assert (done, echo.received) == (set(), b"before")
         proxy.release()
-        assert await answer == b"after"
+        assert await response == b"after"
 
 
 async def test_all_connections_can_be_reset_and_new_ones_are_carried() -> None:

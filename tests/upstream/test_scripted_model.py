@@ -44,10 +44,10 @@ def _ask(**more: Any) -> Ask:
     return Ask(0, "POST", "/v1/chat/completions", {}, json.dumps(body).encode(), body)
 
 
-@pytest.mark.parametrize("reply", _GOOD)
-def test_every_well_behaved_reply_is_what_the_official_types_say(reply: Reply) -> None:
-    body = b"".join(reply(_ask()).pieces)
-    stream = b"".join(reply(_ask(stream=True, stream_options={"include_usage": True})).pieces)
+@pytest.mark.parametrize("completion", _GOOD)
+def test_every_well_behaved_reply_is_what_the_official_types_say(completion: Reply) -> None:
+    body = b"".join(completion(_ask()).pieces)
+    stream = b"".join(completion(_ask(stream=True, stream_options={"include_usage": True})).pieces)
 
     ChatCompletion.model_validate_json(body, strict=True)
     *chunks, done, rest = stream.split(b"\n\n")
@@ -75,14 +75,14 @@ async def test_the_official_client_reads_it() -> None:
     assert "".join(words) == "done"
     assert refused.value.status_code == 429
     assert models == [Model(id="m", object="model", created=models[0].created, owned_by="scripted")]
-    assert [ask.headers["authorization"] for ask in model.requests] == ["Bearer k"] * 3
+    assert [request.headers["authorization"] for request in model.requests] == ["Bearer k"] * 3
     assert len(model.lists) == 1
 
 
 async def test_a_script_may_be_a_function_and_ends_with_an_error() -> None:
     async with (
         asyncio.timeout(60),
-        scripted_model(lambda ask: text(ask.messages[-1]["content"])) as model,
+        scripted_model(lambda request: text(request.messages[-1]["content"])) as model,
         scripted_model(status(503)) as short,
         AsyncOpenAI(base_url=model.url, api_key="k", max_retries=0) as client,
         AsyncOpenAI(base_url=short.url, api_key="k", max_retries=1) as patient,
@@ -102,9 +102,9 @@ async def test_it_notices_a_client_that_goes() -> None:
         AsyncOpenAI(base_url=model.url, api_key="k", max_retries=0) as client,
     ):
         asking = asyncio.create_task(client.chat.completions.create(**_ASK))
-        ask = await model.asked(1)
+        request = await model.asked(1)
         asking.cancel()
-        await ask.hung_up.wait()
+        await request.hung_up.wait()
 
 
 async def test_it_waits_where_it_is_notified_to() -> None:
@@ -125,15 +125,15 @@ async def test_it_waits_where_it_is_notified_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "end"),
+    ("completion", "end"),
     [
         pytest.param(cut(text("abc"), 30), b'data: {"id":"chatcmpl-0","obje', id="cut"),
         pytest.param(without_done(text("abc")), b"\n\n", id="no DONE"),
         pytest.param(fail_after(text("abc"), 1, {"error": {"message": "m"}}), b'"m"}}\n\n', id="an error"),
     ],
 )
-async def test_a_stream_may_end_badly(reply: Reply, end: bytes) -> None:
-    async with asyncio.timeout(60), scripted_model(reply) as model:
+async def test_a_stream_may_end_badly(completion: Reply, end: bytes) -> None:
+    async with asyncio.timeout(60), scripted_model(completion) as model:
         reader, writer = await asyncio.open_connection("127.0.0.1", model.port)
         body = json.dumps({**_ASK, "stream": True}).encode()
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)

@@ -363,12 +363,12 @@ async def test_a_stop_without_a_reason_is_a_fault_too(tmp_path: Path) -> None:
 async def test_was_1_guests_run_after_all_that_serves_callers(tmp_path: Path) -> None:
     niceness = []
 
-    def ask(_guest: Guest[Any]) -> int:
+    def request(_guest: Guest[Any]) -> int:
         niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
         return 0
 
     wat = """(module (import "spear" "ask" (func $ask (result i32)))
       (func (export "_start") (drop (call $ask))))"""
-    await run_wat(wat, tmp_path, functions=[spear("ask", "", "i", ask)])
+    await run_wat(wat, tmp_path, functions=[spear("ask", "", "i", request)])
 
     assert niceness == [min(os.getpriority(os.PRIO_PROCESS, 0) + NICENESS, 19)]

@@ -148,20 +148,20 @@ async def test_there_are_three_streams_and_nothing_else(tmp_path: Path) -> None:
     """WAS-4"""
 
     def attempt(_: Guest[Any], wasi: Wasi) -> Any:
-        answers: dict[str, set[int]] = {}
+        responses: dict[str, set[int]] = {}
         for name, function in BY_NAME.items():
             if name.startswith(("fd_", "path_", "sock_")):
                 arity = len(function.params)
                 for fd in (-1, 3, 1000, 2**31 - 1):
                     args = [0] * arity
                     args[2 if name == "path_symlink" else 0] = fd
-                    answers.setdefault(name, set()).add(wasi(name, *args))
-        return answers
+                    responses.setdefault(name, set()).add(wasi(name, *args))
+        return responses
 
-    answers, _ = await trying(tmp_path, attempt)
+    responses, _ = await trying(tmp_path, attempt)
 
-    assert len(answers) == 35
-    assert {name for name, found in answers.items() if found != {WasiErrno.BADF}} == set()
+    assert len(responses) == 35
+    assert {name for name, found in responses.items() if found != {WasiErrno.BADF}} == set()
 
 
 async def test_streams_look_like_a_terminal_and_cannot_be_moved_in(tmp_path: Path) -> None:

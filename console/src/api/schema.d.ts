@@ -2724,24 +2724,6 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
-         * ActivityAnswer
-         * @description Calls over time, and by whom and what.
-         */
-        ActivityAnswer: {
-            since_ms: number;
-            until_ms: number;
-            bucket_ms: number;
-            buckets: components["schemas"]["ActivityBucket"][];
-            /** @description By id; the 1,000 with the most calls. */
-            servers: components["schemas"]["ServerActivity"][];
-            /** @description The 20 slowest by `p95_ms`. */
-            tools: components["schemas"]["ToolActivity"][];
-            /** @description The 20 most frequent. */
-            denials: components["schemas"]["DenialCount"][];
-            /** @description The 20 with the most calls. */
-            callers: components["schemas"]["CallerActivity"][];
-        };
-        /**
          * ActivityBucket
          * @description One span of time.
          */
@@ -2756,10 +2738,28 @@ export interface components {
             denials: number;
         };
         /**
-         * ApplyAnswer
+         * ActivityResponse
+         * @description Calls over time, and by whom and what.
+         */
+        ActivityResponse: {
+            since_ms: number;
+            until_ms: number;
+            bucket_ms: number;
+            buckets: components["schemas"]["ActivityBucket"][];
+            /** @description By id; the 1,000 with the most calls. */
+            servers: components["schemas"]["ServerActivity"][];
+            /** @description The 20 slowest by `p95_ms`. */
+            tools: components["schemas"]["ToolActivity"][];
+            /** @description The 20 most frequent. */
+            denials: components["schemas"]["DenialCount"][];
+            /** @description The 20 with the most calls. */
+            callers: components["schemas"]["CallerActivity"][];
+        };
+        /**
+         * ApplyResponse
          * @description What was changed, in one transaction. Nothing, where everything was so already.
          */
-        ApplyAnswer: {
+        ApplyResponse: {
             revision: number;
             changes: components["schemas"]["ChangeShown"][];
             warnings: string[];
@@ -2842,10 +2842,10 @@ export interface components {
             used_ms: number | null;
         };
         /**
-         * ApprovalsAnswer
+         * ApprovalsResponse
          * @description A page of them, the newest first.
          */
-        ApprovalsAnswer: {
+        ApprovalsResponse: {
             approvals: components["schemas"]["ApprovalShown"][];
             /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
@@ -2878,10 +2878,10 @@ export interface components {
             after: string;
         };
         /**
-         * AuditAnswer
+         * AuditResponse
          * @description A page of events, the newest first.
          */
-        AuditAnswer: {
+        AuditResponse: {
             events: components["schemas"]["AuditShown"][];
             /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
@@ -2989,10 +2989,10 @@ export interface components {
             profile: string | null;
         };
         /**
-         * AuditStoryAnswer
+         * AuditStoryResponse
          * @description One event, and what happened around it.
          */
-        AuditStoryAnswer: {
+        AuditStoryResponse: {
             event: components["schemas"]["AuditShown"];
             /**
              * @description The others of the same session, run, request or approval, in order: the nearest hundred before it and
@@ -3001,10 +3001,10 @@ export interface components {
             around: components["schemas"]["AuditShown"][];
         };
         /**
-         * BackfillAnswer
+         * BackfillResponse
          * @description How far a run through the catalog has come.
          */
-        BackfillAnswer: {
+        BackfillResponse: {
             /** @description Packages gone through, those of earlier batches included. */
             done: number;
             total: number;
@@ -3018,10 +3018,10 @@ export interface components {
             next_cursor: string | null;
         };
         /**
-         * BackupAnswer
+         * BackupResponse
          * @description A copy that was written.
          */
-        BackupAnswer: {
+        BackupResponse: {
             /** @description Where the gateway put it, on its own machine. */
             path: string;
             /** @description The revision it is of. */
@@ -3058,15 +3058,6 @@ export interface components {
             resets_at_ms: number;
         };
         /**
-         * BudgetsAnswer
-         * @description A page of them, sorted by holder.
-         */
-        BudgetsAnswer: {
-            budgets: components["schemas"]["BudgetUsed"][];
-            /** @description Where the next page begins; null: this is the last. */
-            next_cursor: string | null;
-        };
-        /**
          * BudgetsBody
          * @description Limits of one server. A field left out has its own default; none can be zero.
          */
@@ -3088,10 +3079,19 @@ export interface components {
             max_tool_output_bytes: number;
         };
         /**
-         * CallAnswer
+         * BudgetsResponse
+         * @description A page of them, sorted by holder.
+         */
+        BudgetsResponse: {
+            budgets: components["schemas"]["BudgetUsed"][];
+            /** @description Where the next page begins; null: this is the last. */
+            next_cursor: string | null;
+        };
+        /**
+         * CallResponse
          * @description What the tool said.
          */
-        CallAnswer: {
+        CallResponse: {
             /** @description As MCP has it: a `CallToolResult`. */
             result: {
                 [key: string]: unknown;
@@ -3145,19 +3145,19 @@ export interface components {
             source: "manifest" | "summary" | "legacy" | "discovered";
         };
         /**
-         * CatalogPackagesAnswer
+         * CatalogPackagesResponse
          * @description The packages of a category.
          */
-        CatalogPackagesAnswer: {
+        CatalogPackagesResponse: {
             packages: components["schemas"]["CatalogPackageShown"][];
             /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
-         * CatalogQualityAnswer
+         * CatalogQualityResponse
          * @description How well the catalog knows its tools. For an agent: the tools that it sees.
          */
-        CatalogQualityAnswer: {
+        CatalogQualityResponse: {
             total: components["schemas"]["QualityShown"];
             /** @description Rows with full definitions (`manifest` and `discovered`), in percent, rounded down. */
             full_percent: number;
@@ -3172,10 +3172,10 @@ export interface components {
             next_cursor: string | null;
         };
         /**
-         * CatalogSearchAnswer
+         * CatalogSearchResponse
          * @description What was found, the best first.
          */
-        CatalogSearchAnswer: {
+        CatalogSearchResponse: {
             tools: components["schemas"]["ToolFound"][];
             /** @description How many were found, on all pages together. Of very many only the best can be looked at. */
             total: number;
@@ -3231,19 +3231,19 @@ export interface components {
             } | null;
         };
         /**
-         * CatalogToolsAnswer
+         * CatalogToolsResponse
          * @description The tools of a package.
          */
-        CatalogToolsAnswer: {
+        CatalogToolsResponse: {
             tools: components["schemas"]["CatalogToolShown"][];
             /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
         };
         /**
-         * CategoriesAnswer
+         * CategoriesResponse
          * @description The categories that hold something you can see.
          */
-        CategoriesAnswer: {
+        CategoriesResponse: {
             categories: components["schemas"]["CategoryShown"][];
             /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
@@ -3349,10 +3349,10 @@ export interface components {
             wall_clock_ms: number;
         };
         /**
-         * ChatTrialAnswer
+         * ChatTrialResponse
          * @description What came of asking a chat upstream for its models once, next to the connections in use.
          */
-        ChatTrialAnswer: {
+        ChatTrialResponse: {
             ok: boolean;
             took_ms: number;
             /** @description How many models it lists. */
@@ -3539,10 +3539,10 @@ export interface components {
             updated_at_ms: number;
         };
         /**
-         * ChoicesAnswer
+         * ChoicesResponse
          * @description A page of them, sorted by id.
          */
-        ChoicesAnswer: {
+        ChoicesResponse: {
             choices: components["schemas"]["ChoiceShown"][];
             /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
@@ -3573,10 +3573,10 @@ export interface components {
             redirect_uri: string;
         };
         /**
-         * ConnectAnswer
+         * ConnectResponse
          * @description How each client is told about `url`.
          */
-        ConnectAnswer: {
+        ConnectResponse: {
             url: string;
             /** @description Whether new tools of packages appear at the URL. Empty: it selects neither servers nor tools. */
             note: string;
@@ -3585,10 +3585,10 @@ export interface components {
             clients: components["schemas"]["AssistantShown"][];
         };
         /**
-         * DataDirectoryAnswer
+         * DataDirectoryResponse
          * @description Where the gateway keeps its data.
          */
-        DataDirectoryAnswer: {
+        DataDirectoryResponse: {
             /** @description On the gateway's own machine. */
             path: string;
         };
@@ -3686,10 +3686,10 @@ export interface components {
             reason: string;
         };
         /**
-         * DiffAnswer
+         * DiffResponse
          * @description How a record differs between two revisions of the registry.
          */
-        DiffAnswer: {
+        DiffResponse: {
             /** @description Of the registry now. */
             revision: number;
             fields: components["schemas"]["FieldShown"][];
@@ -3730,13 +3730,6 @@ export interface components {
             fields: components["schemas"]["FieldShown"][];
         };
         /**
-         * ErrorAnswer
-         * @description The one shape of every error.
-         */
-        ErrorAnswer: {
-            error: components["schemas"]["ErrorDetail"];
-        };
-        /**
          * ErrorDetail
          * @description A failure. Programs act on the code, people on the rest.
          */
@@ -3756,6 +3749,13 @@ export interface components {
             } | null;
         };
         /**
+         * ErrorResponse
+         * @description The one shape of every error.
+         */
+        ErrorResponse: {
+            error: components["schemas"]["ErrorDetail"];
+        };
+        /**
          * ExclusionShown
          * @description A server, or something it has, that a scope excludes.
          */
@@ -3768,10 +3768,10 @@ export interface components {
             rule: string;
         };
         /**
-         * ExplainAnswer
+         * ExplainResponse
          * @description Every decision about a scope.
          */
-        ExplainAnswer: {
+        ExplainResponse: {
             revision: number;
             refusal: components["schemas"]["RefusalShown"] | null;
             tools: components["schemas"]["DecisionShown"][];
@@ -3834,10 +3834,10 @@ export interface components {
             message: string;
         };
         /**
-         * HealthAnswer
+         * HealthResponse
          * @description Whether the gateway serves, and what.
          */
-        HealthAnswer: {
+        HealthResponse: {
             /**
              * @description `degraded`: it goes on as far as it can. `/readyz` says whether calls can be sent to it.
              * @enum {string}
@@ -3855,10 +3855,10 @@ export interface components {
             } | null;
         };
         /**
-         * HistoryAnswer
+         * HistoryResponse
          * @description The changes of a record, newest first, as far as the log reaches.
          */
-        HistoryAnswer: {
+        HistoryResponse: {
             /** @description Of the registry. */
             revision: number;
             entries: components["schemas"]["EntryShown"][];
@@ -3912,10 +3912,10 @@ export interface components {
             last_used_ms: number | null;
         };
         /**
-         * ImportAnswer
+         * ImportResponse
          * @description What became of the definitions.
          */
-        ImportAnswer: {
+        ImportResponse: {
             revision: number;
             /** @description The ids of all that were found. */
             servers: string[];
@@ -3925,7 +3925,7 @@ export interface components {
             /** @description Of a dry run: the id of its plan. */
             plan: string | null;
             /** @description Of a dry run: what it would do to each task. */
-            effect: components["schemas"]["PlanAnswer"] | null;
+            effect: components["schemas"]["PlanResponse"] | null;
         };
         /**
          * ImportSent
@@ -3952,10 +3952,10 @@ export interface components {
             dry_run?: boolean;
         };
         /**
-         * InstallAnswer
+         * InstallResponse
          * @description What installing did or, of a dry run, would do.
          */
-        InstallAnswer: {
+        InstallResponse: {
             package_id: string;
             version: string;
             sha256: string;
@@ -3974,7 +3974,7 @@ export interface components {
             changes: components["schemas"]["ChangeShown"][];
             warnings: string[];
             /** @description Of a dry run: what each task would notice. */
-            plan: components["schemas"]["PlanAnswer"] | null;
+            plan: components["schemas"]["PlanResponse"] | null;
         };
         /**
          * InstallSent
@@ -4051,10 +4051,10 @@ export interface components {
             revision: number;
         };
         /**
-         * IntegrationsAnswer
+         * IntegrationsResponse
          * @description A page of them, sorted by server.
          */
-        IntegrationsAnswer: {
+        IntegrationsResponse: {
             revision: number;
             /**
              * @description What the caller has of a server that it has not chosen for.
@@ -4144,10 +4144,10 @@ export interface components {
             exit_code: number | null;
         };
         /**
-         * InvocationsAnswer
+         * InvocationsResponse
          * @description A page of them, the newest first.
          */
-        InvocationsAnswer: {
+        InvocationsResponse: {
             invocations: components["schemas"]["InvocationSummary"][];
             /** @description Where the next page begins; null: this is the last. */
             next_cursor: string | null;
@@ -4285,10 +4285,10 @@ export interface components {
             revision: number;
         };
         /**
-         * LearnAnswer
+         * LearnResponse
          * @description The least policy by what a task used, and what it would do. Nothing has been changed.
          */
-        LearnAnswer: {
+        LearnResponse: {
             task_id: string;
             since_ms: number;
             /** @description Of what was before, nothing is known. Null: the audit is empty. */
@@ -4303,14 +4303,14 @@ export interface components {
             record: {
                 [key: string]: unknown;
             };
-            plan: components["schemas"]["PlanAnswer"];
+            plan: components["schemas"]["PlanResponse"];
             warnings: string[];
         };
         /**
-         * LinesAnswer
+         * LinesResponse
          * @description Lines of a log, the oldest first.
          */
-        LinesAnswer: {
+        LinesResponse: {
             /**
              * @description Of the invocation, from before its lines were read: once it has ended and none comes, that was all.
              * @enum {string}
@@ -4319,10 +4319,10 @@ export interface components {
             lines: components["schemas"]["LogLine"][];
         };
         /**
-         * LintAnswer
+         * LintResponse
          * @description Rules that match nothing, and the like.
          */
-        LintAnswer: {
+        LintResponse: {
             revision: number;
             findings: components["schemas"]["FindingShown"][];
             /** @description Rules that may match something of a server that has not listed its tools. */
@@ -4416,10 +4416,10 @@ export interface components {
             oidc: components["schemas"]["OidcShown"] | null;
         };
         /**
-         * MatchAnswer
+         * MatchResponse
          * @description What each pattern matches, in their order.
          */
-        MatchAnswer: {
+        MatchResponse: {
             revision: number;
             matches: components["schemas"]["MatchShown"][];
         };
@@ -4475,10 +4475,10 @@ export interface components {
             require_plan: boolean;
         };
         /**
-         * MetadataAnswer
+         * MetadataResponse
          * @description Where tokens come from (RFC 9728).
          */
-        MetadataAnswer: {
+        MetadataResponse: {
             /** @description What the metadata is of; tokens are for it. */
             resource: string;
             authorization_servers: string[];
@@ -4562,10 +4562,10 @@ export interface components {
             servers: number;
         };
         /**
-         * NodesAnswer
+         * NodesResponse
          * @description All nodes there are reports of.
          */
-        NodesAnswer: {
+        NodesResponse: {
             /** @description Of the registry. */
             revision: number;
             nodes: components["schemas"]["NodeShown"][];
@@ -4704,10 +4704,10 @@ export interface components {
             scope: string;
         };
         /**
-         * OverviewAnswer
+         * OverviewResponse
          * @description All tasks, and what there is to see.
          */
-        OverviewAnswer: {
+        OverviewResponse: {
             revision: number;
             registered_tools: number;
             registered_tokens: number;
@@ -4780,24 +4780,24 @@ export interface components {
             versions: components["schemas"]["VersionShown"][];
         };
         /**
-         * PartAnswer
+         * PartResponse
          * @description A part that was taken in.
          */
-        PartAnswer: {
+        PartResponse: {
             part: number;
         };
         /**
-         * PartsAnswer
+         * PartsResponse
          * @description The parts of an upload that are there already.
          */
-        PartsAnswer: {
+        PartsResponse: {
             parts: number[];
         };
         /**
-         * PinDiffAnswer
+         * PinDiffResponse
          * @description How what a pinned server lists differs from what was approved.
          */
-        PinDiffAnswer: {
+        PinDiffResponse: {
             revision: number;
             server_id: string;
             tools: components["schemas"]["ToolDifferenceShown"][];
@@ -4874,10 +4874,10 @@ export interface components {
             warnings: string[];
         };
         /**
-         * PlanAnswer
+         * PlanResponse
          * @description What changes would do to each task. Nothing has been changed.
          */
-        PlanAnswer: {
+        PlanResponse: {
             /** @description Names the change and its effect. Who makes the change with it has it refused when either is another. */
             id: string;
             /** @description Of the registry that the changes were held against. */
@@ -4911,10 +4911,10 @@ export interface components {
             prune?: boolean;
         };
         /**
-         * PreviewAnswer
+         * PreviewResponse
          * @description All that a server lists, after filtering.
          */
-        PreviewAnswer: {
+        PreviewResponse: {
             revision: number;
             server_id: string;
             /**
@@ -5076,10 +5076,10 @@ export interface components {
             };
         };
         /**
-         * ReadyAnswer
+         * ReadyResponse
          * @description Whether the gateway answers every caller as its policy says.
          */
-        ReadyAnswer: {
+        ReadyResponse: {
             /** @enum {string} */
             status: "ready" | "not_ready";
             /** @description Why it is not. */
@@ -5128,10 +5128,10 @@ export interface components {
             arguments: "redacted" | "none";
         };
         /**
-         * RefreshAnswer
+         * RefreshResponse
          * @description A server after its tools were listed again.
          */
-        RefreshAnswer: {
+        RefreshResponse: {
             server_id: string;
             health: components["schemas"]["ServerHealth"];
             tools: string[];
@@ -5153,10 +5153,10 @@ export interface components {
             hint: string;
         };
         /**
-         * ReloadAnswer
+         * ReloadResponse
          * @description What the directory of server files did to the registry, or, in a dry run, would do.
          */
-        ReloadAnswer: {
+        ReloadResponse: {
             revision: number;
             /** @description `+` added, `~` changed, `-` removed, each with its file. */
             applied: string[];
@@ -5817,21 +5817,6 @@ export interface components {
             expires_in_s: number;
         };
         /**
-         * TokensAnswer
-         * @description What some days cost, by day and by task.
-         */
-        TokensAnswer: {
-            /** @description The first of the days, in UTC. */
-            since: string;
-            /** @description The last: today, which is not over. */
-            until: string;
-            /** @description In order; those without a list or a call are left out. */
-            days: components["schemas"]["TokensOfDay"][];
-            /** @description The 1,000 with the most tokens, in that order. */
-            tasks: components["schemas"]["TokensOfTask"][];
-            total: components["schemas"]["TokensShown"];
-        };
-        /**
          * TokensOfDay
          * @description What one day cost.
          */
@@ -5868,6 +5853,21 @@ export interface components {
             result_tokens: number;
             /** @description Empty: callers without a task. */
             task_id: string;
+        };
+        /**
+         * TokensResponse
+         * @description What some days cost, by day and by task.
+         */
+        TokensResponse: {
+            /** @description The first of the days, in UTC. */
+            since: string;
+            /** @description The last: today, which is not over. */
+            until: string;
+            /** @description In order; those without a list or a call are left out. */
+            days: components["schemas"]["TokensOfDay"][];
+            /** @description The 1,000 with the most tokens, in that order. */
+            tasks: components["schemas"]["TokensOfTask"][];
+            total: components["schemas"]["TokensShown"];
         };
         /**
          * TokensShown
@@ -6046,10 +6046,10 @@ export interface components {
             tools: components["schemas"]["ToolSeen"][];
         };
         /**
-         * TrialAnswer
+         * TrialResponse
          * @description What came of connecting to a server once, next to the connection in use.
          */
-        TrialAnswer: {
+        TrialResponse: {
             ok: boolean;
             connect_ms: number | null;
             list_ms: number | null;
@@ -6066,10 +6066,10 @@ export interface components {
             stderr_tail: string;
         };
         /**
-         * UninstallAnswer
+         * UninstallResponse
          * @description What uninstalling did or, of a dry run, would do.
          */
-        UninstallAnswer: {
+        UninstallResponse: {
             package_id: string;
             revision: number;
             changes: components["schemas"]["ChangeShown"][];
@@ -6077,13 +6077,13 @@ export interface components {
             removed_versions: string[];
             warnings: string[];
             /** @description Of a dry run: what each task would notice. */
-            plan: components["schemas"]["PlanAnswer"] | null;
+            plan: components["schemas"]["PlanResponse"] | null;
         };
         /**
-         * UnusedAnswer
+         * UnusedResponse
          * @description Unused grants, by task and key.
          */
-        UnusedAnswer: {
+        UnusedResponse: {
             /** @description Of the registry that is served. */
             revision: number;
             since_ms: number;
@@ -6110,10 +6110,10 @@ export interface components {
             tokens: number;
         };
         /**
-         * UploadAnswer
+         * UploadResponse
          * @description An archive that was found good.
          */
-        UploadAnswer: {
+        UploadResponse: {
             package_id: string;
             version: string;
             /** @description Of the archive as it is kept; for one in another format, it was repacked. */
@@ -6181,10 +6181,10 @@ export interface components {
             installed: boolean;
         };
         /**
-         * VersionsAnswer
+         * VersionsResponse
          * @description The versions of a profile compared by the calls that each decided.
          */
-        VersionsAnswer: {
+        VersionsResponse: {
             profile_id: string;
             /** @description What the rollout divides. Null: none is under way. */
             by: ("caller" | "task") | null;
@@ -6325,7 +6325,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HealthAnswer"];
+                    "application/json": components["schemas"]["HealthResponse"];
                 };
             };
         };
@@ -6348,7 +6348,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ReadyAnswer"];
+                    "application/json": components["schemas"]["ReadyResponse"];
                 };
             };
         };
@@ -6394,7 +6394,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["MetadataAnswer"];
+                    "application/json": components["schemas"]["MetadataResponse"];
                 };
             };
         };
@@ -6417,7 +6417,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["MetadataAnswer"];
+                    "application/json": components["schemas"]["MetadataResponse"];
                 };
             };
         };
@@ -6443,7 +6443,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["MetadataAnswer"];
+                    "application/json": components["schemas"]["MetadataResponse"];
                 };
             };
         };
@@ -6469,7 +6469,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["MetadataAnswer"];
+                    "application/json": components["schemas"]["MetadataResponse"];
                 };
             };
         };
@@ -6492,7 +6492,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["MetadataAnswer"];
+                    "application/json": components["schemas"]["MetadataResponse"];
                 };
             };
         };
@@ -6518,7 +6518,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["MetadataAnswer"];
+                    "application/json": components["schemas"]["MetadataResponse"];
                 };
             };
         };
@@ -6544,7 +6544,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["MetadataAnswer"];
+                    "application/json": components["schemas"]["MetadataResponse"];
                 };
             };
         };
@@ -6727,7 +6727,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ConnectAnswer"];
+                    "application/json": components["schemas"]["ConnectResponse"];
                 };
             };
         };
@@ -6769,7 +6769,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ExplainAnswer"];
+                    "application/json": components["schemas"]["ExplainResponse"];
                 };
             };
         };
@@ -6804,7 +6804,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["CallAnswer"];
+                    "application/json": components["schemas"]["CallResponse"];
                 };
             };
         };
@@ -6902,7 +6902,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["IntegrationsAnswer"];
+                    "application/json": components["schemas"]["IntegrationsResponse"];
                 };
             };
         };
@@ -6980,7 +6980,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ChoicesAnswer"];
+                    "application/json": components["schemas"]["ChoicesResponse"];
                 };
             };
         };
@@ -7138,7 +7138,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HistoryAnswer"];
+                    "application/json": components["schemas"]["HistoryResponse"];
                 };
             };
         };
@@ -7368,7 +7368,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HistoryAnswer"];
+                    "application/json": components["schemas"]["HistoryResponse"];
                 };
             };
         };
@@ -7399,7 +7399,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DiffAnswer"];
+                    "application/json": components["schemas"]["DiffResponse"];
                 };
             };
         };
@@ -7575,7 +7575,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["TrialAnswer"];
+                    "application/json": components["schemas"]["TrialResponse"];
                 };
             };
         };
@@ -7602,7 +7602,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RefreshAnswer"];
+                    "application/json": components["schemas"]["RefreshResponse"];
                 };
             };
         };
@@ -7631,7 +7631,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PreviewAnswer"];
+                    "application/json": components["schemas"]["PreviewResponse"];
                 };
             };
         };
@@ -7827,7 +7827,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HistoryAnswer"];
+                    "application/json": components["schemas"]["HistoryResponse"];
                 };
             };
         };
@@ -7858,7 +7858,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DiffAnswer"];
+                    "application/json": components["schemas"]["DiffResponse"];
                 };
             };
         };
@@ -7931,7 +7931,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ChatTrialAnswer"];
+                    "application/json": components["schemas"]["ChatTrialResponse"];
                 };
             };
         };
@@ -7959,7 +7959,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ImportAnswer"];
+                    "application/json": components["schemas"]["ImportResponse"];
                 };
             };
         };
@@ -8275,7 +8275,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HistoryAnswer"];
+                    "application/json": components["schemas"]["HistoryResponse"];
                 };
             };
         };
@@ -8306,7 +8306,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DiffAnswer"];
+                    "application/json": components["schemas"]["DiffResponse"];
                 };
             };
         };
@@ -8545,7 +8545,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HistoryAnswer"];
+                    "application/json": components["schemas"]["HistoryResponse"];
                 };
             };
         };
@@ -8576,7 +8576,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DiffAnswer"];
+                    "application/json": components["schemas"]["DiffResponse"];
                 };
             };
         };
@@ -8642,7 +8642,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["LintAnswer"];
+                    "application/json": components["schemas"]["LintResponse"];
                 };
             };
         };
@@ -8665,7 +8665,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["OverviewAnswer"];
+                    "application/json": components["schemas"]["OverviewResponse"];
                 };
             };
         };
@@ -8694,7 +8694,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["VersionsAnswer"];
+                    "application/json": components["schemas"]["VersionsResponse"];
                 };
             };
         };
@@ -8718,7 +8718,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["MatchAnswer"];
+                    "application/json": components["schemas"]["MatchResponse"];
                 };
             };
         };
@@ -8914,7 +8914,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HistoryAnswer"];
+                    "application/json": components["schemas"]["HistoryResponse"];
                 };
             };
         };
@@ -8947,7 +8947,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PinDiffAnswer"] | components["schemas"]["DiffAnswer"];
+                    "application/json": components["schemas"]["PinDiffResponse"] | components["schemas"]["DiffResponse"];
                 };
             };
         };
@@ -9014,7 +9014,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PlanAnswer"];
+                    "application/json": components["schemas"]["PlanResponse"];
                 };
             };
         };
@@ -9041,7 +9041,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ApplyAnswer"];
+                    "application/json": components["schemas"]["ApplyResponse"];
                 };
             };
         };
@@ -9102,7 +9102,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ReloadAnswer"];
+                    "application/json": components["schemas"]["ReloadResponse"];
                 };
             };
         };
@@ -9126,7 +9126,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BackupAnswer"];
+                    "application/json": components["schemas"]["BackupResponse"];
                 };
             };
         };
@@ -9149,7 +9149,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DataDirectoryAnswer"];
+                    "application/json": components["schemas"]["DataDirectoryResponse"];
                 };
             };
         };
@@ -9172,7 +9172,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["NodesAnswer"];
+                    "application/json": components["schemas"]["NodesResponse"];
                 };
             };
         };
@@ -9200,7 +9200,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["CategoriesAnswer"];
+                    "application/json": components["schemas"]["CategoriesResponse"];
                 };
             };
         };
@@ -9238,7 +9238,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["CatalogSearchAnswer"];
+                    "application/json": components["schemas"]["CatalogSearchResponse"];
                 };
             };
         };
@@ -9269,7 +9269,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["CatalogPackagesAnswer"];
+                    "application/json": components["schemas"]["CatalogPackagesResponse"];
                 };
             };
         };
@@ -9300,7 +9300,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["CatalogToolsAnswer"];
+                    "application/json": components["schemas"]["CatalogToolsResponse"];
                 };
             };
         };
@@ -9330,7 +9330,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["CatalogQualityAnswer"];
+                    "application/json": components["schemas"]["CatalogQualityResponse"];
                 };
             };
         };
@@ -9359,7 +9359,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BackfillAnswer"];
+                    "application/json": components["schemas"]["BackfillResponse"];
                 };
             };
         };
@@ -9448,7 +9448,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["UninstallAnswer"];
+                    "application/json": components["schemas"]["UninstallResponse"];
                 };
             };
         };
@@ -9510,7 +9510,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InstallAnswer"];
+                    "application/json": components["schemas"]["InstallResponse"];
                 };
             };
             /** @description Created */
@@ -9519,7 +9519,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InstallAnswer"];
+                    "application/json": components["schemas"]["InstallResponse"];
                 };
             };
         };
@@ -9596,7 +9596,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PartAnswer"];
+                    "application/json": components["schemas"]["PartResponse"];
                 };
             };
         };
@@ -9622,7 +9622,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PartsAnswer"];
+                    "application/json": components["schemas"]["PartsResponse"];
                 };
             };
         };
@@ -9649,7 +9649,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["UploadAnswer"];
+                    "application/json": components["schemas"]["UploadResponse"];
                 };
             };
         };
@@ -9672,7 +9672,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PartsAnswer"];
+                    "application/json": components["schemas"]["PartsResponse"];
                 };
             };
         };
@@ -9844,7 +9844,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["InvocationsAnswer"];
+                    "application/json": components["schemas"]["InvocationsResponse"];
                 };
             };
         };
@@ -9942,7 +9942,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["LinesAnswer"];
+                    "application/json": components["schemas"]["LinesResponse"];
                 };
             };
         };
@@ -10034,7 +10034,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ApprovalsAnswer"];
+                    "application/json": components["schemas"]["ApprovalsResponse"];
                 };
             };
         };
@@ -10172,7 +10172,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["BudgetsAnswer"];
+                    "application/json": components["schemas"]["BudgetsResponse"];
                 };
             };
         };
@@ -10200,7 +10200,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["TokensAnswer"];
+                    "application/json": components["schemas"]["TokensResponse"];
                 };
             };
         };
@@ -10234,7 +10234,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ActivityAnswer"];
+                    "application/json": components["schemas"]["ActivityResponse"];
                 };
             };
         };
@@ -10265,7 +10265,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["LearnAnswer"];
+                    "application/json": components["schemas"]["LearnResponse"];
                 };
             };
         };
@@ -10301,7 +10301,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["UnusedAnswer"];
+                    "application/json": components["schemas"]["UnusedResponse"];
                 };
             };
         };
@@ -10357,7 +10357,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AuditAnswer"];
+                    "application/json": components["schemas"]["AuditResponse"];
                 };
             };
         };
@@ -10492,7 +10492,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["AuditStoryAnswer"];
+                    "application/json": components["schemas"]["AuditStoryResponse"];
                 };
             };
         };

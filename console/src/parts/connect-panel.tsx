@@ -21,7 +21,7 @@ export function ConnectPanel(query: ConnectPanelProps) {
   return <Loaded query={answer}>{(found) => <Clients found={found} />}</Loaded>;
 }
 
-function Clients({ found }: { readonly found: Shapes["ConnectAnswer"] }) {
+function Clients({ found }: { readonly found: Shapes["ConnectResponse"] }) {
   const [chosen, setChosen] = useState<string | null>(null);
   const client = found.clients.find((one) => one.id === chosen) ?? found.clients[0];
   return (

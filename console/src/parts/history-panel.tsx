@@ -12,7 +12,7 @@ import { Untrusted } from "./untrusted";
 import type { Change } from "./use-plan";
 
 interface Past {
-  readonly history: () => Promise<Shapes["HistoryAnswer"]>;
+  readonly history: () => Promise<Shapes["HistoryResponse"]>;
   readonly rollback: (revision: number, plan: string) => Promise<{ readonly warnings: readonly string[] }>;
 }
 

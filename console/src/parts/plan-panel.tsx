@@ -5,7 +5,7 @@ import { FieldDiff } from "./diff-view";
 import { Untrusted } from "./untrusted";
 import { spoken } from "./use-plan";
 
-type Plan = Shapes["PlanAnswer"];
+type Plan = Shapes["PlanResponse"];
 
 /** More tools than this of one kind are counted, not listed. */
 const MOST = 40;

@@ -59,8 +59,8 @@ async def open_node(
         metrics = Metrics()
         journal = await enter(open_exported_journal(settings, metrics))
         meaning = await enter(open_semantic_search(settings.semantic_model, settings.data_dir))
-        link = await enter(open_control_connection(address))
-        await enter(_forward_audit(journal, link, node_id=settings.process_id))
+        connection = await enter(open_control_connection(address))
+        await enter(_forward_audit(journal, connection, node_id=settings.process_id))
 
         def tools_changed() -> None:
             following.reporter.on_change()
@@ -72,11 +72,11 @@ async def open_node(
                 journal.log,
                 metrics,
                 supplies=data_plane.ConnectorDependencies(
-                    authorizer=data_plane.build_authorizer(settings, environ), fetch=link.read_artifact
+                    authorizer=data_plane.build_authorizer(settings, environ), fetch=connection.read_artifact
                 ),
                 services=GatewayServices(
-                    approvals=RemoteApprovals(link),
-                    quotas=RemoteQuotas(link),
+                    approvals=RemoteApprovals(connection),
+                    quotas=RemoteQuotas(connection),
                     tool_index=HybridIndex(meaning),
                     on_tools_changed=tools_changed,
                 ),
@@ -87,7 +87,7 @@ async def open_node(
         key = secrets.token_bytes(components.SESSION_KEY_BYTES)
         sessions = ClientSessions(key, clock_s=time.monotonic, wall_s=time.time)
         following = ControlFollower(
-            settings, link, gateway=gateway, identities=identities, sessions=sessions, base_url=base_url
+            settings, connection, gateway=gateway, identities=identities, sessions=sessions, base_url=base_url
         )
         await enter(following.running())
         serving = GatewayProcess(
@@ -98,7 +98,7 @@ async def open_node(
             discovery=components.build_discovery(settings),
         )
         following.describe(metrics)
-        work = data_plane.InvocationSource(queue=RemoteInvocations(link), fetch=link.read_module)
+        work = data_plane.InvocationSource(queue=RemoteInvocations(connection), fetch=connection.read_module)
         controls = ", ".join(f"`{target}`" for target in settings.control)
         hint = f"this is a node: what it serves is governed at {controls}"
         rest = RestApi(NODE_ENDPOINTS, serving, hint=hint)
@@ -108,13 +108,13 @@ async def open_node(
 
 
 def _forward_audit(
-    journal: Journal, link: GrpcControlConnection, *, node_id: str
+    journal: Journal, connection: GrpcControlConnection, *, node_id: str
 ) -> AbstractAsyncContextManager[None]:
     async def deliver(read: LogChunk) -> int:
         request = node_pb2.RecordEventsRequest(
             node_id=node_id, log=journal.name, after=read.after, upto=read.upto, events=read.lines
         )
-        return await link.record_events(request)
+        return await connection.record_events(request)
 
     return follow_log(journal, deliver, who="control")
 
@@ -153,7 +153,7 @@ class ControlFollower:
     def __init__(
         self,
         settings: Settings,
-        link: GrpcControlConnection,
+        connection: GrpcControlConnection,
         *,
         gateway: Gateway,
         identities: Identities,
@@ -166,11 +166,11 @@ class ControlFollower:
         self._gateway = gateway
         self._identities = identities
         self._sessions = sessions
-        self._endings = components.EndedSessionExchange(sessions, link.sync_sessions)
+        self._endings = components.EndedSessionExchange(sessions, connection.sync_sessions)
         self._freshness = StalenessGuard(gateway, max_staleness_s=settings.max_policy_staleness_s)
-        self._sync = NodeSync(link, apply=self._apply, on_contact=self._freshness.on_contact)
+        self._sync = NodeSync(connection, apply=self._apply, on_contact=self._freshness.on_contact)
         self.reporter = NodeReporter(
-            link,
+            connection,
             gateway.servers,
             itself=NodeReport(node_id=settings.process_id, url=url, version=__version__),
             status=lambda: self._sync.status,

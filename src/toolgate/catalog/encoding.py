@@ -75,11 +75,11 @@ _decode = msgspec.json.decode
 _encode = msgspec.json.encode
 
 
-def encode_definition(definition: ToolDefinition, name: str, *, era: Revision) -> bytes:
+def encode_definition(definition: ToolDefinition, name: str, *, revision: Revision) -> bytes:
     """The server's own JSON with the endpoint's `name`, and schemas that clients of the revision accept."""
     members = decode_members(definition.raw)
     members["name"] = encode_raw(name)
-    if era == "legacy" and not definition.is_legacy_safe:
+    if revision == "legacy" and not definition.is_legacy_safe:
         _downgrade(members)
     return _encode(members)
 
@@ -97,7 +97,7 @@ def encode_page(
     kind: ListKind,
     listed: Sequence[bytes],
     *,
-    era: Revision,
+    revision: Revision,
     next_cursor: str | None,
     ttl_ms: int,
     meta: Mapping[str, Any],
@@ -106,7 +106,7 @@ def encode_page(
     parts = [b'{"%b":[%b]' % (LIST_MEMBERS[kind].encode(), b",".join(listed))]
     if next_cursor is not None:
         parts.append(b'"nextCursor":%b' % _encode(next_cursor))
-    if era == "modern":
+    if revision == "modern":
         parts.append(b'"resultType":"complete","ttlMs":%d,"cacheScope":"private"' % ttl_ms)
     if meta:
         parts.append(b'"_meta":%b' % _encode(meta))

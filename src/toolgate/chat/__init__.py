@@ -8,7 +8,7 @@ turn into the id of a call, since no node keeps anything between two requests.
 - `requests.py`, `client_tools.py`, `parsing.py`, `config.py`  what clients and tasks send
 - `injection.py`                        MCP tools as functions
 - `tool_loop.py`, `tool_calls.py`       the loop, and what models call and read
-- `replies.py`, `streamed_replies.py`   what models answer, repaired where servers are sloppy
+- `model_completion.py`, `streamed_completion.py`   what models return, repaired where servers are sloppy
 - `completions.py`, `hidden_turns.py`   the history, and the completion for the client
 - `call_filter.py`                      passthrough without undeclared calls
 

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from toolgate.chat.client_tools import ClientTools
+from toolgate.chat.model_completion import add_usage
 from toolgate.chat.parsing import get_member
-from toolgate.chat.replies import add_usage
 from toolgate.errors import ModelUnavailable
 from toolgate.model.json_text import NULL, UNREADABLE, Members, decode_array, decode_members, encode_raw
 

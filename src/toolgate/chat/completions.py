@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from toolgate.chat.hidden_turns import HiddenRound, HiddenTurn, tool_message
 from toolgate.chat.injection import InjectedTools
-from toolgate.chat.replies import CALL_MEMBERS, ModelCompletion
+from toolgate.chat.model_completion import CALL_MEMBERS, ModelCompletion
 from toolgate.chat.requests import LEGACY_FINISH, ChatOptions, ChatRequest, convert_to_function_call
 from toolgate.chat.tool_calls import ToolCall, repair_arguments, repair_name
 from toolgate.chat.tool_loop import AskModel, Finish, ToolLoop
@@ -49,11 +49,11 @@ class Transcript:
             self._members["stream"] = msgspec.Raw(b"true")
             self._members["stream_options"] = encode_raw({**options, "include_usage": True})
 
-    def body(self, ask: AskModel) -> bytes:
+    def body(self, prompt: AskModel) -> bytes:
         members: dict[str, object] = {**self._members}
         choice: bytes | None = _NONE
-        if ask.choice != "none":
-            choice = self._choice.raw if ask.choice == "sent" else self._choice.after_first_call()
+        if prompt.choice != "none":
+            choice = self._choice.raw if prompt.choice == "sent" else self._choice.after_first_call()
         if "tools" not in members and choice in _IDLE_CHOICES:
             # Servers reject both of these if no tool is declared.
             members.pop("parallel_tool_calls", None)
@@ -61,15 +61,15 @@ class Transcript:
             members["tool_choice"] = msgspec.Raw(choice)
         return msgspec.json.encode({**members, "messages": self._messages})
 
-    def take(self, reply: ModelCompletion) -> None:
-        message = reply.message
-        if reply.calls:
-            pairs = zip(reply.entries, reply.calls, strict=True)
+    def take(self, completion: ModelCompletion) -> None:
+        message = completion.message
+        if completion.calls:
+            pairs = zip(completion.entries, completion.calls, strict=True)
             message = {**message, "tool_calls": encode_raw([self._repair(*pair) for pair in pairs])}
         self._rounds.append(HiddenRound(message=message, results=()))
         self._messages.append(encode_raw(message))
 
-    def answer(self, call: ToolCall, content: str) -> None:
+    def add_result(self, call: ToolCall, content: str) -> None:
         """Add the result of a call of the last reply. Each call is answered once."""
         last = self._rounds[-1]
         self._rounds[-1] = replace(last, results=(*last.results, (call.call_id, content)))
@@ -116,7 +116,7 @@ class ClientCompletion:
 
     head: Members
     """`id`, `created`, `model` and other members that the model's server sent."""
-    reply: ModelCompletion | None
+    completion: ModelCompletion | None
     """The newest, if there is one."""
     closing: str = ""
     """Text instead of the reply, or after it if it was streamed already."""
@@ -138,40 +138,40 @@ class ClientCompletion:
     def finish_reason(self) -> str:
         if self.calls:
             return LEGACY_FINISH if self.is_legacy else "tool_calls"
-        reason = "stop" if self.reply is None else self.reply.finish_reason
+        reason = "stop" if self.completion is None else self.completion.finish_reason
         return reason if reason in _ANSWERS else "stop"
 
 
 def select_handed_calls(
-    reply: ModelCompletion, handed: Sequence[ToolCall], first_id: str | None
+    completion: ModelCompletion, handed: Sequence[ToolCall], first_id: str | None
 ) -> list[Members]:
     """The calls for the client as the model made them; the first with `first_id`, if given."""
     ids = {call.call_id for call in handed}
-    pairs = zip(reply.calls, reply.entries, strict=True)
+    pairs = zip(completion.calls, completion.entries, strict=True)
     entries = [decode_members(entry) for call, entry in pairs if call.call_id in ids]
     if first_id is not None:
         entries[0]["id"] = encode_raw(first_id)
     return entries
 
 
-def encode_completion(completion: ClientCompletion) -> bytes:
-    reply = completion.reply
+def encode_completion(ending: ClientCompletion) -> bytes:
+    completion = ending.completion
     message: Members = {**_ASSISTANT, "content": NULL}
-    if completion.closing or reply is None:
-        message["content"] = encode_raw(completion.closing)
+    if ending.closing or completion is None:
+        message["content"] = encode_raw(ending.closing)
     else:
-        message |= reply.without_calls()
-        if completion.calls:
-            message["tool_calls"] = encode_raw(completion.calls)
-            message = convert_to_function_call(message) if completion.is_legacy else message
-    choice: dict[str, Any] = {} if reply is None else dict(reply.choice)
-    choice |= {"index": 0, "message": message, "finish_reason": completion.finish_reason}
+        message |= completion.without_calls()
+        if ending.calls:
+            message["tool_calls"] = encode_raw(ending.calls)
+            message = convert_to_function_call(message) if ending.is_legacy else message
+    choice: dict[str, Any] = {} if completion is None else dict(completion.choice)
+    choice |= {"index": 0, "message": message, "finish_reason": ending.finish_reason}
     choice.setdefault("logprobs", None)
-    body: dict[str, Any] = {**completion.head, "object": "chat.completion", "choices": [choice]}
-    if completion.usage is not None:
-        body["usage"] = completion.usage
-    if completion.extension:
-        body["toolgate"] = completion.extension
+    body: dict[str, Any] = {**ending.head, "object": "chat.completion", "choices": [choice]}
+    if ending.usage is not None:
+        body["usage"] = ending.usage
+    if ending.extension:
+        body["toolgate"] = ending.extension
     return msgspec.json.encode(body)
 
 

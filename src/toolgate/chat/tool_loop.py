@@ -126,7 +126,7 @@ class ToolLoop:
         assert self._state == "new"
         return self._ask()
 
-    def on_reply(self, calls: Sequence[ToolCall], *, has_text: bool) -> RunTools | Finish:
+    def on_completion(self, calls: Sequence[ToolCall], *, has_text: bool) -> RunTools | Finish:
         """Decide on a reply with these calls. `has_text`: it can stand as an answer."""
         assert self._state in ("asking", "last")
         if self._state == "last" or not calls:

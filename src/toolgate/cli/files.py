@@ -277,8 +277,8 @@ def send_module(client: RestClient, file: ModuleFile, *, as_json: bool) -> JsonO
     """Upload one, have it checked and kept; what the gateway found."""
     progress = open_progress(as_json=as_json)
     try:
-        with progress.step(f"uploading {file.path}") as tell, file.path.open("rb") as content:
-            return upload(client, content, file.sha256, build_path(MODULES, file.sha256), tell)
+        with progress.step(f"uploading {file.path}") as report, file.path.open("rb") as content:
+            return upload(client, content, file.sha256, build_path(MODULES, file.sha256), report)
     except CommandError as failure:
         if failure.code != "invalid_module":
             raise

@@ -42,20 +42,20 @@ class GatewayConnection:
         """A client of the gateway."""
         return open_client(self.url, self.load_key())
 
-    def print_answer(
+    def print_result(
         self, path: str, render: Render, query: Query | None = None, *, member: str | None = None
     ) -> None:
         """Print what the gateway answers at a path; to programs only `member` of it, if that is given."""
         with self.open() as client:
-            answer = client.get(path, query)
-        self.output.show(answer if member is None else answer[member], render(answer))
+            response = client.get(path, query)
+        self.output.show(response if member is None else response[member], render(response))
 
     def send(self, method: str, path: str, render: Render, body: Any = None, **more: Any) -> dict[str, Any]:
         """Have the gateway do something, as `RestClient.send` says it, and print what it answers."""
         with self.open() as client:
-            answer = client.send(method, path, body, **more)
-        self.output.show(answer, render(answer))
-        return answer
+            response = client.send(method, path, body, **more)
+        self.output.show(response, render(response))
+        return response
 
     def print_list(self, path: str, member: str, render: Render) -> None:
         with self.open() as client:

@@ -58,7 +58,7 @@ class RecordGroup:
     def add_show(self, name: str, summary: str, render_record: Render) -> None:
         @command(self.app, name, summary, record_id=self._id_field)
         def show_record(record_id: IdArgument, connection: GatewayConnection) -> None:
-            connection.print_answer(build_record_path(self._kind, record_id), render_record)
+            connection.print_result(build_record_path(self._kind, record_id), render_record)
 
     def add_apply(self, summary: str) -> None:
         @command(self.app, "apply", summary)
@@ -71,8 +71,8 @@ class RecordGroup:
                 send_modules(client, modules, as_json=connection.as_json)
                 for one in records:
                     path = build_record_path(one.kind, one.id)
-                    answer = client.send("PUT", path, one.body, headers=conditions.headers)
-                    connection.output.show(answer, render.render_applied(one.kind, one.id, answer))
+                    response = client.send("PUT", path, one.body, headers=conditions.headers)
+                    connection.output.show(response, render.render_applied(one.kind, one.id, response))
 
     def add_delete(self, summary: str) -> None:
         @command(self.app, "delete", summary, record_id=self._id_field)
@@ -90,9 +90,9 @@ class RecordGroup:
 
     def _delete(self, record_id: str, connection: GatewayConnection, headers: dict[str, str]) -> None:
         with connection.open() as client:
-            answer = client.send("DELETE", build_record_path(self._kind, record_id), headers=headers)
-        shown = render.render_deleted(self._kind, record_id, answer)
-        connection.output.show({"deleted": record_id, **answer}, shown)
+            response = client.send("DELETE", build_record_path(self._kind, record_id), headers=headers)
+        shown = render.render_deleted(self._kind, record_id, response)
+        connection.output.show({"deleted": record_id, **response}, shown)
 
     def add_past(self) -> None:
         """What the record was before."""
@@ -110,7 +110,7 @@ class RecordGroup:
             limit: Annotated[int, Option(min=1, max=500, help="How many changes.")] = 20,
         ) -> None:
             path = build_record_path(self._kind, record_id, "history")
-            connection.print_answer(path, render.render_history, {"limit": limit}, member="entries")
+            connection.print_result(path, render.render_history, {"limit": limit}, member="entries")
 
     def add_diff(self) -> None:
         summary = f"Show how a {self._noun} differs between two revisions of the registry."
@@ -129,7 +129,7 @@ class RecordGroup:
         self, record_id: str, connection: GatewayConnection, *, since: int, upto: int | None
     ) -> None:
         path, query = build_record_path(self._kind, record_id, "diff"), {"since": since, "upto": upto}
-        connection.print_answer(path, render.render_field_diff, query)
+        connection.print_result(path, render.render_field_diff, query)
 
     def add_rollback(self) -> None:
         summary = f"Make a {self._noun} what it was at a revision."
@@ -151,7 +151,7 @@ def roll_back(
     connection.send(
         "POST",
         build_record_path(kind, record_id, "rollback"),
-        lambda answer: render.render_rolled_back(kind, record_id, to, answer),
+        lambda response: render.render_rolled_back(kind, record_id, to, response),
         {"revision": to},
         headers=conditions.headers,
     )

@@ -70,8 +70,8 @@ class RestClient:
         sent: dict[str, Any] = {"content": body} if isinstance(body, bytes) else {"json": body}
         sent |= {"params": drop_unset(query or {}), "headers": headers, "timeout": timeout}
         with self._translate_errors():
-            answer = self._http.request(method, path, **sent)
-        return self._parse(answer)
+            response = self._http.request(method, path, **sent)
+        return self._parse(response)
 
     def records(self, kind: Kind) -> list[dict[str, Any]]:
         return self.pages(COLLECTIONS[kind], f"{kind}s")
@@ -83,39 +83,39 @@ class RestClient:
 
     def merge_pages(self, path: str, member: str, query: Query) -> dict[str, Any]:
         """The first page of a list, with `member` of all pages."""
-        answer = first = self.get(path, query)
-        while cursor := answer.get("next_cursor"):
-            answer = self.get(path, {**query, "cursor": cursor})
-            first[member] += answer[member]
+        response = first = self.get(path, query)
+        while cursor := response.get("next_cursor"):
+            response = self.get(path, {**query, "cursor": cursor})
+            first[member] += response[member]
         return {**first, "next_cursor": None}
 
     def chunks(self, path: str, query: Query) -> Iterator[bytes]:
         """What is not JSON, a piece at a time."""
-        with self._stream(path, query) as answer:
-            yield from answer.iter_bytes()
+        with self._stream(path, query) as response:
+            yield from response.iter_bytes()
 
     def events(self, path: str, query: Query, *, silence_s: float = 60.0) -> Iterator[tuple[str, Any]]:
         """The names and data of events, until the stream ends. A silence of `silence_s` is a timeout."""
         headers, parser = {"accept": "text/event-stream"}, SseParser(_MAX_EVENT_BYTES)
         timeout = httpx2.Timeout(silence_s, connect=5.0)
-        with self._stream(path, query, headers=headers, timeout=timeout) as answer:
-            for event in (event for chunk in answer.iter_bytes() for event in parser.feed(chunk)):
+        with self._stream(path, query, headers=headers, timeout=timeout) as response:
+            for event in (event for chunk in response.iter_bytes() for event in parser.feed(chunk)):
                 yield event.type.decode(), json.loads(event.data)
 
     @contextmanager
     def _stream(self, path: str, query: Query, **how: Any) -> Iterator[httpx2.Response]:
         params = drop_unset(query)
-        with self._translate_errors(), self._http.stream("GET", path, params=params, **how) as answer:
-            if not answer.is_success:
-                answer.read()
-                self._parse(answer)
-            yield answer
+        with self._translate_errors(), self._http.stream("GET", path, params=params, **how) as response:
+            if not response.is_success:
+                response.read()
+                self._parse(response)
+            yield response
 
-    def _parse(self, answer: httpx2.Response) -> dict[str, Any]:
+    def _parse(self, response: httpx2.Response) -> dict[str, Any]:
         """What the gateway answers. Raises CommandError: what it refuses, or that it is not a gateway."""
         try:
-            body: dict[str, Any] = answer.json() if answer.content else {}
-            refusal = None if answer.is_success else parse_error(body["error"])
+            body: dict[str, Any] = response.json() if response.content else {}
+            refusal = None if response.is_success else parse_error(body["error"])
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             message = f"something answers at `{self.url}`, but it is not Toolgate"
             hint = "give the gateway's own address with --url or TOOLGATE_URL"

@@ -147,7 +147,7 @@ class ApprovalWebhook:
 
     async def _notify(self, approval: CallApproval) -> None:
         try:
-            decision = _parse_answer(await self._post(approval), approval.approval_id)
+            decision = _parse_decision(await self._post(approval), approval.approval_id)
             if decision is not None:
                 try:
                     await self.decide(approval.approval_id, decision)
@@ -179,10 +179,10 @@ class ApprovalWebhook:
                 "decision_url": f"{own_url}/admin/api/approvals/{approval.approval_id}/decision",
             }
         )
-        answer = await self.fetcher.post_json(self.url, body, {SIGNATURE: self.signer.sign(body)})
-        if not 200 <= answer.status < 300:
-            raise FetchFailed(f"the receiver responds with status {answer.status}")
-        return answer
+        response = await self.fetcher.post_json(self.url, body, {SIGNATURE: self.signer.sign(body)})
+        if not 200 <= response.status < 300:
+            raise FetchFailed(f"the receiver responds with status {response.status}")
+        return response
 
     def _note_failure(self, failure: Exception) -> None:
         """Log it once until the webhook works again: a receiver that is down is not news every second."""
@@ -191,10 +191,10 @@ class ApprovalWebhook:
         self._is_failing = True
 
 
-def _parse_answer(answer: HttpResponse, approval_id: str) -> DecisionBody | None:
+def _parse_decision(response: HttpResponse, approval_id: str) -> DecisionBody | None:
     """What the receiver decides in its response. None: it acknowledges, or its response is not readable."""
     try:
-        members = msgspec.json.decode(answer.body, type=dict[str, object]) if answer.body else {}
+        members = msgspec.json.decode(response.body, type=dict[str, object]) if response.body else {}
     except UNREADABLE:
         return None  # most likely a text for people
     if "decision" not in members:

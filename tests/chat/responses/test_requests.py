@@ -44,7 +44,7 @@ def raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def answer(approve: Any = True, **members: Any) -> dict[str, Any]:
+def approval_response(approve: Any = True, **members: Any) -> dict[str, Any]:
     return {
         "type": "mcp_approval_response",
         "approval_request_id": "mcpr_tg_t",
@@ -102,7 +102,7 @@ def test_what_is_not_of_the_gateway_stays_byte_for_byte() -> None:
         msgspec.Raw(b"5"),
         raw(theirs),
         raw(listed),
-        raw(answer(approval_request_id="mcpr_1")),
+        raw(approval_response(approval_request_id="mcpr_1")),
     ]
 
     kept = restore_input(items, open_carried=lambda _: None, chat_name=lambda label, name: name)
@@ -148,15 +148,15 @@ def test_an_approved_call_waits_for_its_output_where_its_approval_is() -> None:
     opens = {"mcpr_tg_t": carried}
     approved = ApprovedCall("mcpr_tg_t", carried)
 
-    assert seen(REQUEST, answer(), opens=opens) == [FUNCTION, output("call_0", "zero"), approved]
-    assert seen(answer(), opens=opens) == [output("call_0", "zero"), approved]
-    assert restored(answer(), opens=opens).approved == (approved,)
+    assert seen(REQUEST, approval_response(), opens=opens) == [FUNCTION, output("call_0", "zero"), approved]
+    assert seen(approval_response(), opens=opens) == [output("call_0", "zero"), approved]
+    assert restored(approval_response(), opens=opens).approved == (approved,)
 
 
 def test_an_approval_that_was_used_is_there_as_its_call() -> None:
     done = {**end_call_item(CALL, "said", is_error=False), "approval_request_id": "mcpr_tg_t"}
 
-    assert seen(REQUEST, answer(), done) == [FUNCTION, output("call_1", "said")]
+    assert seen(REQUEST, approval_response(), done) == [FUNCTION, output("call_1", "said")]
 
 
 def test_a_request_that_no_one_answered_is_nothing_to_the_model() -> None:
@@ -165,7 +165,7 @@ def test_a_request_that_no_one_answered_is_nothing_to_the_model() -> None:
 
 def test_a_declined_call_has_an_output_that_says_so() -> None:
     opens = {"mcpr_tg_t": CarriedCall("call_1", (), "one", "one.echo", "{}")}
-    (declined,) = seen(answer(False, reason="no"), opens=opens)
+    (declined,) = seen(approval_response(False, reason="no"), opens=opens)
 
     assert declined["call_id"] == "call_1"
     assert error_of(declined) == {
@@ -176,7 +176,7 @@ def test_a_declined_call_has_an_output_that_says_so() -> None:
 
 
 def test_a_call_that_was_declined_long_ago_still_has_its_output() -> None:
-    call, declined = seen(REQUEST, answer(False))
+    call, declined = seen(REQUEST, approval_response(False))
 
     assert call["call_id"] == declined["call_id"]
     assert error_of(declined)["code"] == "approval_declined"
@@ -185,10 +185,10 @@ def test_a_call_that_was_declined_long_ago_still_has_its_output() -> None:
 @pytest.mark.parametrize(
     ("items", "param"),
     [
-        ([answer()], "input[0].approval_request_id"),
-        ([REQUEST, answer()], "input[1].approval_request_id"),
-        ([answer(False)], "input[0].approval_request_id"),
-        ([answer("yes")], "input[0].approve"),
+        ([approval_response()], "input[0].approval_request_id"),
+        ([REQUEST, approval_response()], "input[1].approval_request_id"),
+        ([approval_response(False)], "input[0].approval_request_id"),
+        ([approval_response("yes")], "input[0].approve"),
     ],
 )
 def test_an_approval_of_nothing_is_refused(items: list[Any], param: str) -> None:
@@ -202,7 +202,7 @@ def test_a_request_that_is_answered_twice_is_neither_approved_nor_declined() -> 
     opens = {"mcpr_tg_t": CarriedCall("call_1", name="one.echo", arguments="{}")}
 
     with pytest.raises(InvalidChat, match="duplicate"):
-        restored(REQUEST, answer(approve=False), answer(), opens=opens)
+        restored(REQUEST, approval_response(approve=False), approval_response(), opens=opens)
 
 
 def test_a_handed_call_has_its_own_id_again_and_brings_the_others() -> None:
@@ -223,12 +223,12 @@ def test_a_handed_call_has_its_own_id_again_and_brings_the_others() -> None:
 def test_an_approval_of_the_model_servers_own_may_carry_outputs_too() -> None:
     opens = {"tgc_t": CarriedCall("mcpr_1", (("call_0", "zero"),))}
     request = {"type": "mcp_approval_request", "id": "tgc_t"}
-    response = answer(approval_request_id="tgc_t")
+    response = approval_response(approval_request_id="tgc_t")
 
     assert seen(request, response, opens=opens) == [
         {**request, "id": "mcpr_1"},
         output("call_0", "zero"),
-        answer(approval_request_id="mcpr_1"),
+        approval_response(approval_request_id="mcpr_1"),
     ]
 
 

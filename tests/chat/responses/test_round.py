@@ -87,13 +87,13 @@ def test_a_reply_is_the_same_to_the_loop_streamed_and_whole() -> None:
     for index, item in enumerate(items):
         streamed.item(index, item)
 
-    reply = streamed.end()
+    completion = streamed.end()
     _, other = played(*items)
 
-    assert reply.calls == other.calls
-    assert reply.items == other.items
-    assert reply.has_text
-    assert [(one.name, one.call_id, one.kind) for one in reply.calls] == [
+    assert completion.calls == other.calls
+    assert completion.items == other.items
+    assert completion.has_text
+    assert [(one.name, one.call_id, one.kind) for one in completion.calls] == [
         ("free", "id_free", "function"),
         ("own", "id_own", "function"),
         ("asked", "id_asked", "function"),
@@ -119,25 +119,25 @@ def test_items_that_no_event_reported_of_are_taken_from_the_end() -> None:
     ],
 )
 def test_every_call_has_an_id_of_its_own(item: Any, call_id: str) -> None:
-    _, reply = played(called("own"), item)
+    _, completion = played(called("own"), item)
 
-    assert reply.calls[1].call_id == call_id
-    assert json.loads(bytes(reply.items[1]))["call_id"] == call_id
+    assert completion.calls[1].call_id == call_id
+    assert json.loads(bytes(completion.items[1]))["call_id"] == call_id
 
 
 def test_arguments_that_no_one_can_read_go_back_as_what_they_were() -> None:
     """A model's server may choke on what the model itself wrote."""
-    _, reply = played(called("free", arguments='{"a":'), called("own"))
+    _, completion = played(called("free", arguments='{"a":'), called("own"))
 
-    assert reply.calls[0].arguments == '{"a":'
-    assert json.loads(bytes(reply.items[0]))["arguments"] == '{"__invalid__":"{\\"a\\":"}'
-    assert json.loads(bytes(reply.items[1])) == called("own")
+    assert completion.calls[0].arguments == '{"a":'
+    assert json.loads(bytes(completion.items[0]))["arguments"] == '{"__invalid__":"{\\"a\\":"}'
+    assert json.loads(bytes(completion.items[1])) == called("own")
 
 
 def test_a_function_in_a_namespace_is_the_callers() -> None:
-    _, reply = played(called("free", namespace="theirs"))
+    _, completion = played(called("free", namespace="theirs"))
 
-    assert reply.calls[0].kind == "other"
+    assert completion.calls[0].kind == "other"
 
 
 def test_a_call_of_a_tool_is_reported_of_as_an_mcp_call() -> None:
@@ -187,18 +187,18 @@ def test_the_callers_own_is_reported_of_when_it_is_handed_over() -> None:
 
 def test_what_has_no_call_id_is_answered_by_its_own() -> None:
     theirs = {"type": "mcp_approval_request", "id": "mcpr_1"}
-    received, reply = played(theirs)
+    received, completion = played(theirs)
 
-    assert received.round.own_id(reply.calls[0]) == "mcpr_1"
-    received.round.hand_over(reply.calls[0], "mcpr_1")
+    assert received.round.own_id(completion.calls[0]) == "mcpr_1"
+    received.round.hand_over(completion.calls[0], "mcpr_1")
     assert received.events[-1]["item"] == theirs
 
 
 def test_an_approval_is_requested_with_the_names_of_its_label() -> None:
-    received, reply = played(called("asked", arguments='{"a":1}'))
+    received, completion = played(called("asked", arguments='{"a":1}'))
 
-    assert received.round.needs_approval(reply.calls[0]) == ASKED
-    received.round.request_approval(reply.calls[0], "mcpr_tg_x")
+    assert received.round.needs_approval(completion.calls[0]) == ASKED
+    received.round.request_approval(completion.calls[0], "mcpr_tg_x")
     assert received.events[-1]["item"] == {
         "id": "mcpr_tg_x",
         "type": "mcp_approval_request",
@@ -220,20 +220,20 @@ def test_a_call_that_ends_as_another_than_it_began_is_invalid(began: str, ended:
 
 
 def test_what_the_last_reply_calls_is_not_shown() -> None:
-    received, reply = played(called("free"), called("own"), SAYS, drops_calls=True)
+    received, completion = played(called("free"), called("own"), SAYS, drops_calls=True)
 
     assert [one["item"]["type"] for one in received.events if "item" in one] == ["message", "message"]
-    assert len(reply.calls) == 2
-    received.round.end_call(reply.calls[0], "x", is_error=False)
-    assert received.round.needs_approval(reply.calls[0]) is None
+    assert len(completion.calls) == 2
+    received.round.end_call(completion.calls[0], "x", is_error=False)
+    assert received.round.needs_approval(completion.calls[0]) is None
     assert received.events == []
 
 
 def test_with_nothing_offered_all_of_it_passes() -> None:
-    received, reply = played(called("free"), offered=OfferedTools(OFFERS, frozenset(), is_empty=True))
+    received, completion = played(called("free"), offered=OfferedTools(OFFERS, frozenset(), is_empty=True))
 
     assert received.events[-1]["item"] == called("free")
-    assert reply.calls == ()
+    assert completion.calls == ()
 
 
 def test_what_has_begun_ends_as_it_is_when_nothing_more_comes() -> None:
@@ -269,9 +269,9 @@ def test_items_that_were_announced_and_not_ended_end_as_the_response_has_them() 
     received.feed("response.output_item.added", output_index=2, item=called("own", arguments=""))
     received.feed("response.output_item.added", output_index=2, item=called("own"))
     received.feed("response.output_item.added", output_index=3, item=None)
-    reply = received.end(output=[SAYS, called("free", arguments='{"a":1}')])
+    completion = received.end(output=[SAYS, called("free", arguments='{"a":1}')])
 
-    assert [(one.name, one.arguments) for one in reply.calls] == [("free", '{"a":1}')]
+    assert [(one.name, one.arguments) for one in completion.calls] == [("free", '{"a":1}')]
     assert received.events[-1]["item"] == {**called("own", arguments=""), "status": "incomplete"}
 
 
@@ -346,10 +346,10 @@ def test_whatever_a_models_server_says_the_answer_is_whole(events: list[Any], dr
     try:
         for event in events:
             received.round.feed(encode(event))
-        reply = received.end()
+        completion = received.end()
     except ModelUnavailable:
-        reply = None
-    for call in () if reply is None or drops_calls else reply.calls:
+        completion = None
+    for call in () if completion is None or drops_calls else completion.calls:
         received.round.end_call(call, "said", is_error=False)
     received.round.abandon()
     output = json.loads(received.output.finish({}))["output"]
@@ -380,9 +380,9 @@ def test_a_reply_without_an_end_is_one_that_broke_off() -> None:
     ],
 )
 def test_a_message_may_say_nothing(content: Any, expected: bool) -> None:
-    _, reply = played({"type": "message", "id": "m", "content": content})
+    _, completion = played({"type": "message", "id": "m", "content": content})
 
-    assert reply.has_text is expected
+    assert completion.has_text is expected
 
 
 def test_usage_is_summed_and_may_be_absent() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.answers import tools
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
+from tests.cli.responses import tools
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_missing_key_says_where_to_put_one(gateway: FakeGateway, run: Run) -> 
 def test_the_key_comes_from_a_file_or_the_environment(
     gateway: FakeGateway, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway.answer("GET /api/v1/mcp/tools", tools())
+    gateway.respond("GET /api/v1/mcp/tools", tools())
     key_file = tmp_path / "key"
     key_file.write_text("tg_file\n", "utf-8")
 
@@ -99,7 +99,7 @@ def test_no_command_takes_a_key_on_the_command_line(run: Run) -> None:
 def test_another_program_on_the_port_is_recognised(
     gateway: FakeGateway, run: Run, status: int, body: bytes
 ) -> None:
-    gateway.answer("GET /api/v1/mcp/tools", body, status)
+    gateway.respond("GET /api/v1/mcp/tools", body, status)
 
     ran = run("tools")
 
@@ -115,7 +115,7 @@ def test_an_address_that_is_none_is_a_usage_error(run: Run, url: str) -> None:
 def test_a_proxy_in_the_environment_never_sees_a_call_to_this_machine(
     gateway: FakeGateway, run: Run, monkeypatch: pytest.MonkeyPatch, dead_url: str
 ) -> None:
-    gateway.answer("GET /api/v1/mcp/tools", tools())
+    gateway.respond("GET /api/v1/mcp/tools", tools())
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, dead_url)
     monkeypatch.delenv("no_proxy", raising=False)

@@ -39,21 +39,21 @@ def approval(**changes: Any) -> dict[str, Any]:
 
 
 def test_those_that_wait_are_listed_unless_asked_otherwise(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(f"GET {ALL}", {"approvals": [approval()], "next_cursor": None})
+    gateway.respond(f"GET {ALL}", {"approvals": [approval()], "next_cursor": None})
 
     assert json.loads(run("approvals", "list", "--json").out) == approval()
     assert gateway.last.query == {"limit": "50", "state": "pending"}
     assert run("approvals", "list", "--state", "all", "--limit", "7").code == 0
     assert gateway.last.query == {"limit": "7"}
-    gateway.answer(f"GET {ALL}", {"approvals": [approval()], "next_cursor": "Mg"})
+    gateway.respond(f"GET {ALL}", {"approvals": [approval()], "next_cursor": "Mg"})
     assert run("approvals", "list").lines[-1] == "the newest 1 of more: see --limit"
     assert run("approvals", "list", "--state", "waiting").code == ExitCode.USAGE
 
 
 def test_a_decision_is_sent_with_its_reason(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(f"POST {ONE}/approve", approval(state="approved"))
-    gateway.answer(f"POST {ONE}/deny", approval(state="denied"))
-    gateway.answer(f"GET {ONE}", approval())
+    gateway.respond(f"POST {ONE}/approve", approval(state="approved"))
+    gateway.respond(f"POST {ONE}/deny", approval(state="denied"))
+    gateway.respond(f"GET {ONE}", approval())
 
     assert run("approvals", "approve", "0f1e2d3c4b5a6978").code == 0
     assert gateway.last.body == {"reason": ""}
@@ -126,8 +126,8 @@ def test_an_explanation_lists_tools_that_wait_for_approval() -> None:
         "tokens": 5,
         "approval": "approval_policy default: always",
     }
-    answer = {"tools": [decision], "servers": [], "refusal": None, "warnings": [], "pending": []}
-    lines = shown(render_explanation(answer))
+    response = {"tools": [decision], "servers": [], "refusal": None, "warnings": [], "pending": []}
+    lines = shown(render_explanation(response))
 
     assert "each call of 1 tool waits for a person" in lines
     assert lines[-1].split() == ["files", "delete", "approval_policy", "default:", "always"]

@@ -36,7 +36,7 @@ def sse(*events: tuple[str, Any]) -> bytes:
 
 
 def test_xss_3_events_are_a_line_each_and_harmless(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(AUDIT, {"events": [CALL, ADMIN], "next_cursor": None})
+    gateway.respond(AUDIT, {"events": [CALL, ADMIN], "next_cursor": None})
 
     ran = run("audit", "--outcome", "denied", "--since", str(AT_MS), "--limit", "2")
 
@@ -52,7 +52,7 @@ def test_xss_3_events_are_a_line_each_and_harmless(gateway: FakeGateway, run: Ru
 
 def test_a_caller_with_a_long_name_leaves_room_for_what_it_did(gateway: FakeGateway, run: Run) -> None:
     call = event(type="call", outcome="ok", server_id="git", tool="log", principal="key:" + "x" * 60)
-    gateway.answer(AUDIT, {"events": [call], "next_cursor": None})
+    gateway.respond(AUDIT, {"events": [call], "next_cursor": None})
 
     lines = run("audit").lines
 
@@ -71,7 +71,7 @@ def test_arguments_shadows_and_processes_are_shown(gateway: FakeGateway, run: Ru
         arguments={"path": "\x1b" * 60},
     )
     spawn = event(type="spawn", server_id="git", command="uvx git", reason="trial")
-    gateway.answer(AUDIT, {"events": [call, spawn], "next_cursor": None})
+    gateway.respond(AUDIT, {"events": [call, spawn], "next_cursor": None})
 
     shown_lines = run("audit", "--type", "spawn").out
 
@@ -89,7 +89,7 @@ def test_an_offered_scope_says_how_much_it_holds_and_why_the_rest_is_excluded(
     members = {"type": "scope", "mode": "list", "task_id": "ops", "principal": "key:ci"}
     some = event(**members, tools=3, servers=1, excluded=5, reasons={"denied_by_task": 4, "list_failed": 1})
     every = event(**members, tools=1, servers=2, excluded=0)
-    gateway.answer(AUDIT, {"events": [some, every], "next_cursor": None})
+    gateway.respond(AUDIT, {"events": [some, every], "next_cursor": None})
 
     shown_lines = " ".join(run("audit", "--type", "scope").out.split())
 
@@ -103,7 +103,7 @@ def test_the_end_of_a_session_says_what_it_used(gateway: FakeGateway, run: Run) 
     members = {"type": "session", "principal": "key:ci", "tool_calls": 12}
     session = event(**members, door="mcp", session="s1", ended_by="idle", rounds=1, limits={"node_busy": 2})
     chat = event(**members, door="chat", request_id="r1", ended_by="answered", rounds=3)
-    gateway.answer(AUDIT, {"events": [session, chat], "next_cursor": None})
+    gateway.respond(AUDIT, {"events": [session, chat], "next_cursor": None})
 
     shown_lines = " ".join(run("audit", "--type", "session").out.split())
 
@@ -122,7 +122,7 @@ def test_a_decision_says_who_made_it_and_on_what(gateway: FakeGateway, run: Run)
         decided_by="key:ada",
         reason="not on a Friday",
     )
-    gateway.answer(AUDIT, {"events": [decided], "next_cursor": None})
+    gateway.respond(AUDIT, {"events": [decided], "next_cursor": None})
 
     shown_lines = " ".join(run("audit", "--type", "approval").out.split())
 
@@ -130,7 +130,7 @@ def test_a_decision_says_who_made_it_and_on_what(gateway: FakeGateway, run: Run)
 
 
 def test_times_are_written_as_everywhere(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(AUDIT, {"events": [], "next_cursor": None})
+    gateway.respond(AUDIT, {"events": [], "next_cursor": None})
 
     run("audit", "--since", "2025-10-09", "--until", "2025-10-10")
 
@@ -139,27 +139,27 @@ def test_times_are_written_as_everywhere(gateway: FakeGateway, run: Run) -> None
 
 
 def test_an_empty_list_is_a_sentence(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(AUDIT, {"events": [], "next_cursor": None})
+    gateway.respond(AUDIT, {"events": [], "next_cursor": None})
 
     assert run("audit", "--node", "").lines == ["nothing of that has happened"]
     assert gateway.last.query == {"node": "", "limit": "100"}
 
 
 def test_a_list_that_is_not_all_says_so(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(AUDIT, {"events": [ADMIN], "next_cursor": "MS4x"})
+    gateway.respond(AUDIT, {"events": [ADMIN], "next_cursor": "MS4x"})
 
     assert run("audit", "--limit", "1").lines[2:] == ["", "the newest 1 of more: see --limit"]
     assert [json.loads(line) for line in run("audit", "--json").lines] == [ADMIN]
 
 
 def test_programs_get_the_events_as_they_are(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(AUDIT, {"events": [CALL], "next_cursor": None})
+    gateway.respond(AUDIT, {"events": [CALL], "next_cursor": None})
 
     assert [json.loads(line) for line in run("audit", "--json").lines] == [CALL]
 
 
 def test_what_happens_is_followed_until_the_stream_ends(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(f"{AUDIT}/events", sse(("start", {}), ("event", ADMIN), ("event", ADMIN)))
+    gateway.respond(f"{AUDIT}/events", sse(("start", {}), ("event", ADMIN), ("event", ADMIN)))
 
     ran = run("audit", "-f", "--type", "admin")
 
@@ -196,7 +196,7 @@ def test_wrong_options_are_refused_before_a_request(
 
 def test_what_is_followed_is_a_line_each_however_long(gateway: FakeGateway, run: Run) -> None:
     call = event(type="call", outcome="ok", server_id="git", tool="log", arguments={"path": "a b " * 30})
-    gateway.answer(f"{AUDIT}/events", sse(("start", {}), ("event", call), ("event", call)))
+    gateway.respond(f"{AUDIT}/events", sse(("start", {}), ("event", call), ("event", call)))
 
     lines = run("audit", "-f").lines
 
@@ -205,7 +205,7 @@ def test_what_is_followed_is_a_line_each_however_long(gateway: FakeGateway, run:
 
 def test_a_stream_that_cannot_go_on_says_why(gateway: FakeGateway, run: Run) -> None:
     lapsed = {"code": "unauthenticated", "message": "the key was revoked", "hint": ""}
-    gateway.answer(f"{AUDIT}/events", sse(("start", {}), ("error", lapsed)))
+    gateway.respond(f"{AUDIT}/events", sse(("start", {}), ("error", lapsed)))
 
     ran = run("audit", "--follow")
 
@@ -213,7 +213,7 @@ def test_a_stream_that_cannot_go_on_says_why(gateway: FakeGateway, run: Run) -> 
 
 
 def test_an_export_goes_out_byte_for_byte(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(f"{AUDIT}/export", b"event_id,seq\r\na-1,1\r\n")
+    gateway.respond(f"{AUDIT}/export", b"event_id,seq\r\na-1,1\r\n")
 
     ran = run("audit", "--export", "csv", "--server", "git")
 

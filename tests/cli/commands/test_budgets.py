@@ -44,18 +44,18 @@ def test_budgets_are_a_line_each_with_what_is_used_and_when_they_reset() -> None
 
 
 def test_programs_get_all_pages_and_people_see_how_to_set_the_first(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(BUDGETS, {"budgets": [], "next_cursor": None})
+    gateway.respond(BUDGETS, {"budgets": [], "next_cursor": None})
 
     assert run("budgets").lines == [
         "no budgets yet: set one with `toolgate keys add NAME --calls-per-minute N`"
     ]
     one = budget("key ci", "calls_per_day", used=1, limit=2)
-    gateway.answer(BUDGETS, {"budgets": [one], "next_cursor": None})
+    gateway.respond(BUDGETS, {"budgets": [one], "next_cursor": None})
     assert run("budgets", "--json").json == one
 
 
 def test_keys_are_made_with_budgets(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("POST /admin/api/keys", {"key_id": "ci", "role": "agent", "secret": "tg_x"}, status=201)
+    gateway.respond("POST /admin/api/keys", {"key_id": "ci", "role": "agent", "secret": "tg_x"}, status=201)
     run("keys", "add", "ci", "--calls-per-minute", "60", "--tokens-per-day", "1000000")
 
     assert gateway.last.body["budgets"] == {"calls_per_minute": 60, "tokens_per_day": 1_000_000}
@@ -69,7 +69,7 @@ def test_bud_7_a_budget_of_nothing_is_refused_before_anything_is_sent(gateway: F
 
 
 def test_an_explanation_says_what_calls_take_from() -> None:
-    answer = {
+    response = {
         "tools": [],
         "servers": [],
         "refusal": None,
@@ -78,7 +78,7 @@ def test_an_explanation_says_what_calls_take_from() -> None:
         "budgets": [{"layer": "key", "holder_id": "ci", "budget": "calls_per_minute", "limit": 1_200}],
     }
 
-    assert shown(render_explanation(answer))[-3:] == [
+    assert shown(render_explanation(response))[-3:] == [
         "calls take from these budgets: `toolgate budgets`",
         "OF      AT MOST",
         "key ci  1,200 calls/minute",
@@ -87,12 +87,12 @@ def test_an_explanation_says_what_calls_take_from() -> None:
 
 def test_a_key_gets_other_budgets(gateway: FakeGateway, run: Run) -> None:
     route = "PUT /admin/api/keys/ci/budgets"
-    gateway.answer(route, {"key_id": "ci", "budgets": {"calls_per_minute": 1_200, "calls_per_day": 5_000}})
+    gateway.respond(route, {"key_id": "ci", "budgets": {"calls_per_minute": 1_200, "calls_per_day": 5_000}})
     ran = run("keys", "budgets", "ci", "--calls-per-minute", "1200", "--calls-per-day", "5000")
 
     assert gateway.last.body == {"calls_per_minute": 1_200, "calls_per_day": 5_000}
     assert ran.lines == ["✓ key ci may use at most 1,200 calls/minute, 5,000 calls/day"]
-    gateway.answer(route, {"key_id": "ci"})
+    gateway.respond(route, {"key_id": "ci"})
     assert run("keys", "budgets", "ci", "--none").lines == ["✓ key ci may use as much as there is"]
     assert gateway.last.body == {}
 

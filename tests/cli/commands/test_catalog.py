@@ -37,8 +37,8 @@ def page(**members: Any) -> dict[str, Any]:
 
 
 def test_without_a_command_the_categories_are_listed_page_by_page(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /api/catalog", {"categories": CATEGORIES[:1], "next_cursor": "c"})
-    gateway.answer("GET /api/catalog?cursor=c", page(categories=CATEGORIES[1:]))
+    gateway.respond("GET /api/catalog", {"categories": CATEGORIES[:1], "next_cursor": "c"})
+    gateway.respond("GET /api/catalog?cursor=c", page(categories=CATEGORIES[1:]))
 
     assert run("catalog").lines == [
         "CATEGORY  PACKAGES  TOOLS",
@@ -51,7 +51,7 @@ def test_without_a_command_the_categories_are_listed_page_by_page(gateway: FakeG
 
 
 def test_an_empty_catalog_says_so(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /api/catalog", page(categories=[]))
+    gateway.respond("GET /api/catalog", page(categories=[]))
 
     assert run("catalog").lines == ["there is nothing in the catalog that this key can reach"]
 
@@ -75,8 +75,8 @@ def test_a_category_is_shown_by_its_name_whatever_its_id(gateway: FakeGateway, r
         "tags": [],
         "version": None,
     }
-    gateway.answer("GET /api/catalog", page(categories=CATEGORIES))
-    gateway.answer("GET /api/catalog/~search", page(packages=[package, unknown]))
+    gateway.respond("GET /api/catalog", page(categories=CATEGORIES))
+    gateway.respond("GET /api/catalog/~search", page(packages=[package, unknown]))
 
     assert run("catalog", "show", "search").lines == [
         "search: 2 packages",
@@ -90,9 +90,9 @@ def test_a_category_is_shown_by_its_name_whatever_its_id(gateway: FakeGateway, r
 
 
 def test_a_package_is_shown_with_what_its_tools_take(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /api/catalog", page(categories=CATEGORIES))
+    gateway.respond("GET /api/catalog", page(categories=CATEGORIES))
     tools = [tool("create_workbook"), tool("*", description="", inputSchema={}, tokens=0, readOnly=True)]
-    gateway.answer("GET /api/catalog/excel-tools/tools", page(tools=tools))
+    gateway.respond("GET /api/catalog/excel-tools/tools", page(tools=tools))
 
     assert run("catalog", "show", "excel-tools").lines == [
         "excel-tools: 1 tool",
@@ -107,15 +107,15 @@ def test_a_package_is_shown_with_what_its_tools_take(gateway: FakeGateway, run: 
 
 
 def test_a_package_that_is_called_like_a_category_can_be_asked_for(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /api/catalog", page(categories=CATEGORIES))
-    gateway.answer("GET /api/catalog/data/tools", page(tools=[tool("a")]))
+    gateway.respond("GET /api/catalog", page(categories=CATEGORIES))
+    gateway.respond("GET /api/catalog/data/tools", page(tools=[tool("a")]))
 
     assert run("catalog", "show", "data", "--package").lines[0] == "data: 1 tool"
 
 
 def test_search_hands_on_words_and_filters(gateway: FakeGateway, run: Run) -> None:
     found = tool("create_workbook", serverId="excel-tools", serverName="Excel")
-    gateway.answer("GET /api/catalog/search", page(tools=[found], total=1_200))
+    gateway.respond("GET /api/catalog/search", page(tools=[found], total=1_200))
     filters = ("--category", "data", "--tag", "x", "--server", "s", "--read-only", "--limit", "3")
     ran = run("catalog", "search", "new", "工作簿", *filters)
 
@@ -135,13 +135,13 @@ def test_search_hands_on_words_and_filters(gateway: FakeGateway, run: Run) -> No
 def test_a_search_while_tools_are_indexed_says_so(
     gateway: FakeGateway, run: Run, tools: list[dict[str, Any]]
 ) -> None:
-    gateway.answer("GET /api/catalog/search", page(tools=tools, total=len(tools), indexed=False))
+    gateway.respond("GET /api/catalog/search", page(tools=tools, total=len(tools), indexed=False))
 
     assert "still indexes tools: search again" in " ".join(run("catalog", "search", "a").out.split())
 
 
 def test_a_search_that_finds_nothing_says_what_to_try(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /api/catalog/search", page(tools=[], total=0))
+    gateway.respond("GET /api/catalog/search", page(tools=[], total=0))
 
     assert "try other words" in run("catalog", "search", "zzz").lines[0]
 
@@ -149,7 +149,7 @@ def test_a_search_that_finds_nothing_says_what_to_try(gateway: FakeGateway, run:
 def test_what_servers_write_moves_nothing_on_the_terminal(gateway: FakeGateway, run: Run) -> None:
     evil = "\x1b[2J[bold]\u202egnirts\nTOKENS"
     schema = {"properties": {evil: {}}, "required": "no list"}
-    gateway.answer(
+    gateway.respond(
         "GET /api/catalog/search", page(tools=[tool("a", description=evil, inputSchema=schema)], total=1)
     )
     ran = run("catalog", "search", "a")
@@ -161,7 +161,7 @@ def test_what_servers_write_moves_nothing_on_the_terminal(gateway: FakeGateway, 
 
 def test_every_screen_fits_80_columns(gateway: FakeGateway, run: Run) -> None:
     long = tool("a", description="word " * 60, fullName="p." + "n" * 60)
-    gateway.answer("GET /api/catalog/search", page(tools=[long], total=1))
+    gateway.respond("GET /api/catalog/search", page(tools=[long], total=1))
 
     assert max(map(len, run("catalog", "search", "a").lines)) <= 80
 
@@ -169,8 +169,8 @@ def test_every_screen_fits_80_columns(gateway: FakeGateway, run: Run) -> None:
 def test_backfill_goes_on_until_all_is_done(gateway: FakeGateway, run: Run) -> None:
     batch = {"done": 20, "total": 30, "changed": 5, "failed": {}, "next_cursor": "c"}
     last = {"done": 30, "total": 30, "changed": 2, "failed": {}, "next_cursor": None}
-    gateway.answer("POST /admin/api/catalog/backfill", batch)
-    gateway.answer("POST /admin/api/catalog/backfill?cursor=c", last)
+    gateway.respond("POST /admin/api/catalog/backfill", batch)
+    gateway.respond("POST /admin/api/catalog/backfill?cursor=c", last)
 
     assert run("catalog", "backfill").lines == ["30 packages looked at, 7 updated"]
     assert json.loads(run("catalog", "backfill", "--json").out) == {
@@ -182,8 +182,8 @@ def test_backfill_goes_on_until_all_is_done(gateway: FakeGateway, run: Run) -> N
 
 
 def test_backfill_ends_with_1_when_something_could_not_be_made(gateway: FakeGateway, run: Run) -> None:
-    answer = {"done": 2, "total": 2, "changed": 1, "failed": {"old": "no archive"}, "next_cursor": None}
-    gateway.answer("POST /admin/api/catalog/backfill", answer)
+    response = {"done": 2, "total": 2, "changed": 1, "failed": {"old": "no archive"}, "next_cursor": None}
+    gateway.respond("POST /admin/api/catalog/backfill", response)
     ran = run("catalog", "backfill")
 
     assert ran.code == 1
@@ -217,8 +217,8 @@ def test_the_quality_says_what_becomes_of_the_fallback(
     hidden, hidden_rows = (2, "2 hidden") if members["fallback_ended"] else (0, "")
     package = {"id": "old", "name": "Old", "hidden": hidden, **OLD, "with_description": 1}
     total = {**ROWS, "with_schema": 7, "with_description": 8}
-    answer = {"total": total, "full_percent": 77.7, "dependent": 1, "packages": [package], **members}
-    gateway.answer("GET /api/v1/catalog/quality", page(**answer))
+    response = {"total": total, "full_percent": 77.7, "dependent": 1, "packages": [package], **members}
+    gateway.respond("GET /api/v1/catalog/quality", page(**response))
 
     assert run("catalog", "quality").lines == [
         "77.7 % of 9 rows have full definitions, 7 a schema, 8 a description",

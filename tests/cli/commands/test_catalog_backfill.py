@@ -70,11 +70,11 @@ async def test_a_backfill_that_was_killed_is_taken_up_and_ends_as_if_it_had_not_
     await install_as_before(tmp_path)
     up = ("up", "--listen", "127.0.0.1:0", "--data", str(tmp_path))
     with running(*up) as (process, shown):
-        answer = httpx2.post(f"{shown['url']}/admin/api/catalog/backfill", timeout=DEADLINE_S).json()
+        response = httpx2.post(f"{shown['url']}/admin/api/catalog/backfill", timeout=DEADLINE_S).json()
         process.kill()
         process.wait(DEADLINE_S)
     before = rows_of(tmp_path)
-    assert answer["next_cursor"] is not None
+    assert response["next_cursor"] is not None
     assert 0 < len(before) < 3 * PACKAGES
 
     monkeypatch.setenv("TOOLGATE_SUMMARY_FALLBACK", "0.5")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.answers import applied, change, plan, task_plan
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
+from tests.cli.responses import applied, change, plan, task_plan
 
 APPLY = "POST /admin/api/apply"
 PLAN = "POST /admin/api/plan"
@@ -61,7 +61,7 @@ def test_apply_sends_all_records_of_a_directory_as_one_change(
         change("changed", "task", "review", **{"config.mcp.enabled": ("false", "true"), "tags": (["a"], [])}),
         change("removed", "profile", "old"),
     ]
-    gateway.answer(APPLY, applied(*changes, warnings=["task `review` sees no tool"]))
+    gateway.respond(APPLY, applied(*changes, warnings=["task `review` sees no tool"]))
 
     ran = run("apply", "-f", str(directory))
 
@@ -88,7 +88,7 @@ def test_apply_sends_all_records_of_a_directory_as_one_change(
 
 
 def test_applying_what_is_so_already_does_nothing(gateway: FakeGateway, run: Run, directory: Path) -> None:
-    gateway.answer(APPLY, applied())
+    gateway.respond(APPLY, applied())
 
     ran = run("apply", "-f", str(directory))
 
@@ -96,7 +96,7 @@ def test_applying_what_is_so_already_does_nothing(gateway: FakeGateway, run: Run
 
 
 def test_apply_takes_files_directories_and_a_plan(gateway: FakeGateway, run: Run, directory: Path) -> None:
-    gateway.answer(APPLY, applied())
+    gateway.respond(APPLY, applied())
 
     run(
         "apply",
@@ -113,7 +113,7 @@ def test_apply_takes_files_directories_and_a_plan(gateway: FakeGateway, run: Run
 
 
 def test_a_dry_run_plans_and_writes_nothing(gateway: FakeGateway, run: Run, directory: Path) -> None:
-    gateway.answer(PLAN, plan(change("added", "server", "git")))
+    gateway.respond(PLAN, plan(change("added", "server", "git")))
 
     ran = run("apply", "-f", str(directory), "--dry-run")
 
@@ -124,7 +124,7 @@ def test_a_dry_run_plans_and_writes_nothing(gateway: FakeGateway, run: Run, dire
 def test_pruning_without_a_terminal_to_confirm_at_is_refused(
     gateway: FakeGateway, run: Run, directory: Path
 ) -> None:
-    gateway.answer(PLAN, plan(change("removed", "task", "old"), change("removed", "profile", "p")))
+    gateway.respond(PLAN, plan(change("removed", "task", "old"), change("removed", "profile", "p")))
 
     ran = run("apply", "-f", str(directory), "--prune")
 
@@ -134,20 +134,20 @@ def test_pruning_without_a_terminal_to_confirm_at_is_refused(
     assert [asked.path for asked in gateway.asked] == ["/admin/api/plan"]
 
 
-@pytest.mark.parametrize(("answer", "code", "paths"), [("y\n", 0, ["plan", "apply"]), ("n\n", 1, ["plan"])])
+@pytest.mark.parametrize(("response", "code", "paths"), [("y\n", 0, ["plan", "apply"]), ("n\n", 1, ["plan"])])
 def test_pruning_asks_and_then_removes_what_was_agreed_to_and_no_more(
     gateway: FakeGateway,
     run: Run,
     directory: Path,
     monkeypatch: pytest.MonkeyPatch,
     *,
-    answer: str,
+    response: str,
     code: int,
     paths: list[str],
 ) -> None:
-    gateway.answer(PLAN, plan(change("removed", "task", "old")))
-    gateway.answer(APPLY, applied(change("removed", "task", "old")))
-    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    gateway.respond(PLAN, plan(change("removed", "task", "old")))
+    gateway.respond(APPLY, applied(change("removed", "task", "old")))
+    monkeypatch.setattr(sys, "stdin", Terminal(response))
 
     ran = run("apply", "-f", str(directory), "--prune")
 
@@ -160,15 +160,15 @@ def test_pruning_asks_and_then_removes_what_was_agreed_to_and_no_more(
 def test_pruning_nothing_does_not_ask_and_holds_to_what_was_seen(
     gateway: FakeGateway, run: Run, directory: Path
 ) -> None:
-    gateway.answer(PLAN, plan(change("added", "server", "git")))
-    gateway.answer(APPLY, applied(change("added", "server", "git")))
+    gateway.respond(PLAN, plan(change("added", "server", "git")))
+    gateway.respond(APPLY, applied(change("added", "server", "git")))
 
     assert run("apply", "-f", str(directory), "--prune").code == 0
     assert gateway.last.body["plan"] == plan()["id"]
 
 
 def test_pruning_with_yes_does_not_ask(gateway: FakeGateway, run: Run, directory: Path) -> None:
-    gateway.answer(APPLY, applied(change("removed", "task", "old")))
+    gateway.respond(APPLY, applied(change("removed", "task", "old")))
 
     assert run("apply", "-f", str(directory), "--prune", "--yes").code == 0
     assert [asked.path for asked in gateway.asked] == ["/admin/api/apply"]
@@ -255,9 +255,9 @@ def test_an_empty_directory_is_refused_so_that_pruning_cannot_remove_everything(
 def test_diff_ends_with_0_when_nothing_differs_and_1_when_something_does(
     gateway: FakeGateway, run: Run, directory: Path
 ) -> None:
-    gateway.answer(PLAN, plan())
+    gateway.respond(PLAN, plan())
     same = run("diff", "-f", str(directory))
-    gateway.answer(PLAN, plan(change("removed", "task", "old")))
+    gateway.respond(PLAN, plan(change("removed", "task", "old")))
     other = run("diff", "-f", str(directory), "--prune")
 
     assert (same.code, same.lines) == (0, ["no difference"])
@@ -280,7 +280,7 @@ def test_diff_never_ends_with_1_when_it_failed(
 def test_plan_shows_records_and_tasks_and_how_to_make_exactly_that_change(
     gateway: FakeGateway, run: Run, directory: Path, tmp_path: Path
 ) -> None:
-    answer = plan(
+    response = plan(
         change("changed", "task", "review", x=(1, 2)),
         tasks=[
             task_plan(
@@ -295,7 +295,7 @@ def test_plan_shows_records_and_tasks_and_how_to_make_exactly_that_change(
         unchanged=1,
         unlisted=["new", "newer"],
     )
-    gateway.answer(PLAN, answer)
+    gateway.respond(PLAN, response)
 
     ran = run("plan", "-f", str(directory), "--prune", "--out", str(tmp_path / "plan.json"))
 
@@ -322,11 +322,11 @@ def test_plan_shows_records_and_tasks_and_how_to_make_exactly_that_change(
         "To make exactly this change:",
         f"  toolgate apply -f {directory} --prune --require-plan {'0f' * 16}",
     ]
-    assert json.loads((tmp_path / "plan.json").read_text("utf-8")) == answer
+    assert json.loads((tmp_path / "plan.json").read_text("utf-8")) == response
 
 
 def test_a_planned_removal_has_an_id_too(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(PLAN, plan(change("removed", "server", "git")))
+    gateway.respond(PLAN, plan(change("removed", "server", "git")))
 
     ran = run("plan", "--delete", "server/git", "--delete", "task/t")
 
@@ -346,7 +346,7 @@ def test_a_planned_removal_has_an_id_too(gateway: FakeGateway, run: Run) -> None
 
 
 def test_a_plan_without_a_difference_says_so(gateway: FakeGateway, run: Run, directory: Path) -> None:
-    gateway.answer(PLAN, plan())
+    gateway.respond(PLAN, plan())
 
     assert run("plan", "-f", str(directory)).lines == ["no difference: there is nothing to apply"]
 

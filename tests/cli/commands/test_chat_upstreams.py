@@ -150,8 +150,8 @@ def test_many_models_are_counted_and_not_all_named() -> None:
 
 
 def test_list_and_show_print_json_when_asked(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(f"GET {PATH}", {"revision": 3, "chat_upstreams": [upstream("a"), upstream("b")]})
-    gateway.answer(f"GET {PATH}/a", upstream("a"))
+    gateway.respond(f"GET {PATH}", {"revision": 3, "chat_upstreams": [upstream("a"), upstream("b")]})
+    gateway.respond(f"GET {PATH}/a", upstream("a"))
 
     lines = run("chat-upstreams", "list", "--json").out.splitlines()
 
@@ -162,8 +162,8 @@ def test_list_and_show_print_json_when_asked(gateway: FakeGateway, run: Run) -> 
 def test_apply_and_delete_say_what_was_done(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "local.toml"
     file.write_text(TOML, "utf-8")
-    gateway.answer(f"PUT {PATH}/local", {"revision": 4, "chat_upstream": upstream(), "warnings": ["w"]})
-    gateway.answer(f"DELETE {PATH}/local", {"revision": 5, "warnings": []})
+    gateway.respond(f"PUT {PATH}/local", {"revision": 4, "chat_upstream": upstream(), "warnings": ["w"]})
+    gateway.respond(f"DELETE {PATH}/local", {"revision": 5, "warnings": []})
 
     applied = run("chat-upstreams", "apply", "-f", str(file), "--if-revision", "3")
     sent = gateway.last
@@ -179,7 +179,7 @@ def test_a_trial_of_a_file_sends_its_record_and_fails_with_it(
 ) -> None:
     file = tmp_path / "local.toml"
     file.write_text(TOML, "utf-8")
-    gateway.answer(f"POST {PATH}/local/test", trial(ok=False, error="no route", hint="look again"))
+    gateway.respond(f"POST {PATH}/local/test", trial(ok=False, error="no route", hint="look again"))
 
     of_file = run("chat-upstreams", "test", "-f", str(file))
     sent = gateway.last.body
@@ -204,9 +204,9 @@ def test_a_file_that_is_no_chat_upstream_is_named_with_what_it_lacks(run: Run, t
 def test_its_history_is_shown_and_rolled_back(gateway: FakeGateway, run: Run) -> None:
     field = {"field": "mode", "before": "(default)", "after": "passthrough"}
     entry = {"revision": 3, "operation": "put", "actor": "ada", "at_ms": 0, "fields": [field]}
-    gateway.answer(f"GET {PATH}/local/history", {"revision": 3, "entries": [entry]})
-    gateway.answer(f"GET {PATH}/local/diff", {"revision": 3, "fields": [field]})
-    gateway.answer(
+    gateway.respond(f"GET {PATH}/local/history", {"revision": 3, "entries": [entry]})
+    gateway.respond(f"GET {PATH}/local/diff", {"revision": 3, "fields": [field]})
+    gateway.respond(
         f"POST {PATH}/local/rollback", {"revision": 4, "chat_upstream": upstream(), "warnings": []}
     )
 
@@ -225,7 +225,7 @@ def test_a_directory_of_files_may_hold_chat_upstreams_and_what_tasks_say_of_chat
         'task_id = "t"\n[config]\nchat.mode = "passthrough"\nchat.budgets.max_iterations = 2\n', "utf-8"
     )
     change = {"operation": "added", "kind": "chat_upstream", "id": "local", "fields": []}
-    gateway.answer("POST /admin/api/apply", {"revision": 4, "changes": [change], "warnings": []})
+    gateway.respond("POST /admin/api/apply", {"revision": 4, "changes": [change], "warnings": []})
 
     ran = run("apply", "-f", str(tmp_path))
 

@@ -97,7 +97,7 @@ def test_write_puts_the_entry_into_the_users_file(
     gateway: FakeGateway, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    gateway.answer(SCOPE, SEEN)
+    gateway.respond(SCOPE, SEEN)
 
     first = run("connect", "cursor", "--task", "review", "--write")
     again = run("connect", "cursor", "--task", "review", "--write")
@@ -115,7 +115,7 @@ def test_write_with_project_uses_the_current_directory(
     gateway: FakeGateway, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    gateway.answer(SCOPE, SEEN)
+    gateway.respond(SCOPE, SEEN)
 
     ran = run("connect", "vscode", "--write", "--project", "--json")
 
@@ -143,7 +143,7 @@ def test_write_changes_nothing_when_the_request_is_denied_as_a_whole(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     denied = {"code": "mcp_policy_denied", "message": "task `t` does not allow `x`", "hint": "ask for less"}
-    gateway.answer(SCOPE, {**SEEN, "tools": [], "refusal": denied})
+    gateway.respond(SCOPE, {**SEEN, "tools": [], "refusal": denied})
 
     ran = run("connect", "cursor", "--task", "t", "--servers", "x", "--write")
 
@@ -174,7 +174,7 @@ def test_write_changes_nothing_when_no_gateway_responds(
 def test_write_warns_of_a_scope_that_shows_no_tool(
     gateway: FakeGateway, run: Run, home: Path, seen: dict[str, Any], warning: str
 ) -> None:
-    gateway.answer(SCOPE, {**SEEN, **seen})
+    gateway.respond(SCOPE, {**SEEN, **seen})
 
     ran = run("connect", "cursor", "--write")
 

@@ -21,12 +21,12 @@ def test_control_serves_rest_and_grpc_says_where_and_ends_with_0_on_sigint(tmp_p
     where = ("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0", "--data", str(tmp_path / "d"))
     with running("control", *where) as (process, started):
         host, _, port = started["grpc"].rpartition(":")
-        with urllib.request.urlopen(f"{started['url']}/admin/api/nodes", timeout=60) as answer:
-            assert json.load(answer)["nodes"] == []
-        with urllib.request.urlopen(started["console"], timeout=60) as answer:
-            assert answer.headers["content-type"] == "text/html; charset=utf-8"
-        with urllib.request.urlopen(f"{started['url']}/api/v1/me", timeout=60) as answer:
-            assert json.load(answer)["calls_tools"] is False
+        with urllib.request.urlopen(f"{started['url']}/admin/api/nodes", timeout=60) as response:
+            assert json.load(response)["nodes"] == []
+        with urllib.request.urlopen(started["console"], timeout=60) as response:
+            assert response.headers["content-type"] == "text/html; charset=utf-8"
+        with urllib.request.urlopen(f"{started['url']}/api/v1/me", timeout=60) as response:
+            assert json.load(response)["calls_tools"] is False
         with socket.create_connection((host, int(port)), timeout=60):
             pass
         process.send_signal(signal.SIGINT)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.answers import health, node, server
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
+from tests.cli.responses import health, node, server
 from tests.cli.screen import shown
 from tests.scenarios.collector import open_collector
 from toolgate import __version__
@@ -179,9 +179,9 @@ def data(tmp_path: Path) -> str:
 
 def answer_scopes(gateway: FakeGateway, **task: Any) -> None:
     """One task without a finding, but for what `task` says."""
-    gateway.answer("GET /api/v1/mcp/scope", {"refusal": None, "warnings": []})
+    gateway.respond("GET /api/v1/mcp/scope", {"refusal": None, "warnings": []})
     overview = {"task_id": "ops", "refusal": None, "warnings": []} | task
-    gateway.answer("GET /admin/api/mcp/tasks-overview", {"tasks": [overview]})
+    gateway.respond("GET /admin/api/mcp/tasks-overview", {"tasks": [overview]})
 
 
 def test_a_scope_over_the_limit_is_a_warning_and_one_that_is_refused_a_problem() -> None:
@@ -201,11 +201,11 @@ def test_a_scope_over_the_limit_is_a_warning_and_one_that_is_refused_a_problem()
 
 
 def test_a_key_bound_to_tasks_has_no_scope_without_one(gateway: FakeGateway, run: Run, data: str) -> None:
-    gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
-    gateway.answer("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server()]})
-    gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
-    gateway.answer("GET /admin/api/pins", {"revision": 4, "pins": []})
-    gateway.answer("GET /admin/api/lint", {"findings": []})
+    gateway.respond("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
+    gateway.respond("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server()]})
+    gateway.respond("GET /admin/api/nodes", {"revision": 4, "nodes": []})
+    gateway.respond("GET /admin/api/pins", {"revision": 4, "pins": []})
+    gateway.respond("GET /admin/api/lint", {"findings": []})
     answer_scopes(gateway, warnings=["too many"])
     gateway.refuse("GET /api/v1/mcp/scope", "not_found", "name a task", status=404)
 
@@ -216,11 +216,11 @@ def test_a_key_bound_to_tasks_has_no_scope_without_one(gateway: FakeGateway, run
 
 
 def test_a_healthy_installation_ends_with_0(gateway: FakeGateway, run: Run, data: str) -> None:
-    gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
-    gateway.answer("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server()]})
-    gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
-    gateway.answer("GET /admin/api/pins", {"revision": 4, "pins": []})
-    gateway.answer("GET /admin/api/lint", {"findings": []})
+    gateway.respond("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
+    gateway.respond("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server()]})
+    gateway.respond("GET /admin/api/nodes", {"revision": 4, "nodes": []})
+    gateway.respond("GET /admin/api/pins", {"revision": 4, "pins": []})
+    gateway.respond("GET /admin/api/lint", {"findings": []})
     answer_scopes(gateway)
 
     ran = run("doctor", "--data", data)
@@ -244,13 +244,13 @@ def test_a_collector_is_asked_whether_it_takes_anything(
 
 
 def test_problems_come_first_and_end_with_1(gateway: FakeGateway, run: Run, data: str) -> None:
-    gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
+    gateway.respond("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
     down = server("web", health=health(state="down", last_error="there is no command `npx` on its PATH"))
-    gateway.answer("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server(), down]})
+    gateway.respond("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server(), down]})
     finding = {"where": "task `t`", "rule": "mcp.tool_denylist", "message": "`x` matches nothing"}
-    gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
-    gateway.answer("GET /admin/api/pins", {"revision": 4, "pins": []})
-    gateway.answer("GET /admin/api/lint", {"findings": [finding]})
+    gateway.respond("GET /admin/api/nodes", {"revision": 4, "nodes": []})
+    gateway.respond("GET /admin/api/pins", {"revision": 4, "pins": []})
+    gateway.respond("GET /admin/api/lint", {"findings": [finding]})
     answer_scopes(gateway)
 
     ran = run("doctor", "--data", data)
@@ -267,11 +267,11 @@ def test_problems_come_first_and_end_with_1(gateway: FakeGateway, run: Run, data
 
 
 def test_an_empty_registry_is_worth_a_word(gateway: FakeGateway, run: Run, data: str) -> None:
-    gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 0})
-    gateway.answer("GET /admin/api/mcp/servers", {"revision": 0, "servers": []})
-    gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
-    gateway.answer("GET /admin/api/pins", {"revision": 4, "pins": []})
-    gateway.answer("GET /admin/api/lint", {"findings": []})
+    gateway.respond("GET /healthz", {"status": "ok", "version": __version__, "revision": 0})
+    gateway.respond("GET /admin/api/mcp/servers", {"revision": 0, "servers": []})
+    gateway.respond("GET /admin/api/nodes", {"revision": 4, "nodes": []})
+    gateway.respond("GET /admin/api/pins", {"revision": 4, "pins": []})
+    gateway.respond("GET /admin/api/lint", {"findings": []})
     answer_scopes(gateway)
 
     ran = run("doctor", "--data", data, "--json")
@@ -282,7 +282,7 @@ def test_an_empty_registry_is_worth_a_word(gateway: FakeGateway, run: Run, data:
 
 
 def test_a_key_that_does_not_reach_far_enough_is_a_finding(gateway: FakeGateway, run: Run, data: str) -> None:
-    gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
+    gateway.respond("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
     gateway.refuse("GET /admin/api/mcp/servers", "forbidden", "this needs the role `viewer`", status=403)
 
     ran = run("doctor", "--data", data)
@@ -320,7 +320,7 @@ def test_the_data_directory_is_the_one_the_gateway_uses(
     gateway: FakeGateway, run: Run, data: str, *, is_here: bool
 ) -> None:
     used = data if is_here else f"{data}/elsewhere"
-    gateway.answer("GET /admin/api/data-directory", {"path": used})
+    gateway.respond("GET /admin/api/data-directory", {"path": used})
 
     ran = run("doctor", "--json")
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.answers import health, node, server
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
+from tests.cli.responses import health, node, server
 
 COLLECTIONS = {
     "servers": "/admin/api/mcp/servers",
@@ -34,7 +34,7 @@ def entry(revision: int, operation: str, *fields: str) -> dict[str, Any]:
 @EVERY
 def test_history_lists_changes_newest_first(gateway: FakeGateway, run: Run, kind: str) -> None:
     entries = [entry(9, "delete"), entry(7, "put", "tags", "enabled"), entry(3, "put")]
-    gateway.answer(f"GET {COLLECTIONS[kind]}/x/history", {"revision": 9, "entries": entries})
+    gateway.respond(f"GET {COLLECTIONS[kind]}/x/history", {"revision": 9, "entries": entries})
 
     ran = run(kind, "history", "x", "--limit", "3")
 
@@ -48,13 +48,13 @@ def test_history_lists_changes_newest_first(gateway: FakeGateway, run: Run, kind
 
 
 def test_keys_have_a_history_too(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /admin/api/keys/ci/history", {"revision": 9, "entries": [entry(3, "put", "role")]})
+    gateway.respond("GET /admin/api/keys/ci/history", {"revision": 9, "entries": [entry(3, "put", "role")]})
 
     assert run("keys", "history", "ci").lines[1] == "       3  2025-10-09 08:53:20  ada  role"
 
 
 def test_a_history_that_was_compacted_away_says_so(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /admin/api/tasks/x/history", {"revision": 9, "entries": []})
+    gateway.respond("GET /admin/api/tasks/x/history", {"revision": 9, "entries": []})
 
     assert run("tasks", "history", "x").lines == ["the change log no longer reaches back to any change of it"]
 
@@ -62,19 +62,19 @@ def test_a_history_that_was_compacted_away_says_so(gateway: FakeGateway, run: Ru
 @EVERY
 def test_diff_of_a_record_shows_both_sides_of_each_field(gateway: FakeGateway, run: Run, kind: str) -> None:
     fields = [{"field": "tags", "before": "(default)", "after": ["a"]}]
-    gateway.answer(f"GET {COLLECTIONS[kind]}/x/diff", {"fields": fields})
+    gateway.respond(f"GET {COLLECTIONS[kind]}/x/diff", {"fields": fields})
 
     ran = run(kind, "diff", "x", "--since", "3", "--upto", "7")
 
     assert gateway.last.query == {"since": "3", "upto": "7"}
     assert ran.lines == ["tags", '  +  ["a"]']
-    gateway.answer(f"GET {COLLECTIONS[kind]}/x/diff", {"fields": []})
+    gateway.respond(f"GET {COLLECTIONS[kind]}/x/diff", {"fields": []})
     assert run(kind, "diff", "x", "--since", "3").lines == ["no difference"]
 
 
 @EVERY
 def test_rollback_sends_the_revision_and_its_terms(gateway: FakeGateway, run: Run, kind: str) -> None:
-    gateway.answer(f"POST {COLLECTIONS[kind]}/x/rollback", {"revision": 12, "warnings": ["w"]})
+    gateway.respond(f"POST {COLLECTIONS[kind]}/x/rollback", {"revision": 12, "warnings": ["w"]})
 
     ran = run(kind, "rollback", "x", "--to", "3", "--if-revision", "9", "--require-plan", "abc")
 
@@ -85,7 +85,7 @@ def test_rollback_sends_the_revision_and_its_terms(gateway: FakeGateway, run: Ru
 
 
 def test_a_change_without_terms_sends_none(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("POST /admin/api/tasks/x/rollback", {"revision": 12, "warnings": []})
+    gateway.respond("POST /admin/api/tasks/x/rollback", {"revision": 12, "warnings": []})
 
     run("tasks", "rollback", "x", "--to", "0")
 
@@ -109,7 +109,7 @@ def tool(name: str, reason: str | None = None, **changes: Any) -> dict[str, Any]
 def test_the_tools_of_a_server_come_with_what_decided_about_each(gateway: FakeGateway, run: Run) -> None:
     hidden = tool("bad", "invalid_definition", tokens=0, digest=None, rule="")
     shown = [tool("git_a"), tool("git_b", "quarantined"), hidden]
-    gateway.answer(TOOLS, {"revision": 3, "server_id": "git", "tools": shown})
+    gateway.respond(TOOLS, {"revision": 3, "server_id": "git", "tools": shown})
 
     ran = run("servers", "tools", "git", "--task", "review")
 
@@ -136,7 +136,7 @@ def test_prompts_and_resources_of_a_server_follow_its_tools(gateway: FakeGateway
         tool("prompt:greet"),
         tool("resource:note://1", "not_in_server_allowlist", rule="allowed_tools"),
     ]
-    gateway.answer(TOOLS, {"revision": 3, "tools": [tool("git_a")], "others": others})
+    gateway.respond(TOOLS, {"revision": 3, "tools": [tool("git_a")], "others": others})
 
     assert run("servers", "tools", "git").lines == [
         "   TOOL       TOKENS  DIGEST        DECIDED BY",
@@ -154,7 +154,7 @@ def test_prompts_and_resources_of_a_server_follow_its_tools(gateway: FakeGateway
 
 
 def test_a_server_without_tools_says_where_to_look(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(TOOLS, {"revision": 3, "tools": []})
+    gateway.respond(TOOLS, {"revision": 3, "tools": []})
 
     assert "toolgate servers test" in run("servers", "tools", "git").out
 
@@ -197,11 +197,11 @@ def difference(name: str, state: str = "changed", **changes: Any) -> dict[str, A
 def test_pinning_approves_what_is_offered_and_what_only_a_pin_holds_back_and_shows_what_is_new_in_it(
     gateway: FakeGateway, run: Run
 ) -> None:
-    gateway.answer(TOOLS, OFFERED)
-    gateway.answer("GET /admin/api/pins", {"revision": 3, "pins": [PINNED]})
+    gateway.respond(TOOLS, OFFERED)
+    gateway.respond("GET /admin/api/pins", {"revision": 3, "pins": [PINNED]})
     newer = difference("git_n", "new", listed="1" * 64)  # it changed once more since it was listed
-    gateway.answer("GET /admin/api/pins/git/diff", {"revision": 3, "tools": [difference("git_b"), newer]})
-    gateway.answer("PUT /admin/api/pins/git", {"revision": 4, "warnings": []})
+    gateway.respond("GET /admin/api/pins/git/diff", {"revision": 3, "tools": [difference("git_b"), newer]})
+    gateway.respond("PUT /admin/api/pins/git", {"revision": 4, "warnings": []})
 
     ran = run("pins", "set", "git")
 
@@ -226,10 +226,10 @@ def test_pinning_approves_what_is_offered_and_what_only_a_pin_holds_back_and_sho
 
 
 def test_one_tool_can_be_approved_alone(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(TOOLS, OFFERED)
-    gateway.answer("GET /admin/api/pins", {"revision": 3, "pins": [PINNED]})
-    gateway.answer("GET /admin/api/pins/git/diff", {"revision": 3, "tools": []})
-    gateway.answer("PUT /admin/api/pins/git", {"revision": 4, "warnings": []})
+    gateway.respond(TOOLS, OFFERED)
+    gateway.respond("GET /admin/api/pins", {"revision": 3, "pins": [PINNED]})
+    gateway.respond("GET /admin/api/pins/git/diff", {"revision": 3, "tools": []})
+    gateway.respond("PUT /admin/api/pins/git", {"revision": 4, "warnings": []})
 
     ran = run("pins", "set", "git", "--tool", "git_b")
     put = gateway.last
@@ -256,7 +256,7 @@ def test_what_differs_from_what_was_approved_is_shown_line_by_line_and_harmless(
         difference("git_w", is_whole=True, diff=["-{}", "+{"]),
         difference("git_m", "missing", found=None, listed=None, diff=[]),
     ]
-    gateway.answer("GET /admin/api/pins/git/diff", {"revision": 3, "tools": shown})
+    gateway.respond("GET /admin/api/pins/git/diff", {"revision": 3, "tools": shown})
 
     ran = run("pins", "diff", "git")
 
@@ -277,7 +277,7 @@ def test_what_differs_from_what_was_approved_is_shown_line_by_line_and_harmless(
 
 
 def test_pins_differ_in_one_tool_in_nothing_or_as_records(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /admin/api/pins/git/diff", {"revision": 3, "tools": [], "fields": []})
+    gateway.respond("GET /admin/api/pins/git/diff", {"revision": 3, "tools": [], "fields": []})
 
     assert run("pins", "diff", "git", "--tool", "log").lines == ["✓ git: every tool is as it was approved"]
     assert gateway.last.query == {"tool": "log"}
@@ -287,8 +287,8 @@ def test_pins_differ_in_one_tool_in_nothing_or_as_records(gateway: FakeGateway, 
 
 
 def test_pinning_nothing_is_refused(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /admin/api/pins", {"revision": 3, "pins": []})
-    gateway.answer(TOOLS, {"revision": 3, "tools": [tool("git_x", "deny_all")]})
+    gateway.respond("GET /admin/api/pins", {"revision": 3, "pins": []})
+    gateway.respond(TOOLS, {"revision": 3, "tools": [tool("git_x", "deny_all")]})
 
     ran = run("pins", "set", "git")
 
@@ -297,15 +297,15 @@ def test_pinning_nothing_is_refused(gateway: FakeGateway, run: Run) -> None:
 
 
 def test_pins_are_listed_and_taken_off(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /admin/api/pins", {"revision": 3, "pins": []})
-    gateway.answer("DELETE /admin/api/pins/git", {"revision": 4, "warnings": []})
+    gateway.respond("GET /admin/api/pins", {"revision": 3, "pins": []})
+    gateway.respond("DELETE /admin/api/pins/git", {"revision": 4, "warnings": []})
 
     assert "no pins yet" in run("pins", "list").out
-    gateway.answer(
+    gateway.respond(
         "GET /admin/api/pins", {"revision": 3, "pins": [{"server_id": "git", "tools": {"b": "", "a": ""}}]}
     )
     assert run("pins", "list").lines == ["SERVER  APPROVED TOOLS", "git     a, b"]
-    gateway.answer("GET /admin/api/pins", {"revision": 3, "pins": [PINNED]})
+    gateway.respond("GET /admin/api/pins", {"revision": 3, "pins": [PINNED]})
     assert run("pins", "list").lines == [
         "SERVER  APPROVED TOOLS  WAITING",
         "git     git_a           git_b, git_n, git_old",
@@ -318,8 +318,8 @@ def test_pins_are_listed_and_taken_off(gateway: FakeGateway, run: Run) -> None:
 def test_records_are_read_page_by_page(gateway: FakeGateway, run: Run) -> None:
     first = {"revision": 3, "pins": [{"server_id": "a", "tools": {}}], "next_cursor": "c1"}
     last = {"revision": 3, "pins": [{"server_id": "b", "tools": {}}], "next_cursor": None}
-    gateway.answer("GET /admin/api/pins", first)
-    gateway.answer("GET /admin/api/pins?cursor=c1", last)
+    gateway.respond("GET /admin/api/pins", first)
+    gateway.respond("GET /admin/api/pins?cursor=c1", last)
 
     ran = run("pins", "list", "--json")
 
@@ -332,7 +332,7 @@ def test_nodes_are_listed_with_what_ails_them(gateway: FakeGateway, run: Run) ->
         node("b", is_degraded=True, is_current=False, revision=16),
         node("c", is_lost=True, age_s=95),
     ]
-    gateway.answer("GET /admin/api/nodes", {"revision": 17, "nodes": nodes})
+    gateway.respond("GET /admin/api/nodes", {"revision": 17, "nodes": nodes})
 
     assert run("nodes").lines == [
         "NODE  STATE     REVISION  REPORTED  SERVERS  VERSION  AT",
@@ -340,7 +340,7 @@ def test_nodes_are_listed_with_what_ails_them(gateway: FakeGateway, run: Run) ->
         "b     degraded        16  2 s ago         4  0.1.0    http://10.0.0.1:8080",
         "c     lost            17  95 s ago        4  0.1.0    http://10.0.0.1:8080",
     ]
-    gateway.answer("GET /admin/api/nodes", {"revision": 17, "nodes": []})
+    gateway.respond("GET /admin/api/nodes", {"revision": 17, "nodes": []})
     assert "toolgate node --control" in run("nodes").out
 
 
@@ -352,8 +352,8 @@ def on_node(node_id: str, state: str = "connected", **changes: Any) -> dict[str,
 def test_servers_show_how_they_fare_on_each_node(gateway: FakeGateway, run: Run) -> None:
     nodes = [on_node("a"), on_node("b", "down", tools=0, restarts=3, last_error="no such command")]
     servers = [server("git", nodes=nodes), server("time", nodes=[on_node("a"), on_node("b")])]
-    gateway.answer("GET /admin/api/mcp/servers", {"revision": 3, "servers": servers})
-    gateway.answer("GET /admin/api/mcp/servers/git", {**servers[0], "health": health()})
+    gateway.respond("GET /admin/api/mcp/servers", {"revision": 3, "servers": servers})
+    gateway.respond("GET /admin/api/mcp/servers/git", {**servers[0], "health": health()})
 
     assert run("servers", "list").lines == [
         "SERVER  STATE      NODES  TOOLS  CALLS  VIA    TAGS",
@@ -384,7 +384,7 @@ CHANGE = {
 
 
 def test_watch_prints_a_line_a_transaction_and_how_to_go_on(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(WATCH, events(("start", {"epoch": "e", "revision": 5}), ("change", CHANGE)))
+    gateway.respond(WATCH, events(("start", {"epoch": "e", "revision": 5}), ("change", CHANGE)))
 
     ran = run("watch", "--since", "5", "--kinds", "server,task")
 
@@ -397,7 +397,7 @@ def test_watch_prints_a_line_a_transaction_and_how_to_go_on(gateway: FakeGateway
 
 
 def test_watch_as_json_leaves_nothing_out(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(WATCH, events(("bookmark", {"revision": 7}), ("change", CHANGE)))
+    gateway.respond(WATCH, events(("bookmark", {"revision": 7}), ("change", CHANGE)))
 
     ran = run("watch", "--json")
 
@@ -408,7 +408,7 @@ def test_watch_as_json_leaves_nothing_out(gateway: FakeGateway, run: Run) -> Non
 
 
 def test_watch_ends_with_the_reason_the_gateway_gives(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(WATCH, events(("error", {"code": "watch_lagged", "message": "too slow", "hint": ""})))
+    gateway.respond(WATCH, events(("error", {"code": "watch_lagged", "message": "too slow", "hint": ""})))
     lagged = run("watch", "--json")
     gateway.refuse(WATCH, "compacted", "compacted at 40", hint="list again", status=410)
     compacted = run("watch", "--since", "3")
@@ -418,16 +418,16 @@ def test_watch_ends_with_the_reason_the_gateway_gives(gateway: FakeGateway, run:
 
 
 def test_backup_says_where_the_file_is(gateway: FakeGateway, run: Run) -> None:
-    answer = {"path": "/data/backups/9.jsonl", "revision": 9, "records": 31}
-    gateway.answer("POST /admin/api/backup", answer)
+    response = {"path": "/data/backups/9.jsonl", "revision": 9, "records": 31}
+    gateway.respond("POST /admin/api/backup", response)
 
     assert run("backup").lines == ["✓ 31 records at revision 9, in", "  /data/backups/9.jsonl"]
-    assert run("backup", "--json").json == answer
+    assert run("backup", "--json").json == response
 
 
 def test_an_explanation_points_to_what_waits_for_approval(gateway: FakeGateway, run: Run) -> None:
     decision = {**tool("log", "quarantined", rule="pin: not approved"), "server_id": "git"}
-    answer = {
+    response = {
         "revision": 3,
         "refusal": None,
         "tools": [decision],
@@ -435,6 +435,6 @@ def test_an_explanation_points_to_what_waits_for_approval(gateway: FakeGateway, 
         "pending": [],
         "warnings": [],
     }
-    gateway.answer("GET /api/v1/mcp/explain", answer)
+    gateway.respond("GET /api/v1/mcp/explain", response)
 
     assert run("explain").lines[-1] == "waiting for approval: see what changed with `toolgate pins diff git`"

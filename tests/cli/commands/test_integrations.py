@@ -31,7 +31,7 @@ def test_integrations_are_a_line_each_with_how_much_of_them_is_on_and_by_whom(
         integration("files", "read_only", display_name="Fi\x1bles"),
         integration("git", "off", chosen=False),
     ]
-    gateway.answer(f"GET {MINE}", {"integrations": found, "next_cursor": None})
+    gateway.respond(f"GET {MINE}", {"integrations": found, "next_cursor": None})
 
     assert run("integrations").lines == [
         "SERVER  STATE      BY       READ-ONLY  WRITING  NAME",
@@ -41,7 +41,7 @@ def test_integrations_are_a_line_each_with_how_much_of_them_is_on_and_by_whom(
         "Tools are counted as your key reaches them, switched on or not.",
     ]
     assert run("integrations", "list").lines == run("integrations").lines
-    gateway.answer(f"GET {MINE}", {"integrations": [], "next_cursor": None})
+    gateway.respond(f"GET {MINE}", {"integrations": [], "next_cursor": None})
     assert run("integrations").lines == ["your key reaches no server: ask an administrator"]
 
 
@@ -51,10 +51,10 @@ def test_read_only_tools_come_first_and_all_of_them_only_when_asked_for(
 ) -> None:
     output = {}
     for words, state in {"on files": "read_only", "on files --all": "on", "off files": "off"}.items():
-        gateway.answer(f"PUT {MINE}/files", integration("files", state, revision=7))
+        gateway.respond(f"PUT {MINE}/files", integration("files", state, revision=7))
         output[words] = run("integrations", *words.split()).lines
         assert gateway.last.body == {"state": state}
-    gateway.answer(f"DELETE {MINE}/files", {"revision": 8, "warnings": []})
+    gateway.respond(f"DELETE {MINE}/files", {"revision": 8, "warnings": []})
     output["reset files"] = run("integrations", "reset", "files").lines
 
     assert output == {
@@ -66,7 +66,7 @@ def test_read_only_tools_come_first_and_all_of_them_only_when_asked_for(
 
 
 def test_keys_are_made_with_what_their_callers_begin_with(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("POST /admin/api/keys", {"key_id": "ada", "role": "agent", "secret": "tg_x"}, status=201)
+    gateway.respond("POST /admin/api/keys", {"key_id": "ada", "role": "agent", "secret": "tg_x"}, status=201)
 
     assert run("keys", "add", "ada", "--integrations", "off").code == 0
     assert gateway.last.body["integrations"] == "off"

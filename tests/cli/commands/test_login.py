@@ -29,8 +29,8 @@ def servers() -> Iterator[OAuthWorld]:
 
 def visit(url: str) -> None:
     """What a browser does, without its user."""
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=60) as answer:
-        assert answer.status == 200
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=60) as response:
+        assert response.status == 200
 
 
 def browser(world: OAuthWorld) -> Callable[[str], bool]:
@@ -79,9 +79,9 @@ def test_agreeing_in_the_browser_logs_the_gateway_in(
 def test_the_address_can_be_pasted_where_the_browser_runs_elsewhere(
     run: Run, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway.answer(f"POST {LOGIN}", {"authorization_url": "https://login.example/a?b=c", "state": "s"})
+    gateway.respond(f"POST {LOGIN}", {"authorization_url": "https://login.example/a?b=c", "state": "s"})
     login = {"issuer": "https://login.example", "expires_at_s": None, "renews": False}
-    gateway.answer(f"POST {LOGIN}/finish", {"server_id": "there", "login": login})
+    gateway.respond(f"POST {LOGIN}/finish", {"server_id": "there", "login": login})
     monkeypatch.setattr(webbrowser, "open", _never)
     monkeypatch.setattr("typer.prompt", lambda *_args, **_kw: " http://127.0.0.1:9/callback?state=s&code=c ")
 
@@ -94,10 +94,10 @@ def test_the_address_can_be_pasted_where_the_browser_runs_elsewhere(
 def test_a_login_says_for_whom_it_is_and_what_it_asks_for(
     run: Run, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway.answer(f"POST {LOGIN}", {"authorization_url": "https://login.example/", "state": "s"})
+    gateway.respond(f"POST {LOGIN}", {"authorization_url": "https://login.example/", "state": "s"})
     login = {"issuer": "https://login.example", "expires_at_s": None, "renews": False}
-    gateway.answer(f"POST {LOGIN}/finish", {"server_id": "there", "login": login})
-    gateway.answer(f"DELETE {LOGIN}", {"server_id": "there", "revoked": False})
+    gateway.respond(f"POST {LOGIN}/finish", {"server_id": "there", "login": login})
+    gateway.respond(f"DELETE {LOGIN}", {"server_id": "there", "revoked": False})
     monkeypatch.setattr("typer.prompt", lambda *_args, **_kw: "http://127.0.0.1:9/callback?state=s&code=c")
 
     assert run("servers", "login", "there", "--paste", "--shared", "--scope", "a", "--scope", "b").code == 0
@@ -122,7 +122,7 @@ def test_a_login_says_for_whom_it_is_and_what_it_asks_for(
 def test_what_is_no_answer_is_not_handed_in(
     run: Run, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, pasted: str, output: str
 ) -> None:
-    gateway.answer(f"POST {LOGIN}", {"authorization_url": "https://login.example/", "state": "s"})
+    gateway.respond(f"POST {LOGIN}", {"authorization_url": "https://login.example/", "state": "s"})
     monkeypatch.setattr("typer.prompt", lambda *_args, **_kw: pasted)
 
     ran = run("servers", "login", "there", "--paste")
@@ -141,10 +141,10 @@ def test_answers_to_something_else_are_passed_over() -> None:
 
         visitor = threading.Thread(target=visit_all)
         visitor.start()
-        answer = callback.wait("right")
+        response = callback.wait("right")
         visitor.join()
 
-    assert answer == {"state": "right", "code": "c"}
+    assert response == {"state": "right", "code": "c"}
 
 
 def test_a_login_times_out() -> None:

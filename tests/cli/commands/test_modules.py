@@ -187,7 +187,7 @@ def test_the_beginning_of_a_hash_must_mean_one_module(
     gateway: FakeGateway, run: Run, prefix: str, output: str
 ) -> None:
     module = {"size": 1, "at_ms": 0, "tasks": []}
-    gateway.answer(
+    gateway.respond(
         "GET /admin/api/modules",
         {"modules": [{"sha256": f"abcdef01{end * 56}", **module} for end in "01"]},
     )

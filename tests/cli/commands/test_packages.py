@@ -97,10 +97,10 @@ def test_only_the_parts_that_are_missing_are_sent(gateway: FakeGateway, run: Run
     path = f"/api/uploads/{hashlib.sha256(archive).hexdigest()}"
     file = tmp_path / "notes.tar.gz"
     file.write_bytes(archive)
-    gateway.answer(f"GET {path}", {"parts": [1, 3]})
-    gateway.answer(f"PUT {path}/2", {"part": 2})
-    gateway.answer(f"POST {path}", {"package_id": "notes", "version": "1.0.0"})
-    gateway.answer("POST /api/packages/notes/install", answer())
+    gateway.respond(f"GET {path}", {"parts": [1, 3]})
+    gateway.respond(f"PUT {path}/2", {"part": 2})
+    gateway.respond(f"POST {path}", {"package_id": "notes", "version": "1.0.0"})
+    gateway.respond("POST /api/packages/notes/install", respond())
     ran = run("install", str(file), "--allow", "a*", "--no-pin", "--require-plan", "x", "--json")
     sent = {f"{one.method} {one.path}": one for one in gateway.asked}
     half = 4 * 1024 * 1024
@@ -117,7 +117,7 @@ def test_only_the_parts_that_are_missing_are_sent(gateway: FakeGateway, run: Run
 def test_a_dry_run_of_a_file_sends_its_manifest_alone(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
     archive = pack(manifest())
     (tmp_path / "notes.tgz").write_bytes(archive)
-    gateway.answer("POST /api/packages/notes/install", answer(plan=plan()))
+    gateway.respond("POST /api/packages/notes/install", respond(plan=plan()))
     ran = run("install", str(tmp_path / "notes.tgz"), "--dry-run")
 
     assert ran.code == 0, ran.err
@@ -127,7 +127,7 @@ def test_a_dry_run_of_a_file_sends_its_manifest_alone(gateway: FakeGateway, run:
 
 
 def test_a_version_is_named_behind_an_at(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("POST /api/packages/notes/install", answer())
+    gateway.respond("POST /api/packages/notes/install", respond())
     run("install", "notes@1.0.0", "--json")
 
     assert gateway.asked[0].body == {"version": "1.0.0", "dry_run": False}
@@ -140,15 +140,15 @@ def test_a_directory_is_published_and_not_installed(run: Run, tmp_path: Path) ->
 
 
 def test_an_archive_is_removed_by_its_version(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("DELETE /api/packages/notes/1.0.0", {"package_id": "notes", "version": "1.0.0"})
+    gateway.respond("DELETE /api/packages/notes/1.0.0", {"package_id": "notes", "version": "1.0.0"})
 
     assert run("packages", "remove", "notes", "1.0.0").lines == ["✓ the archive of notes 1.0.0 is gone"]
 
 
 def test_packages_alone_lists_them_page_by_page(gateway: FakeGateway, run: Run) -> None:
     first = {"revision": 3, "packages": [package()], "next_cursor": "x"}
-    gateway.answer("GET /api/packages", first)
-    gateway.answer("GET /api/packages?cursor=x", {**first, "packages": [package("b")], "next_cursor": None})
+    gateway.respond("GET /api/packages", first)
+    gateway.respond("GET /api/packages?cursor=x", {**first, "packages": [package("b")], "next_cursor": None})
 
     assert run("packages").lines == run("packages", "list").lines
     assert [json.loads(line)["package_id"] for line in run("packages", "--json").out.splitlines()] == [
@@ -157,7 +157,7 @@ def test_packages_alone_lists_them_page_by_page(gateway: FakeGateway, run: Run) 
     ]
 
 
-def answer(**members: Any) -> dict[str, Any]:
+def respond(**members: Any) -> dict[str, Any]:
     return {
         "package_id": "notes",
         "version": "1.1.0",
@@ -236,7 +236,7 @@ def test_what_people_see_of_an_installation() -> None:
     server = {"server_id": "notes", "tools": ["add", "echo"], "health": {"state": "connected"}}
     url = "http://gateway/api/mcp?servers=notes"
 
-    assert shown(render_installed(answer(), server, url, gateway="http://gateway")) == [
+    assert shown(render_installed(respond(), server, url, gateway="http://gateway")) == [
         "✓ notes 1.1.0 is installed (was 1.0.0)  revision 7",
         "  + add",
         "  - drop",
@@ -271,11 +271,11 @@ def test_an_installation_says_how_many_tools_callers_can_see(visible: list[str],
         "health": {"state": "connected"},
     }
 
-    assert line in shown(render_installed(answer(), server, "http://gateway", gateway="http://gateway"))
+    assert line in shown(render_installed(respond(), server, "http://gateway", gateway="http://gateway"))
 
 
 def test_what_people_see_of_one_that_was_not_made() -> None:
-    lines = shown(render_install_plan(answer(plan=plan()), ["publish", "a dir", "--bump", "patch"]))
+    lines = shown(render_install_plan(respond(plan=plan()), ["publish", "a dir", "--bump", "patch"]))
 
     assert lines[0] == "notes 1.1.0 would be installed (was 1.0.0)  revision 7"
     assert lines[-13:] == [
@@ -298,7 +298,7 @@ def test_what_people_see_of_one_that_was_not_made() -> None:
 def test_a_server_that_does_not_run_says_why() -> None:
     server = {"server_id": "notes", "tools": [], "health": {"state": "down", "last_error": "no `X`"}}
     installed = {"package_id": "notes", "version": "1", "files": 3, "size": 9, "uploaded": True}
-    published = {**installed, "install": answer(changes=[]), "server": server, "url": "http://g/api/mcp"}
+    published = {**installed, "install": respond(changes=[]), "server": server, "url": "http://g/api/mcp"}
     lines = shown(render_published(published, gateway=DEFAULT_URL))
 
     assert lines[0] == "✓ notes 1: 3 files, 9 bytes"

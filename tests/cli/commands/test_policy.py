@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.answers import decision, explanation
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
+from tests.cli.responses import decision, explanation
 from tests.cli.screen import shown
 from toolgate.cli.command import CommandError, ExitCode
 from toolgate.cli.options import parse_time
@@ -59,7 +59,7 @@ def lesson(*, removed: int = 2) -> dict[str, Any]:
 
 
 def test_a_lesson_shows_what_stays_what_goes_and_how_to_make_it_so(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(LEARN, lesson())
+    gateway.respond(LEARN, lesson())
 
     ran = run("learn", "review", "--since", "2025-01-01")
 
@@ -97,8 +97,8 @@ def test_a_lesson_shows_what_stays_what_goes_and_how_to_make_it_so(gateway: Fake
 
 
 def test_a_lesson_is_applied_as_its_plan_shows(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(LEARN, lesson())
-    gateway.answer(APPLY, APPLIED)
+    gateway.respond(LEARN, lesson())
+    gateway.respond(APPLY, APPLIED)
 
     ran = run("learn", "review", "--apply", "--require-plan", "p1")
 
@@ -112,7 +112,7 @@ def test_a_lesson_is_applied_as_its_plan_shows(gateway: FakeGateway, run: Run) -
 def test_a_lesson_that_is_not_the_one_that_was_agreed_to_is_not_applied(
     gateway: FakeGateway, run: Run
 ) -> None:
-    gateway.answer(LEARN, lesson())
+    gateway.respond(LEARN, lesson())
 
     ran = run("learn", "review", "--apply", "--require-plan", "p0")
 
@@ -121,7 +121,7 @@ def test_a_lesson_that_is_not_the_one_that_was_agreed_to_is_not_applied(
 
 
 def test_a_task_that_is_the_least_already_is_left_alone(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(LEARN, lesson(removed=0))
+    gateway.respond(LEARN, lesson(removed=0))
 
     ran = run("learn", "review", "--apply", "--deny-all")
 
@@ -130,7 +130,7 @@ def test_a_task_that_is_the_least_already_is_left_alone(gateway: FakeGateway, ru
 
 
 def test_the_task_as_it_should_be_goes_into_a_file(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
-    gateway.answer(LEARN, lesson())
+    gateway.respond(LEARN, lesson())
     out = tmp_path / "review.json"
 
     assert run("learn", "review", "--out", str(out), "--json").json == lesson()
@@ -158,8 +158,8 @@ def unused(*holders: dict[str, Any], cursor: str | None = None) -> dict[str, Any
 def test_unused_grants_are_a_line_for_each_task_and_key_of_all_pages(gateway: FakeGateway, run: Run) -> None:
     first = holder("key", "ci")
     second = holder("task", "review", calls=1_200, last_used_ms=NOON_MS, granted=30, unused=0)
-    gateway.answer(UNUSED, unused(first, cursor="c"))
-    gateway.answer(f"{UNUSED}?cursor=c", unused(second))
+    gateway.respond(UNUSED, unused(first, cursor="c"))
+    gateway.respond(f"{UNUSED}?cursor=c", unused(second))
 
     ran = run("unused", "--since", "30d")
 
@@ -179,7 +179,7 @@ def test_unused_grants_are_a_line_for_each_task_and_key_of_all_pages(gateway: Fa
 
 
 def test_the_unused_tools_of_one_task_are_a_line_each(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(UNUSED, unused(holder("task", "review")) | {"servers": [], "warnings": []})
+    gateway.respond(UNUSED, unused(holder("task", "review")) | {"servers": [], "warnings": []})
 
     ran = run("unused", "--task", "review")
 
@@ -218,9 +218,9 @@ def test_what_is_no_time_in_the_past_is_refused(text: str) -> None:
 
 def test_an_explanation_says_what_is_visible_only_because_the_task_is_not_enforced() -> None:
     shadow = {"layer": "task", "reason": "denied_by_task", "rule": "mcp.tool_denylist `push`"}
-    answer = explanation(decision("git", "log"), decision("git", "push", shadow=shadow))
+    response = explanation(decision("git", "log"), decision("git", "push", shadow=shadow))
 
-    assert shown(render_explanation(answer))[-4:] == [
+    assert shown(render_explanation(response))[-4:] == [
         "1 tool of these is visible only because the task is not enforced",
         "SERVER  TOOLS  WOULD BE HIDDEN BY",
         "git     push   task: denied_by_task",

@@ -66,8 +66,8 @@ def stage(gateway: FakeGateway, *lines: dict[str, Any], **ended: Any) -> None:
     events = [("state", {"state": "queued", "attempt": 0}), *(("line", one) for one in lines)]
     events.append(("end", invocation(ended=ending(**ended))))
     stream = "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events)
-    gateway.answer(f"POST {SUM}", invocation(), 202)
-    gateway.answer(f"GET {ONE}/events", b": keep-alive\n\n" + stream.encode())
+    gateway.respond(f"POST {SUM}", invocation(), 202)
+    gateway.respond(f"GET {ONE}/events", b": keep-alive\n\n" + stream.encode())
 
 
 def test_a_run_looks_like_a_program_of_ones_own(gateway: FakeGateway, run: Run) -> None:
@@ -178,8 +178,8 @@ def test_with_json_the_whole_run_is_one_object(gateway: FakeGateway, run: Run) -
 
 
 def test_a_stream_that_breaks_off_says_that_the_run_goes_on(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(f"POST {SUM}", invocation(), 202)
-    gateway.answer(f"GET {ONE}/events", b'event: state\ndata: {"state": "running", "attempt": 1}\n\n')
+    gateway.respond(f"POST {SUM}", invocation(), 202)
+    gateway.respond(f"GET {ONE}/events", b'event: state\ndata: {"state": "running", "attempt": 1}\n\n')
 
     ran = run("run", "sum")
 
@@ -189,7 +189,7 @@ def test_a_stream_that_breaks_off_says_that_the_run_goes_on(gateway: FakeGateway
 
 def test_ctrl_c_cancels_the_run(gateway: FakeGateway, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     stage(gateway, line(1, "42"))
-    gateway.answer(f"POST {ONE}/cancel", invocation())
+    gateway.respond(f"POST {ONE}/cancel", invocation())
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -205,7 +205,7 @@ def test_a_run_that_takes_too_long_is_cancelled(
     gateway: FakeGateway, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage(gateway, line(1, "42"))
-    gateway.answer(f"POST {ONE}/cancel", invocation())
+    gateway.respond(f"POST {ONE}/cancel", invocation())
     times = iter([0.0, 0.2, 9.0])
     monkeypatch.setattr("toolgate.cli.commands.runs.time.monotonic", lambda: next(times))
 
@@ -218,11 +218,11 @@ def test_a_run_that_takes_too_long_is_cancelled(
 
 def test_logs_are_printed_page_by_page_or_followed(gateway: FakeGateway, run: Run) -> None:
     stage(gateway, line(1, "42"), line(2, "x", "log"))
-    gateway.answer(f"GET {ONE}", invocation())
+    gateway.respond(f"GET {ONE}", invocation())
     one = invocation()["invocation_id"]
     followed = run("invocations", "logs", "sum", one, "--follow")
     as_json = run("invocations", "logs", "sum", one, "--follow", "--json")
-    gateway.answer(f"GET {ONE}/logs", {"state": "running", "lines": []})
+    gateway.respond(f"GET {ONE}/logs", {"state": "running", "lines": []})
     nothing = run("invocations", "logs", "sum", one)
 
     assert (followed.out, followed.err) == ("42\ninfo  x\n", "")
@@ -231,8 +231,8 @@ def test_logs_are_printed_page_by_page_or_followed(gateway: FakeGateway, run: Ru
 
 
 def test_runs_are_listed_and_cancelled(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(f"GET {SUM}", {"invocations": [invocation()], "next_cursor": None})
-    gateway.answer(f"POST {ONE}/cancel", invocation(state="cancelled"))
+    gateway.respond(f"GET {SUM}", {"invocations": [invocation()], "next_cursor": None})
+    gateway.respond(f"POST {ONE}/cancel", invocation(state="cancelled"))
 
     assert run("invocations", "list", "sum", "--limit", "7").code == 0
     assert gateway.last.query == {"limit": "7"}

@@ -173,11 +173,11 @@ def test_a_skill_that_is_too_long_for_a_url_is_to_be_a_task(
 ) -> None:
     tools = [f"server-{n}.a_tool_with_a_long_name_{n}" for n in range(200)]
     file = write(tmp_path / "long.json", {"id": "long", "tools": tools})
-    gateway.answer(
+    gateway.respond(
         "GET /api/v1/mcp/scope",
         {"prices": {}, "tokens": 0, "registered_tools": 9, "registered_tokens": 900},
     )
-    gateway.answer("GET /api/v1/mcp/explain", {"tools": [], "servers": [], "pending": ["server-7"]})
+    gateway.respond("GET /api/v1/mcp/explain", {"tools": [], "servers": [], "pending": ["server-7"]})
 
     refused = run("skill", "url", str(file))
     checked = run("skill", "check", str(file), "--json").json
@@ -192,10 +192,10 @@ def test_a_skill_that_is_too_long_for_a_url_is_to_be_a_task(
 def test_what_hides_a_tool_or_its_server_is_named(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
     file = write(tmp_path / "s.json", {"id": "s", "tools": ["a.x", "b.y"]})
     hidden = {"allowed": False, "layer": "key", "reason": "not_allowed_by_key", "rule": "ceiling"}
-    gateway.answer(
+    gateway.respond(
         "GET /api/v1/mcp/scope", {"prices": {}, "tokens": 0, "registered_tools": 9, "registered_tokens": 900}
     )
-    gateway.answer(
+    gateway.respond(
         "GET /api/v1/mcp/explain",
         {
             "tools": [{"server_id": "a", "tool": "x", **hidden}],

@@ -20,7 +20,7 @@ def sums(lists: int, cost: int, full: int, calls: int, results: int) -> dict[str
     }
 
 
-def answer(**fields: Any) -> dict[str, Any]:
+def respond(**fields: Any) -> dict[str, Any]:
     known = {"since": "2026-01-01", "until": "2026-01-07", "days": [], "tasks": []}
     return known | {"total": sums(0, 0, 0, 0, 0)} | fields
 
@@ -30,7 +30,7 @@ def test_tasks_are_a_line_each_with_the_cost_of_all_tools(gateway: FakeGateway, 
         {"task_id": "review\x1b[31m", **sums(60, 4_200, 90_000, 12, 1_500)},
         {"task_id": "", **sums(1, 1_500, 1_500, 0, 0)},
     ]
-    gateway.answer(TOKENS, answer(tasks=tasks, total=sums(61, 5_700, 91_500, 12, 1_500)))
+    gateway.respond(TOKENS, respond(tasks=tasks, total=sums(61, 5_700, 91_500, 12, 1_500)))
 
     ran = run("tokens", "--days", "30")
 
@@ -47,7 +47,7 @@ def test_tasks_are_a_line_each_with_the_cost_of_all_tools(gateway: FakeGateway, 
 
 def test_one_task_is_shown_day_by_day(gateway: FakeGateway, run: Run) -> None:
     one = sums(1, 10, 100, 2, 7)
-    gateway.answer(TOKENS, answer(days=[{"day": "2026-01-07", **one}], total=one))
+    gateway.respond(TOKENS, respond(days=[{"day": "2026-01-07", **one}], total=one))
 
     ran = run("tokens", "--task", "")
 
@@ -57,10 +57,10 @@ def test_one_task_is_shown_day_by_day(gateway: FakeGateway, run: Run) -> None:
 
 
 def test_an_empty_list_is_a_sentence_and_programs_get_the_answer(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(TOKENS, answer())
+    gateway.respond(TOKENS, respond())
 
     assert run("tokens").lines == [
         "nothing was listed or called from 2026-01-01 to 2026-01-07; the last minute",
         "comes in with the next",
     ]
-    assert json.loads(run("tokens", "--json").lines[0]) == answer()
+    assert json.loads(run("tokens", "--json").lines[0]) == respond()

@@ -144,7 +144,7 @@ def test_percentiles_are_those_of_prometheus(
 
 
 def test_once_prints_a_frame_and_ends(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer("GET /metrics", make_metrics(3).render())
+    gateway.respond("GET /metrics", make_metrics(3).render())
     ran = run("top", "--once", "--interval", "0.2")
 
     assert (ran.code, ran.lines[6].split()[:2]) == (0, ["git", "connected"])
@@ -153,8 +153,8 @@ def test_once_prints_a_frame_and_ends(gateway: FakeGateway, run: Run) -> None:
 
 def test_nodes_are_read_where_they_are_named_and_nowhere_else(gateway: FakeGateway, run: Run) -> None:
     """A node says itself where it is: a key does not go there on its word."""
-    gateway.answer("GET /metrics", make_metrics(3).render())
-    gateway.answer("GET /admin/api/nodes", {"nodes": [{**NODE, "url": "http://elsewhere.example"}]})
+    gateway.respond("GET /metrics", make_metrics(3).render())
+    gateway.respond("GET /admin/api/nodes", {"nodes": [{**NODE, "url": "http://elsewhere.example"}]})
     ran = run("top", "--json", "--interval", "0.2", "--node", gateway.url, "--node", gateway.url)
 
     assert ran.json["gauges"]["toolgate_children"] == 9
@@ -170,7 +170,7 @@ def test_a_key_that_may_not_see_metrics_is_an_error(gateway: FakeGateway, run: R
 
 
 def test_ctrl_c_ends_it_without_a_word(gateway: FakeGateway) -> None:
-    gateway.answer("GET /metrics", make_metrics(3).render())
+    gateway.respond("GET /metrics", make_metrics(3).render())
     command = [sys.executable, "-c", PROGRAM, "top", "--interval", "0.2", "--url", gateway.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         eventually(lambda: len(gateway.asked) > 3)

@@ -18,10 +18,10 @@ def test_up_serves_health_says_where_and_ends_with_0_on_sigint(tmp_path: Path) -
     registry.mkdir()
     where = ("--listen", "127.0.0.1:0", "--data", str(tmp_path / "d"), "--mcp-registry-dir", str(registry))
     with running("up", *where) as (process, shown):
-        with urllib.request.urlopen(f"{shown['url']}/healthz", timeout=60) as answer:
-            assert (answer.status, json.load(answer)["status"]) == (200, "ok")
-        with urllib.request.urlopen(shown["console"], timeout=60) as answer:
-            assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        with urllib.request.urlopen(f"{shown['url']}/healthz", timeout=60) as response:
+            assert (response.status, json.load(response)["status"]) == (200, "ok")
+        with urllib.request.urlopen(shown["console"], timeout=60) as response:
+            assert response.headers["content-type"] == "text/html; charset=utf-8"
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0
 

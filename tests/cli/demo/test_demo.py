@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from tests.cli.answers import health, server, tools
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import running
+from tests.cli.responses import health, server, tools
 from toolgate.cli.command import CommandError
 from toolgate.cli.demo.demo import UPSTREAM_NAME, Demo, check_port, demo_directory
 from toolgate.cli.demo.kit import (
@@ -174,11 +174,11 @@ def test_a_server_that_fails_is_named_and_the_rest_is_shown(
     gateway: FakeGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     down = server("shop", health=health(state="down", last_error="it is closed"))
-    gateway.answer("GET /admin/api/mcp/servers", {"revision": 1, "servers": [server("git"), down]})
-    gateway.answer("GET /api/v1/mcp/tools", tools("git.git_log"))
-    gateway.answer("GET /admin/api/chat-upstreams", {"revision": 1, "chat_upstreams": []})
+    gateway.respond("GET /admin/api/mcp/servers", {"revision": 1, "servers": [server("git"), down]})
+    gateway.respond("GET /api/v1/mcp/tools", tools("git.git_log"))
+    gateway.respond("GET /admin/api/chat-upstreams", {"revision": 1, "chat_upstreams": []})
     for task in ("review", "notes", "ops"):
-        gateway.answer(f"PUT /admin/api/tasks/{task}", {"revision": 1, "warnings": []})
+        gateway.respond(f"PUT /admin/api/tasks/{task}", {"revision": 1, "warnings": []})
 
     asyncio.run(Demo(tmp_path, as_json=False).present(WITH_CONSOLE, gateway.url))
 
@@ -197,12 +197,12 @@ def test_no_model_of_an_earlier_run_is_left_and_no_other_is_touched(
     gateway: FakeGateway, tmp_path: Path, *, name: str, is_removed: bool
 ) -> None:
     left = {"upstream_id": "local", "display_name": name}
-    gateway.answer("GET /admin/api/mcp/servers", {"revision": 1, "servers": [server("git")]})
-    gateway.answer("GET /api/v1/mcp/tools", tools("git.git_log"))
-    gateway.answer("GET /admin/api/chat-upstreams", {"revision": 1, "chat_upstreams": [left]})
-    gateway.answer("DELETE /admin/api/chat-upstreams/local", {"revision": 2, "warnings": []})
+    gateway.respond("GET /admin/api/mcp/servers", {"revision": 1, "servers": [server("git")]})
+    gateway.respond("GET /api/v1/mcp/tools", tools("git.git_log"))
+    gateway.respond("GET /admin/api/chat-upstreams", {"revision": 1, "chat_upstreams": [left]})
+    gateway.respond("DELETE /admin/api/chat-upstreams/local", {"revision": 2, "warnings": []})
     for task in ("review", "notes", "ops"):
-        gateway.answer(f"PUT /admin/api/tasks/{task}", {"revision": 1, "warnings": []})
+        gateway.respond(f"PUT /admin/api/tasks/{task}", {"revision": 1, "warnings": []})
 
     asyncio.run(Demo(tmp_path, as_json=False).present(WITH_CONSOLE, gateway.url))
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.answers import decision, explanation, health, server, tools
+from tests.cli.responses import decision, explanation, health, server, tools
 from tests.cli.screen import shown
 from toolgate.cli.demo.demo import render_demo
 from toolgate.cli.render.changes import render_applied, render_lint, render_reload
@@ -152,7 +152,7 @@ def test_a_failed_test_says_why_with_the_output_of_the_server() -> None:
 
 
 def test_a_refreshed_server_shows_what_it_has_now() -> None:
-    answer = {"server_id": "git", "health": health(), "tools": ["git_log"], "quarantined": {}}
+    response = {"server_id": "git", "health": health(), "tools": ["git_log"], "quarantined": {}}
     failed = {
         "server_id": "git",
         "health": health(state="down", last_error="gone"),
@@ -160,14 +160,14 @@ def test_a_refreshed_server_shows_what_it_has_now() -> None:
         "quarantined": {},
     }
 
-    assert shown(render_refreshed(answer)) == ["git: connected, 1 tool", "", "  git_log"]
+    assert shown(render_refreshed(response)) == ["git: connected, 1 tool", "", "  git_log"]
     assert shown(render_refreshed(failed)) == ["git: down, 0 tools", "  gone"]
 
 
 def test_a_write_shows_its_revision_and_warnings() -> None:
-    answer = {"revision": 9, "warnings": ["task `x` names no server"]}
+    response = {"revision": 9, "warnings": ["task `x` names no server"]}
 
-    assert shown(render_applied("task", "x", answer)) == [
+    assert shown(render_applied("task", "x", response)) == [
         "✓ task x (revision 9)",
         "warning: task `x` names no server",
     ]
@@ -200,7 +200,7 @@ def test_find_mode_is_shown() -> None:
 
 
 def test_an_explanation_groups_tools_by_the_rule_that_decided() -> None:
-    answer = explanation(
+    response = explanation(
         decision("git", "git_log"),
         decision("git", "git_show"),
         decision("git", "git_add", "not_in_task_allowlist"),
@@ -211,7 +211,7 @@ def test_an_explanation_groups_tools_by_the_rule_that_decided() -> None:
         warnings=["a rule matches nothing"],
     )
 
-    assert shown(render_explanation(answer)) == [
+    assert shown(render_explanation(response)) == [
         "2 tools visible",
         "SERVER  TOOLS              ALLOWED BY",
         "git     git_log, git_show  task: mcp.tool_allowlist",
@@ -230,14 +230,14 @@ def test_an_explanation_groups_tools_by_the_rule_that_decided() -> None:
 
 
 def test_an_explanation_counts_each_kind_for_itself() -> None:
-    answer = explanation(
+    response = explanation(
         decision("git", "git_log"),
         decision("git", "prompt:review"),
         decision("git", "prompt:bye", "denied_by_task"),
         decision("git", "resource:file:///a", "denied_by_task"),
         decision("git", "resource:file:///b", "denied_by_task"),
     )
-    lines = shown(render_explanation(answer))
+    lines = shown(render_explanation(response))
 
     assert lines[0] == "1 tool, 1 prompt visible"
     assert "1 prompt, 2 resources hidden" in lines
@@ -266,9 +266,9 @@ def test_lint_shows_where_and_what() -> None:
 
 
 def test_a_reload_shows_changes_warnings_and_problems() -> None:
-    answer = {"applied": ["+ server git"], "warnings": ["a link"], "problems": ["x.toml:3: no value"]}
+    response = {"applied": ["+ server git"], "warnings": ["a link"], "problems": ["x.toml:3: no value"]}
 
-    assert shown(render_reload(answer, is_dry_run=True)) == [
+    assert shown(render_reload(response, is_dry_run=True)) == [
         "1 change planned",
         "  + server git",
         "",

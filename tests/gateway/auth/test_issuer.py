@@ -168,23 +168,23 @@ async def test_however_many_ask_the_issuer_is_asked_now_and_then(issuer: Issuer)
     now = [0.0]
     metadata = IssuerMetadata(issuer.url, FETCHER, clock_s=lambda: now[0])
 
-    async def ask(at_s: float) -> int:
+    async def request(at_s: float) -> int:
         now[0] = at_s
         await asyncio.gather(*(metadata.read() for _ in range(5)), return_exceptions=True)
         return len(issuer.asked)
 
     issuer.status = 503
-    counts = [await ask(0), await ask(METADATA_RETRY_S - 1)]
+    counts = [await request(0), await request(METADATA_RETRY_S - 1)]
     with pytest.raises(IssuerUnavailable):
         await metadata.read()
     issuer.status = 200
     counts += [
-        await ask(METADATA_RETRY_S),
-        await ask(METADATA_RETRY_S + METADATA_TTL_S - 1),
-        await ask(METADATA_RETRY_S + METADATA_TTL_S),
+        await request(METADATA_RETRY_S),
+        await request(METADATA_RETRY_S + METADATA_TTL_S - 1),
+        await request(METADATA_RETRY_S + METADATA_TTL_S),
     ]
     issuer.status = 503
-    known = await ask(METADATA_RETRY_S + 2 * METADATA_TTL_S)
+    known = await request(METADATA_RETRY_S + 2 * METADATA_TTL_S)
 
     assert counts == [1, 1, 2, 2, 3]
     assert known == 4

@@ -112,8 +112,8 @@ async def test_the_error_says_what_waits_where_and_until_when() -> None:
 
 async def test_where_control_is_elsewhere_the_page_is_there() -> None:
     class Elsewhere(MemoryApprovals):
-        async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
-            verdict = await super().ask(question, new_id=new_id)
+        async def request(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
+            verdict = await super().request(question, new_id=new_id)
             return verdict._replace(console_url="https://control.example")
 
     refused = await Gate(Elsewhere(Clock())).refused()
@@ -170,7 +170,7 @@ async def test_too_many_requests_are_refused() -> None:
 @pytest.mark.parametrize("failure", [ControlUnavailable("x"), StorageFailed("x"), InvalidArguments("x")])
 async def test_without_a_verdict_nothing_passes(failure: ToolgateError) -> None:
     class Broken(MemoryApprovals):
-        async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
+        async def request(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
             raise failure
 
     refused = await Gate(Broken(Clock())).refused()

@@ -42,9 +42,9 @@ def ignore(method: str, params: bytes) -> None:
 
 async def ask_times(asked: ClientChannel, times: int = 1) -> ServerResponse:
     """A call whose server asks one question after the other, and answers with the answers."""
-    replies = [await asked.ask(*ASK) for _ in range(times)]
+    responses = [await asked.request(*ASK) for _ in range(times)]
     return ServerResponse(
-        RpcResponse(result=b"[%b]" % b",".join(reply.result or b"null" for reply in replies)), "legacy"
+        RpcResponse(result=b"[%b]" % b",".join(rpc.result or b"null" for rpc in responses)), "legacy"
     )
 
 
@@ -56,16 +56,16 @@ async def run(
     return waiting
 
 
-def answers(waiting: PendingInput, value: object) -> dict[str, msgspec.Raw]:
+def make_responses(waiting: PendingInput, value: object) -> dict[str, msgspec.Raw]:
     return {key: msgspec.Raw(json.dumps(value).encode()) for key in waiting.questions}
 
 
 async def test_a_call_whose_server_asks_nothing_is_never_parked() -> None:
     parking, call = ParkedCalls(), client()
 
-    answer = await parking.run(call, ask_times(call, 0), ignore)
+    response = await parking.run(call, ask_times(call, 0), ignore)
 
-    assert (answer, len(parking)) == (ServerResponse(RpcResponse(result=b"[]"), "legacy"), 0)
+    assert (response, len(parking)) == (ServerResponse(RpcResponse(result=b"[]"), "legacy"), 0)
 
 
 async def test_a_question_comes_out_and_its_answer_goes_in() -> None:
@@ -73,10 +73,12 @@ async def test_a_question_comes_out_and_its_answer_goes_in() -> None:
 
     waiting = await run(parking, ask_times(call), call)
     (asked,) = waiting.questions.values()
-    answer = await parking.resume(waiting.handle, "ada", answers(waiting, {"action": "accept"}), ignore)
+    response = await parking.resume(
+        waiting.handle, "ada", make_responses(waiting, {"action": "accept"}), ignore
+    )
 
     assert (asked.method, asked.params) == ASK
-    assert answer == ServerResponse(RpcResponse(result=b'[{"action": "accept"}]'), "legacy")
+    assert response == ServerResponse(RpcResponse(result=b'[{"action": "accept"}]'), "legacy")
 
 
 async def test_a_handle_is_good_for_once_and_for_its_own_principal() -> None:
@@ -84,10 +86,10 @@ async def test_a_handle_is_good_for_once_and_for_its_own_principal() -> None:
     waiting = await run(parking, ask_times(call), call)
 
     with pytest.raises(InputStateRefused):
-        await parking.resume(waiting.handle, "eve", answers(waiting, "hers"), ignore)
-    await parking.resume(waiting.handle, "ada", answers(waiting, "his"), ignore)
+        await parking.resume(waiting.handle, "eve", make_responses(waiting, "hers"), ignore)
+    await parking.resume(waiting.handle, "ada", make_responses(waiting, "his"), ignore)
     with pytest.raises(InputStateRefused):
-        await parking.resume(waiting.handle, "ada", answers(waiting, "again"), ignore)
+        await parking.resume(waiting.handle, "ada", make_responses(waiting, "again"), ignore)
 
 
 async def test_who_brings_no_answer_is_asked_again_and_not_for_ever() -> None:
@@ -108,7 +110,7 @@ async def test_a_client_that_cannot_be_asked_ends_the_call() -> None:
 
     async def work() -> ServerResponse:
         try:
-            await call.ask(*ASK)
+            await call.request(*ASK)
             await asyncio.Event().wait()
         finally:
             ended.set()
@@ -121,7 +123,7 @@ async def test_a_client_that_cannot_be_asked_ends_the_call() -> None:
 
 
 async def test_what_no_client_is_asked_is_refused_to_the_server() -> None:
-    assert (await client().ask("sms/send", b"{}")).error is not None
+    assert (await client().request("sms/send", b"{}")).error is not None
 
 
 async def test_a_client_that_leaves_takes_its_call_along() -> None:
@@ -150,7 +152,7 @@ async def test_notifications_of_a_server_arrive_only_while_the_client_waits() ->
 
     async def work() -> ServerResponse:
         call.notify("before", b"{}")
-        await call.ask(*ASK)
+        await call.request(*ASK)
         call.notify("after", b"{}")
         return ServerResponse(RpcResponse(result=b"{}"), "legacy")
 
@@ -158,7 +160,10 @@ async def test_notifications_of_a_server_arrive_only_while_the_client_waits() ->
     assert isinstance(waiting, PendingInput)
     call.notify("no one there", b"{}")
     await parking.resume(
-        waiting.handle, "ada", answers(waiting, 1), lambda method, _: notifications.append(f"{method}!")
+        waiting.handle,
+        "ada",
+        make_responses(waiting, 1),
+        lambda method, _: notifications.append(f"{method}!"),
     )
 
     assert notifications == ["before", "after!"]
@@ -169,7 +174,7 @@ async def test_a_call_that_ends_while_it_is_parked_still_has_its_answer() -> Non
     given_up = asyncio.Event()
 
     async def work() -> ServerResponse:
-        asking = asyncio.ensure_future(call.ask(*ASK))
+        asking = asyncio.ensure_future(call.request(*ASK))
         await given_up.wait()
         asking.cancel()
         return ServerResponse(RpcResponse(result=b'"without you"'), "legacy")
@@ -209,7 +214,7 @@ async def test_what_waits_is_bounded_in_bytes_too() -> None:
         await run(parking, ask_times(heavy), heavy)
     await run(parking, ask_times(light), light)
     await run(parking, ask_times(other), other)
-    await parking.resume(waiting[0].handle, "ada", answers(waiting[0], {}), ignore)
+    await parking.resume(waiting[0].handle, "ada", make_responses(waiting[0], {}), ignore)
     again = client(size=quarter)
     await run(parking, ask_times(again), again)
 
@@ -224,5 +229,5 @@ async def test_an_abandoned_call_is_cancelled() -> None:
     await pass_time(CALL_CEILING_S + 1)
 
     with pytest.raises(InputStateRefused):
-        await parking.resume(waiting.handle, "ada", answers(waiting, 1), ignore)
+        await parking.resume(waiting.handle, "ada", make_responses(waiting, 1), ignore)
     assert len(parking) == 0

@@ -68,7 +68,7 @@ class ScriptedSession(ChatSession):
             raise turn
         return turn
 
-    def answer(self, call: ToolCall, content: str) -> None:
+    def add_result(self, call: ToolCall, content: str) -> None:
         self.results.append((call.call_id, content))
 
     async def on_tool_event(self, event: ToolEvent) -> None:

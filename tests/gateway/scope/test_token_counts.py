@@ -31,7 +31,7 @@ def test_an_estimate_is_near_what_the_definitions_are_counted_by(encoded: str) -
 
 
 @pytest.mark.parametrize(
-    ("reply", "expected"),
+    ("rpc", "expected"),
     [
         pytest.param(result(content=[text("x" * 33)]), 10, id="a text is counted with its quotes"),
         pytest.param(result(content=[text("x" * 33)], structuredContent={"a": "x" * 99}), 10, id="once"),
@@ -50,8 +50,8 @@ def test_an_estimate_is_near_what_the_definitions_are_counted_by(encoded: str) -
         pytest.param(RpcResponse(error=b'{"code":-1}'), 0, id="an error"),
     ],
 )
-def test_what_a_result_costs(reply: RpcResponse, expected: int) -> None:
-    assert estimate_result(RpcResponse(members=reply.members) if reply.members else reply) == expected
+def test_what_a_result_costs(rpc: RpcResponse, expected: int) -> None:
+    assert estimate_result(RpcResponse(members=rpc.members) if rpc.members else rpc) == expected
 
 
 @given(
@@ -71,5 +71,5 @@ def test_a_text_alone_costs_what_it_does_among_others(blocks: list[dict[str, str
     content = json.dumps(blocks, separators=(", ", ": ") if is_spaced else (",", ":")).encode()
     quoted = sum(len(json.dumps(block["text"])) for block in blocks if "text" in block)
 
-    reply = RpcResponse(members={"content": msgspec.Raw(content)})
-    assert estimate_result(reply) == quoted * TOKENS // PER_BYTES
+    rpc = RpcResponse(members={"content": msgspec.Raw(content)})
+    assert estimate_result(rpc) == quoted * TOKENS // PER_BYTES

@@ -139,9 +139,9 @@ async def test_searches_at_once_share_one_catching_up_and_one_that_gives_up_does
     await asyncio.gather(first, return_exceptions=True)
     go_on.set()
     async with asyncio.timeout(60):
-        answers = await asyncio.gather(*others)
+        responses = await asyncio.gather(*others)
 
-    assert answers == [["one.read"]] * 2
+    assert responses == [["one.read"]] * 2
     assert searching.puts == ["one"]
 
 

@@ -185,9 +185,9 @@ def test_what_is_no_catalog_is_refused(content: Any) -> None:
 
 def test_a_list_of_the_official_registry_is_read_as_it_answers() -> None:
     remote = {"type": "streamable-http", "url": "https://a.example/mcp"}
-    answer = {
+    response = {
         "servers": [{"server": {"name": "com.example/a", "remotes": [remote]}, "_meta": {}}],
         "metadata": {"count": 1},
     }
 
-    assert [body["server_id"] for body in parse_imports(answer).bodies] == ["a"]
+    assert [body["server_id"] for body in parse_imports(response).bodies] == ["a"]

@@ -24,13 +24,13 @@ class Log:
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
-        self.answer = asyncio.Event()
+        self.response = asyncio.Event()
         self.readers = 0
 
     async def read(self, after: int, upto: int) -> Sequence[ChangeBatch]:
         self.readers += 1
         self.asked.set()
-        await self.answer.wait()
+        await self.response.wait()
         return [ChangeBatch(revision=revision) for revision in range(after + 1, upto + 1)]
 
     async def read_digest(self, revision: int) -> str:
@@ -44,7 +44,7 @@ async def test_a_page_of_a_history_that_was_replaced_meanwhile_is_not_delivered(
         reading = asyncio.ensure_future(anext(batches))
         await log.asked.wait()
         hub.restart(head(7))
-        log.answer.set()
+        log.response.set()
 
         with pytest.raises(Compacted):
             await reading
@@ -73,7 +73,7 @@ async def test_however_many_watchers_come_back_together_few_read_the_log_at_once
         await log.asked.wait()
         at_once = log.readers
         reading.pop().cancel()
-        log.answer.set()
+        log.response.set()
 
         assert at_once == REPLAYS
         assert await asyncio.gather(*reading) == [ChangeBatch(revision=1)] * 19

@@ -61,9 +61,9 @@ async def browsing(console: Console | None) -> AsyncIterator[httpx2.AsyncClient]
             stopping.set()
 
 
-def directives(answer: httpx2.Response) -> dict[str, str]:
+def directives(response: httpx2.Response) -> dict[str, str]:
     """The policy of an answer, by the names of its directives."""
-    parts = (part.strip().partition(" ") for part in answer.headers["content-security-policy"].split(";"))
+    parts = (part.strip().partition(" ") for part in response.headers["content-security-policy"].split(";"))
     return {name: value for name, _, value in parts}
 
 
@@ -76,21 +76,21 @@ async def test_every_path_that_is_the_consoles_own_answers_with_its_page(built: 
         "/console/login?code=a&state=b",
     ]
     async with browsing(load_console(built)) as client:
-        answers = [await client.get(path) for path in paths]
+        responses = [await client.get(path) for path in paths]
 
-    assert {answer.status_code for answer in answers} == {200}
-    assert {answer.headers["content-type"] for answer in answers} == {"text/html; charset=utf-8"}
-    assert all("/console/assets/app-1.js" in answer.text for answer in answers)
+    assert {response.status_code for response in responses} == {200}
+    assert {response.headers["content-type"] for response in responses} == {"text/html; charset=utf-8"}
+    assert all("/console/assets/app-1.js" in response.text for response in responses)
 
 
 async def test_xss_2_a_page_may_run_our_files_alone_and_has_a_nonce_of_its_own(built: Path) -> None:
     async with browsing(load_console(built)) as client:
-        answers = [await client.get("/console/") for _ in range(2)]
+        responses = [await client.get("/console/") for _ in range(2)]
 
-    nonces = [re.findall(r'content="(.*?)"', answer.text)[0] for answer in answers]
+    nonces = [re.findall(r'content="(.*?)"', response.text)[0] for response in responses]
     assert len(set(nonces)) == 2
     assert all(re.fullmatch(r"[\w-]{22}", nonce) for nonce in nonces)
-    assert directives(answers[0]) == {
+    assert directives(responses[0]) == {
         "default-src": "'none'",
         "script-src": "'self'",
         "style-src": f"'self' 'nonce-{nonces[0]}'",
@@ -102,7 +102,7 @@ async def test_xss_2_a_page_may_run_our_files_alone_and_has_a_nonce_of_its_own(b
         "base-uri": "'none'",
         "frame-ancestors": "'none'",
     }
-    assert answers[0].headers["cache-control"] == "no-store"
+    assert responses[0].headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize(
@@ -146,15 +146,15 @@ async def test_a_file_goes_out_as_it_is_wanted(
     (built / "assets/app-1.js.gz").write_bytes(gzip.compress(SCRIPT, mtime=0))
     async with (
         browsing(load_console(built)) as client,
-        client.stream("GET", "/console/assets/app-1.js", headers={"accept-encoding": accepted}) as answer,
+        client.stream("GET", "/console/assets/app-1.js", headers={"accept-encoding": accepted}) as response,
     ):
-        raw = b"".join([part async for part in answer.aiter_raw()])
+        raw = b"".join([part async for part in response.aiter_raw()])
 
     assert raw == body
-    assert answer.headers.get("content-encoding") == encoding
-    assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
-    assert answer.headers["vary"] == "accept-encoding"
-    assert answer.headers["cache-control"] == FOR_EVER
+    assert response.headers.get("content-encoding") == encoding
+    assert response.headers["content-type"] == "text/javascript; charset=utf-8"
+    assert response.headers["vary"] == "accept-encoding"
+    assert response.headers["cache-control"] == FOR_EVER
 
 
 async def test_what_a_browser_has_already_is_not_sent_again(built: Path) -> None:
@@ -167,8 +167,8 @@ async def test_what_a_browser_has_already_is_not_sent_again(built: Path) -> None
         ]
 
     assert first.headers["cache-control"] == "no-cache"
-    assert [answer.status_code for answer in again] == [304, 304, 304, 200]
-    assert [answer.content for answer in again] == [b"", b"", b"", b"<svg/>"]
+    assert [response.status_code for response in again] == [304, 304, 304, 200]
+    assert [response.content for response in again] == [b"", b"", b"", b"<svg/>"]
     assert again[0].headers["etag"] == etag
 
 
@@ -194,22 +194,22 @@ async def test_head_has_the_head_of_get_and_nothing_more(built: Path) -> None:
 
 async def test_a_file_that_is_not_there_is_shown_in_our_words(built: Path) -> None:
     async with browsing(load_console(built)) as client:
-        answer = await client.get("/console/assets/app-0.js")
+        response = await client.get("/console/assets/app-0.js")
 
-    assert answer.status_code == 404
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.headers["cache-control"] == "no-store"
-    assert answer.json()["error"]["code"] == "not_found"
+    assert response.status_code == 404
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["cache-control"] == "no-store"
+    assert response.json()["error"]["code"] == "not_found"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
 async def test_the_console_is_only_read(built: Path, method: str) -> None:
     async with browsing(load_console(built)) as client:
-        answer = await client.request(method, "/console/")
+        response = await client.request(method, "/console/")
 
-    assert answer.status_code == 405
-    assert answer.headers["allow"] == "GET, HEAD"
-    assert answer.json()["error"]["code"] == "method_not_allowed"
+    assert response.status_code == 405
+    assert response.headers["allow"] == "GET, HEAD"
+    assert response.json()["error"]["code"] == "method_not_allowed"
 
 
 @pytest.mark.parametrize(
@@ -230,14 +230,14 @@ async def test_no_path_leads_out_of_the_console(built: Path, path: str) -> None:
         # By hand: a client would make sense of the path first.
         reader, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port)
         writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
-        answer = (await reader.read()).decode()
+        response = (await reader.read()).decode()
         writer.close()
         await writer.wait_closed()
 
-    assert answer.split()[1] in {"200", "404"}
-    assert "nosniff" in answer
-    assert "secret" not in answer
-    assert "root:" not in answer
+    assert response.split()[1] in {"200", "404"}
+    assert "nosniff" in response
+    assert "secret" not in response
+    assert "root:" not in response
 
 
 async def test_twins_of_files_have_no_path_of_their_own(built: Path) -> None:
@@ -259,15 +259,15 @@ async def test_a_browser_at_the_root_is_led_to_the_console_and_no_one_else_is(bu
         others.append(await client.get("/", headers=html))
 
     assert (led.status_code, led.headers["location"]) == (302, "/console/")
-    assert {answer.status_code for answer in others} == {418}
+    assert {response.status_code for response in others} == {418}
 
 
 async def test_where_it_is_not_built_it_says_how_to_build_it() -> None:
     async with browsing(None) as client:
-        answers = [await client.get(path) for path in ("/console", "/console/assets/app-1.js")]
+        responses = [await client.get(path) for path in ("/console", "/console/assets/app-1.js")]
 
-    assert {answer.status_code for answer in answers} == {404}
-    assert {"make console" in answer.json()["error"]["hint"] for answer in answers} == {True}
+    assert {response.status_code for response in responses} == {404}
+    assert {"make console" in response.json()["error"]["hint"] for response in responses} == {True}
 
 
 @pytest.mark.parametrize(
@@ -280,18 +280,18 @@ async def test_where_it_is_not_built_it_says_how_to_build_it() -> None:
 )
 async def test_sco_18_no_foreign_page_gets_the_console(built: Path, headers: dict[str, str]) -> None:
     async with browsing(load_console(built)) as client:
-        answers = [
+        responses = [
             await client.get(path, headers=headers) for path in ("/console/", "/console/assets/app-1.js")
         ]
 
-    assert {answer.status_code for answer in answers} == {403}
+    assert {response.status_code for response in responses} == {403}
 
 
 async def test_credentials_are_not_looked_at(built: Path) -> None:
     async with browsing(load_console(built)) as client:
-        answer = await client.get("/console/", headers={"authorization": "Bearer wrong", "cookie": "a=b"})
+        response = await client.get("/console/", headers={"authorization": "Bearer wrong", "cookie": "a=b"})
 
-    assert answer.status_code == 200
+    assert response.status_code == 200
 
 
 def test_a_console_without_its_page_or_past_its_size_is_refused(built: Path) -> None:

@@ -35,7 +35,7 @@ class GrpcWorld:
     """A `grpc.aio.Channel`, which the checker would have typed for each message."""
     streams: list[Any] = field(default_factory=list)
 
-    async def ask(self, rpc: str, request: Message, *, key: str | None = None, **options: Any) -> Any:
+    async def request(self, rpc: str, request: Message, *, key: str | None = None, **options: Any) -> Any:
         """The answer of a unary RPC, `Service/Method`."""
         row = TABLE[rpc]
         call = self.channel.unary_unary(
@@ -61,12 +61,12 @@ class GrpcWorld:
     async def upsert(self, record: sms.McpServerRecord, *, key: str | None = None, **fields: Any) -> int:
         """The revision at which a server was stored."""
         request = sms.UpsertMcpServerRequest(record=record, **fields)
-        revision: int = (await self.ask(f"{SERVERS}/UpsertMcpServer", request, key=key)).revision
+        revision: int = (await self.request(f"{SERVERS}/UpsertMcpServer", request, key=key)).revision
         return revision
 
     async def servers(self, *, key: str | None = None) -> dict[str, sms.McpServerRecord]:
         """All servers, by id."""
-        listing = await self.ask(f"{SERVERS}/ListMcpServers", sms.ListMcpServersRequest(), key=key)
+        listing = await self.request(f"{SERVERS}/ListMcpServers", sms.ListMcpServersRequest(), key=key)
         return {one.server_id: one for one in listing.servers}
 
     @property

@@ -32,7 +32,7 @@ class Line:
     async def call(
         self, method: str, request: Message, response: type[A], *, timeout_s: float = CALL_TIMEOUT_S
     ) -> A:
-        found = await self._world.ask(f"{SERVICE}/{method}", request, key=secret_of("node"))
+        found = await self._world.request(f"{SERVICE}/{method}", request, key=secret_of("node"))
         assert isinstance(found, response)
         return found
 
@@ -40,12 +40,12 @@ class Line:
 async def test_a_node_asks_waits_and_uses_an_approval_through_control() -> None:
     async with open_grpc_world() as world:
         approvals, approval_service = world.rest.store.approvals, RemoteApprovals(Line(world))
-        first = await approval_service.ask(ASKED, new_id=NEW)
-        waiting = await approval_service.ask(ASKED, new_id="f" * 16)
+        first = await approval_service.request(ASKED, new_id=NEW)
+        waiting = await approval_service.request(ASKED, new_id="f" * 16)
         kept = await approvals.get(NEW)
         await approvals.decide(NEW, is_approved=True, by="key:bob", reason="fine")
-        passes = await approval_service.ask(ASKED, new_id="e" * 16)
-        after = await approval_service.ask(replace(ASKED, round=1), new_id="d" * 16)
+        passes = await approval_service.request(ASKED, new_id="e" * 16)
+        after = await approval_service.request(replace(ASKED, round=1), new_id="d" * 16)
 
         assert kept is not None
         assert kept.question == ASKED
@@ -58,9 +58,9 @@ async def test_a_node_asks_waits_and_uses_an_approval_through_control() -> None:
 async def test_a_node_hears_of_a_denial() -> None:
     async with open_grpc_world() as world:
         approval_service = RemoteApprovals(Line(world))
-        await approval_service.ask(ASKED, new_id=NEW)
+        await approval_service.request(ASKED, new_id=NEW)
         await world.rest.store.approvals.decide(NEW, is_approved=False, by="key:bob", reason="no")
-        denied = await approval_service.ask(ASKED, new_id="f" * 16)
+        denied = await approval_service.request(ASKED, new_id="f" * 16)
 
         assert (denied.outcome, denied.reason) == ("denied", "no")
 
@@ -68,7 +68,7 @@ async def test_a_node_hears_of_a_denial() -> None:
 async def test_what_was_stated_in_place_at_a_node_is_decided_at_control_and_used() -> None:
     async with open_grpc_world() as world:
         approval_service = RemoteApprovals(Line(world))
-        await approval_service.ask(ASKED, new_id=NEW)
+        await approval_service.request(ASKED, new_id=NEW)
         strange = await approval_service.settle(
             replace(ASKED, principal="key:eve"), ElicitedDecision(NEW, True), new_id="e" * 16
         )
@@ -87,7 +87,7 @@ async def test_what_was_stated_in_place_at_a_node_is_decided_at_control_and_used
 
 async def test_a_node_is_shown_where_people_reach_the_console() -> None:
     async with open_grpc_world(console_url="https://control.example") as world:
-        verdict = await RemoteApprovals(Line(world)).ask(ASKED, new_id=NEW)
+        verdict = await RemoteApprovals(Line(world)).request(ASKED, new_id=NEW)
 
         assert verdict.console_url == "https://control.example"
 
@@ -132,7 +132,7 @@ async def test_a_question_that_is_none_is_refused_and_not_kept(fields: dict[str,
     async with open_grpc_world() as world:
         request = node_pb2.AskApprovalRequest(**sent | fields)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await world.ask(ASK, request, key=secret_of("node"))
+            await world.request(ASK, request, key=secret_of("node"))
 
         assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
         assert await world.rest.store.approvals.list() == []
@@ -145,7 +145,7 @@ async def test_an_answer_that_a_node_does_not_know_lets_nothing_pass() -> None:
 
     approval_service = RemoteApprovals(Newer())
 
-    assert (await approval_service.ask(ASKED, new_id=NEW)).outcome == "waiting"
+    assert (await approval_service.request(ASKED, new_id=NEW)).outcome == "waiting"
     assert (
         await approval_service.settle(ASKED, ElicitedDecision(NEW, True), new_id=NEW)
     ).outcome == "waiting"

@@ -40,7 +40,7 @@ def line(seq: int) -> bytes:
 
 async def send(world: GrpcWorld, **fields: Any) -> int:
     request = node_pb2.RecordEventsRequest(**{"log": LOG, "node_id": "east"} | fields)
-    return int((await world.ask(RPC, request, key=NODE)).taken)
+    return int((await world.request(RPC, request, key=NODE)).taken)
 
 
 async def seen(world: GrpcWorld) -> list[tuple[str, int]]:

@@ -68,5 +68,5 @@ async def test_try_9_outside_of_its_bounds_a_key_writes_nothing_and_learns_nothi
 
 async def notified(world: GrpcWorld, rpc: str, record_id: str) -> tuple[str, str]:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await world.ask(rpc, WRITES[rpc](record_id), key=BOUND)
+        await world.request(rpc, WRITES[rpc](record_id), key=BOUND)
     return refused.value.code().name, str(refused.value.details()).replace(record_id, "@")

@@ -40,7 +40,7 @@ async def test_a_node_gets_a_chat_upstream_by_the_watch_and_drops_it_again() -> 
         seen = [(await states.get()).chat_upstreams]
         await world.rest.put(f"{CHAT_UPSTREAMS}/local", body)
         seen.append((await states.get()).chat_upstreams)
-        await world.rest.ask("DELETE", f"{CHAT_UPSTREAMS}/local")
+        await world.rest.request("DELETE", f"{CHAT_UPSTREAMS}/local")
         seen.append((await states.get()).chat_upstreams)
 
     [before, served, after] = seen

@@ -58,9 +58,9 @@ async def exhaust(call: Any) -> None:
         pass
 
 
-async def refused_answer(answer: Any) -> grpc.aio.AioRpcError:
+async def refused_answer(response: Any) -> grpc.aio.AioRpcError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await answer
+        await response
     return caught.value
 
 
@@ -68,7 +68,7 @@ async def test_an_error_has_status_words_hint_and_code() -> None:
     async with open_grpc_world() as world:
         record = server_message("git", budgets=sms.McpBudgets(max_concurrency=9_999))
         request = sms.UpsertMcpServerRequest(record=record)
-        exc = await refused_answer(world.ask(UPSERT, request))
+        exc = await refused_answer(world.request(UPSERT, request))
 
     assert refusal_of(exc) == ("INVALID_ARGUMENT", "invalid_record")
     assert "`budgets.max_concurrency`" in (exc.details() or "")
@@ -103,9 +103,9 @@ async def test_a_report_may_be_larger_than_other_requests_and_no_more_than_its_o
     async with open_grpc_world() as world:
         node = secret_of("node")
         report = node_pb2.ReportRequest(definitions=[node_pb2.Definitions(tools=[bytes(5 * KIB * KIB)])])
-        await world.ask("toolgate.v1.NodeService/Report", report, key=node)
+        await world.request("toolgate.v1.NodeService/Report", report, key=node)
         report.definitions[0].tools.append(bytes(12 * KIB * KIB))
-        exc = await refused_answer(world.ask("toolgate.v1.NodeService/Report", report, key=node))
+        exc = await refused_answer(world.request("toolgate.v1.NodeService/Report", report, key=node))
 
     assert refusal_of(exc)[0] == "RESOURCE_EXHAUSTED"
 
@@ -130,7 +130,7 @@ async def test_a_call_without_a_request_is_refused() -> None:
 async def test_nothing_is_unpacked_so_nothing_small_becomes_huge() -> None:
     async with open_grpc_world() as world:
         request = sms.UpsertMcpServerRequest(record=server_message("git", display_name="x" * 100_000))
-        exc = await refused_answer(world.ask(UPSERT, request, compression=grpc.Compression.Gzip))
+        exc = await refused_answer(world.request(UPSERT, request, compression=grpc.Compression.Gzip))
 
     assert refusal_of(exc)[0] == "UNIMPLEMENTED"
 
@@ -156,7 +156,7 @@ async def test_what_no_one_foresaw_is_logged_once_and_not_shown(caplog: pytest.L
     async with open_grpc_world() as world:
         object.__setattr__(world.rest.control, "store", BrokenStore())
         with caplog.at_level(logging.ERROR):
-            unary = await refused_answer(world.ask(LIST, sms.ListMcpServersRequest()))
+            unary = await refused_answer(world.request(LIST, sms.ListMcpServersRequest()))
             stream = await refused(world.stream(WATCH, sms.WatchMcpServersRequest()))
 
     for exc in (unary, stream):
@@ -372,8 +372,8 @@ async def test_with_a_certificate_it_speaks_tls_alone(control: Control, tmp_path
             grpc.aio.secure_channel(address, credentials) as secure,
             grpc.aio.insecure_channel(address) as plain,
         ):
-            answer = await secure.unary_unary(check)(b"", timeout=DEADLINE_S)
+            response = await secure.unary_unary(check)(b"", timeout=DEADLINE_S)
             exc = await refused_answer(plain.unary_unary(check)(b"", timeout=DEADLINE_S))
 
-    assert answer == b"\x08\x01"
+    assert response == b"\x08\x01"
     assert refusal_of(exc)[0] == "UNAVAILABLE"

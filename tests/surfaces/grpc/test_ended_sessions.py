@@ -23,9 +23,9 @@ ENDED: Final = [node_pb2.EndedSession(nonce=f"{n:022}", until_ms=UNTIL_MS) for n
 async def sync(world: GrpcWorld, *ended: node_pb2.EndedSession, after_ms: int = 0) -> list[str]:
     """The nonces that a node hears."""
     request = node_pb2.SyncSessionsRequest(ended=ended, after_ms=after_ms)
-    answer = await world.ask(SYNC, request, key=secret_of("node"))
-    assert isinstance(answer, node_pb2.SyncSessionsResponse)
-    return [one.nonce for one in answer.ended]
+    response = await world.request(SYNC, request, key=secret_of("node"))
+    assert isinstance(response, node_pb2.SyncSessionsResponse)
+    return [one.nonce for one in response.ended]
 
 
 async def test_try_10_what_one_node_tells_every_node_hears() -> None:

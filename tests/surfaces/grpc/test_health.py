@@ -27,9 +27,9 @@ SERVICES: Final = {
 
 async def test_every_service_is_healthy_and_so_is_the_whole_without_a_credential() -> None:
     async with open_grpc_world(trusts_local=False) as world:
-        listed = await world.ask("grpc.health.v1.Health/List", HealthListRequest())
+        listed = await world.request("grpc.health.v1.Health/List", HealthListRequest())
         checked = [
-            await world.ask("grpc.health.v1.Health/Check", HealthCheckRequest(service=name))
+            await world.request("grpc.health.v1.Health/Check", HealthCheckRequest(service=name))
             for name in ("", *SERVICES)
         ]
 
@@ -42,7 +42,7 @@ async def test_a_service_that_is_not_there_is_not_found_and_a_watch_says_it_is_u
     request = HealthCheckRequest(service="toolgate.v1.Nothing")
     async with open_grpc_world() as world:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await world.ask("grpc.health.v1.Health/Check", request)
+            await world.request("grpc.health.v1.Health/Check", request)
         watched = await world.stream("grpc.health.v1.Health/Watch", request).read()
 
     assert refusal_of(caught.value) == ("NOT_FOUND", "not_found")
@@ -74,7 +74,7 @@ async def test_reflection_names_every_service_and_how_it_is_defined() -> None:
             request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
             response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
         )
-        listed, described = [answer async for answer in call(iter(requests), timeout=DEADLINE_S)]
+        listed, described = [response async for response in call(iter(requests), timeout=DEADLINE_S)]
 
     names = {one.name for one in listed.list_services_response.service}
     assert names == SERVICES | {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}

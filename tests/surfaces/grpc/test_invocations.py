@@ -180,7 +180,7 @@ async def test_a_revoked_key_waits_for_nothing() -> None:
 async def refused(world: GrpcWorld, **fields: Any) -> tuple[str, str]:
     request = node_pb2.ReportInvocationRequest(invocation_id="a", attempt=1, **fields)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await world.ask(f"{SERVICE}/ReportInvocation", request, key=secret_of("node"))
+        await world.request(f"{SERVICE}/ReportInvocation", request, key=secret_of("node"))
     return refusal_of(caught.value)
 
 
@@ -196,8 +196,8 @@ async def test_a_report_that_makes_no_sense_changes_nothing() -> None:
             ending = node_pb2.Ending(state=state)
             assert await refused(world, ending=ending) == ("INVALID_ARGUMENT", "invalid_request")
         request = node_pb2.ReportInvocationRequest(invocation_id="x" * 10_000, attempt=1)
-        answer = await world.ask(f"{SERVICE}/ReportInvocation", request, key=secret_of("node"))
-        assert answer.verdict == "lost"
+        response = await world.request(f"{SERVICE}/ReportInvocation", request, key=secret_of("node"))
+        assert response.verdict == "lost"
         assert await world.store.invocations.get("a") == before
 
 

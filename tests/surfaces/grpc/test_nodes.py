@@ -49,7 +49,7 @@ async def list_parts(world: GrpcWorld) -> list[Any]:
 
 async def report(world: GrpcWorld, **fields: Any) -> list[str]:
     request = node_pb2.ReportRequest(**fields)
-    return list((await world.ask(f"{SERVICE}/Report", request, key=NODE)).wanted)
+    return list((await world.request(f"{SERVICE}/Report", request, key=NODE)).wanted)
 
 
 async def test_a_node_gets_every_kind_as_it_is_stored() -> None:

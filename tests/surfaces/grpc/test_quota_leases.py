@@ -29,7 +29,7 @@ class Line:
     async def call(
         self, method: str, request: Message, response: type[A], *, timeout_s: float = CALL_TIMEOUT_S
     ) -> A:
-        found = await self._world.ask(f"{SERVICE}/{method}", request, key=secret_of("node"))
+        found = await self._world.request(f"{SERVICE}/{method}", request, key=secret_of("node"))
         assert isinstance(found, response)
         return found
 
@@ -76,7 +76,7 @@ async def test_what_is_no_draw_is_refused_and_counts_nothing(wrong: dict[str, An
     request = node_pb2.SpendRequest(draws=[node_pb2.Draw(**right), node_pb2.Draw(**{**right, **wrong})])
     async with open_grpc_world() as world:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await world.ask(SPEND, request, key=secret_of("node"))
+            await world.request(SPEND, request, key=secret_of("node"))
 
         assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
         assert await world.rest.store.spending.usage() == []
@@ -87,7 +87,7 @@ async def test_a_request_of_too_many_draws_is_refused() -> None:
     async with open_grpc_world() as world:
         request = node_pb2.SpendRequest(draws=[draw] * (MAX_LEASE_REQUESTS + 1))
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await world.ask(SPEND, request, key=secret_of("node"))
+            await world.request(SPEND, request, key=secret_of("node"))
 
         assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
 

@@ -22,9 +22,9 @@ DELETE: Final = f"{SERVERS}/DeleteMcpServer"
 CANARY: Final = "canary-5f2c"
 
 
-async def refused(answer: Any) -> tuple[str, str]:
+async def refused(response: Any) -> tuple[str, str]:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await answer
+        await response
     return refusal_of(caught.value)
 
 
@@ -39,7 +39,7 @@ async def test_a_listing_has_one_revision_and_each_record_its_own() -> None:
     async with open_grpc_world() as world:
         await world.upsert(server_message("b"))
         await world.upsert(server_message("a"))
-        listing = await world.ask(LIST, sms.ListMcpServersRequest())
+        listing = await world.request(LIST, sms.ListMcpServersRequest())
 
         assert (listing.revision, listing.epoch) == (world.store.revision, world.store.epoch)
     assert [(one.server_id, one.revision) for one in listing.servers] == [
@@ -60,10 +60,10 @@ async def test_an_unchanged_listing_may_come_without_bodies_and_only_if_asked_fo
             sms.ListMcpServersRequest(since_revision=now, epoch="another", may_omit_unchanged=True),
             sms.ListMcpServersRequest(since_revision=now, may_omit_unchanged=True),
         ]
-        answers = [await world.ask(LIST, request) for request in asked]
+        responses = [await world.request(LIST, request) for request in asked]
 
-    assert [(one.unchanged, len(one.servers)) for one in answers] == [(True, 0)] + [(False, 1)] * 4
-    assert {one.revision for one in answers} == {now}
+    assert [(one.unchanged, len(one.servers)) for one in responses] == [(True, 0)] + [(False, 1)] * 4
+    assert {one.revision for one in responses} == {now}
 
 
 async def test_sec_1_secrets_are_masked_for_everyone_but_a_node() -> None:
@@ -188,7 +188,9 @@ async def test_adm_12_a_stale_revision_aborts_and_changes_nothing() -> None:
         first = await world.upsert(server_message("git"), if_revision=0)
         again = refused(world.upsert(server_message("git"), if_revision=0))
         stale = refused(world.upsert(server_message("git", display_name="x"), if_revision=first - 1))
-        gone = refused(world.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git", if_revision=first + 1)))
+        gone = refused(
+            world.request(DELETE, sms.DeleteMcpServerRequest(server_id="git", if_revision=first + 1))
+        )
 
         assert [await again, await stale, await gone] == [("ABORTED", "conflict")] * 3
         assert world.store.revision == first
@@ -197,8 +199,8 @@ async def test_adm_12_a_stale_revision_aborts_and_changes_nothing() -> None:
 async def test_removing_what_is_not_there_is_not_found() -> None:
     async with open_grpc_world() as world:
         await world.upsert(server_message("git"))
-        removed = await world.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git"))
-        again = await refused(world.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git")))
+        removed = await world.request(DELETE, sms.DeleteMcpServerRequest(server_id="git"))
+        again = await refused(world.request(DELETE, sms.DeleteMcpServerRequest(server_id="git")))
 
         assert removed.revision == world.store.revision
     assert again == ("NOT_FOUND", "not_found")
@@ -207,7 +209,7 @@ async def test_removing_what_is_not_there_is_not_found() -> None:
 async def test_what_still_names_a_removed_server_is_shown() -> None:
     async with open_grpc_world() as world:
         await world.rest.seed(server=[stdio("git")], task=[task("review", default_server_ids=["git"])])
-        removed = await world.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git"))
+        removed = await world.request(DELETE, sms.DeleteMcpServerRequest(server_id="git"))
 
     assert any("review" in warning for warning in removed.warnings)
 
@@ -257,14 +259,16 @@ async def test_tasks_profiles_and_pins_are_written_listed_and_removed_alike() ->
         for noun, message in written.items():
             service, field = f"toolgate.v1.{noun}Service", noun.lower()
             request = getattr(policy, f"Upsert{noun}Request")(**{field: message})
-            done = await world.ask(f"{service}/Upsert{noun}", request)
-            (listed,) = getattr(await world.ask(f"{service}/List{noun}s", policy.ListRequest()), f"{field}s")
+            done = await world.request(f"{service}/Upsert{noun}", request)
+            (listed,) = getattr(
+                await world.request(f"{service}/List{noun}s", policy.ListRequest()), f"{field}s"
+            )
             assert listed.revision == done.revision == world.store.revision
             listed.ClearField("revision")
             listed.ClearField("updated_at_ms")
             assert listed == message
-            await world.ask(f"{service}/Delete{noun}", policy.DeleteRequest(id="a"))
-            gone = await world.ask(f"{service}/List{noun}s", policy.ListRequest())
+            await world.request(f"{service}/Delete{noun}", policy.DeleteRequest(id="a"))
+            gone = await world.request(f"{service}/List{noun}s", policy.ListRequest())
             assert not getattr(gone, f"{field}s")
 
 
@@ -275,8 +279,8 @@ async def test_ups_9_a_client_that_knows_nothing_of_changed_tools_approves_of_no
     async with open_grpc_world() as world:
 
         async def upsert(pin: policy.Pin) -> dict[str, str]:
-            await world.ask(f"{service}/UpsertPin", policy.UpsertPinRequest(pin=pin))
-            (listed,) = (await world.ask(f"{service}/ListPins", policy.ListRequest())).pins
+            await world.request(f"{service}/UpsertPin", policy.UpsertPinRequest(pin=pin))
+            (listed,) = (await world.request(f"{service}/ListPins", policy.ListRequest())).pins
             return dict(listed.changed)
 
         await upsert(approved)
@@ -297,7 +301,7 @@ async def test_adm_8_no_one_grants_more_than_they_have() -> None:
         def write(server_id: str) -> Any:
             config = {"mcp.default_server_ids": f'["{server_id}"]'}
             request = policy.UpsertTaskRequest(task=policy.Task(task_id="t", config=config))
-            return world.ask("toolgate.v1.TaskService/UpsertTask", request, key=secret)
+            return world.request("toolgate.v1.TaskService/UpsertTask", request, key=secret)
 
         await write("git")
         assert await refused(write("fs")) == ("PERMISSION_DENIED", "forbidden")
@@ -306,7 +310,7 @@ async def test_adm_8_no_one_grants_more_than_they_have() -> None:
 async def test_every_write_is_in_the_audit_log() -> None:
     async with open_grpc_world() as world:
         await world.upsert(server_message("git"), key=secret_of("admin"))
-        await world.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git"), key=secret_of("admin"))
+        await world.request(DELETE, sms.DeleteMcpServerRequest(server_id="git"), key=secret_of("admin"))
 
         noted = [(one.principal, one.operation, one.record_id) for one in world.rest.audited]
     assert noted == [("key:admin", "put", "git"), ("key:admin", "delete", "git")]

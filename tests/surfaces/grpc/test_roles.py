@@ -210,7 +210,7 @@ async def test_adm_11_reflection_is_off_beyond_loopback() -> None:
 
 async def seed_pin(world: GrpcWorld) -> None:
     pin = policy.UpsertPinRequest(pin=policy.Pin(server_id="git"))
-    await world.ask("toolgate.v1.PinService/UpsertPin", pin, key=secret_of("admin"))
+    await world.request("toolgate.v1.PinService/UpsertPin", pin, key=secret_of("admin"))
 
 
 async def outcome(world: GrpcWorld, rpc: str, key: str | None) -> str:
@@ -224,7 +224,7 @@ async def outcome(world: GrpcWorld, rpc: str, key: str | None) -> str:
     if TABLE[rpc].descriptor.server_streaming:
         return await status_of(world.channel.unary_stream(f"/{rpc}")(raw, metadata=metadata))
     try:
-        await world.ask(rpc, request, key=key)
+        await world.request(rpc, request, key=key)
     except grpc.aio.AioRpcError as exc:
         return refusal_of(exc)[0]
     return "OK"

@@ -59,7 +59,7 @@ class Asker:
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
 
-    def ask(self, revision: int) -> Ask:
+    def request(self, revision: int) -> Ask:
         rng = self._rng
         kind: Kind = rng.choice(("server", "server", "task", "profile", "pin"))
         record_id = rng.choices(IDS, (8, 8, 8, 1, 1))[0]
@@ -163,63 +163,67 @@ class Outcome:
     listed: tuple[Any, ...] = ()
 
 
-async def ask_rest(world: RestWorld, ask: Ask) -> Outcome:
-    path, key = PATHS[ask.kind], secret_of(ask.role) if ask.role else None
+async def ask_rest(world: RestWorld, request: Ask) -> Outcome:
+    path, key = PATHS[request.kind], secret_of(request.role) if request.role else None
     headers = {}
-    if ask.if_revision is not None and ask.action != "list":
-        headers = {"if_match": f'"{ask.if_revision}"'} if ask.if_revision else {"if_none_match": "*"}
-    match ask.action:
+    if request.if_revision is not None and request.action != "list":
+        headers = {"if_match": f'"{request.if_revision}"'} if request.if_revision else {"if_none_match": "*"}
+    match request.action:
         case "list":
-            answer = await world.ask("GET", path, key=key)
+            response = await world.request("GET", path, key=key)
         case "delete":
-            answer = await world.ask("DELETE", f"{path}/{ask.record_id}", key=key, **headers)
+            response = await world.request("DELETE", f"{path}/{request.record_id}", key=key, **headers)
         case _:
-            answer = await world.ask("POST", path, ask.body, key=key, **headers)
-    received = answer.json()
-    if not answer.is_success:
+            response = await world.request("POST", path, request.body, key=key, **headers)
+    received = response.json()
+    if not response.is_success:
         code = received["error"]["code"]
-        assert answer.status_code == WIRE[code].http
+        assert response.status_code == WIRE[code].http
         return Outcome(code)
     listed = []
-    for one in received.get(f"{ask.kind}s", ()):
+    for one in received.get(f"{request.kind}s", ()):
         body = {name: value for name, value in one.items() if name not in {"revision", "updated_at_ms"}}
-        listed.append((one["revision"], encode_message(ask.kind, body)))
+        listed.append((one["revision"], encode_message(request.kind, body)))
     return Outcome("ok", received["revision"], tuple(received.get("warnings", ())), tuple(listed))
 
 
-async def ask_grpc(world: GrpcWorld, ask: Ask) -> Outcome:
-    key = secret_of(ask.role) if ask.role else None
-    rpc = SERVICES[ask.kind].format(ask.action.capitalize()) + ("s" if ask.action == "list" else "")
+async def ask_grpc(world: GrpcWorld, request: Ask) -> Outcome:
+    key = secret_of(request.role) if request.role else None
+    rpc = SERVICES[request.kind].format(request.action.capitalize()) + (
+        "s" if request.action == "list" else ""
+    )
     try:
-        answer = await world.ask(rpc, grpc_request(ask), key=key)
+        response = await world.request(rpc, grpc_request(request), key=key)
     except grpc.aio.AioRpcError as exc:
         status, code = refusal_of(exc)
         assert status == WIRE[code].grpc
         return Outcome(code)
-    if ask.action != "list":
-        return Outcome("ok", answer.revision, tuple(answer.warnings))
+    if request.action != "list":
+        return Outcome("ok", response.revision, tuple(response.warnings))
     listed = []
-    for one in getattr(answer, f"{ask.kind}s"):
+    for one in getattr(response, f"{request.kind}s"):
         revision = one.revision
         one.ClearField("revision")
         one.ClearField("updated_at_ms")
         listed.append((revision, one))
-    return Outcome("ok", answer.revision, listed=tuple(listed))
+    return Outcome("ok", response.revision, listed=tuple(listed))
 
 
-def grpc_request(ask: Ask) -> Any:
-    condition: Json = {} if ask.if_revision is None else {"if_revision": ask.if_revision}
-    is_server = ask.kind == "server"
-    if ask.action == "list":
+def grpc_request(request: Ask) -> Any:
+    condition: Json = {} if request.if_revision is None else {"if_revision": request.if_revision}
+    is_server = request.kind == "server"
+    if request.action == "list":
         return sms.ListMcpServersRequest() if is_server else policy.ListRequest()
-    if ask.action == "delete":
-        named: Json = {"server_id" if is_server else "id": ask.record_id} | condition
+    if request.action == "delete":
+        named: Json = {"server_id" if is_server else "id": request.record_id} | condition
         return sms.DeleteMcpServerRequest(**named) if is_server else policy.DeleteRequest(**named)
     if is_server:
-        return sms.UpsertMcpServerRequest(record=server_message(ask.body), **condition)
-    noun = ask.kind.capitalize()
-    message = profile_message(ask.body) if ask.kind == "profile" else getattr(policy, noun)(**ask.body)
-    return getattr(policy, f"Upsert{noun}Request")(**{ask.kind: message}, **condition)
+        return sms.UpsertMcpServerRequest(record=server_message(request.body), **condition)
+    noun = request.kind.capitalize()
+    message = (
+        profile_message(request.body) if request.kind == "profile" else getattr(policy, noun)(**request.body)
+    )
+    return getattr(policy, f"Upsert{noun}Request")(**{request.kind: message}, **condition)
 
 
 def server_message(body: Json) -> sms.McpServerRecord:
@@ -267,9 +271,9 @@ async def test_adm_11_grpc_and_rest_give_the_same_answers(seed: int) -> None:
         by_rest = await stack.enter_async_context(open_grpc_world(trusts_local=False))
         by_grpc = await stack.enter_async_context(open_grpc_world(trusts_local=False))
         for _ in range(REQUESTS):
-            ask = asker.ask(by_rest.store.revision)
-            stated = await ask_rest(by_rest.rest, ask)
-            assert await ask_grpc(by_grpc, ask) == stated, ask
+            request = asker.request(by_rest.store.revision)
+            stated = await ask_rest(by_rest.rest, request)
+            assert await ask_grpc(by_grpc, request) == stated, request
             codes.add(stated.code)
             for world in (by_rest, by_grpc):
                 await world.rest.served()

@@ -77,16 +77,20 @@ async def test_a_workload_is_written_shown_without_secrets_kept_and_removed(tmp_
     )
     async with open_grpc_world() as world:
         await keep(world, tmp_path)
-        await world.ask(UPSERT, policy.UpsertTaskRequest(task=policy.Task(task_id="job", workload=workload)))
+        await world.request(
+            UPSERT, policy.UpsertTaskRequest(task=policy.Task(task_id="job", workload=workload))
+        )
         written = await stored_workload(world)
-        shown = (await world.ask(LIST, policy.ListRequest())).tasks[0]
-        await world.ask(UPSERT, policy.UpsertTaskRequest(task=shown))
+        shown = (await world.request(LIST, policy.ListRequest())).tasks[0]
+        await world.request(UPSERT, policy.UpsertTaskRequest(task=shown))
         sent_back = await stored_workload(world)
-        await world.ask(UPSERT, policy.UpsertTaskRequest(task=policy.Task(task_id="job", display_name="J")))
+        await world.request(
+            UPSERT, policy.UpsertTaskRequest(task=policy.Task(task_id="job", display_name="J"))
+        )
         kept = await stored_workload(world)
         over_rest = await world.rest.get(f"{TASKS}/job")
         empty = policy.Task(task_id="job", workload=policy.Workload())
-        await world.ask(UPSERT, policy.UpsertTaskRequest(task=empty))
+        await world.request(UPSERT, policy.UpsertTaskRequest(task=empty))
         removed = await stored_workload(world)
 
     assert written == {
@@ -106,6 +110,6 @@ async def test_a_task_is_not_given_a_module_that_is_not_there() -> None:
     async with open_grpc_world() as world:
         task = policy.Task(task_id="job", workload=policy.Workload(module=MODULE))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await world.ask(UPSERT, policy.UpsertTaskRequest(task=task))
+            await world.request(UPSERT, policy.UpsertTaskRequest(task=task))
 
     assert refusal_of(caught.value) == ("INVALID_ARGUMENT", "invalid_record")

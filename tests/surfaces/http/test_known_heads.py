@@ -105,7 +105,7 @@ async def test_a_head_is_never_remembered_for_a_request_that_came_behind_another
         await writer.drain()
         await asyncio.sleep(0.05)
         SEEN["go"].set()
-        answers = [await read_answer(reader), await read_answer(reader)]
+        responses = [await read_answer(reader), await read_answer(reader)]
 
-        assert answers == [b'"done"', b"POST /other abc"]
+        assert responses == [b'"done"', b"POST /other abc"]
         assert known_paths(bench) == ["/wait"]

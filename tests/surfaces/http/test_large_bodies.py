@@ -28,8 +28,8 @@ Ask = Callable[[str], Coroutine[Any, Any, tuple[int, Any]]]
 
 async def ask_httpx(url: str) -> tuple[int, Any]:
     async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
-        answer = await client.post(url, content=BODY)
-        return answer.status_code, answer.json()
+        response = await client.post(url, content=BODY)
+        return response.status_code, response.json()
 
 
 async def ask_httpx_in_chunks(url: str) -> tuple[int, Any]:
@@ -38,37 +38,37 @@ async def ask_httpx_in_chunks(url: str) -> tuple[int, Any]:
             yield BODY[begin : begin + 65_536]
 
     async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
-        answer = await client.post(url, content=pieces())
-        return answer.status_code, answer.json()
+        response = await client.post(url, content=pieces())
+        return response.status_code, response.json()
 
 
 async def ask_standard_library(url: str) -> tuple[int, Any]:
-    def ask() -> tuple[int, Any]:
+    def request() -> tuple[int, Any]:
         address = urlsplit(url)
         connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
         connection.request("POST", address.path, BODY)
-        answer = connection.getresponse()
-        found = answer.status, json.load(answer)
+        response = connection.getresponse()
+        found = response.status, json.load(response)
         connection.close()
         return found
 
-    return await asyncio.to_thread(ask)
+    return await asyncio.to_thread(request)
 
 
 async def ask_node(url: str) -> tuple[int, Any]:
     words = ["--input-type=module", "--eval", NODE, url, str(len(BODY))]
     process = await asyncio.create_subprocess_exec(node(), *words, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
-    status, answer = json.loads(out)
-    return status, answer
+    status, response = json.loads(out)
+    return status, response
 
 
-@pytest.mark.parametrize("ask", [ask_httpx, ask_httpx_in_chunks, ask_standard_library, ask_node])
-async def test_a_client_that_sends_too_much_in_one_go_reads_why_it_is_refused(ask: Ask) -> None:
+@pytest.mark.parametrize("request", [ask_httpx, ask_httpx_in_chunks, ask_standard_library, ask_node])
+async def test_a_client_that_sends_too_much_in_one_go_reads_why_it_is_refused(request: Ask) -> None:
     async with listening(request_s=60.0) as bench:
-        status, answer = await ask(f"http://127.0.0.1:{bench.port}/json")
+        status, response = await request(f"http://127.0.0.1:{bench.port}/json")
 
-        assert (status, answer["error"]["code"]) == (413, "too_large")
+        assert (status, response["error"]["code"]) == (413, "too_large")
 
 
 async def send_on(bench: Bench, size: int) -> bytes:
@@ -99,6 +99,6 @@ async def test_what_is_read_of_a_refused_body_is_bounded() -> None:
 
 async def test_a_client_that_neither_sends_nor_leaves_after_a_refusal_is_cut_off() -> None:
     async with listening(request_s=0.1) as bench:
-        answer = await bench.raw(b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\n")
+        response = await bench.raw(b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\n")
 
-        assert b"413" in answer
+        assert b"413" in response

@@ -129,8 +129,8 @@ async def listening(
         listener.close()
 
 
-def statuses(answer: bytes) -> list[int]:
-    return [int(status) for status in re.findall(rb"HTTP/1.1 (\d{3})", answer)]
+def statuses(response: bytes) -> list[int]:
+    return [int(status) for status in re.findall(rb"HTTP/1.1 (\d{3})", response)]
 
 
 async def test_a_request_is_answered_and_the_connection_kept() -> None:
@@ -148,10 +148,10 @@ async def test_pipelined_requests_are_answered_in_their_order() -> None:
     async with listening() as bench:
         SEEN["go"].set()
         last = b"GET /b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-        answer = await bench.raw(GET % b"wait" + GET % b"a" + last)
+        response = await bench.raw(GET % b"wait" + GET % b"a" + last)
 
-        assert statuses(answer) == [200, 200, 200]
-        assert answer.index(b'"done"') < answer.index(b"GET /a") < answer.index(b"GET /b")
+        assert statuses(response) == [200, 200, 200]
+        assert response.index(b'"done"') < response.index(b"GET /a") < response.index(b"GET /b")
 
 
 async def test_fuz_2_bodies_that_wait_their_turn_are_no_larger_together_than_one_may_be() -> None:
@@ -170,18 +170,18 @@ async def test_fuz_2_bodies_that_wait_their_turn_are_no_larger_together_than_one
 async def test_bodies_come_whole_however_they_are_sent() -> None:
     chunked = b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
     async with listening() as bench:
-        answer = await bench.raw(chunked, b"3\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n")
+        response = await bench.raw(chunked, b"3\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n")
 
-        assert answer.endswith(b"POST /x abcde")
+        assert response.endswith(b"POST /x abcde")
 
 
 async def test_a_client_that_expects_to_be_asked_is_asked() -> None:
     asks = b"Expect: 100-continue\r\nConnection: close\r\n\r\n"
     head = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n" + asks
     async with listening() as bench:
-        answer = await bench.raw(head, b"ab")
+        response = await bench.raw(head, b"ab")
 
-        assert statuses(answer) == [100, 200]
+        assert statuses(response) == [100, 200]
 
 
 async def test_head_has_no_body_and_old_clients_are_let_go() -> None:
@@ -195,10 +195,10 @@ async def test_head_has_no_body_and_old_clients_are_let_go() -> None:
 
 async def test_a_stream_comes_in_chunks_and_ends() -> None:
     async with listening() as bench:
-        answer = await bench.raw(b"GET /stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        response = await bench.raw(b"GET /stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 
-        assert b"transfer-encoding: chunked" in answer
-        assert answer.endswith(b"9\r\ndata: 2\n\n\r\n0\r\n\r\n")
+        assert b"transfer-encoding: chunked" in response
+        assert response.endswith(b"9\r\ndata: 2\n\n\r\n0\r\n\r\n")
 
 
 @pytest.mark.parametrize(
@@ -240,9 +240,9 @@ async def test_fuz_13_what_is_not_clean_is_refused_and_cut_off(sent: bytes, stat
 async def test_fuz_13_a_header_behind_the_body_is_none_of_the_request() -> None:
     head = b"POST /headers HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
     async with listening() as bench:
-        answer = await bench.raw(head + b"1\r\na\r\n0\r\nHost: y\r\nAuthorization: Bearer z\r\n\r\n")
+        response = await bench.raw(head + b"1\r\na\r\n0\r\nHost: y\r\nAuthorization: Bearer z\r\n\r\n")
 
-        assert answer.endswith(b"connection: close; host: x; transfer-encoding: chunked")
+        assert response.endswith(b"connection: close; host: x; transfer-encoding: chunked")
 
 
 async def test_fuz_13_a_header_behind_the_body_that_does_not_end_is_cut_off() -> None:

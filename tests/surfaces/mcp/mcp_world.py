@@ -203,13 +203,13 @@ class McpWorld:
     async def session(self, url: str, *, key: str | None = None, **params: Any) -> "LegacyClient":
         """Open a session of the handshake era."""
         client = LegacyClient(self, url, {} if key is None else {"authorization": f"Bearer {key}"})
-        answer = await client.send(
+        response = await client.send(
             "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}} | params
         )
-        assert answer.status == 200, answer.body
-        client.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
-        client.headers["mcp-protocol-version"] = answer.json["result"]["protocolVersion"]
-        client.initialized = answer.json["result"]
+        assert response.status == 200, response.body
+        client.headers["mcp-session-id"] = response.headers["mcp-session-id"]
+        client.headers["mcp-protocol-version"] = response.json["result"]["protocolVersion"]
+        client.initialized = response.json["result"]
         return client
 
 
@@ -238,7 +238,7 @@ class LegacyClient:
     async def notify(self, method: str, params: Any = None) -> Response:
         return await self.open({"jsonrpc": "2.0", "method": method, "params": params or {}}).whole()
 
-    async def reply(self, request_id: Any, **members: Any) -> Response:
+    async def respond(self, request_id: Any, **members: Any) -> Response:
         """Answer what was asked: with `result` or `error`."""
         return await self.open({"jsonrpc": "2.0", "id": request_id, **members}).whole()
 

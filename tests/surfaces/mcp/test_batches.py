@@ -24,8 +24,8 @@ def world(**handlers: Any) -> MemoryNet:
 async def session_of(opened: McpWorld, version: str) -> LegacyClient:
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     client = LegacyClient(opened, "/api/mcp", {})
-    answer = await client.send("initialize", params)
-    client.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+    response = await client.send("initialize", params)
+    client.headers["mcp-session-id"] = response.headers["mcp-session-id"]
     return client
 
 
@@ -50,12 +50,12 @@ async def test_a_batch_is_answered_as_one_array_with_a_response_for_each_request
             request(5, "initialize", protocolVersion="2025-03-26"),
             request(6, "ping"),
         ]
-        answer = await client.open(mixed).whole()
+        response = await client.open(mixed).whole()
         silent = await client.open([notification, notification]).whole()
 
-        assert answer.status == 200
-        assert [one["id"] for one in answer.json] == [1, "two", 3, None, 5, 6]
-        assert [one.get("error", {}).get("code") for one in answer.json] == [
+        assert response.status == 200
+        assert [one["id"] for one in response.json] == [1, "two", 3, None, 5, 6]
+        assert [one.get("error", {}).get("code") for one in response.json] == [
             None,
             None,
             -32602,
@@ -81,9 +81,9 @@ async def test_requests_of_a_batch_run_at_once_and_each_can_be_taken_back() -> N
         await both.wait()
         await client.notify("notifications/cancelled", {"requestId": 2})
         release.set()
-        answer = await stream.whole()
+        response = await stream.whole()
 
-        assert [one["id"] for one in answer.json] == [1]
+        assert [one["id"] for one in response.json] == [1]
 
 
 async def test_what_a_server_says_meanwhile_comes_before_the_array() -> None:
@@ -95,10 +95,10 @@ async def test_what_a_server_says_meanwhile_comes_before_the_array() -> None:
 
     async with open_mcp_world(world(work=work)) as opened:
         client = await session_of(opened, "2025-03-26")
-        answer = await client.open([request(1, "ping"), call(2, "one.work")]).whole()
+        response = await client.open([request(1, "ping"), call(2, "one.work")]).whole()
 
         events = [
-            json.loads(one[6:]) for one in answer.body.decode().splitlines() if one.startswith("data: ")
+            json.loads(one[6:]) for one in response.body.decode().splitlines() if one.startswith("data: ")
         ]
         assert [one.get("method") for one in events[:-1]] == ["notifications/progress"]
         assert [one["id"] for one in events[-1]] == [1, 2]
@@ -108,10 +108,10 @@ async def test_what_a_server_says_meanwhile_comes_before_the_array() -> None:
 async def test_a_batch_in_a_session_of_another_revision_is_refused_whole(version: str) -> None:
     async with open_mcp_world(world()) as opened:
         client = await session_of(opened, version)
-        answer = await client.open([call(1, "one.echo")]).whole()
+        response = await client.open([call(1, "one.echo")]).whole()
 
-        assert (answer.status, answer.code) == (400, -32600)
-        assert "2025-03-26" in answer.json["error"]["message"]
+        assert (response.status, response.code) == (400, -32600)
+        assert "2025-03-26" in response.json["error"]["message"]
         assert opened.net["one"].calls == []
 
 
@@ -129,29 +129,29 @@ async def test_a_batch_in_a_session_of_another_revision_is_refused_whole(version
 async def test_a_batch_that_is_not_one_is_refused_whole(parts: bytes, code: int) -> None:
     async with open_mcp_world(world()) as opened:
         client = await session_of(opened, "2025-03-26")
-        answer = await opened.request("POST", "/api/mcp", parts, JSON_HEADERS | client.headers)
+        response = await opened.request("POST", "/api/mcp", parts, JSON_HEADERS | client.headers)
 
-        assert (answer.status, answer.code) == (400, code)
+        assert (response.status, response.code) == (400, code)
 
 
 async def test_a_batch_without_a_session_is_refused_whole() -> None:
     async with open_mcp_world(world()) as opened:
         modern = call(1, "one.echo") | {"params": {"name": "one.echo", "_meta": META}}
-        answers = [
+        responses = [
             await opened.post("/api/mcp", [request(1, "initialize", protocolVersion="2025-03-26")]),
             await opened.post("/api/mcp", [modern]),
         ]
 
-        assert [(one.status, one.code) for one in answers] == [(400, -32600)] * 2
+        assert [(one.status, one.code) for one in responses] == [(400, -32600)] * 2
         assert opened.net["one"].calls == []
 
 
 async def test_a_policy_decides_on_each_message_of_a_batch() -> None:
     async with open_mcp_world(world(other=None), record("one", allowed_tools=("echo",))) as opened:
         client = await session_of(opened, "2025-03-26")
-        answer = await client.open([call(1, "one.other"), call(2, "one.echo")]).whole()
+        response = await client.open([call(1, "one.other"), call(2, "one.echo")]).whole()
 
-        assert [one.get("error", {}).get("code") for one in answer.json] == [-32602, None]
+        assert [one.get("error", {}).get("code") for one in response.json] == [-32602, None]
         assert [(one.tool, one.outcome) for one in opened.audited] == [
             ("one.other", "denied"),
             ("echo", "ok"),
@@ -165,13 +165,15 @@ async def test_the_responses_to_a_batch_are_held_up_to_a_bound() -> None:
     limits = SessionLimits(max_batch_bytes=165_000)
     async with open_mcp_world(world(large=large), session_limits=limits) as opened:
         client = await session_of(opened, "2025-03-26")
-        answer = await client.open([*(call(n, "one.large") for n in range(20)), request(20, "ping")]).whole()
+        response = await client.open(
+            [*(call(n, "one.large") for n in range(20)), request(20, "ping")]
+        ).whole()
 
-        assert len(answer.body) <= limits.max_batch_bytes + 64 * 1024
-        assert [one["id"] for one in answer.json] == list(range(21))
-        left_out = [one["error"]["data"]["code"] for one in answer.json if "error" in one]
+        assert len(response.body) <= limits.max_batch_bytes + 64 * 1024
+        assert [one["id"] for one in response.json] == list(range(21))
+        left_out = [one["error"]["data"]["code"] for one in response.json if "error" in one]
         assert left_out == [OutputTooLarge.code] * 4
-        assert answer.json[20]["result"] == {}
+        assert response.json[20]["result"] == {}
 
 
 async def test_a_message_without_a_response_gets_none_from_a_batch_that_is_full() -> None:
@@ -189,6 +191,6 @@ async def test_a_message_without_a_response_gets_none_from_a_batch_that_is_full(
             while not opened.audited:
                 await asyncio.sleep(0)
         await client.notify("notifications/cancelled", {"requestId": 2})
-        answer = await stream.whole()
+        response = await stream.whole()
 
-        assert [one["id"] for one in answer.json] == [1]
+        assert [one["id"] for one in response.json] == [1]

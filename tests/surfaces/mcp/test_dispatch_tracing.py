@@ -53,14 +53,14 @@ async def test_what_a_server_asks_in_between_keeps_the_trace_it_names() -> None:
     theirs = {"traceparent": f"00-{'c' * 32}-{'d' * 16}-01"}
 
     async def elicit(client: ClientChannel) -> RpcResponse:
-        reply = await client.ask("elicitation/create", json.dumps({**FORM, "_meta": theirs}).encode())
-        return RpcResponse(result=text_result((reply.result or b"").decode()))
+        rpc = await client.request("elicitation/create", json.dumps({**FORM, "_meta": theirs}).encode())
+        return RpcResponse(result=text_result((rpc.result or b"").decode()))
 
     async with open_traced() as traced, open_mcp_world(net_of(elicit), ONE, tracing=traced.tracing) as world:
         session = await world.session("/api/mcp", capabilities=CAN)
         under_way = begin(session)
         asked = await under_way.event()
-        await session.reply(asked["id"], result={"action": "accept", "content": {}})
+        await session.respond(asked["id"], result={"action": "accept", "content": {}})
         await under_way.event()
 
     assert asked["params"]["_meta"] == theirs

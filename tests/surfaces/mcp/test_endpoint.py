@@ -35,8 +35,8 @@ NOTES = record("notes", allowed_tools=("*",))
 
 
 async def modern_tools(served: McpWorld, url: str) -> list[str]:
-    answer = await served.modern(url, "tools/list")
-    return [tool["name"] for tool in answer.json["result"]["tools"]]
+    response = await served.modern(url, "tools/list")
+    return [tool["name"] for tool in response.json["result"]["tools"]]
 
 
 @pytest.mark.requirement("004-06", "004-09", "004-10")
@@ -100,9 +100,9 @@ async def test_sco_1_a_call_outside_the_scope_is_byte_for_byte_like_a_tool_that_
 )
 async def test_sco_5_a_name_that_is_almost_right_is_unknown(name: str) -> None:
     async with open_mcp_world(world(), GIT) as served:
-        answer = await (await served.session("/api/mcp")).call(name)
+        response = await (await served.session("/api/mcp")).call(name)
 
-        assert answer.code == -32602
+        assert response.code == -32602
         assert served.net["git"].calls == []
 
 
@@ -110,11 +110,11 @@ async def test_sco_5_a_name_that_is_almost_right_is_unknown(name: str) -> None:
 async def test_sco_8_no_pattern_reaches_past_the_task(tools: str) -> None:
     review = task("review", default_server_ids=["git"], tool_allowlist=["status", "log"])
     async with open_mcp_world(world(), GIT, NOTES, tasks=(review,)) as served:
-        answer = await served.modern(f"/api/mcp/t/review?tools={tools}", "tools/list")
+        response = await served.modern(f"/api/mcp/t/review?tools={tools}", "tools/list")
 
-        found = {tool["name"] for tool in answer.json.get("result", {"tools": []})["tools"]}
+        found = {tool["name"] for tool in response.json.get("result", {"tools": []})["tools"]}
         assert found <= {"git.status", "git.log"}
-        assert answer.status in (200, 400)
+        assert response.status in (200, 400)
 
 
 @pytest.mark.requirement("004-25")
@@ -171,16 +171,16 @@ async def test_try_12_a_list_that_is_refused_for_its_size_says_so_in_a_json_rpc_
         "a task or a profile, or search it with `?mode=find`"
     )
     async with open_mcp_world(world(), GIT, NOTES, limits=limits) as served:
-        answers = [await served.modern("/api/mcp", method) for method in ("tools/list", "server/discover")]
+        responses = [await served.modern("/api/mcp", method) for method in ("tools/list", "server/discover")]
         session = await served.session("/api/mcp")
         listed = await session.send("tools/list")
         called = await session.call("git.log")
         prompts = await session.send("prompts/list")
 
-        for refused in (answers[0], listed):
+        for refused in (responses[0], listed):
             assert (refused.status, refused.json["error"]["message"]) == (200, message)
             assert refused.json["error"]["data"]["code"] == "too_many_tools"
-        assert answers[1].json["result"]["instructions"] == message
+        assert responses[1].json["result"]["instructions"] == message
         assert "isError" not in called.json["result"]
         assert prompts.json["result"]["prompts"] == []
         assert await modern_tools(served, "/api/mcp?servers=notes") == ["notes.add", "notes.status"]
@@ -201,9 +201,9 @@ async def test_an_unknown_task_and_one_of_another_key_answer_alike() -> None:
 async def test_a_key_sees_no_more_than_its_ceiling() -> None:
     ada = key("ada", ADA, ceiling={"servers": ("git",), "deny": ("push",)})
     async with open_mcp_world(world(), GIT, NOTES, keys=(ada,)) as served:
-        answer = await served.modern("/api/mcp", "tools/list", key=ADA)
+        response = await served.modern("/api/mcp", "tools/list", key=ADA)
 
-        assert [tool["name"] for tool in answer.json["result"]["tools"]] == ["git.log", "git.status"]
+        assert [tool["name"] for tool in response.json["result"]["tools"]] == ["git.log", "git.status"]
 
 
 async def test_sco_13_and_15_a_session_is_of_its_principal_only() -> None:
@@ -214,11 +214,11 @@ async def test_sco_13_and_15_a_session_is_of_its_principal_only() -> None:
         bob = await served.session("/api/mcp", key=BOB)
         bob.headers["mcp-session-id"] = ada.headers["mcp-session-id"]
 
-        answers = [await bob.send("tools/list"), await bob.delete()]
+        responses = [await bob.send("tools/list"), await bob.delete()]
         foreign = bob.stream()
         await foreign.task
 
-        assert [one.status for one in answers] == [404, 404]
+        assert [one.status for one in responses] == [404, 404]
         assert await foreign.status == 404
         denied = ("key:bob", "denied", "unknown_session")
         assert [(one.principal, one.outcome, one.code) for one in served.audited] == [denied] * 3
@@ -311,10 +311,10 @@ async def test_discover_and_initialize_say_who_answers_and_in_which_versions() -
 
 async def test_the_handshake_is_no_method_of_the_stateless_era() -> None:
     async with open_mcp_world(world(), GIT) as served:
-        answer = await served.modern("/api/mcp", "initialize", {"protocolVersion": MODERN})
+        response = await served.modern("/api/mcp", "initialize", {"protocolVersion": MODERN})
 
-        assert (answer.status, answer.code) == (404, -32601)
-        assert "mcp-session-id" not in answer.headers
+        assert (response.status, response.code) == (404, -32601)
+        assert "mcp-session-id" not in response.headers
 
 
 async def test_an_empty_scope_says_so() -> None:
@@ -371,10 +371,10 @@ async def test_headers_and_body_of_a_modern_request_agree(
         sent = {name: value for name, value in (GOOD | headers).items() if value is not None}
         # Once plain, once after the same envelope was seen to be good.
         for _ in range(2):
-            answer = await served.post("/api/mcp", MODERN_CALL, **sent)
+            response = await served.post("/api/mcp", MODERN_CALL, **sent)
 
-            assert answer.json.get("error", {}).get("code") == code
-            assert answer.status == (200 if code is None else 400)
+            assert response.json.get("error", {}).get("code") == code
+            assert response.status == (200 if code is None else 400)
             await served.post("/api/mcp", MODERN_CALL, **GOOD)
 
 
@@ -394,9 +394,9 @@ async def test_headers_and_body_of_a_modern_request_agree(
 async def test_a_modern_request_carries_its_envelope(meta: dict[str, object], code: int) -> None:
     async with open_mcp_world(world(), GIT) as served:
         message = MODERN_CALL | {"params": {"name": "git.log", "_meta": meta}}
-        answer = await served.post("/api/mcp", message, **GOOD)
+        response = await served.post("/api/mcp", message, **GOOD)
 
-        assert (answer.status, answer.code) == (400, code)
+        assert (response.status, response.code) == (400, code)
         assert served.net["git"].calls == []
 
 
@@ -404,21 +404,21 @@ async def test_fuz_16_an_unknown_version_gets_the_supported_list() -> None:
     async with open_mcp_world(world(), GIT) as served:
         meta = {**META, "io.modelcontextprotocol/protocolVersion": "2099-01-01"}
         message = MODERN_CALL | {"params": {"name": "git.log", "_meta": meta}}
-        answer = await served.post("/api/mcp", message, **GOOD | {"mcp_protocol_version": "2099-01-01"})
+        response = await served.post("/api/mcp", message, **GOOD | {"mcp_protocol_version": "2099-01-01"})
 
-        assert (answer.status, answer.code) == (400, -32022)
-        assert answer.json["error"]["data"]["requested"] == "2099-01-01"
-        assert MODERN in answer.json["error"]["data"]["supported"]
+        assert (response.status, response.code) == (400, -32022)
+        assert response.json["error"]["data"]["requested"] == "2099-01-01"
+        assert MODERN in response.json["error"]["data"]["supported"]
 
 
 async def test_a_stateless_body_is_stateless_even_with_a_session_id() -> None:
     async with open_mcp_world(world(), GIT) as served:
         session = await served.session("/api/mcp?tools=")
-        answer = await served.post(
+        response = await served.post(
             "/api/mcp", MODERN_CALL, **GOOD, mcp_session_id=session.headers["mcp-session-id"]
         )
 
-        assert answer.json["result"]["resultType"] == "complete"
+        assert response.json["result"]["resultType"] == "complete"
 
 
 @pytest.mark.parametrize(
@@ -440,9 +440,9 @@ async def test_a_stateless_body_is_stateless_even_with_a_session_id() -> None:
 )
 async def test_what_does_not_belong_here_is_turned_away(headers: dict[str, str], status: int) -> None:
     async with open_mcp_world(world(), GIT) as served:
-        answer = await served.request("POST", "/api/mcp", b"{}", JSON_HEADERS | headers)
+        response = await served.request("POST", "/api/mcp", b"{}", JSON_HEADERS | headers)
 
-        assert answer.status == status
+        assert response.status == status
 
 
 @pytest.mark.parametrize(
@@ -459,10 +459,10 @@ async def test_other_methods_say_what_is_served(
     method: str, url: str, status: int, allowed: str | None
 ) -> None:
     async with open_mcp_world(world(), GIT) as served:
-        answer = await served.request(method, url, b"", JSON_HEADERS | {"accept": "*/*"})
+        response = await served.request(method, url, b"", JSON_HEADERS | {"accept": "*/*"})
 
-        assert (answer.status, answer.headers.get("allow")) == (status, allowed)
-        assert answer.json["error"]["data"]["hint"]
+        assert (response.status, response.headers.get("allow")) == (status, allowed)
+        assert response.json["error"]["data"]["hint"]
 
 
 async def test_a_duplicate_routing_header_is_rejected() -> None:

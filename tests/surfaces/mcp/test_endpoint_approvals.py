@@ -39,15 +39,15 @@ async def governed(net: MemoryNet | None = None) -> AsyncIterator[tuple[McpWorld
         yield world, with_approvals(world)
 
 
-def detail(answer: Response) -> Any:
+def detail(response: Response) -> Any:
     """What a refused call says, as its result."""
-    result = answer.json["result"]
+    result = response.json["result"]
     assert result["isError"]
     return result["_meta"]["toolgate/error"]
 
 
-def passed(answer: Response) -> bool:
-    return not answer.json["result"].get("isError", False)
+def passed(response: Response) -> bool:
+    return not response.json["result"].get("isError", False)
 
 
 async def agree(approvals: MemoryApprovals, approval_id: str) -> None:
@@ -119,10 +119,10 @@ async def test_who_goes_away_while_its_approval_is_asked_for_is_on_record() -> N
     asked = asyncio.Event()
 
     class Slow(MemoryApprovals):
-        async def ask(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
+        async def request(self, question: ApprovalRequest, *, new_id: str) -> ApprovalVerdict:
             asked.set()
             await asyncio.Event().wait()
-            return await super().ask(question, new_id=new_id)
+            return await super().request(question, new_id=new_id)
 
     async with open_mcp_world(MemoryNet(), ONE, keys=KEYS, approvals=Slow(lambda: 0)) as world:
         calling = asyncio.create_task(world.modern("/mcp", "tools/call", SENT, key=ADA))
@@ -158,7 +158,7 @@ async def test_a_session_whose_modern_server_asks_goes_on_under_its_approval() -
         await agree(approvals, notified["data"]["approval_id"])
         stream = session.begin("tools/call", CALL, request_id="mine")
         asked = await stream.event()
-        await session.reply(asked["id"], result=ACCEPT)
+        await session.respond(asked["id"], result=ACCEPT)
         ended = await stream.event()
         again_notified = detail(await session.send("tools/call", CALL))
 
@@ -178,5 +178,5 @@ async def test_a_parked_call_goes_on_without_another_word() -> None:
         assert len(world.net["one"].calls) == 1
 
 
-def text_of(answer: Response) -> str:
-    return str(answer.json["result"]["content"][0]["text"])
+def text_of(response: Response) -> str:
+    return str(response.json["result"]["content"][0]["text"])

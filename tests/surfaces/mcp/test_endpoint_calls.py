@@ -64,9 +64,9 @@ async def test_a_servers_own_error_passes_as_it_came() -> None:
         return RpcResponse(error=error)
 
     async with open_mcp_world(net_of(fail=fail), record("one", allowed_tools=("*",))) as world:
-        answer = await (await world.session("/api/mcp")).call("one.fail")
+        response = await (await world.session("/api/mcp")).call("one.fail")
 
-        assert answer.body == b'{"jsonrpc":"2.0","id":1,"error":' + error + b"}"
+        assert response.body == b'{"jsonrpc":"2.0","id":1,"error":' + error + b"}"
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -90,11 +90,11 @@ async def test_chd_10_what_a_server_calls_an_error_and_is_none_never_reaches_a_c
 
     async with open_mcp_world(net_of(fail=fail), record("one", allowed_tools=("*",))) as world:
         if era == "legacy":
-            answer = await (await world.session("/api/mcp")).call("one.fail")
+            response = await (await world.session("/api/mcp")).call("one.fail")
         else:
-            answer = await world.modern("/api/mcp", "tools/call", {"name": "one.fail"})
+            response = await world.modern("/api/mcp", "tools/call", {"name": "one.fail"})
 
-        assert (answer.status, answer.code) == (200, -32603)
+        assert (response.status, response.code) == (200, -32603)
 
 
 @pytest.mark.parametrize("arguments", ["", None])
@@ -126,11 +126,11 @@ async def test_empty_arguments_are_an_empty_object_where_nothing_is_required(arg
 @pytest.mark.parametrize("arguments", ["x", 7, [], True])
 async def test_cht_2_arguments_that_are_no_object_never_reach_the_server(arguments: object) -> None:
     async with open_mcp_world(net_of(), record("one", allowed_tools=("*",))) as world:
-        answer = await (await world.session("/api/mcp")).send(
+        response = await (await world.session("/api/mcp")).send(
             "tools/call", {"name": "one.echo", "arguments": arguments}
         )
 
-        assert answer.code == -32602
+        assert response.code == -32602
         assert world.net["one"].calls == []
 
 
@@ -166,8 +166,8 @@ async def test_a_legacy_client_takes_a_call_back() -> None:
         assert world.net["one"].in_flight == 1
         await session.notify("notifications/cancelled", {"requestId": "7"})
 
-        answer = await running
-        assert answer.json["error"]["data"]["code"] == "cancelled"
+        response = await running
+        assert response.json["error"]["data"]["code"] == "cancelled"
         assert world.net["one"].stopped_by == ["hang"]
 
 
@@ -201,17 +201,17 @@ async def test_fuz_7_and_sco_17_equal_ids_in_flight_each_get_their_own_answer() 
     async with open_mcp_world(net_of(whose=whose), many) as world:
         sessions = [await world.session("/api/mcp") for _ in range(4)]
 
-        async def ask(number: int) -> bool:
+        async def request(number: int) -> bool:
             request_id: object = 1 if number % 2 else "1"
-            answer = await sessions[number % 4].send(
+            response = await sessions[number % 4].send(
                 "tools/call",
                 {"name": "one.whose", "arguments": {"nonce": str(number)}},
                 request_id=request_id,
             )
-            text = answer.json["result"]["content"][0]["text"]
-            return bool(answer.json["id"] == request_id and text == str(number))
+            text = response.json["result"]["content"][0]["text"]
+            return bool(response.json["id"] == request_id and text == str(number))
 
-        assert all(await asyncio.gather(*(ask(number) for number in range(500))))
+        assert all(await asyncio.gather(*(request(number) for number in range(500))))
 
 
 async def test_lod_3_a_server_that_hangs_costs_the_others_nothing() -> None:
@@ -256,11 +256,11 @@ async def test_sec_7_tools_that_are_only_listed_are_not_metrics() -> None:
 
 async def test_a_call_is_counted_and_audited_with_the_rule_that_allowed_it() -> None:
     async with open_mcp_world(net_of(), record("one", allowed_tools=("ec*",))) as world:
-        answer = await (await world.session("/api/mcp")).call("one.echo", a=1)
+        response = await (await world.session("/api/mcp")).call("one.echo", a=1)
 
         (event,) = world.audited
         assert (event.layer, event.argument_bytes) == ("platform", len(b'{"a": 1}'))
-        assert event.result_bytes == len(answer.body) - len(b'{"jsonrpc":"2.0","id":1,"result":}')
+        assert event.result_bytes == len(response.body) - len(b'{"jsonrpc":"2.0","id":1,"result":}')
         assert (event.server_id, event.tool, event.outcome, event.principal) == ("one", "echo", "ok", "local")
         assert "ec*" in event.rule
         assert b'mcp_tool_call_total{server_id="one",tool="echo"} 1.0' in world.gateway.metrics.render()
@@ -306,10 +306,12 @@ async def test_headers_that_repeat_arguments_tell_the_truth(headers: dict[str, s
         params = {"name": "one.weather", "arguments": {"place": "Oslo"}, "_meta": META}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         own = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "one.weather"}
-        answer = await world.request("POST", "/mcp", json.dumps(body).encode(), JSON_HEADERS | own | headers)
+        response = await world.request(
+            "POST", "/mcp", json.dumps(body).encode(), JSON_HEADERS | own | headers
+        )
 
-        assert answer.status == status
-        assert status == 200 or answer.code == -32020
+        assert response.status == status
+        assert status == 200 or response.code == -32020
         assert len(world.net["one"].calls) == (status == 200)
 
 
@@ -317,11 +319,11 @@ async def test_a_call_that_asks_for_a_task_is_a_plain_one() -> None:
     """No client is told that tasks are carried, so no server may answer with one."""
     async with open_mcp_world(MemoryNet()) as world:
         client = await world.session("/api/mcp")
-        answer = await client.send(
+        response = await client.send(
             "tools/call", {"name": "one.echo", "arguments": {"a": 1}, "task": {"ttl": 1}}
         )
 
-        assert answer.json["result"]["content"][0]["text"] == '{"a":1}'
+        assert response.json["result"]["content"][0]["text"] == '{"a":1}'
         assert world.net["one"].calls[-1].params == {"name": "echo", "arguments": {"a": 1}}
 
 

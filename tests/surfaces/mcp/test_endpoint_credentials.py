@@ -51,31 +51,31 @@ async def test_adm_9_and_sco_19_nothing_but_the_credential_says_who_calls(
 ) -> None:
     async with open_mcp_world(world(), GIT, keys=KEYS, trusts_local=False) as opened:
         message = LISTING | {"params": {"_meta": META | meta}, "principal": "key:ada"}
-        answer = await opened.post(url, message, **MODERN_HEADERS, **headers)
+        response = await opened.post(url, message, **MODERN_HEADERS, **headers)
 
-        assert (answer.status, answer.headers["www-authenticate"]) == (401, 'Bearer realm="toolgate"')
+        assert (response.status, response.headers["www-authenticate"]) == (401, 'Bearer realm="toolgate"')
 
 
 async def test_adm_7_a_wrong_key_is_rejected_by_every_method_even_where_none_is_needed() -> None:
     async with open_mcp_world(world(), GIT, trusts_local=True) as opened:
         session = await opened.session("/api/mcp")
         wrong = JSON_HEADERS | session.headers | {"authorization": "Bearer wrong"}
-        answers = [
+        responses = [
             await opened.request(method, url, b"{}", wrong)
             for method in ("POST", "GET", "DELETE", "PUT")
             for url in ("/api/mcp", "/mcp", "/api/mcp/s/git", "/api/mcp/t/none", "/api/mcp/no/such")
         ]
 
-        assert {answer.status for answer in answers} == {401}
+        assert {response.status for response in responses} == {401}
         assert await session.tools() == ["git.log", "git.push", "git.status"]
 
 
 async def test_a_nodes_key_calls_no_tools() -> None:
     async with open_mcp_world(world(), GIT, keys=KEYS) as opened:
-        answer = await opened.modern("/api/mcp", "tools/list", key=BOB)
+        response = await opened.modern("/api/mcp", "tools/list", key=BOB)
 
-        assert (answer.status, answer.json["error"]["data"]["code"]) == (403, "forbidden")
-        assert answer.headers["www-authenticate"] == 'Bearer realm="toolgate", error="insufficient_scope"'
+        assert (response.status, response.json["error"]["data"]["code"]) == (403, "forbidden")
+        assert response.headers["www-authenticate"] == 'Bearer realm="toolgate", error="insufficient_scope"'
 
 
 async def ask_from(opened: McpWorld, peer: str, credential: str) -> Response:
@@ -92,13 +92,13 @@ async def ask_from(opened: McpWorld, peer: str, credential: str) -> Response:
 
 async def test_adm_10_wrong_keys_that_keep_coming_have_to_wait_and_right_ones_do_not() -> None:
     async with open_mcp_world(world(), GIT, keys=KEYS) as opened:
-        answers = [
+        responses = [
             await ask_from(opened, "192.0.2.1", f"wrong-{number}") for number in range(MAX_ATTEMPTS + 2)
         ]
 
-        assert [answer.status for answer in answers] == [401] * MAX_ATTEMPTS + [429] * 2
-        assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
-        assert answers[-1].json["error"]["data"]["code"] == "too_many_attempts"
+        assert [response.status for response in responses] == [401] * MAX_ATTEMPTS + [429] * 2
+        assert 1 <= int(responses[-1].headers["retry-after"]) <= 60
+        assert responses[-1].json["error"]["data"]["code"] == "too_many_attempts"
         assert (await ask_from(opened, "192.0.2.1", ADA)).status != 429
         assert (await ask_from(opened, "192.0.2.2", "wrong")).status == 401
 
@@ -132,10 +132,10 @@ async def test_a_refusal_says_where_tokens_come_from(
     secret: str | None, url: str, status: int, challenge: str
 ) -> None:
     async with open_mcp_world(world(), GIT, keys=KEYS, trusts_local=False, discovery=DISCOVERY) as opened:
-        answer = await opened.modern(url, "tools/list", key=secret)
+        response = await opened.modern(url, "tools/list", key=secret)
 
         expected = challenge.format("/.well-known/oauth-protected-resource")
-        assert (answer.status, answer.headers["www-authenticate"]) == (
+        assert (response.status, response.headers["www-authenticate"]) == (
             status,
             f'Bearer realm="toolgate", {expected}',
         )
@@ -157,7 +157,7 @@ def test_behind_a_proxy_the_public_url_counts() -> None:
 
 async def test_a_policy_that_refuses_is_no_matter_of_credentials() -> None:
     async with open_mcp_world(world(), GIT, keys=KEYS, discovery=DISCOVERY) as opened:
-        answer = await opened.modern("/api/mcp/t/none", "tools/list", key=ADA)
+        response = await opened.modern("/api/mcp/t/none", "tools/list", key=ADA)
 
-        assert answer.status == 404
-        assert "www-authenticate" not in answer.headers
+        assert response.status == 404
+        assert "www-authenticate" not in response.headers

@@ -40,19 +40,19 @@ def steps(world: McpWorld) -> list[tuple[str, str, str]]:
     return [(one.state, one.decided_by, one.reason) for one in events if isinstance(one, ApprovalRecorded)]
 
 
-def question_in(answer: Response) -> Any:
+def question_in(response: Response) -> Any:
     """What a client of the stateless era is asked by an answer."""
-    result = answer.json["result"]
+    result = response.json["result"]
     assert (result["resultType"], list(result["inputRequests"])) == ("input_required", ["approval"])
     return result["inputRequests"]["approval"]
 
 
-async def asked_in(session: LegacyClient, answer: Any) -> Any:
+async def asked_in(session: LegacyClient, response: Any) -> Any:
     """What comes of a call whose client is asked, and answers so."""
     stream = session.begin("tools/call", SENT, request_id="mine")
     asked = await stream.event()
     assert asked["method"] == "elicitation/create"
-    await session.reply(asked["id"], **answer)
+    await session.respond(asked["id"], **response)
     return await stream.event()
 
 
@@ -159,8 +159,8 @@ async def test_what_says_neither_leaves_it_to_others(response: Any) -> None:
             "mcp_approval_required",
             waiting.approval_id,
         )
-        for answer in (in_session, refused):
-            assert answer["result"]["_meta"]["toolgate/error"]["data"] == notified["data"]
+        for one in (in_session, refused):
+            assert one["result"]["_meta"]["toolgate/error"]["data"] == notified["data"]
         assert passed(passes)
 
 
@@ -202,11 +202,11 @@ async def test_of_many_answers_at_once_one_makes_the_call() -> None:
     async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
         with_approvals(world)
         first = await call(world, SENT, secret=ADA)
-        answers = await asyncio.gather(
+        responses = await asyncio.gather(
             *(call(world, again(SENT, first, ACCEPT), secret=ADA) for _ in range(20))
         )
 
-        assert sum(map(passed, answers)) == 1
+        assert sum(map(passed, responses)) == 1
         assert len(world.net["one"].calls) == 1
 
 
@@ -312,9 +312,9 @@ async def test_who_goes_away_while_it_is_asked_leaves_the_question_to_others() -
 async def test_a_question_that_waits_is_asked_about_at_every_client_and_is_one() -> None:
     async with open_mcp_world(MemoryNet(), ONE, keys=KEYS) as world:
         approvals = with_approvals(world)
-        answers = [await begin(world, SENT, secret=ADA).whole() for _ in range(2)]
-        passes = await call(world, again(SENT, answers[1], ACCEPT), secret=ADA)
-        late = await call(world, again(SENT, answers[0], ACCEPT), secret=ADA)
+        responses = [await begin(world, SENT, secret=ADA).whole() for _ in range(2)]
+        passes = await call(world, again(SENT, responses[1], ACCEPT), secret=ADA)
+        late = await call(world, again(SENT, responses[0], ACCEPT), secret=ADA)
 
         assert passed(passes)
         assert detail(late)["code"] == "mcp_approval_required"
@@ -354,7 +354,7 @@ async def test_what_changed_while_a_person_was_asked_counts(
         stream = session.begin("tools/call", SENT)
         asked = await stream.event()
         await change(world)
-        await session.reply(asked["id"], result=ACCEPT)
+        await session.respond(asked["id"], result=ACCEPT)
         ended = await stream.event()
         notified = ended["error"]["data"] if "error" in ended else ended["result"]["_meta"]["toolgate/error"]
 

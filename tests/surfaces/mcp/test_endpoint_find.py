@@ -39,8 +39,8 @@ async def use(
     opened: McpWorld, tool: str, url: str = "/mcp/find", secret: str | None = None, **arguments: Any
 ) -> Any:
     """The result of a find tool, for a modern client."""
-    answer = await opened.modern(url, "tools/call", {"name": tool, "arguments": arguments}, key=secret)
-    return answer.json["result"]
+    response = await opened.modern(url, "tools/call", {"name": tool, "arguments": arguments}, key=secret)
+    return response.json["result"]
 
 
 async def names_found(opened: McpWorld, query: str, **options: Any) -> list[str]:
@@ -49,8 +49,8 @@ async def names_found(opened: McpWorld, query: str, **options: Any) -> list[str]
 
 
 async def listed(opened: McpWorld, url: str, **who: Any) -> list[str]:
-    answer = await opened.modern(url, "tools/list", **who)
-    return [tool["name"] for tool in answer.json["result"]["tools"]]
+    response = await opened.modern(url, "tools/list", **who)
+    return [tool["name"] for tool in response.json["result"]["tools"]]
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ async def test_three_tools_stand_for_all_on_every_path(url: str) -> None:
 @pytest.mark.parametrize("url", ["/mcp?mode=all", "/mcp?mode=", "/mcp/find?mode=list", "/mcp?mode=FIND"])
 async def test_a_mode_that_is_none_is_refused(url: str) -> None:
     async with open_mcp_world(world(), GIT) as opened:
-        answer = await opened.modern(url, "tools/list")
+        response = await opened.modern(url, "tools/list")
 
-        assert answer.status == 400
+        assert response.status == 400
 
 
 async def test_a_tool_is_found_described_and_called() -> None:
@@ -443,13 +443,13 @@ async def test_prompts_are_as_always() -> None:
     net["git"].capabilities = {"tools": {}, "prompts": {}}
     net["git"].prompts = [b'{"name":"review"}']
     async with open_mcp_world(net, record("git", allowed_tools=("*", "prompt:*"))) as opened:
-        answer = await opened.modern("/mcp/find", "prompts/list")
+        response = await opened.modern("/mcp/find", "prompts/list")
 
-        assert [prompt["name"] for prompt in answer.json["result"]["prompts"]] == ["git.review"]
+        assert [prompt["name"] for prompt in response.json["result"]["prompts"]] == ["git.review"]
 
 
-def price(answer: Response) -> Any:
-    return answer.json["result"]["_meta"]["toolgate/price"]
+def price(response: Response) -> Any:
+    return response.json["result"]["_meta"]["toolgate/price"]
 
 
 async def test_a_list_says_what_it_costs_and_what_all_would_cost_those_who_may_know() -> None:

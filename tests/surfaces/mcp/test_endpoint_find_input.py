@@ -54,7 +54,7 @@ async def test_the_client_of_a_session_is_asked_through_call_tool(net: Callable[
         session = await opened.session("/mcp/find", capabilities={"elicitation": {}})
         stream = session.begin("tools/call", asks_through(CALL), request_id="mine")
         asked = await stream.event()
-        await session.reply(asked["id"], result=ACCEPT)
+        await session.respond(asked["id"], result=ACCEPT)
         ended = await stream.event()
 
         assert asked["method"] == "elicitation/create"
@@ -81,9 +81,9 @@ async def test_progress_of_a_tool_reaches_the_client_of_its_call_tool() -> None:
 
 async def test_the_2024_transport_has_the_find_tools_too() -> None:
     async with settled(world(), GIT) as opened, connected(opened, "/mcp/find") as client:
-        await client.ask("initialize", INITIALIZE)
-        tools = (await client.ask("tools/list"))["result"]["tools"]
-        result = (await client.ask("tools/call", called("git.log", n=1)))["result"]
+        await client.request("initialize", INITIALIZE)
+        tools = (await client.request("tools/list"))["result"]["tools"]
+        result = (await client.request("tools/call", called("git.log", n=1)))["result"]
 
         assert [tool["name"] for tool in tools] == OWN
         assert json.loads(result["content"][0]["text"]) == {"n": 1}

@@ -144,7 +144,7 @@ async def send_all(url: str, sent: list[dict[str, Any]]) -> None:
 async def send(world: McpWorld, client: LegacyClient, message: dict[str, Any]) -> None:
     more = message["headers"] if message["is_modern"] else client.headers
     async with asyncio.timeout(HANGS_S):
-        answer = await world.request("POST", client.url, message["body"], JSON_HEADERS | more)
+        response = await world.request("POST", client.url, message["body"], JSON_HEADERS | more)
 
-    assert answer.status < 500, (answer.body, message)
-    assert answer.status == 202 or answer.json["jsonrpc"] == "2.0", (answer.body, message)
+    assert response.status < 500, (response.body, message)
+    assert response.status == 202 or response.json["jsonrpc"] == "2.0", (response.body, message)

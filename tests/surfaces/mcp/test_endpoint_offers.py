@@ -68,7 +68,7 @@ def world(era: Revision = "legacy") -> MemoryNet:
     return MemoryNet(docs=offering(era, "docs://a", "docs://b"), plain=MemoryServer(era="legacy"))
 
 
-async def ask(
+async def request(
     opened: McpWorld, era: Revision, method: str, params: Any = None, url: str = "/api/mcp"
 ) -> Response:
     if era == "modern":
@@ -93,17 +93,19 @@ async def test_lists_and_what_is_got_by_them_are_the_same_in_all_four_cells(
             "resources/list": "resources",
             "resources/templates/list": "resourceTemplates",
         }.items():
-            result = (await ask(opened, client, method)).json["result"]
+            result = (await request(opened, client, method)).json["result"]
             listed[method] = [
                 one.get("uri") or one.get("uriTemplate") or one["name"] for one in result[member]
             ]
             assert result.get("resultType") == ("complete" if client == "modern" else None)
-        prompt = (await ask(opened, client, "prompts/get", {"name": "docs.greet"})).json["result"]
-        read = (await ask(opened, client, "resources/read", {"uri": "docs://a"})).json["result"]
-        page = (await ask(opened, client, "resources/read", {"uri": "docs://page-7"})).json["result"]
+        prompt = (await request(opened, client, "prompts/get", {"name": "docs.greet"})).json["result"]
+        read = (await request(opened, client, "resources/read", {"uri": "docs://a"})).json["result"]
+        page = (await request(opened, client, "resources/read", {"uri": "docs://page-7"})).json["result"]
         reference = {"type": "ref/prompt", "name": "docs.greet"}
         argument = {"name": "n_token", "value": "v"}
-        completed = await ask(opened, client, "completion/complete", {"ref": reference, "argument": argument})
+        completed = await request(
+            opened, client, "completion/complete", {"ref": reference, "argument": argument}
+        )
 
         assert listed == {
             "prompts/list": ["docs.greet"],
@@ -130,12 +132,12 @@ async def test_sec_1_a_secret_in_a_uri_is_not_in_the_audit() -> None:
     hides = RedactionRules(hide=("*_note",))
     async with open_mcp_world(world(), docs(redaction=hides), PLAIN) as opened:
         for uri in uris:
-            await ask(opened, "modern", "resources/read", {"uri": uri})
+            await request(opened, "modern", "resources/read", {"uri": uri})
         await asyncio.sleep(0)
 
         assert [one.outcome for one in opened.audited] == ["ok", "ok", "ok", "ok"]
         assert not [one.tool for one in opened.audited if "canary" in one.tool]
-        await ask(opened, "modern", "resources/read", {"uri": uris[0]}, "/api/mcp?servers=plain")
+        await request(opened, "modern", "resources/read", {"uri": uris[0]}, "/api/mcp?servers=plain")
         await asyncio.sleep(0)
         assert [(one.tool, one.outcome) for one in opened.audited[4:]] == [
             ("resource:docs://***@host/x?token=***", "denied")
@@ -145,8 +147,8 @@ async def test_sec_1_a_secret_in_a_uri_is_not_in_the_audit() -> None:
 @pytest.mark.parametrize(("client", "code"), [("legacy", -32002), ("modern", -32602)])
 async def test_an_unknown_resource_fails_with_the_error_of_each_revision(client: Revision, code: int) -> None:
     async with open_mcp_world(world(), docs(), PLAIN) as opened:
-        of_server = await ask(opened, client, "resources/read", {"uri": "docs://none"})
-        of_gateway = await ask(opened, client, "resources/read", {"uri": "x" * 5_000})
+        of_server = await request(opened, client, "resources/read", {"uri": "docs://none"})
+        of_gateway = await request(opened, client, "resources/read", {"uri": "x" * 5_000})
 
         assert (of_server.code, of_gateway.code) == (code, code)
         assert of_server.json["error"]["message"] == of_gateway.json["error"]["message"]
@@ -173,12 +175,12 @@ async def test_sco_22_prompts_and_resources_of_a_hidden_server_are_unknown(clien
     ):
         url = "/api/mcp?servers=plain"
         for method, params in requests:
-            hidden = await ask(opened, client, method, params, url)
-            absent = await ask(without, client, method, params, url)
+            hidden = await request(opened, client, method, params, url)
+            absent = await request(without, client, method, params, url)
             assert (hidden.status, hidden.body) == (absent.status, absent.body), method
             assert hidden.code in {-32602, -32002}
         for method in ("prompts/list", "resources/list", "resources/templates/list"):
-            assert b"docs" not in (await ask(opened, client, method, None, url)).body
+            assert b"docs" not in (await request(opened, client, method, None, url)).body
         assert opened.net["docs"].calls == []
         assert [one.outcome for one in opened.audited] == ["denied"] * len(requests)
 
@@ -268,25 +270,25 @@ async def test_a_subscription_is_acknowledged_once_the_server_has_it(
     async with settled(world(), docs(), PLAIN) as opened:
         opened.net["docs"].notified = notified_before = asyncio.get_running_loop().create_future()
         if client == "legacy":
-            answer = (await opened.session("/api/mcp")).begin("resources/subscribe", {"uri": "docs://a"})
+            response = (await opened.session("/api/mcp")).begin("resources/subscribe", {"uri": "docs://a"})
         else:
             wanted = {"notifications": {"resourceSubscriptions": ["docs://a"]}}
-            answer = opened.open_modern("/api/mcp", "subscriptions/listen", wanted)
+            response = opened.open_modern("/api/mcp", "subscriptions/listen", wanted)
         while not opened.net["docs"].watched:
             await asyncio.sleep(0)
         for _ in range(5):
             await asyncio.sleep(0)
 
-        assert not answer.status.done()
+        assert not response.status.done()
         opened.gateway.audit.flush()
         (begun,) = [event for _, event in opened.sink.events]
         assert isinstance(begun, CallStarted)  # and the end is audited when the server knows
         notified_before.set_result(None)
-        assert await answer.status == 200
+        assert await response.status == 200
         (ended,) = opened.audited
         assert (begun.tool, begun.server_id) == (ended.tool, ended.server_id) == ("resource:docs://a", "docs")
         assert (ended.start, ended.door, ended.principal, ended.layer) == (1, "mcp", "local", begun.layer)
-        await answer.leave()
+        await response.leave()
 
 
 async def test_updates_wait_for_a_stream_and_end_with_the_subscription() -> None:

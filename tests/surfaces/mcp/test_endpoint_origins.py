@@ -19,15 +19,15 @@ BODY = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersio
 async def test_a_preflight_of_an_allowed_page_is_granted_on_every_path_without_cookies(url: str) -> None:
     async with open_mcp_world(MemoryNet(), origins=(REMOTE,), trusts_local=False) as world:
         headers = PREFLIGHT | {"origin": REMOTE, "access-control-request-headers": HEADERS}
-        answer = await world.request("OPTIONS", url, headers=headers)
+        response = await world.request("OPTIONS", url, headers=headers)
 
-        assert (answer.status, answer.body) == (204, b"")
-        assert answer.headers["access-control-allow-origin"] == REMOTE
-        assert answer.headers["access-control-allow-headers"] == HEADERS
-        assert answer.headers["access-control-allow-methods"] == "GET, HEAD, POST, PUT, PATCH, DELETE"
-        assert answer.headers["vary"] == "Origin"
-        assert "access-control-allow-credentials" not in answer.headers
-        assert "access-control-allow-private-network" not in answer.headers
+        assert (response.status, response.body) == (204, b"")
+        assert response.headers["access-control-allow-origin"] == REMOTE
+        assert response.headers["access-control-allow-headers"] == HEADERS
+        assert response.headers["access-control-allow-methods"] == "GET, HEAD, POST, PUT, PATCH, DELETE"
+        assert response.headers["vary"] == "Origin"
+        assert "access-control-allow-credentials" not in response.headers
+        assert "access-control-allow-private-network" not in response.headers
 
 
 @pytest.mark.parametrize("wanted", ["", "a b", "x" * (MAX_HEADERS_BYTES + 1)])
@@ -38,11 +38,11 @@ async def test_a_preflight_grants_no_headers_that_cannot_be_names(wanted: str) -
             "access-control-request-headers": wanted,
             "access-control-request-private-network": "true",
         }
-        answer = await world.request("OPTIONS", "/api/mcp", headers=headers)
+        response = await world.request("OPTIONS", "/api/mcp", headers=headers)
 
-        assert answer.status == 204
-        assert "access-control-allow-headers" not in answer.headers
-        assert answer.headers["access-control-allow-private-network"] == "true"
+        assert response.status == 204
+        assert "access-control-allow-headers" not in response.headers
+        assert response.headers["access-control-allow-private-network"] == "true"
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,13 @@ async def test_a_preflight_grants_no_headers_that_cannot_be_names(wanted: str) -
 )
 async def test_a_page_that_is_not_allowed_learns_which_setting_allows_it(origin: str, method: str) -> None:
     async with open_mcp_world(MemoryNet(), origins=(REMOTE, LOCAL)) as world:
-        answer = await world.request(method, "/api/mcp", BODY, JSON_HEADERS | PREFLIGHT | {"origin": origin})
+        response = await world.request(
+            method, "/api/mcp", BODY, JSON_HEADERS | PREFLIGHT | {"origin": origin}
+        )
 
-        assert (answer.status, answer.json["error"]["code"]) == (403, "foreign_origin")
-        assert answer.json["error"]["hint"].endswith(f"add `{origin}` to `allowed_origins`")
-        assert "access-control-allow-origin" not in answer.headers
+        assert (response.status, response.json["error"]["code"]) == (403, "foreign_origin")
+        assert response.json["error"]["hint"].endswith(f"add `{origin}` to `allowed_origins`")
+        assert "access-control-allow-origin" not in response.headers
 
 
 @pytest.mark.parametrize(
@@ -80,18 +82,18 @@ async def test_the_trust_in_loopback_is_not_for_pages_elsewhere(
 ) -> None:
     async with open_mcp_world(MemoryNet(), origins=(REMOTE, LOCAL), keys=(key("page", SECRET),)) as world:
         sent = {} if credential is None else {"authorization": credential}
-        answer = await world.request("POST", "/api/mcp", BODY, JSON_HEADERS | sent | {"origin": origin})
+        response = await world.request("POST", "/api/mcp", BODY, JSON_HEADERS | sent | {"origin": origin})
 
-        assert answer.status == status
-        assert answer.headers["access-control-allow-origin"] == origin
-        exposed = answer.headers["access-control-expose-headers"].split(", ")
+        assert response.status == status
+        assert response.headers["access-control-allow-origin"] == origin
+        exposed = response.headers["access-control-expose-headers"].split(", ")
         assert {"WWW-Authenticate", "Mcp-Session-Id", "MCP-Protocol-Version", "Retry-After"} <= set(exposed)
-        assert ("www-authenticate" in answer.headers) == (status == 401)
+        assert ("www-authenticate" in response.headers) == (status == 401)
 
 
 async def test_a_page_gets_no_further_by_the_name_of_another_host() -> None:
     async with open_mcp_world(MemoryNet(), origins=(LOCAL,)) as world:
         headers = JSON_HEADERS | {"origin": LOCAL, "host": "evil.example"}
-        answer = await world.request("POST", "/api/mcp", BODY, headers)
+        response = await world.request("POST", "/api/mcp", BODY, headers)
 
-        assert (answer.status, answer.json["error"]["code"]) == (403, "foreign_origin")
+        assert (response.status, response.json["error"]["code"]) == (403, "foreign_origin")

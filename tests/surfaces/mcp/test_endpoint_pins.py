@@ -38,8 +38,8 @@ def tools_of(change: dict[str, Any]) -> tuple[bytes, ...]:
 
 
 async def listed(world: McpWorld) -> list[str]:
-    answer = await world.modern(URL, "tools/list")
-    return [tool["name"] for tool in answer.json["result"]["tools"]]
+    response = await world.modern(URL, "tools/list")
+    return [tool["name"] for tool in response.json["result"]["tools"]]
 
 
 def approve(world: McpWorld) -> dict[str, str]:
@@ -76,7 +76,7 @@ async def test_ups_9_a_changed_tool_is_neither_listed_nor_callable_and_both_dige
         approved = approve(world)
         await becomes(world, *tools_of(change))
         after_list = await listed(world)
-        answers = [
+        responses = [
             await world.modern(URL, "tools/call", {"name": "one.read"}),
             await session.call("one.read"),
         ]
@@ -88,8 +88,8 @@ async def test_ups_9_a_changed_tool_is_neither_listed_nor_callable_and_both_dige
         again = await world.modern(URL, "tools/call", {"name": "one.read"})
 
         assert (before_list, after_list) == (["one.other", "one.read"], ["one.other"])
-        assert [answer.code for answer in answers] == [-32602, -32602]
-        assert answers[1].body == missing.body.replace(b"no_such", b"read")
+        assert [response.code for response in responses] == [-32602, -32602]
+        assert responses[1].body == missing.body.replace(b"no_such", b"read")
         assert (called, audited) == (0, [("one", "read", approved["read"], found)])
         assert (again.json["result"]["resultType"], len(net["one"].calls)) == ("complete", 1)
 

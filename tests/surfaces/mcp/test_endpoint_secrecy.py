@@ -63,8 +63,8 @@ async def test_sco_20_a_denied_tool_and_one_that_does_not_exist_take_the_same_wo
         for name in (DENIED, ABSENT):  # by now whatever is made once is made
             await call(name)
         denied, absent = await work_of(partial(call, DENIED)), await work_of(partial(call, ABSENT))
-        answers = [await call(name) for name in (DENIED, ABSENT) for _ in range(50)]
-        bodies = {answer.body.replace(ABSENT.encode(), DENIED.encode()) for answer in answers}
+        responses = [await call(name) for name in (DENIED, ABSENT) for _ in range(50)]
+        bodies = {response.body.replace(ABSENT.encode(), DENIED.encode()) for response in responses}
 
         assert len(bodies) == 1
         assert len(denied) > 20

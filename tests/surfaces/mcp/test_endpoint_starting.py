@@ -18,9 +18,9 @@ async def test_a_call_to_a_server_that_was_never_listed_yet_says_that_it_is_star
     net = MemoryNet(slow=MemoryServer(on_start=never))
     slow = record("slow", command="npx", allowed_tools=("*",))
     async with open_mcp_world(net, slow, first_list_wait_s=0.01) as world:
-        answer = await world.modern("/mcp", "tools/call", {"name": "slow.echo"})
+        response = await world.modern("/mcp", "tools/call", {"name": "slow.echo"})
 
-    (content,) = answer.json["result"]["content"]
+    (content,) = response.json["result"]["content"]
     assert content["text"] == (
         'mcp_unavailable: server "slow" is still starting (0 s): npx is downloading packages. '
         "nothing to do; raise start_timeout_s if the network is slow"
@@ -44,6 +44,8 @@ async def test_a_call_to_a_server_that_is_there_does_not_wait_for_one_that_start
     servers = (record("slow", command="npx", allowed_tools=("*",)), record("quick", allowed_tools=("*",)))
     async with open_mcp_world(net, *servers, first_list_wait_s=3_600) as world:
         await world.gateway.servers.settled(["quick"])
-        answer = await world.modern("/mcp", "tools/call", {"name": "quick.echo", "arguments": {"text": "x"}})
+        response = await world.modern(
+            "/mcp", "tools/call", {"name": "quick.echo", "arguments": {"text": "x"}}
+        )
 
-    assert "result" in answer.json
+    assert "result" in response.json

@@ -57,8 +57,8 @@ async def test_lists_and_results_are_counted_by_task_and_reported_once() -> None
 
 async def test_the_pages_of_a_list_are_one_list() -> None:
     async with open_mcp_world(world(), GIT, page_size=1) as opened:
-        answer = await opened.modern("/mcp", "tools/list")
-        await opened.modern("/mcp", "tools/list", {"cursor": answer.json["result"]["nextCursor"]})
+        response = await opened.modern("/mcp", "tools/list")
+        await opened.modern("/mcp", "tools/list", {"cursor": response.json["result"]["nextCursor"]})
 
         assert [one.lists for one in notified(opened, at_ms=1)] == [1]
 

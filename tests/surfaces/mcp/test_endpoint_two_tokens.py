@@ -68,26 +68,26 @@ async def answered(stream: Stream) -> tuple[int, Any]:
     return message["id"], message
 
 
-def is_unknown(answer: Any) -> bool:
+def is_unknown(response: Any) -> bool:
     return bool(
-        answer.get("error", {}).get("code") == -32602 and "Unknown tool" in answer["error"]["message"]
+        response.get("error", {}).get("code") == -32602 and "Unknown tool" in response["error"]["message"]
     )
 
 
 async def test_try_2_on_a_shared_stream_of_2024() -> None:
     async with issued(MemoryNet(one=MemoryServer(tools=TOOLS))) as world:
         async with connected(world, "/api/mcp", WIDE) as wide:
-            await wide.ask("initialize", {"protocolVersion": "2024-11-05", "capabilities": {}})
+            await wide.request("initialize", {"protocolVersion": "2024-11-05", "capabilities": {}})
             narrow = SseClient(world, wide.stream, wide.endpoint, NARROW)
             for number in range(50):
                 posts = [(narrow, 2 * number, SECRET), (wide, 2 * number + 1, SECRET)]
                 await asyncio.gather(
                     *(one.send("tools/call", sent, request_id=id_) for one, id_, sent in posts)
                 )
-            answers = dict([await answered(wide.stream) for _ in range(100)])
+            responses = dict([await answered(wide.stream) for _ in range(100)])
 
-        assert [id_ for id_ in range(0, 100, 2) if not is_unknown(answers[id_])] == []
-        assert [id_ for id_ in range(1, 100, 2) if "result" not in answers[id_]] == []
+        assert [id_ for id_ in range(0, 100, 2) if not is_unknown(responses[id_])] == []
+        assert [id_ for id_ in range(1, 100, 2) if "result" not in responses[id_]] == []
         assert len(world.net["one"].calls) == 50
 
 
@@ -100,10 +100,10 @@ async def test_try_2_of_stateless_requests_that_wait_for_a_server(order: tuple[s
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         started.set()
-        answers = {secret: [await one.whole() for one in many] for secret, many in begun.items()}
+        responses = {secret: [await one.whole() for one in many] for secret, many in begun.items()}
 
-        assert [is_unknown(one.json) for one in answers[NARROW]] == [True] * 10
-        assert [one.status for one in answers[WIDE]] == [200] * 10
+        assert [is_unknown(one.json) for one in responses[NARROW]] == [True] * 10
+        assert [one.status for one in responses[WIDE]] == [200] * 10
         assert len(net["one"].calls) == 10
 
 
@@ -119,13 +119,13 @@ async def test_try_2_of_requests_in_a_shared_session_that_wait_for_a_server(meth
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         started.set()
-        answers = {secret: (await one.whole()).json for secret, one in begun.items()}
+        responses = {secret: (await one.whole()).json for secret, one in begun.items()}
 
         if method == "tools/call":
-            assert (is_unknown(answers[NARROW]), len(net["one"].calls)) == (True, 1)
+            assert (is_unknown(responses[NARROW]), len(net["one"].calls)) == (True, 1)
         else:
             listed = {
-                secret: [tool["name"] for tool in one["result"]["tools"]] for secret, one in answers.items()
+                secret: [tool["name"] for tool in one["result"]["tools"]] for secret, one in responses.items()
             }
             assert listed == {NARROW: ["one.echo"], WIDE: ["one.echo", "one.secret"]}
 
@@ -154,10 +154,10 @@ async def test_try_2_an_approval_in_place_is_given_by_the_credential_that_was_as
         foreign = await session.open(agreed, authorization=f"Bearer {NARROW}").whole()
         calls = len(world.net["one"].calls)
         own = await session.open(agreed).whole()
-        answer = await stream.event()
+        response = await stream.event()
 
         assert (foreign.code, calls, own.status) == (-32600, 0, 202)
-        assert "result" in answer
+        assert "result" in response
 
 
 async def test_try_2_a_listener_hears_of_what_its_own_credential_may_see() -> None:

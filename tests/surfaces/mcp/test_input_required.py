@@ -51,9 +51,9 @@ async def call(world: McpWorld, params: Json, can: Json | None = None, **who: st
     return await begin(world, params, can, **who).whole()
 
 
-def again(params: Json, answer: Response, response: Any = ACCEPT) -> Json:
-    """The same request with an answer to all that was asked."""
-    result = answer.json["result"]
+def again(params: Json, refusal: Response, response: Any = ACCEPT) -> Json:
+    """The same request with a response to all that was asked."""
+    result = refusal.json["result"]
     responses = dict.fromkeys(result["inputRequests"], response)
     return {**params, "inputResponses": responses, "requestState": result["requestState"]}
 
@@ -62,18 +62,18 @@ def legacy_net(*, questions: int = 1, method: str = "elicitation/create") -> Mem
     """A legacy server whose tool asks its client so often, and answers with what it was notified."""
     server = MemoryServer(era="legacy", tools=(definition("ask"),))
 
-    async def ask(_members: Json) -> RpcResponse:
+    async def request(_members: Json) -> RpcResponse:
         client = server.calls[-1].client
         assert client is not None
         notified = [
-            bytes((await client.ask(method, msgspec.json.encode(ELICIT))).result or b"null").decode()
+            bytes((await client.request(method, msgspec.json.encode(ELICIT))).result or b"null").decode()
             for _ in range(questions)
         ]
         return RpcResponse(
             result=msgspec.json.encode({"content": [{"type": "text", "text": "|".join(notified)}]})
         )
 
-    server.on_call = {"ask": ask}
+    server.on_call = {"ask": request}
     return MemoryNet(one=server)
 
 
@@ -81,7 +81,7 @@ def modern_net() -> MemoryNet:
     """A modern server whose tool wants one answer, and repeats the state and the answer it gets."""
     server = MemoryServer(tools=(definition("ask"),))
 
-    async def ask(members: Json) -> RpcResponse:
+    async def request(members: Json) -> RpcResponse:
         if "inputResponses" in members:
             notified = {"state": members["requestState"], "responses": members["inputResponses"]}
             return RpcResponse(
@@ -96,7 +96,7 @@ def modern_net() -> MemoryNet:
             )
         )
 
-    server.on_call = {"ask": ask}
+    server.on_call = {"ask": request}
     return MemoryNet(one=server)
 
 
@@ -124,11 +124,13 @@ async def test_a_request_of_a_session_based_server_is_the_result_of_a_stateless_
 
 async def test_a_server_may_ask_one_thing_after_the_other() -> None:
     async with open_mcp_world(legacy_net(questions=3), SERVER) as world:
-        answer = await call(world, CALL)
+        response = await call(world, CALL)
         for number in range(3):
-            answer = await call(world, again(CALL, answer, {"action": "accept", "content": {"n": number}}))
+            response = await call(
+                world, again(CALL, response, {"action": "accept", "content": {"n": number}})
+            )
 
-        notified = [json.loads(one)["content"]["n"] for one in text(answer).split("|")]
+        notified = [json.loads(one)["content"]["n"] for one in text(response).split("|")]
         assert notified == [0, 1, 2]
 
 
@@ -144,21 +146,21 @@ async def test_the_state_of_a_stateless_server_travels_sealed() -> None:
 def insatiable_net() -> MemoryNet:
     """A modern server that always wants to know one thing more."""
     net = modern_net()
-    ask = net["one"].on_call["ask"]
-    net["one"].on_call = {"ask": lambda _members: ask({})}
+    request = net["one"].on_call["ask"]
+    net["one"].on_call = {"ask": lambda _members: request({})}
     return net
 
 
 @pytest.mark.parametrize("net", [partial(legacy_net, questions=11), insatiable_net], ids=["legacy", "modern"])
 async def test_ups_13_a_server_that_asks_for_ever_gets_an_error_after_ten_rounds(net: Any) -> None:
     async with open_mcp_world(net(), SERVER) as world:
-        answer = await call(world, CALL)
+        response = await call(world, CALL)
         for _ in range(10):
-            assert answer.json["result"]["resultType"] == "input_required"
-            answer = await call(world, again(CALL, answer))
+            assert response.json["result"]["resultType"] == "input_required"
+            response = await call(world, again(CALL, response))
 
-        assert answer.json["result"]["isError"]
-        assert "more than 10 times" in text(answer)
+        assert response.json["result"]["isError"]
+        assert "more than 10 times" in text(response)
 
 
 @pytest.mark.parametrize("net", [legacy_net, modern_net], ids=["legacy", "modern"])
@@ -315,9 +317,9 @@ async def test_invalid_url_elicitations_are_passed_on_as_errors(pages: Any) -> N
 
     net["one"].on_call = {"ask": want}
     async with open_mcp_world(net, SERVER) as world:
-        answer = await call(world, CALL, {"elicitation": {"url": {}}})
+        response = await call(world, CALL, {"elicitation": {"url": {}}})
 
-        assert answer.code == -32042
+        assert response.code == -32042
 
 
 async def test_ups_13_a_question_that_no_client_could_read_is_not_put() -> None:
@@ -329,6 +331,6 @@ async def test_ups_13_a_question_that_no_client_could_read_is_not_put() -> None:
 
     net["one"].on_call = {"ask": want}
     async with open_mcp_world(net, SERVER) as world:
-        answer = await call(world, CALL)
+        response = await call(world, CALL)
 
-        assert "in a way that cannot be read" in text(answer)
+        assert "in a way that cannot be read" in text(response)

@@ -35,9 +35,9 @@ async def send(world: McpWorld, body: str) -> Response:
 )
 async def test_try_1_a_member_that_looks_like_one_that_matters_is_refused_under_its_id(more: str) -> None:
     async with open_mcp_world(MemoryNet()) as world:
-        answer = await send(world, CALL % (more, ""))
+        response = await send(world, CALL % (more, ""))
 
-        assert (answer.code, answer.json["id"]) == (-32602, 7)
+        assert (response.code, response.json["id"]) == (-32602, 7)
         assert (world.net["one"].calls, world.audited) == ([], [])
 
 
@@ -46,9 +46,9 @@ async def test_try_1_a_member_that_looks_like_one_that_matters_is_refused_under_
 )
 async def test_try_1_the_envelope_has_each_of_its_members_once(more: str) -> None:
     async with open_mcp_world(MemoryNet()) as world:
-        answer = await send(world, CALL % ("", more))
+        response = await send(world, CALL % ("", more))
 
-        assert (answer.status, answer.code, world.net["one"].calls) == (400, -32600, [])
+        assert (response.status, response.code, world.net["one"].calls) == (400, -32600, [])
 
 
 async def test_try_1_an_answer_of_a_client_says_one_thing() -> None:
@@ -75,10 +75,10 @@ async def test_try_1_arguments_are_the_tools_own_and_each_is_one(
 ) -> None:
     net = MemoryNet(one=MemoryServer(tools=[definition("echo", inputSchema=FLAGS)]))
     async with open_mcp_world(net) as world:
-        answer = await world.modern("/api/mcp", "tools/call", {"name": "one.echo", "arguments": arguments})
+        response = await world.modern("/api/mcp", "tools/call", {"name": "one.echo", "arguments": arguments})
 
         assert [one.params["arguments"] for one in net["one"].calls] == [arguments] * is_sent
-        assert (answer.status == 200) == is_sent or answer.json["error"]["code"] == -32602
+        assert (response.status == 200) == is_sent or response.json["error"]["code"] == -32602
         assert len(world.audited) == 1
 
 
@@ -91,11 +91,11 @@ async def test_try_1_no_approval_is_requested_for_an_ambiguous_call(
     async with open_mcp_world(MemoryNet(), ONE) as world:
         approvals = with_approvals(world)
         plain = await world.modern("/mcp", "tools/call", SENT)
-        answer = await world.modern("/mcp", "tools/call", {**SENT, "arguments": arguments})
+        response = await world.modern("/mcp", "tools/call", {**SENT, "arguments": arguments})
         asked = await approvals.list(state=None, limit=10)
 
         assert detail(plain)["code"] == "mcp_approval_required"
-        assert "can be read as another member" in json.dumps(answer.json)
+        assert "can be read as another member" in json.dumps(response.json)
         assert len(asked) == 1
 
 
@@ -113,6 +113,6 @@ async def test_the_header_that_names_a_tool_says_what_the_body_says() -> None:
         params = {"name": "one.echo", "arguments": {}, "_meta": META}
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "ONE.echo"}
-        answer = await world.request("POST", "/mcp", body.encode(), JSON_HEADERS | headers)
+        response = await world.request("POST", "/mcp", body.encode(), JSON_HEADERS | headers)
 
-        assert (answer.status, world.net["one"].calls) == (400, [])
+        assert (response.status, world.net["one"].calls) == (400, [])

@@ -62,16 +62,16 @@ class SseClient:
 
     async def send(self, method: str, params: Any = None, *, request_id: Any = 1) -> None:
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
-        answer = await self.post(message)
-        assert (answer.status, answer.body) == (202, b"")
+        response = await self.post(message)
+        assert (response.status, response.body) == (202, b"")
 
-    async def ask(self, method: str, params: Any = None) -> Any:
+    async def request(self, method: str, params: Any = None) -> Any:
         """The whole answer, which comes on the stream."""
         await self.send(method, params)
         return await self.stream.event()
 
     async def tools(self) -> list[str]:
-        return [tool["name"] for tool in (await self.ask("tools/list"))["result"]["tools"]]
+        return [tool["name"] for tool in (await self.request("tools/list"))["result"]["tools"]]
 
 
 def open_stream(opened: McpWorld, url: str, secret: str | None = None, **headers: str) -> Stream:
@@ -91,8 +91,8 @@ async def connected(opened: McpWorld, url: str, secret: str | None = None) -> As
 
 async def refused(stream: Stream) -> tuple[int, str]:
     """The status and code of a stream that did not open."""
-    answer = await stream.whole()
-    return answer.status, answer.json["error"]["data"]["code"]
+    response = await stream.whole()
+    return response.status, response.json["error"]["data"]["code"]
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ async def test_sco_12_a_stream_keeps_what_its_url_asks_for(url: str, endpoint: s
         settled(world(), GIT, NOTES, tasks=(review,)) as opened,
         connected(opened, url) as client,
     ):
-        server_info = await client.ask("initialize", INITIALIZE)
+        server_info = await client.request("initialize", INITIALIZE)
 
         assert client.endpoint.startswith(f"{endpoint}?sessionId=")
         assert server_info["result"]["protocolVersion"] == "2024-11-05"
         assert (await client.post({"jsonrpc": "2.0", "method": "notifications/initialized"})).status == 202
         assert await client.tools() == tools
-        hidden = await client.ask("tools/call", {"name": "notes.none", "arguments": {}})
+        hidden = await client.request("tools/call", {"name": "notes.none", "arguments": {}})
         assert hidden["error"]["code"] == -32602
 
 
@@ -131,10 +131,10 @@ async def test_calls_are_answered_on_the_stream_each_under_its_own_id() -> None:
             await client.send(
                 "tools/call", {"name": "git.log", "arguments": arguments}, request_id=request_id
             )
-        answers = [await client.stream.event() for _ in range(3)]
+        responses = [await client.stream.event() for _ in range(3)]
 
         outcome = {
-            repr(one["id"]): json.loads(one["result"]["content"][0]["text"])["text"] for one in answers
+            repr(one["id"]): json.loads(one["result"]["content"][0]["text"])["text"] for one in responses
         }
         assert outcome == {"1": "1\n", "'1'": "'1'\n", "2": "2\n"}
 
@@ -146,16 +146,16 @@ async def test_an_answer_with_line_ends_between_its_tokens_is_one_event() -> Non
     net = world()
     net["notes"].on_call = {"add": spread}
     async with settled(net, NOTES) as opened, connected(opened, "/api/mcp") as client:
-        answer = await client.ask("tools/call", {"name": "notes.add"})
+        response = await client.request("tools/call", {"name": "notes.add"})
 
-        assert answer["result"]["note"] == "a\nb"
+        assert response["result"]["note"] == "a\nb"
 
 
 async def test_initialize_narrows_the_stream_and_never_past_its_url() -> None:
     async with settled(world(), GIT, NOTES) as opened, connected(opened, "/api/mcp?servers=git") as client:
-        await client.ask("initialize", INITIALIZE | {"tools": ["git.log", "notes.add"]})
+        await client.request("initialize", INITIALIZE | {"tools": ["git.log", "notes.add"]})
         narrow = await client.tools()
-        await client.ask("initialize", INITIALIZE)
+        await client.request("initialize", INITIALIZE)
 
         assert (narrow, await client.tools()) == (["git.log"], ["git.log", "git.push", "git.status"])
 
@@ -165,15 +165,15 @@ async def test_initialize_narrows_the_stream_and_never_past_its_url() -> None:
 )
 async def test_every_revision_with_a_handshake_is_agreed_on(asked: str, version: str) -> None:
     async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
-        server_info = await client.ask("initialize", {"protocolVersion": asked})
+        server_info = await client.request("initialize", {"protocolVersion": asked})
 
         assert server_info["result"]["protocolVersion"] == version
 
 
 async def test_the_stateless_revision_is_refused_so_that_a_client_goes_on_with_the_handshake() -> None:
     async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
-        probed = await client.ask("server/discover", {"_meta": META})
-        listed = await client.ask("tools/list", {"_meta": META})
+        probed = await client.request("server/discover", {"_meta": META})
+        listed = await client.request("tools/list", {"_meta": META})
 
         assert (probed["error"]["code"], listed["error"]["code"]) == (-32601, -32022)
         assert MODERN not in listed["error"]["data"]["supported"]
@@ -182,10 +182,10 @@ async def test_the_stateless_revision_is_refused_so_that_a_client_goes_on_with_t
 
 async def test_unknown_methods_bad_params_and_pings_are_answered_on_the_stream() -> None:
     async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
-        assert (await client.ask("no/such"))["error"]["code"] == -32601
-        assert (await client.ask("initialize"))["error"]["code"] == -32602
-        assert (await client.ask("tools/call", {"name": 5}))["error"]["code"] == -32602
-        assert (await client.ask("ping"))["result"] == {}
+        assert (await client.request("no/such"))["error"]["code"] == -32601
+        assert (await client.request("initialize"))["error"]["code"] == -32602
+        assert (await client.request("tools/call", {"name": 5}))["error"]["code"] == -32602
+        assert (await client.request("ping"))["result"] == {}
 
 
 @pytest.mark.parametrize(
@@ -209,11 +209,11 @@ async def test_what_does_not_belong_on_a_stream_is_refused_by_the_post(
     body: bytes, headers: dict[str, str], status: int
 ) -> None:
     async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
-        answer = await client.post(body, **headers)
+        response = await client.post(body, **headers)
 
-        assert answer.status == status
+        assert response.status == status
         assert client.stream.chunks.empty()
-        assert (await client.ask("ping"))["result"] == {}
+        assert (await client.request("ping"))["result"] == {}
 
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -226,17 +226,17 @@ async def test_sco_13_and_15_a_stream_is_of_its_principal_only() -> None:
         connected(opened, "/api/mcp", BOB) as bob,
     ):
         own, bob.endpoint = bob.endpoint, ada.endpoint
-        answer = await bob.post(PING)
+        response = await bob.post(PING)
         session = ada.endpoint.partition("sessionId=")[2]
         headers = JSON_HEADERS | credential(BOB) | {"mcp-session-id": session}
         others = [await opened.request(method, "/api/mcp", b"", headers) for method in ("DELETE", "GET")]
 
-        assert [one.status for one in (answer, *others)] == [404, 404, 404]
+        assert [one.status for one in (response, *others)] == [404, 404, 404]
         assert [(one.principal, one.code) for one in opened.audited] == [("key:bob", "unknown_session")] * 3
         assert ada.stream.chunks.empty()
-        assert (await ada.ask("ping"))["result"] == {}
+        assert (await ada.request("ping"))["result"] == {}
         bob.endpoint = own
-        assert (await bob.ask("ping"))["result"] == {}
+        assert (await bob.request("ping"))["result"] == {}
 
 
 @pytest.mark.parametrize(
@@ -252,17 +252,17 @@ async def test_sco_13_and_15_a_stream_is_of_its_principal_only() -> None:
 async def test_a_post_names_an_open_stream_and_nothing_else(change: Any, status: int) -> None:
     async with settled(world(), GIT) as opened, connected(opened, "/api/mcp?tools=git.log") as client:
         client.endpoint = change(client.endpoint)
-        answer = await client.post(PING)
+        response = await client.post(PING)
 
-        assert answer.status == status
+        assert response.status == status
         assert client.stream.chunks.empty()
 
 
 async def test_a_session_in_the_query_and_in_a_header_is_ambiguous() -> None:
     async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
-        answer = await client.post(PING, **{"mcp-session-id": client.endpoint.partition("=")[2]})
+        response = await client.post(PING, **{"mcp-session-id": client.endpoint.partition("=")[2]})
 
-        assert answer.status == 400
+        assert response.status == 400
 
 
 async def test_a_stream_that_is_elsewhere_or_over_is_named_as_the_reason() -> None:
@@ -280,9 +280,9 @@ async def test_a_stream_that_is_elsewhere_or_over_is_named_as_the_reason() -> No
 async def test_a_session_of_streamable_http_takes_no_messages_by_query() -> None:
     async with settled(world(), GIT) as opened:
         session = await opened.session("/api/mcp")
-        answer = await opened.post(f"/api/mcp?sessionId={session.headers['mcp-session-id']}", PING)
+        response = await opened.post(f"/api/mcp?sessionId={session.headers['mcp-session-id']}", PING)
 
-        assert answer.status == 404
+        assert response.status == 404
 
 
 @pytest.mark.parametrize(
@@ -298,9 +298,9 @@ async def test_a_session_of_streamable_http_takes_no_messages_by_query() -> None
 )
 async def test_only_a_get_of_the_2024_transport_opens_one(headers: dict[str, str], status: int) -> None:
     async with settled(world(), GIT) as opened:
-        answer = await open_stream(opened, "/api/mcp", **headers).whole()
+        response = await open_stream(opened, "/api/mcp", **headers).whole()
 
-        assert answer.status == status
+        assert response.status == status
         assert len(opened.gateway.subscriptions) == 0
 
 
@@ -344,11 +344,11 @@ async def test_sco_21_a_revoked_tool_is_not_callable_on_an_open_stream() -> None
         await client.tools()
         opened.apply(servers={"git": record("git", allowed_tools=("log",))})
         await client.send("tools/call", {"name": "git.push", "arguments": {}})
-        answer = await client.stream.event()
-        if answer.get("method") == "notifications/tools/list_changed":
-            answer = await client.stream.event()
+        response = await client.stream.event()
+        if response.get("method") == "notifications/tools/list_changed":
+            response = await client.stream.event()
 
-        assert answer["error"]["code"] == -32602
+        assert response["error"]["code"] == -32602
 
 
 class Gate:
@@ -380,7 +380,7 @@ async def test_a_call_is_taken_back_by_a_notification_and_gets_no_answer() -> No
         assert (await client.post(cancelled)).status == 202
 
         for _ in range(2):
-            assert (await client.ask("ping"))["result"] == {}
+            assert (await client.request("ping"))["result"] == {}
         assert client.stream.chunks.empty()
         assert not client.stream.task.done()
         assert opened.net["git"].stopped_by == ["log"]
@@ -403,10 +403,10 @@ async def test_shu_3_a_closing_door_answers_what_is_under_way_and_takes_no_more(
         await asyncio.sleep(0)
         late = await client.post(PING)
         gate.may_answer.set()
-        answer = await client.stream.event()
+        response = await client.stream.event()
         await client.stream.task
 
-        assert (late.status, answer["id"], answer["result"]) == (404, 7, {"content": []})
+        assert (late.status, response["id"], response["result"]) == (404, 7, {"content": []})
 
 
 async def test_a_stream_ends_with_its_key_and_another_s_goes_on() -> None:
@@ -421,7 +421,7 @@ async def test_a_stream_ends_with_its_key_and_another_s_goes_on() -> None:
             await adas.stream.task
 
         assert (await adas.post(PING)).status == 401
-        assert (await bobs.ask("ping"))["result"] == {}
+        assert (await bobs.request("ping"))["result"] == {}
 
 
 async def test_a_stream_outlives_a_change_of_the_key_that_sessions_are_signed_with() -> None:
@@ -443,7 +443,7 @@ async def test_a_stream_takes_so_many_requests_at_once() -> None:
         assert (await client.stream.event())["id"] == 7
 
         assert (full.status, full.json["error"]["data"]["code"]) == (503, "session_limit")
-        assert (await client.ask("ping"))["result"] == {}
+        assert (await client.request("ping"))["result"] == {}
 
 
 async def test_a_bug_in_one_request_is_its_own_answer(
@@ -455,9 +455,9 @@ async def test_a_bug_in_one_request_is_its_own_answer(
     async with settled(world(), GIT) as opened, connected(opened, "/api/mcp") as client:
         with monkeypatch.context() as broken:
             broken.setattr(opened.gateway, "record_listing", fail)
-            answer = await client.ask("tools/list")
+            response = await client.request("tools/list")
 
-        assert answer["error"]["code"] == -32603
-        assert "on purpose" not in json.dumps(answer)
+        assert response["error"]["code"] == -32603
+        assert "on purpose" not in json.dumps(response)
         assert "a request failed" in caplog.text
-        assert (await client.ask("ping"))["result"] == {}
+        assert (await client.request("ping"))["result"] == {}

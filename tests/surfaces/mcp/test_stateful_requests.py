@@ -41,8 +41,8 @@ def begin(session: LegacyClient, **headers: str) -> Any:
 
 async def elicit(client: ClientChannel) -> RpcResponse:
     """Asks, and answers with what came back."""
-    reply = await client.ask("elicitation/create", json.dumps(FORM).encode())
-    return RpcResponse(result=text_result((reply.result or reply.error or b"").decode()))
+    rpc = await client.request("elicitation/create", json.dumps(FORM).encode())
+    return RpcResponse(result=text_result((rpc.result or rpc.error or b"").decode()))
 
 
 def outcome_before(message: Any) -> Any:
@@ -55,7 +55,7 @@ async def test_a_server_asks_the_client_of_a_call_and_gets_its_answer() -> None:
         session = await world.session("/api/mcp", capabilities=CAN)
         call = begin(session)
         asked = await call.event()
-        answered = await session.reply(asked["id"], result={"action": "accept", "content": {"n": 3}})
+        answered = await session.respond(asked["id"], result={"action": "accept", "content": {"n": 3}})
         ended = await call.event()
 
         assert (asked["method"], asked["params"]) == ("elicitation/create", FORM)
@@ -71,7 +71,7 @@ async def test_a_stream_on_which_the_client_is_asked_is_kept_alive() -> None:
         asked = await call.event()
         async with asyncio.timeout(60):
             assert await call.chunks.get() == b": keep-alive\n\n"
-        await session.reply(asked["id"], result={})
+        await session.respond(asked["id"], result={})
 
         assert outcome_before(await call.event()) == {}
 
@@ -81,19 +81,19 @@ async def test_an_error_of_the_client_goes_to_the_server_as_it_came() -> None:
         session = await world.session("/api/mcp", capabilities=CAN)
         call = begin(session)
         error = {"code": -1, "message": "user rejected", "data": {"why": "é"}}
-        await session.reply((await call.event())["id"], error=error)
+        await session.respond((await call.event())["id"], error=error)
 
         assert outcome_before(await call.event()) == error
 
 
 async def test_the_transport_of_2024_asks_on_its_one_stream() -> None:
     async with settled(net_of(elicit), ONE) as world, connected(world, "/api/mcp") as client:
-        await client.ask("initialize", INITIALIZE | {"capabilities": CAN})
-        asked = await client.ask("tools/call", {"name": "one.act"})
-        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}
-        taken = await client.post(answer)
+        await client.request("initialize", INITIALIZE | {"capabilities": CAN})
+        asked = await client.request("tools/call", {"name": "one.act"})
+        response = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}
+        taken = await client.post(response)
         ended = await client.stream.event()
-        late = await client.post(answer)
+        late = await client.post(response)
 
         assert (asked["method"], taken.status, late.status) == ("elicitation/create", 202, 202)
         assert outcome_before(ended) == {"action": "decline"}
@@ -121,15 +121,15 @@ async def test_the_transport_of_2024_asks_on_its_one_stream() -> None:
 async def test_a_client_is_asked_only_what_it_can_answer(
     capabilities: Any, method: str, params: Any, is_asked: bool
 ) -> None:
-    async def ask(client: ClientChannel) -> RpcResponse:
-        reply = await client.ask(method, json.dumps(params).encode())
-        return RpcResponse(result=text_result((reply.result or reply.error or b"").decode()))
+    async def request(client: ClientChannel) -> RpcResponse:
+        rpc = await client.request(method, json.dumps(params).encode())
+        return RpcResponse(result=text_result((rpc.result or rpc.error or b"").decode()))
 
-    async with open_mcp_world(net_of(ask), ONE) as world:
+    async with open_mcp_world(net_of(request), ONE) as world:
         session = await world.session("/api/mcp", capabilities=capabilities)
         call = begin(session)
         if is_asked:
-            await session.reply((await call.event())["id"], result={"ok": True})
+            await session.respond((await call.event())["id"], result={"ok": True})
             assert outcome_before(await call.event()) == {"ok": True}
         else:
             assert outcome_before((await call.whole()).json)["code"] == -32601
@@ -144,9 +144,9 @@ async def test_a_client_without_event_streams_gets_no_notifications_and_no_reque
 
     async with open_mcp_world(net_of(tell_and_ask), ONE) as world:
         session = await world.session("/api/mcp", capabilities=CAN)
-        answer = await begin(session, accept="application/json").whole()
+        response = await begin(session, accept="application/json").whole()
 
-        assert outcome_before(answer.json)["code"] == -32601
+        assert outcome_before(response.json)["code"] == -32601
 
 
 async def test_fuz_9_what_answers_nothing_that_was_asked_has_no_effect() -> None:
@@ -156,22 +156,22 @@ async def test_fuz_9_what_answers_nothing_that_was_asked_has_no_effect() -> None
         call = begin(asked_one)
         ask_id = (await call.event())["id"]
 
-        assert (await asked_one.reply(1, result={})).status == 400
-        assert (await asked_one.reply("mine", result={})).status == 400
-        assert (await other.reply(ask_id, result={})).status == 202
-        assert (await asked_one.reply(ask_id[:-1], result={})).status == 202
+        assert (await asked_one.respond(1, result={})).status == 400
+        assert (await asked_one.respond("mine", result={})).status == 400
+        assert (await other.respond(ask_id, result={})).status == 202
+        assert (await asked_one.respond(ask_id[:-1], result={})).status == 202
         assert (await world.post("/api/mcp", {"jsonrpc": "2.0", "id": ask_id, "result": {}})).status == 400
         assert not call.task.done()
-        await asked_one.reply(ask_id, result={"it": "is"})
+        await asked_one.respond(ask_id, result={"it": "is"})
         assert outcome_before(await call.event()) == {"it": "is"}
-        assert (await asked_one.reply(ask_id, result={"it": "was"})).status == 202
+        assert (await asked_one.respond(ask_id, result={"it": "was"})).status == 202
 
 
 async def test_a_question_that_is_given_up_is_taken_back() -> None:
     async def give_up(client: ClientChannel) -> RpcResponse:
         try:
             async with asyncio.timeout(0):
-                await client.ask("sampling/createMessage", b"{}")
+                await client.request("sampling/createMessage", b"{}")
         except TimeoutError:
             return RpcResponse(result=text_result("{}"))
         raise AssertionError
@@ -202,7 +202,7 @@ async def test_a_question_ends_with_its_request(way: str) -> None:
             await asyncio.gather(call.task, return_exceptions=True)
 
         assert world.net["one"].stopped_by == ["act"]
-        assert (await session.reply(ask_id, result={})).status == (404 if way == "ended" else 202)
+        assert (await session.respond(ask_id, result={})).status == (404 if way == "ended" else 202)
 
 
 async def test_a_client_that_has_too_much_to_answer_is_asked_no_more() -> None:
@@ -213,7 +213,7 @@ async def test_a_client_that_has_too_much_to_answer_is_asked_no_more() -> None:
         first = begin(session)
         ask_id = (await first.event())["id"]
         second = await session.send("tools/call", {"name": "one.act"}, request_id=2)
-        await session.reply(ask_id, result={})
+        await session.respond(ask_id, result={})
 
         assert outcome_before(second.json)["message"] == "too many requests already wait for the client"
         assert outcome_before(await first.event()) == {}
@@ -312,7 +312,7 @@ async def answer_all(world: McpWorld, session: LegacyClient, call: Any) -> Any:
         message = await call.event()
         if "method" not in message:
             return message
-        await session.reply(message["id"], result={"answers": message["method"], "round": calls(world)})
+        await session.respond(message["id"], result={"answers": message["method"], "round": calls(world)})
 
 
 def calls(world: McpWorld) -> int:

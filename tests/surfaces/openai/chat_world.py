@@ -66,15 +66,15 @@ class ChatWorld:
 
     async def chat(self, *messages: Any, **members: Any) -> Any:
         """A request with tools, and its completion, which the client's types take strictly."""
-        answer = await self.post(asking(*messages, **members))
-        assert answer.status == 200, answer.body
-        return completion_of(answer)
+        response = await self.post(asking(*messages, **members))
+        assert response.status == 200, response.body
+        return completion_of(response)
 
     async def stream(self, *messages: Any, **members: Any) -> "Streamed":
         """The same, streamed."""
-        answer = await self.post(asking(*messages, stream=True, **members))
-        assert answer.status == 200, answer.body
-        return Streamed(answer)
+        response = await self.post(asking(*messages, stream=True, **members))
+        assert response.status == 200, response.body
+        return Streamed(response)
 
 
 def asking(*messages: Any, **members: Any) -> dict[str, Any]:
@@ -83,17 +83,17 @@ def asking(*messages: Any, **members: Any) -> dict[str, Any]:
     return {"model": "m", "messages": list(messages) or [USER], "toolgate": asked} | members
 
 
-def completion_of(answer: Response) -> Any:
+def completion_of(response: Response) -> Any:
     """The completion as JSON, after the official types have taken it strictly."""
-    ChatCompletion.model_validate_json(answer.body, strict=True)
-    return answer.json
+    ChatCompletion.model_validate_json(response.body, strict=True)
+    return response.json
 
 
 class Streamed:
     """A whole stream, each of whose chunks the official types have taken strictly."""
 
-    def __init__(self, answer: Response) -> None:
-        events = [one for one in answer.body.decode().split("\n\n") if one and not one.startswith(":")]
+    def __init__(self, response: Response) -> None:
+        events = [one for one in response.body.decode().split("\n\n") if one and not one.startswith(":")]
         assert all(one.startswith("data: ") for one in events)
         *sent_text, done = [one.removeprefix("data: ") for one in events]
         assert done == "[DONE]"
@@ -125,13 +125,13 @@ class Streamed:
         return [one["toolgate"] for one in self.chunks if "toolgate" in one]
 
 
-def results(ask: Ask) -> dict[str, Any]:
+def results(request: Ask) -> dict[str, Any]:
     """What the model was told of its calls, by their ids."""
-    return {one["tool_call_id"]: one["content"] for one in ask.messages if one["role"] == "tool"}
+    return {one["tool_call_id"]: one["content"] for one in request.messages if one["role"] == "tool"}
 
 
-def error_in(ask: Ask, call_id: str) -> Any:
-    return json.loads(results(ask)[call_id])["error"]
+def error_in(request: Ask, call_id: str) -> Any:
+    return json.loads(results(request)[call_id])["error"]
 
 
 def stage(**tools: Any) -> MemoryNet:

@@ -22,24 +22,24 @@ def asking(sent: Any = "go", *tools: Any, **members: Any) -> dict[str, Any]:
 
 async def respond(world: ChatWorld, sent: Any = "go", *tools: Any, **members: Any) -> Any:
     """A response, whole."""
-    answer = await world.post(asking(sent, *tools, **members), url=URL)
-    assert answer.status == 200, answer.body
-    Response.model_validate_json(answer.body, strict=True)
-    return answer.json
+    response = await world.post(asking(sent, *tools, **members), url=URL)
+    assert response.status == 200, response.body
+    Response.model_validate_json(response.body, strict=True)
+    return response.json
 
 
 async def refuse(world: ChatWorld, sent: Any = "go", *tools: Any, **members: Any) -> Any:
     """The error of a request that is refused."""
-    answer = await world.post(asking(sent, *tools, **members), url=URL)
-    assert answer.status >= 400, answer.body
-    return {"status": answer.status, **answer.json["error"]}
+    response = await world.post(asking(sent, *tools, **members), url=URL)
+    assert response.status >= 400, response.body
+    return {"status": response.status, **response.json["error"]}
 
 
 async def stream(world: ChatWorld, sent: Any = "go", *tools: Any, **members: Any) -> "Streamed":
     """A response, as its events."""
-    answer = await world.post(asking(sent, *tools, stream=True, **members), url=URL)
-    assert answer.status == 200, answer.body
-    return Streamed(answer.body)
+    response = await world.post(asking(sent, *tools, stream=True, **members), url=URL)
+    assert response.status == 200, response.body
+    return Streamed(response.body)
 
 
 class Streamed:

@@ -68,7 +68,7 @@ async def test_chats_do_not_list_the_tools_of_a_server_again() -> None:
             await world.chat()
 
         assert world.net.servers["one"].lists == ["tools/list"]
-    assert [ask.tool_names for ask in model.requests] == [[ECHO]] * 4
+    assert [request.tool_names for request in model.requests] == [[ECHO]] * 4
 
 
 async def test_nothing_of_the_gateway_goes_to_the_models_server() -> None:
@@ -89,18 +89,18 @@ async def test_nothing_of_the_gateway_goes_to_the_models_server() -> None:
             metadata={"mcp.server_ids": '["one"]', "toolgate.progress": "true", "mine": "1"},
             unknown={"kept": [1.0, 2]},
         )
-        answer = await world.post(body, authorization=f"Bearer {SECRET}", x_toolgate_task="ops")
+        response = await world.post(body, authorization=f"Bearer {SECRET}", x_toolgate_task="ops")
 
-    assert answer.status == 200
-    for ask in model.requests:
-        assert set(ask.body) == {"model", "messages", "tools", "temperature", "metadata", "unknown"} | (
-            {"tool_choice"} if "tool_choice" in ask.body else set()
+    assert response.status == 200
+    for request in model.requests:
+        assert set(request.body) == {"model", "messages", "tools", "temperature", "metadata", "unknown"} | (
+            {"tool_choice"} if "tool_choice" in request.body else set()
         )
-        assert ask.body["model"] == "gpt-x"
-        assert ask.body["metadata"] == {"mine": "1"}
-        assert b'{"kept": [1.0, 2]}' in ask.raw
-        assert SECRET not in ask.raw.decode() + repr(ask.headers)
-        assert not [name for name in ask.headers if "toolgate" in name]
+        assert request.body["model"] == "gpt-x"
+        assert request.body["metadata"] == {"mine": "1"}
+        assert b'{"kept": [1.0, 2]}' in request.raw
+        assert SECRET not in request.raw.decode() + repr(request.headers)
+        assert not [name for name in request.headers if "toolgate" in name]
 
 
 @pytest.mark.requirement("000-02")
@@ -114,11 +114,11 @@ async def test_an_empty_scope_continues_without_tools_and_says_so() -> None:
             upstreams=(upstream(model.url),),
         ) as world,
     ):
-        answer = await world.post(asking(toolgate={"mcp": {}}), url="/t/ops/v1/chat/completions")
+        response = await world.post(asking(toolgate={"mcp": {}}), url="/t/ops/v1/chat/completions")
 
         assert world.world.gateway.metrics.empty_scopes == 1
-    assert answer.json["choices"][0]["message"]["content"] == "hello"
-    assert answer.json["toolgate"]["warnings"]
+    assert response.json["choices"][0]["message"]["content"] == "hello"
+    assert response.json["toolgate"]["warnings"]
     assert "tools" not in model.requests[0].body
 
 
@@ -185,9 +185,9 @@ async def test_an_upstream_that_is_switched_off_meanwhile_is_asked_no_more(is_re
             return RpcResponse(result=text_result("last"))
 
         world.net.servers["one"].on_call = {"echo": switch_off}
-        answer = await world.post(asking())
+        response = await world.post(asking())
 
-    assert (answer.status, answer.json["error"]["code"]) == (502, "model_unavailable")
+    assert (response.status, response.json["error"]["code"]) == (502, "model_unavailable")
     assert len(model.requests) == 1
 
 
@@ -205,12 +205,12 @@ async def test_the_callers_own_wins_over_a_tool_of_its_name_and_that_is_reported
         scripted_model(calls((ECHO, "{}", "a"), ("mcp.one.echo", "{}", "b")), strict=True) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.chat(tools=[own])
+        response = await world.chat(tools=[own])
 
         assert not world.net.servers["one"].calls
     assert model.requests[0].body["tools"] == [own]
-    assert [one["function"]["name"] for one in answer["choices"][0]["message"]["tool_calls"]] == [ECHO]
-    assert answer["toolgate"] == {"shadowed": [ECHO]}
+    assert [one["function"]["name"] for one in response["choices"][0]["message"]["tool_calls"]] == [ECHO]
+    assert response["toolgate"] == {"shadowed": [ECHO]}
 
 
 async def test_decisions_are_explained_to_those_who_ask_as_far_as_they_may_know() -> None:

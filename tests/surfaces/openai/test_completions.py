@@ -36,14 +36,14 @@ async def test_three_rounds_of_tools_end_in_one_answer() -> None:
         ) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.chat()
+        response = await world.chat()
 
         assert world.called == ["one.echo ok"] * 3
         assert {one.door for one in world.world.audited} == {"chat"}
-    assert answer["choices"][0]["message"]["content"] == "done"
-    assert answer["choices"][0]["finish_reason"] == "stop"
-    assert answer["usage"] == {"prompt_tokens": 40, "completion_tokens": 20, "total_tokens": 60}
-    assert "toolgate" not in answer
+    assert response["choices"][0]["message"]["content"] == "done"
+    assert response["choices"][0]["finish_reason"] == "stop"
+    assert response["usage"] == {"prompt_tokens": 40, "completion_tokens": 20, "total_tokens": 60}
+    assert "toolgate" not in response
 
 
 async def test_a_hundred_calls_at_once_are_each_answered_once_in_order_and_within_the_limits() -> None:
@@ -61,7 +61,7 @@ async def test_a_hundred_calls_at_once_are_each_answered_once_in_order_and_withi
         scripted_model(turn, text("done"), strict=True) as model,
         open_chat_world(stage(echo=echo), upstreams=(upstream(model.url, budgets=wide),)) as world,
     ):
-        answer = await world.chat(toolgate={"budgets": budgets, "progress": True})
+        response = await world.chat(toolgate={"budgets": budgets, "progress": True})
 
         server = world.net.servers["one"]
         assert sorted(one.params["arguments"]["n"] for one in server.calls) == list(range(60))
@@ -73,22 +73,24 @@ async def test_a_hundred_calls_at_once_are_each_answered_once_in_order_and_withi
     received = [json.loads(one["content"]) for one in sent_text.messages[2:]]
     assert [one.get("n") for one in received[:60]] == list(range(60))
     assert {one["error"]["code"] for one in received[60:]} == {"tool_call_limit"}
-    assert answer["toolgate"] == {"rounds": 1, "tool_calls": 60, "stopped": "call_limit"}
+    assert response["toolgate"] == {"rounds": 1, "tool_calls": 60, "stopped": "call_limit"}
 
 
 @pytest.mark.requirement("002-032")
 async def test_a_model_that_calls_for_ever_is_stopped_and_the_reason_is_reported() -> None:
     """CHT-3: by the number of rounds."""
     async with (
-        scripted_model(lambda ask: calls((ECHO, json.dumps({"n": ask.number}))), strict=True) as model,
+        scripted_model(
+            lambda request: calls((ECHO, json.dumps({"n": request.number}))), strict=True
+        ) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.chat()
+        response = await world.chat()
 
     assert len(model.requests) == 9
     assert model.requests[-1].body["tool_choice"] == "none"
-    assert answer["toolgate"] == {"stopped": "round_limit"}
-    assert answer["choices"][0]["message"]["content"].startswith("Stopped:")
+    assert response["toolgate"] == {"stopped": "round_limit"}
+    assert response["choices"][0]["message"]["content"].startswith("Stopped:")
 
 
 async def test_a_conversation_past_its_time_ends_with_an_answer_that_says_so() -> None:
@@ -97,14 +99,14 @@ async def test_a_conversation_past_its_time_ends_with_an_answer_that_says_so() -
         scripted_model(calls((ECHO, "{}", "a"), ("mcp__one__hang", "{}", "b")), strict=True) as model,
         open_chat_world(stage(hang=never), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.chat(toolgate={"budgets": {"wall_clock_ms": 2_000}})
+        response = await world.chat(toolgate={"budgets": {"wall_clock_ms": 2_000}})
 
         assert world.net.servers["one"].stopped_by == ["hang"]
         assert sorted(world.called) == ["one.echo ok", "one.hang error"]
     assert len(model.requests) == 1
-    assert answer["choices"][0]["finish_reason"] == "stop"
-    assert "at most 2 seconds" in answer["choices"][0]["message"]["content"]
-    assert answer["toolgate"] == {"stopped": "time_limit"}
+    assert response["choices"][0]["finish_reason"] == "stop"
+    assert "at most 2 seconds" in response["choices"][0]["message"]["content"]
+    assert response["toolgate"] == {"stopped": "time_limit"}
 
 
 async def test_a_stop_in_the_middle_of_a_batch_leaves_a_history_that_strict_servers_accept() -> None:
@@ -117,9 +119,9 @@ async def test_a_stop_in_the_middle_of_a_batch_leaves_a_history_that_strict_serv
         budgets = {"budgets": {"wall_clock_ms": 2_000}}
         first = (await world.chat(tools=[own], toolgate=budgets))["choices"][0]["message"]
         ours = {"role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": "42"}
-        answer = await world.chat({"role": "user", "content": "go"}, first, ours, tools=[own])
+        response = await world.chat({"role": "user", "content": "go"}, first, ours, tools=[own])
 
-    assert answer["choices"][0]["message"]["content"] == "done"
+    assert response["choices"][0]["message"]["content"] == "done"
     received = results(model.requests[1])
     assert json.loads(received["a"]) == {"n": 1}
     assert received["b"] == "42"
@@ -131,11 +133,11 @@ async def test_a_model_that_is_silent_past_the_time_is_not_waited_for() -> None:
         scripted_model(calls((ECHO, "{}")), hang()) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.chat(toolgate={"budgets": {"wall_clock_ms": 2_000}})
+        response = await world.chat(toolgate={"budgets": {"wall_clock_ms": 2_000}})
 
         async with asyncio.timeout(60):
             await model.requests[1].hung_up.wait()
-    assert answer["toolgate"] == {"stopped": "time_limit"}
+    assert response["toolgate"] == {"stopped": "time_limit"}
 
 
 @pytest.mark.requirement("002-035")
@@ -164,7 +166,7 @@ async def test_whatever_a_tool_answers_the_model_is_reported_and_continues() -> 
     async def break_down(_params: Any) -> RpcResponse:
         return RpcResponse(error=b'{"code":-32603,"message":"out of order"}')
 
-    async def ask(_params: Any) -> RpcResponse:
+    async def request(_params: Any) -> RpcResponse:
         questions = {"q": {"method": "elicitation/create", "params": {"message": "who?"}}}
         return RpcResponse(
             result=msgspec.json.encode({"resultType": "input_required", "inputRequests": questions})
@@ -173,7 +175,7 @@ async def test_whatever_a_tool_answers_the_model_is_reported_and_continues() -> 
     async def long(_params: Any) -> RpcResponse:
         return RpcResponse(result=text_result("é" * 1_000))
 
-    tools = {"fail": fail, "refuse": refuse, "break": break_down, "ask": ask, "long": long}
+    tools = {"fail": fail, "refuse": refuse, "break": break_down, "ask": request, "long": long}
     batch = calls(*((f"mcp__one__{name}", "{}", name) for name in tools))
     async with (
         scripted_model(batch, text("done"), strict=True) as model,
@@ -231,12 +233,12 @@ async def test_a_model_that_fails_in_the_third_round_is_an_error_and_nothing_is_
         ) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.post(asking(stream=is_stream))
+        response = await world.post(asking(stream=is_stream))
 
         assert world.called == ["one.echo ok"] * 2
     assert len(model.requests) == 3
-    assert answer.status == code
-    assert answer.json == body
+    assert response.status == code
+    assert response.json == body
 
 
 async def test_a_model_is_asked_again_only_while_nothing_was_run() -> None:
@@ -244,9 +246,9 @@ async def test_a_model_is_asked_again_only_while_nothing_was_run() -> None:
         scripted_model(status(503), calls((ECHO, "{}")), status(503), text("never")) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.post(asking())
+        response = await world.post(asking())
 
-    assert (answer.status, len(model.requests)) == (503, 3)
+    assert (response.status, len(model.requests)) == (503, 3)
 
 
 async def test_a_client_that_goes_away_cancels_the_tools_that_run() -> None:
@@ -290,26 +292,26 @@ async def test_no_one_ever_sees_the_key_of_a_models_server(
 ) -> None:
     """CHT-12"""
     echoed = {"error": {"message": f"wrong key {BACKEND_KEY}", "code": BACKEND_KEY}}
-    replies = (
+    model_completion = (
         status(401, body=echoed),
         status(400, body=echoed),
         cut(text(BACKEND_KEY), 10),
         text(BACKEND_KEY),
     )
     async with (
-        scripted_model(*replies) as model,
+        scripted_model(*model_completion) as model,
         open_chat_world(
             MemoryNet(),
             upstreams=(upstream(model.url, auth_ref="MODEL_KEY"),),
             environ={"MODEL_KEY": BACKEND_KEY},
         ) as world,
     ):
-        answers = [await world.post(asking(stream=is_stream)) for _ in replies]
+        responses = [await world.post(asking(stream=is_stream)) for _ in model_completion]
 
-    assert {ask.headers["authorization"] for ask in model.requests} == {f"Bearer {BACKEND_KEY}"}
-    seen = b"".join(one.body + repr(one.headers).encode() for one in answers) + caplog.text.encode()
+    assert {request.headers["authorization"] for request in model.requests} == {f"Bearer {BACKEND_KEY}"}
+    seen = b"".join(one.body + repr(one.headers).encode() for one in responses) + caplog.text.encode()
     assert BACKEND_KEY.encode() not in seen
-    assert [one.status for one in answers[:2]] == [502, 400]
+    assert [one.status for one in responses[:2]] == [502, 400]
 
 
 async def test_several_answers_at_once_are_not_made_where_tools_run() -> None:
@@ -317,7 +319,7 @@ async def test_several_answers_at_once_are_not_made_where_tools_run() -> None:
         scripted_model(text("never")) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.post(asking(n=2))
+        response = await world.post(asking(n=2))
 
-    assert (answer.status, answer.json["error"]["param"]) == (400, "n")
+    assert (response.status, response.json["error"]["param"]) == (400, "n")
     assert not model.requests

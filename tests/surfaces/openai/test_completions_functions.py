@@ -48,13 +48,13 @@ async def test_a_function_of_old_and_tools_of_the_gateway_take_turns(is_stream: 
     assert received[asked["tool_calls"][1]["id"]] == "mine"
 
 
-async def _answer(answer: Any, is_stream: bool) -> tuple[dict[str, Any], str]:
+async def _answer(response: Any, is_stream: bool) -> tuple[dict[str, Any], str]:
     """The message as the client sends it again, and why it ended."""
     if not is_stream:
-        return answer.choices[0].message.model_dump(exclude_none=True), answer.choices[0].finish_reason
+        return response.choices[0].message.model_dump(exclude_none=True), response.choices[0].finish_reason
     message: dict[str, Any] = {"role": "assistant", "content": ""}
     reasons = []
-    async for chunk in answer:
+    async for chunk in response:
         for choice in chunk.choices:
             message["content"] += choice.delta.content or ""
             if choice.delta.function_call is not None:

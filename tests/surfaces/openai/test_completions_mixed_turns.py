@@ -21,18 +21,18 @@ ADA, BOB = "ada-ada-ada-ada-ada-ada-ada-ada-ada", "bob-bob-bob-bob-bob-bob-bob-b
 MIXED = calls(call(ECHO, {"n": 2}, id="a"), call("own", {"x": 1}, id="b"), call("own", {"x": 2}, id="c"))
 
 
-def script(ask: Ask) -> Any:
+def script(request: Ask) -> Any:
     """One round of tools, then a mixed turn, then an answer."""
-    if ask.number == 0:
+    if request.number == 0:
         return calls((ECHO, '{"n": 1}', "z"), content="First.")
-    return MIXED if ask.number == 1 else text("done")
+    return MIXED if request.number == 1 else text("done")
 
 
 async def hand_over(world: ChatWorld, **headers: str) -> Any:
     """The message by which the caller is handed its functions."""
-    answer = await world.post(asking(tools=[OWN]), **headers)
-    assert answer.json["choices"][0]["finish_reason"] == "tool_calls"
-    return answer.json["choices"][0]["message"]
+    response = await world.post(asking(tools=[OWN]), **headers)
+    assert response.json["choices"][0]["finish_reason"] == "tool_calls"
+    return response.json["choices"][0]["message"]
 
 
 def with_results(message: Any) -> list[Any]:
@@ -43,13 +43,13 @@ def with_results(message: Any) -> list[Any]:
     return [USER, message, *results]
 
 
-def shape(ask: Ask) -> list[Any]:
+def shape(request: Ask) -> list[Any]:
     """Who said what to whom."""
     return [
         one["tool_call_id"]
         if one["role"] == "tool"
         else [one["role"], *[call["id"] for call in one.get("tool_calls", ())]]
-        for one in ask.messages
+        for one in request.messages
     ]
 
 
@@ -69,12 +69,12 @@ async def test_the_hidden_half_is_put_back_when_the_caller_comes_with_its_result
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
         message = await hand_over(world)
-        answer = await world.chat(*with_results(message), tools=[OWN])
+        response = await world.chat(*with_results(message), tools=[OWN])
 
         assert world.called == ["one.echo ok"] * 2
     assert [one["function"]["name"] for one in message["tool_calls"]] == ["own", "own"]
     assert message["tool_calls"][1]["id"] == "c"
-    assert answer["choices"][0]["message"]["content"] == "done"
+    assert response["choices"][0]["message"]["content"] == "done"
     sent_text = model.requests[2]
     assert shape(sent_text) == [
         ["user"],
@@ -104,10 +104,12 @@ async def test_a_turn_of_the_callers_functions_alone_keeps_its_ids() -> None:
 async def test_what_was_hidden_is_for_its_principal_alone() -> None:
     async with scripted_model(script, strict=True) as model, two(model) as world:
         message = await hand_over(world, authorization=f"Bearer {ADA}")
-        answer = await world.post(asking(*with_results(message), tools=[OWN]), authorization=f"Bearer {BOB}")
+        response = await world.post(
+            asking(*with_results(message), tools=[OWN]), authorization=f"Bearer {BOB}"
+        )
 
         assert len(world.net.servers["one"].calls) == 2
-    assert answer.status == 200
+    assert response.status == 200
     sent_text = model.requests[2]
     assert b'"n"' not in sent_text.raw
     assert [len(one) if isinstance(one, list) else one for one in shape(sent_text)[2:]] == [
@@ -126,10 +128,10 @@ async def test_an_id_that_does_not_open_is_forgotten_and_nothing_is_run_again(*,
         message = await hand_over(world)
         own = message["tool_calls"][0]
         own["id"] = own["id"][:-2] if is_cut else own["id"][:-2] + "é!"
-        answer = await world.chat(*with_results(message), tools=[OWN])
+        response = await world.chat(*with_results(message), tools=[OWN])
 
         assert len(world.net.servers["one"].calls) == 2
-    assert answer["choices"][0]["message"]["content"] == "done"
+    assert response["choices"][0]["message"]["content"] == "done"
     assert len(model.requests[2].messages) == 4
 
 

@@ -39,18 +39,18 @@ async def test_a_stream_is_one_answer_whatever_number_of_replies_it_is_made_of()
         ) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.stream()
+        response = await world.stream()
 
         assert world.called == ["one.echo ok"] * 2
-    assert answer.text == "I look.\n\nIt says hello."
-    assert "".join(one.get("reasoning_content", "") for one in answer.deltas) == "hm"
-    assert [one for one in answer.deltas if "role" in one] == [{"role": "assistant", "content": ""}]
-    assert answer.deltas[0] == {"role": "assistant", "content": ""}
-    assert answer.finishes == ["stop"]
-    assert answer.calls == []
-    assert len({(one["id"], one["created"], one["model"], one["object"]) for one in answer.chunks}) == 1
-    assert answer.chunks[0]["id"] == "chatcmpl-0"
-    assert answer.extensions == []
+    assert response.text == "I look.\n\nIt says hello."
+    assert "".join(one.get("reasoning_content", "") for one in response.deltas) == "hm"
+    assert [one for one in response.deltas if "role" in one] == [{"role": "assistant", "content": ""}]
+    assert response.deltas[0] == {"role": "assistant", "content": ""}
+    assert response.finishes == ["stop"]
+    assert response.calls == []
+    assert len({(one["id"], one["created"], one["model"], one["object"]) for one in response.chunks}) == 1
+    assert response.chunks[0]["id"] == "chatcmpl-0"
+    assert response.extensions == []
 
 
 async def test_text_is_passed_on_while_it_comes() -> None:
@@ -59,10 +59,10 @@ async def test_text_is_passed_on_while_it_comes() -> None:
         scripted_model(hold(text("abcdef", step=1), gate, after=600)) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = world.open(asking(stream=True))
-        seen = [await answer.event(), await answer.event()]
+        response = world.open(asking(stream=True))
+        seen = [await response.event(), await response.event()]
         gate.set()
-        await answer.whole()
+        await response.whole()
 
     assert [one["choices"][0]["delta"] for one in seen] == [
         {"role": "assistant", "content": ""},
@@ -77,10 +77,10 @@ async def test_pieces_of_any_size_make_the_same_answer(garble: Any) -> None:
         scripted_model(garble(calls((ECHO, '{"q": "é"}'))), garble(text("näïve ✓", step=1))) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.stream()
+        response = await world.stream()
 
         assert [one.params["arguments"] for one in world.net.servers["one"].calls] == [{"q": "é"}]
-    assert (answer.text, answer.finishes) == ("näïve ✓", ["stop"])
+    assert (response.text, response.finishes) == ("näïve ✓", ["stop"])
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ async def test_a_reply_that_breaks_off_ends_the_stream_as_clients_expect_it(brok
         scripted_model(broken) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.stream()
+        response = await world.stream()
 
-    assert answer.chunks[-1]["error"]["code"] == code
-    assert answer.finishes == []
-    assert answer.text
+    assert response.chunks[-1]["error"]["code"] == code
+    assert response.finishes == []
+    assert response.text
     assert len(model.requests) == 1
 
 
@@ -110,9 +110,9 @@ async def test_a_model_that_breaks_off_before_its_first_word_is_an_error_with_a_
         scripted_model(lambda _ask: cut(text("abc"), 10)) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.post(asking(stream=True))
+        response = await world.post(asking(stream=True))
 
-    assert (answer.status, answer.json["error"]["code"]) == (502, "model_unavailable")
+    assert (response.status, response.json["error"]["code"]) == (502, "model_unavailable")
 
 
 async def test_functions_of_the_caller_come_whole_and_at_the_end() -> None:
@@ -121,16 +121,16 @@ async def test_functions_of_the_caller_come_whole_and_at_the_end() -> None:
         scripted_model(turn, strict=True) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.stream(tools=[OWN])
+        response = await world.stream(tools=[OWN])
 
-    assert [(one["index"], one["function"]["arguments"]) for one in answer.calls] == [
+    assert [(one["index"], one["function"]["arguments"]) for one in response.calls] == [
         (0, '{"x": 1}'),
         (1, '{"x": 2}'),
     ]
-    assert answer.calls[0]["id"].startswith("tgc_")
-    assert answer.calls[1]["id"] == "c"
-    assert answer.finishes == ["tool_calls"]
-    assert answer.text == "Both."
+    assert response.calls[0]["id"].startswith("tgc_")
+    assert response.calls[1]["id"] == "c"
+    assert response.finishes == ["tool_calls"]
+    assert response.text == "Both."
 
 
 async def test_progress_is_reported_to_those_who_ask() -> None:
@@ -138,9 +138,9 @@ async def test_progress_is_reported_to_those_who_ask() -> None:
         scripted_model(calls((ECHO, "{}", "a")), text("done")) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.stream(toolgate={"progress": True})
+        response = await world.stream(toolgate={"progress": True})
 
-    started, finished, last = answer.extensions
+    started, finished, last = response.extensions
     assert started == {"event": "tool_started", "tool": "one.echo", "call_id": "a"}
     assert finished["ms"] >= 0
     assert finished | {"ms": 0} == {
@@ -158,22 +158,24 @@ async def test_what_is_explained_comes_first() -> None:
         scripted_model(text("done")) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.stream(toolgate={"explain": True})
+        response = await world.stream(toolgate={"explain": True})
 
-    assert [one["tool"] for one in answer.chunks[0]["toolgate"]["explain"]["decisions"]] == ["echo"]
-    assert answer.chunks[0]["id"] == answer.chunks[-1]["id"]
+    assert [one["tool"] for one in response.chunks[0]["toolgate"]["explain"]["decisions"]] == ["echo"]
+    assert response.chunks[0]["id"] == response.chunks[-1]["id"]
 
 
 async def test_a_stop_by_a_budget_is_the_end_of_the_text_and_says_why() -> None:
     async with (
-        scripted_model(lambda ask: calls((ECHO, json.dumps({"n": ask.number})), content="Hm.")) as model,
+        scripted_model(
+            lambda request: calls((ECHO, json.dumps({"n": request.number})), content="Hm.")
+        ) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.stream(toolgate={"budgets": {"max_iterations": 1}})
+        response = await world.stream(toolgate={"budgets": {"max_iterations": 1}})
 
-    assert answer.text == "Hm.\n\nHm."
-    assert (answer.finishes, answer.calls) == (["stop"], [])
-    assert answer.extensions == [{"stopped": "round_limit"}]
+    assert response.text == "Hm.\n\nHm."
+    assert (response.finishes, response.calls) == (["stop"], [])
+    assert response.extensions == [{"stopped": "round_limit"}]
 
 
 async def test_a_stop_by_the_clock_is_reported_after_what_was_sent() -> None:
@@ -181,23 +183,25 @@ async def test_a_stop_by_the_clock_is_reported_after_what_was_sent() -> None:
         scripted_model(hang(text("so far so good", step=1), after=900)) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.stream(toolgate={"budgets": {"wall_clock_ms": 2_000}})
+        response = await world.stream(toolgate={"budgets": {"wall_clock_ms": 2_000}})
 
-    sent_text, closing = answer.text.split("\n\n")
+    sent_text, closing = response.text.split("\n\n")
     assert "so far so good".startswith(sent_text)
     assert closing.startswith("Stopped:")
-    assert (answer.finishes, answer.extensions) == (["stop"], [{"stopped": "time_limit"}])
+    assert (response.finishes, response.extensions) == (["stop"], [{"stopped": "time_limit"}])
 
 
 async def test_a_server_that_answers_whole_where_a_stream_was_requested_is_understood() -> None:
     completion = calls(call(ECHO, {}, id="a")).completion
     async with (
-        scripted_model(lambda ask: whole(completion(ask)) if ask.number == 0 else text("done")) as model,
+        scripted_model(
+            lambda request: whole(completion(request)) if request.number == 0 else text("done")
+        ) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.stream()
+        response = await world.stream()
 
-    assert (answer.text, answer.finishes, answer.calls) == ("done", ["stop"], [])
+    assert (response.text, response.finishes, response.calls) == ("done", ["stop"], [])
 
 
 async def test_silence_is_filled_with_comments() -> None:
@@ -216,10 +220,10 @@ async def test_silence_is_filled_with_comments() -> None:
         request = world.open(asking(stream=True))
         comments = await comments_of(request)
         gate.set()
-        answer = Streamed(await request.whole())
+        response = Streamed(await request.whole())
 
     assert comments == KEEPALIVE
-    assert answer.text == "done"
+    assert response.text == "done"
 
 
 async def comments_of(request: Stream) -> bytes:

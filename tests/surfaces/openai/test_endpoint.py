@@ -23,7 +23,7 @@ NOWHERE = upstream("http://127.0.0.1:9/v1")
 
 async def test_every_refusal_has_the_shape_of_openais_api() -> None:
     async with open_chat_world(MemoryNet(), upstreams=(NOWHERE,)) as world:
-        answers = {
+        responses = {
             "path": await world.get("/v1/embeddings"),
             "task": await world.post(asking(), url="/t/nope/v1/chat/completions"),
             "no task": await world.post(asking(), url="/t/NO!/v1/chat/completions"),
@@ -43,7 +43,7 @@ async def test_every_refusal_has_the_shape_of_openais_api() -> None:
             ),
         }
 
-    assert {name: (one.status, one.json["error"]["code"]) for name, one in answers.items()} == {
+    assert {name: (one.status, one.json["error"]["code"]) for name, one in responses.items()} == {
         "path": (404, "not_found"),
         "task": (404, "not_found"),
         "no task": (404, "not_found"),
@@ -58,13 +58,13 @@ async def test_every_refusal_has_the_shape_of_openais_api() -> None:
         "task's": (403, "mcp_policy_denied"),
         "two tasks": (400, "invalid_request"),
     }
-    for one in answers.values():
+    for one in responses.values():
         assert set(one.json["error"]) == {"message", "type", "param", "code"}
         assert ".." not in one.json["error"]["message"]
         assert one.headers["x-request-id"].startswith("req_")
-    assert "/v1/chat/completions" in answers["path"].json["error"]["message"]
-    assert answers["method"].headers["allow"] == "POST"
-    assert answers["field"].json["error"]["param"] == "toolgate.mcp.nope"
+    assert "/v1/chat/completions" in responses["path"].json["error"]["message"]
+    assert responses["method"].headers["allow"] == "POST"
+    assert responses["field"].json["error"]["param"] == "toolgate.mcp.nope"
 
 
 async def test_no_one_comes_in_without_a_credential_that_reaches_far_enough() -> None:
@@ -103,9 +103,9 @@ async def test_where_a_client_insists_on_a_key_none_says_that_there_is_invalid(
         scripted_model(text("hello")) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),), trusts_local=trusts_local) as world,
     ):
-        answer = await world.post(asking(), authorization="Bearer none")
+        response = await world.post(asking(), authorization="Bearer none")
 
-    assert answer.status == status
+    assert response.status == status
     assert len(model.requests) == (status == 200)
 
 
@@ -124,13 +124,13 @@ async def test_a_conversation_ends_with_the_credential_it_was_begun_with(*, is_s
         async with asyncio.timeout(60):
             asked = await model.asked(2)
             world.world.apply(keys={})
-            answer = await request.whole()
+            response = await request.whole()
             await asked.hung_up.wait()
 
     if is_stream:
-        assert not answer.body.endswith(b"[DONE]\n\n")
+        assert not response.body.endswith(b"[DONE]\n\n")
     else:
-        assert (answer.status, answer.json["error"]["code"]) == (401, "unauthenticated")
+        assert (response.status, response.json["error"]["code"]) == (401, "unauthenticated")
 
 
 @pytest.mark.requirement("000-01", "000-47")
@@ -148,7 +148,7 @@ async def test_a_task_brings_its_tools_however_it_is_named(by: str) -> None:
         ) as world,
     ):
         headers = {"x_toolgate_task": "ops"} if by == "header" else {}
-        answer = await world.post(
+        response = await world.post(
             {"model": "m", "messages": [USER]},
             url="/t/ops/v1/chat/completions" if by == "path" else URL,
             authorization=f"Bearer {BOUND if by == 'key' else AGENT}",
@@ -156,8 +156,8 @@ async def test_a_task_brings_its_tools_however_it_is_named(by: str) -> None:
         )
 
         assert [(one.task_id, one.tool) for one in world.world.audited] == [("ops", "echo")]
-        assert world.world.audited[0].request_id == answer.headers["x-request-id"]
-    assert answer.json["choices"][0]["message"]["content"] == "done"
+        assert world.world.audited[0].request_id == response.headers["x-request-id"]
+    assert response.json["choices"][0]["message"]["content"] == "done"
     assert model.requests[0].tool_names == [ECHO]
 
 
@@ -184,10 +184,10 @@ async def test_without_a_scope_nothing_is_offered_and_nothing_is_run(members: An
         ) as world,
     ):
         headers = {"x_toolgate_task": members.pop("task")} if "task" in members else {}
-        answer = await world.post({"model": "m", "messages": [USER], **members}, **headers)
+        response = await world.post({"model": "m", "messages": [USER], **members}, **headers)
 
         assert world.called == []
-    assert answer.status == 200
+    assert response.status == 200
     assert "tools" not in model.requests[0].body
     assert set(model.requests[0].body) <= {"model", "messages", "tool_choice"}
 
@@ -214,8 +214,8 @@ async def test_a_task_or_an_upstream_can_switch_tools_off_and_a_request_cannot_s
         await world.post(asking(**want), url="/t/quiet/v1/chat/completions")
         await world.post(asking(model="shy/m", **want))
 
-    assert [ask.body.get("tools") for ask in model.requests] == [None, None]
-    assert [ask.body["model"] for ask in model.requests] == ["m", "m"]
+    assert [request.body.get("tools") for request in model.requests] == [None, None]
+    assert [request.body["model"] for request in model.requests] == ["m", "m"]
 
 
 @pytest.mark.requirement("000-26")
@@ -227,14 +227,14 @@ async def test_a_request_for_more_than_its_task_may_have_is_refused_whole_and_au
         tasks=(task("ops", default_server_ids=["one"]),),
         upstreams=(NOWHERE,),
     ) as world:
-        answer = await world.post(
+        response = await world.post(
             asking(toolgate={"mcp": {"server_ids": ["one", "two"]}}), url="/t/ops/v1/chat/completions"
         )
 
         assert [(one.outcome, one.code, one.door) for one in world.world.audited] == [
             ("denied", "mcp_policy_denied", "chat")
         ]
-    assert (answer.status, answer.json["error"]["code"]) == (403, "mcp_policy_denied")
+    assert (response.status, response.json["error"]["code"]) == (403, "mcp_policy_denied")
 
 
 @pytest.mark.requirement("000-42")
@@ -249,10 +249,10 @@ async def test_a_chat_of_a_task_that_requires_servers_is_refused_without_one_and
             upstreams=(upstream(model.url),),
         ) as world,
     ):
-        answer = await world.post(asking(), url="/t/ops/v1/chat/completions")
+        response = await world.post(asking(), url="/t/ops/v1/chat/completions")
 
-    assert (answer.status, answer.json["error"]["code"]) == (403, "mcp_policy_denied")
-    assert "none is left: `one` (server_disabled)" in answer.json["error"]["message"]
+    assert (response.status, response.json["error"]["code"]) == (403, "mcp_policy_denied")
+    assert "none is left: `one` (server_disabled)" in response.json["error"]["message"]
     assert model.requests == []
 
 
@@ -266,7 +266,7 @@ async def test_budgets_only_narrow() -> None:
         },
     )
     async with (
-        scripted_model(lambda ask: calls((ECHO, json.dumps({"n": ask.number})))) as model,
+        scripted_model(lambda request: calls((ECHO, json.dumps({"n": request.number})))) as model,
         open_chat_world(
             MemoryNet(),
             record("one", allowed_tools=("*",)),

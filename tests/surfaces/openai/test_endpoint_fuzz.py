@@ -66,11 +66,13 @@ BODIES = st.fixed_dictionaries(
 @given(body=BODIES | JSON)
 async def test_whatever_is_sent_is_answered_as_openais_api_would(body: Any) -> None:
     async with (
-        scripted_model(lambda ask: text("done") if ask.number else calls(("mcp__one__echo", "{}"))) as model,
+        scripted_model(
+            lambda request: text("done") if request.number else calls(("mcp__one__echo", "{}"))
+        ) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.open(json.dumps(body).encode(), url=URL).whole()
+        response = await world.open(json.dumps(body).encode(), url=URL).whole()
 
-    assert answer.status < 500, answer.body
-    if answer.status != 200:
-        assert set(answer.json["error"]) == {"message", "type", "param", "code"}
+    assert response.status < 500, response.body
+    if response.status != 200:
+        assert set(response.json["error"]) == {"message", "type", "param", "code"}

@@ -17,8 +17,10 @@ USER: Any = {"role": "user", "content": "go"}
 OWN: Any = {"type": "function", "function": {"name": "own", "parameters": {"type": "object"}}}
 
 
-def three_rounds(ask: Ask) -> Any:
-    return calls((ECHO, f'{{"n": {ask.number}}}'), content="Hm.") if ask.number % 4 < 3 else text("done")
+def three_rounds(request: Ask) -> Any:
+    return (
+        calls((ECHO, f'{{"n": {request.number}}}'), content="Hm.") if request.number % 4 < 3 else text("done")
+    )
 
 
 async def test_it_completes_loops_of_several_rounds_streamed_and_not() -> None:
@@ -49,12 +51,12 @@ async def test_it_is_handed_its_own_functions_and_continues_with_their_results()
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
         official_client(world) as client,
     ):
-        answers = [await whole_turn(client), await streamed_turn(client)]
+        responses = [await whole_turn(client), await streamed_turn(client)]
 
         assert world.called == ["one.echo ok"] * 2
-    assert answers == ["one", "two"]
-    for ask in (model.requests[1], model.requests[3]):
-        assert [one.get("tool_call_id") for one in ask.messages] == [None, None, "a", "b"]
+    assert responses == ["one", "two"]
+    for request in (model.requests[1], model.requests[3]):
+        assert [one.get("tool_call_id") for one in request.messages] == [None, None, "a", "b"]
 
 
 async def whole_turn(client: openai.AsyncOpenAI) -> str | None:
@@ -82,9 +84,9 @@ async def go_on(client: openai.AsyncOpenAI, message: Any) -> str | None:
 
 async def test_it_raises_what_the_model_and_the_gateway_say() -> None:
     refusal = {"error": {"message": "too long", "type": "x", "param": "messages", "code": "context_length"}}
-    replies = (status(400, body=refusal), cut(text("a" * 400), 1200))
+    model_completion = (status(400, body=refusal), cut(text("a" * 400), 1200))
     async with (
-        scripted_model(*replies) as model,
+        scripted_model(*model_completion) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url, models=("m",)),)) as world,
         official_client(world) as client,
     ):

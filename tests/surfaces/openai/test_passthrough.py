@@ -68,16 +68,16 @@ async def test_a_body_passes_byte_for_byte_and_so_does_the_answer(is_stream: boo
         b'{ "model":"m", "odd": [1.50, 1e2, "\\u00e9"],\n "stream" : %b, "metadata": {"a" : "b"} ,'
         b'"messages": [{"role":"user","content":"go"}] }' % (b"true" if is_stream else b"false")
     )
-    answers = [
+    responses = [
         b': hello\n\nid: 7\ndata: {"choices": [ {"index":0, "delta":{"content":"w"}} ], "odd" : 1.50}\n\n',
         b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\r\n\r\ndata: [DONE]\n\n',
     ]
-    answer = b'{ "choices":[ {"index":0,"message":{"content":"w"}, "odd":1.50} ] }'
-    async with safe_world(stream(*answers) if is_stream else whole(answer)) as (model, world):
+    response = b'{ "choices":[ {"index":0,"message":{"content":"w"}, "odd":1.50} ] }'
+    async with safe_world(stream(*responses) if is_stream else whole(response)) as (model, world):
         got = await world.post(sent)
 
     assert model.requests[0].raw == sent
-    assert (got.status, got.body) == (200, b"".join(answers) if is_stream else answer)
+    assert (got.status, got.body) == (200, b"".join(responses) if is_stream else response)
 
 
 async def test_no_credential_and_no_field_of_the_gateway_reaches_the_model() -> None:
@@ -98,10 +98,10 @@ async def test_no_credential_and_no_field_of_the_gateway_reaches_the_model() -> 
             openai_organization="org",
         )
 
-    [ask] = model.requests
-    assert ask.headers["authorization"] == "Bearer backend-key"
-    assert not {"x-custom", "openai-organization", "x-toolgate-task"} & set(ask.headers)
-    assert ask.body == body_of()
+    [request] = model.requests
+    assert request.headers["authorization"] == "Bearer backend-key"
+    assert not {"x-custom", "openai-organization", "x-toolgate-task"} & set(request.headers)
+    assert request.body == body_of()
 
 
 @pytest.mark.requirement("003-01", "003-03", "003-04", "003-06")
@@ -120,14 +120,14 @@ async def test_other_tools_keep_their_shape_and_no_one_connects_for_them(is_stre
             official_client(world) as client,
         ):
             create: Any = client.chat.completions.create
-            answer = await create(**body_of(tools=tools, stream=is_stream))
+            response = await create(**body_of(tools=tools, stream=is_stream))
             if is_stream:
-                answer = await _accumulated(answer)
+                response = await _accumulated(response)
 
-    assert [ask.body["tools"] for ask in model.requests] == [tools, tools]
-    assert answer.choices[0].message.content == "said"
-    assert answer.choices[0].message.tool_calls is None
-    assert answer.choices[0].finish_reason == "stop"
+    assert [request.body["tools"] for request in model.requests] == [tools, tools]
+    assert response.choices[0].message.content == "said"
+    assert response.choices[0].message.tool_calls is None
+    assert response.choices[0].finish_reason == "stop"
     assert (opened, world.called, world.net.servers["one"].calls) == ([], [], [])
 
 
@@ -159,8 +159,8 @@ async def test_calls_of_declared_functions_pass_and_no_others() -> None:
             await client.chat.completions.create(**body_of(tools=[OWN], stream=True))
         )
 
-    for answer in (whole_answer, streamed):
-        [choice] = answer.choices
+    for response in (whole_answer, streamed):
+        [choice] = response.choices
         assert [one.function.name for one in choice.message.tool_calls] == ["own"]
         assert choice.message.tool_calls[0].function.arguments == '{"a": 1}'
         assert (choice.message.content, choice.finish_reason) == ("wait", "tool_calls")
@@ -188,10 +188,10 @@ async def test_where_no_call_remains_the_model_is_requested_text(is_stream: bool
         usages = [one["usage"]["total_tokens"] for one in streamed.chunks if one.get("usage")]
         assert usages == [30]
     else:
-        answer = got.json
-        assert answer["id"] == "chatcmpl-0"
-        assert answer["choices"][0]["message"] == {"role": "assistant", "content": "said", "refusal": None}
-        assert answer["usage"]["total_tokens"] == 30
+        response = got.json
+        assert response["id"] == "chatcmpl-0"
+        assert response["choices"][0]["message"] == {"role": "assistant", "content": "said", "refusal": None}
+        assert response["usage"]["total_tokens"] == 30
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
@@ -343,16 +343,20 @@ async def test_an_upstream_can_filter_undeclared_calls_of_requests_without_a_tas
         scripted_model(calls((ECHO, "{}")), text("said"), calls((ECHO, "{}"), ("own", "{}"))) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url, filter_undeclared_calls=True),)) as world,
     ):
-        answers = [await world.post(only_hosted), await world.post(both)]
+        responses = [await world.post(only_hosted), await world.post(both)]
 
-    assert [ask.body for ask in model.requests] == [only_hosted, only_hosted | {"tool_choice": "none"}, both]
+    assert [request.body for request in model.requests] == [
+        only_hosted,
+        only_hosted | {"tool_choice": "none"},
+        both,
+    ]
     assert world.called == []
     if is_stream:
-        final, rest = map(Streamed, answers)
+        final, rest = map(Streamed, responses)
         assert (final.text, final.finishes, final.calls) == ("said", ["stop"], [])
         assert {call["function"]["name"] for call in rest.calls if "name" in call["function"]} == {"own"}
     else:
-        final, rest = (one.json["choices"][0]["message"] for one in answers)
+        final, rest = (one.json["choices"][0]["message"] for one in responses)
         assert (final["content"], "tool_calls" in final) == ("said", False)
         assert [one["function"]["name"] for one in rest["tool_calls"]] == ["own"]
 
@@ -397,11 +401,11 @@ async def test_a_client_that_does_not_read_has_no_place_for_longer_than_others(
         monkeypatch.setattr(unread, "write", lambda _chunk: never.wait())
         await model.asked(1)
         async with asyncio.timeout(60):
-            while (answer := await world.post(body_of())).status != 200:
+            while (response := await world.post(body_of())).status != 200:
                 await asyncio.sleep(0)
         await unread.leave()
 
-    assert answer.json["choices"][0]["message"]["content"] == "a"
+    assert response.json["choices"][0]["message"]["content"] == "a"
 
 
 async def test_a_client_that_goes_away_takes_the_models_work_along() -> None:

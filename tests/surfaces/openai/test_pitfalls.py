@@ -27,10 +27,10 @@ async def test_1_a_choice_that_was_satisfied_is_not_demanded_again(choice: Any) 
         scripted_model(calls((ECHO, "{}")), text("done"), strict=True) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.chat(tool_choice=choice)
+        response = await world.chat(tool_choice=choice)
 
-    assert answer["choices"][0]["message"]["content"] == "done"
-    asked = [ask.body.get("tool_choice") for ask in model.requests]
+    assert response["choices"][0]["message"]["content"] == "done"
+    asked = [request.body.get("tool_choice") for request in model.requests]
     assert asked == [
         choice if isinstance(choice, str) else {"type": "function", "function": {"name": ECHO}},
         "auto",
@@ -60,10 +60,10 @@ async def test_2_calls_that_all_are_at_index_0_are_as_many_calls() -> None:
         ) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.stream()
+        response = await world.stream()
 
         assert sent(world) == [{"n": 1}, {"n": 2}]
-    assert answer.text == "done"
+    assert response.text == "done"
     assert len(results(model.requests[1])) == 2
 
 
@@ -72,10 +72,10 @@ async def test_3_calls_are_run_whatever_reason_to_end_they_come_with() -> None:
         scripted_model(calls((ECHO, '{"n": 1}'), finish_reason="stop"), text("done"), strict=True) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.chat()
+        response = await world.chat()
 
         assert sent(world) == [{"n": 1}]
-    assert answer["choices"][0]["message"]["content"] == "done"
+    assert response["choices"][0]["message"]["content"] == "done"
 
 
 @pytest.mark.requirement("002-101")
@@ -90,12 +90,12 @@ async def test_4_arguments_that_are_no_object_are_an_error_and_never_run(argumen
         scripted_model(calls((ECHO, arguments, "call_1")), text("done"), strict=True) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.chat(toolgate={"progress": True})
+        response = await world.chat(toolgate={"progress": True})
 
         assert not world.net.servers["one"].calls
     error = json.loads(results(model.requests[1])["call_1"])["error"]
     assert (error["code"], error["retryable"]) == ("mcp_invalid_arguments", True)
-    assert answer["toolgate"] == {"rounds": 1, "tool_calls": 1}
+    assert response["toolgate"] == {"rounds": 1, "tool_calls": 1}
 
 
 async def test_5_every_call_is_answered_also_those_of_nothing_and_in_the_end_nothing_may_be_called() -> None:
@@ -109,7 +109,7 @@ async def test_5_every_call_is_answered_also_those_of_nothing_and_in_the_end_not
         ) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.chat(toolgate={"budgets": {"max_iterations": 2}})
+        response = await world.chat(toolgate={"budgets": {"max_iterations": 2}})
 
         assert len(world.net.servers["one"].calls) == 1
     error = json.loads(results(model.requests[1])["b"])["error"]
@@ -118,10 +118,10 @@ async def test_5_every_call_is_answered_also_those_of_nothing_and_in_the_end_not
     assert set(results(model.requests[2])) == {"a", "b", "c"}
     last = model.requests[2].body
     assert (last["tool_choice"], model.requests[2].tool_names) == ("none", [ECHO])
-    message = answer["choices"][0]["message"]
+    message = response["choices"][0]["message"]
     assert "tool_calls" not in message
     assert "at most 2 rounds" in message["content"]
-    assert answer["toolgate"] == {"stopped": "round_limit"}
+    assert response["toolgate"] == {"stopped": "round_limit"}
 
 
 async def test_6_what_only_the_models_server_understands_comes_back_to_it() -> None:
@@ -138,18 +138,20 @@ async def test_6_what_only_the_models_server_understands_comes_back_to_it() -> N
 
 
 async def test_7_the_same_call_for_the_third_time_is_not_run() -> None:
-    def script(ask: Ask) -> Any:
-        return calls((ECHO, '{"b": 1, "a": 2}' if ask.number % 2 else '{"a": 2, "b": 1}', f"c{ask.number}"))
+    def script(request: Ask) -> Any:
+        return calls(
+            (ECHO, '{"b": 1, "a": 2}' if request.number % 2 else '{"a": 2, "b": 1}', f"c{request.number}")
+        )
 
     async with (
         scripted_model(script, strict=True) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.chat()
+        response = await world.chat()
 
         assert len(world.net.servers["one"].calls) == 2
     assert json.loads(results(model.requests[3])["c2"])["error"]["code"] == "repeated_call"
-    assert answer["toolgate"] == {"stopped": "repeated_calls"}
+    assert response["toolgate"] == {"stopped": "repeated_calls"}
 
 
 @pytest.mark.parametrize("options", [{}, {"include_usage": True}, {"include_usage": False}])
@@ -158,9 +160,9 @@ async def test_8_usage_is_that_of_all_rounds_and_sent_once_if_it_is_requested(op
         scripted_model(calls((ECHO, "{}")), text("done")) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.stream(**({"stream_options": options} if options else {}))
+        response = await world.stream(**({"stream_options": options} if options else {}))
 
-    used = [one["usage"] for one in answer.chunks if one.get("usage")]
+    used = [one["usage"] for one in response.chunks if one.get("usage")]
     total = {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30}
     assert used == ([total] if options.get("include_usage") else [])
-    assert all(ask.body["stream_options"]["include_usage"] for ask in model.requests)
+    assert all(request.body["stream_options"]["include_usage"] for request in model.requests)

@@ -54,9 +54,9 @@ async def test_it_continues_after_a_function_of_its_own_and_an_approval() -> Non
         async with client.responses.stream(model="m", input="go", tools=BOTH) as stream:
             first = await stream.get_final_response()
         handed: Any = first.output[-1]
-        answer: Any = {"type": "function_call_output", "call_id": handed.call_id, "output": "42"}
+        response: Any = {"type": "function_call_output", "call_id": handed.call_id, "output": "42"}
         second = await client.responses.create(
-            model="m", input=[answer], tools=BOTH, previous_response_id=first.id
+            model="m", input=[response], tools=BOTH, previous_response_id=first.id
         )
         asked = await client.responses.create(model="m", input="go", tools=WAITING)
         approval: Any = {

@@ -68,19 +68,19 @@ async def test_text_continues_before_the_reply_is_complete() -> None:
     script = ResponsesScript([say("words")])
     gate = asyncio.Event()
 
-    def held(ask: Ask) -> Reply:
-        begun = script(ask)(ask).pieces[:6]
-        return hold(script(ask), gate, after=sum(map(len, begun)))
+    def held(request: Ask) -> Reply:
+        begun = script(request)(request).pieces[:6]
+        return hold(script(request), gate, after=sum(map(len, begun)))
 
     async with (
         scripted_model(held) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = world.open(asking(stream=True), url="/v1/responses")
-        while (await answer.event()).get("delta") != "w":
+        response = world.open(asking(stream=True), url="/v1/responses")
+        while (await response.event()).get("delta") != "w":
             pass
         gate.set()
-        while (event := await answer.event())["type"] != "response.completed":
+        while (event := await response.event())["type"] != "response.completed":
             pass
 
     assert shape(event["response"])[-1] == "says words"
@@ -157,7 +157,7 @@ async def test_a_failure_in_a_later_round_ends_the_stream_as_failed(broken: Repl
 async def test_a_stream_that_breaks_off_in_the_middle_of_a_text_keeps_what_was_sent() -> None:
     script = ResponsesScript([say("half of it")])
     async with (
-        scripted_model(lambda ask: cut(script(ask), 3_200)) as model,
+        scripted_model(lambda request: cut(script(request), 3_200)) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
         streamed = await stream(world)
@@ -172,9 +172,9 @@ async def test_what_fails_before_anything_was_sent_has_a_status_of_its_own() -> 
         scripted_model(ResponsesScript(status(422))) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = await world.post(asking(stream=True), url="/v1/responses")
+        response = await world.post(asking(stream=True), url="/v1/responses")
 
-    assert answer.status == 422
+    assert response.status == 422
 
 
 async def test_an_incomplete_reply_ends_as_incomplete_and_its_calls_are_not_run() -> None:
@@ -199,8 +199,8 @@ async def test_a_model_that_takes_too_long_ends_in_a_whole_response_that_says_so
     """CHT-3"""
     script = ResponsesScript([say("words")])
 
-    def held(ask: Ask) -> Reply:
-        return hang(script(ask), after=sum(map(len, script(ask)(ask).pieces[:after])))
+    def held(request: Ask) -> Reply:
+        return hang(script(request), after=sum(map(len, script(request)(request).pieces[:after])))
 
     budgets = ChatBudgets(wall_clock_ms=1_500)
     async with (
@@ -218,12 +218,12 @@ async def test_a_model_that_takes_too_long_ends_in_a_whole_response_that_says_so
 async def test_a_client_that_leaves_ends_the_models_reply() -> None:
     script = ResponsesScript([say("words")])
     async with (
-        scripted_model(lambda ask: hang(script(ask), after=2_000)) as model,
+        scripted_model(lambda request: hang(script(request), after=2_000)) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
-        answer = world.open(asking(stream=True), url="/v1/responses")
-        await answer.event()
-        await answer.leave()
+        response = world.open(asking(stream=True), url="/v1/responses")
+        await response.event()
+        await response.leave()
         async with asyncio.timeout(60):
             await model.requests[0].hung_up.wait()
 
@@ -231,13 +231,13 @@ async def test_a_client_that_leaves_ends_the_models_reply() -> None:
 async def test_a_forwarded_stream_that_breaks_off_says_so() -> None:
     script = ResponsesScript([say("words")])
     async with (
-        scripted_model(lambda ask: cut(script(ask), 2_000)) as model,
+        scripted_model(lambda request: cut(script(request), 2_000)) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
         sent = {"model": "m", "input": "go", "stream": True}
-        answer = await world.post(sent, url="/v1/responses")
+        response = await world.post(sent, url="/v1/responses")
 
-    *_, broken = answer.body.decode().strip().split("\n\n")
+    *_, broken = response.body.decode().strip().split("\n\n")
     assert broken.startswith("event: error\ndata: ")
     assert "model_unavailable" in broken
 
@@ -245,8 +245,8 @@ async def test_a_forwarded_stream_that_breaks_off_says_so() -> None:
 async def test_a_whole_answer_to_a_stream_is_streamed() -> None:
     script = ResponsesScript([call("mcp__one__echo")], [say("done")])
 
-    def unstreamed(ask: Ask) -> Reply:
-        return lambda ask: script(ask)(replace(ask, body={**ask.body, "stream": False}))
+    def unstreamed(request: Ask) -> Reply:
+        return lambda request: script(request)(replace(request, body={**request.body, "stream": False}))
 
     async with (
         scripted_model(unstreamed) as model,

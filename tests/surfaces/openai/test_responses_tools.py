@@ -123,16 +123,16 @@ async def test_a_request_without_anything_of_the_gateway_passes_as_it_came() -> 
     whole = {"id": "resp_x", "object": "response", "odd": [1]}
     ended = {"type": "response.completed", "response": whole}
     async with (
-        scripted_model(lambda ask: events(ended)) as model,
+        scripted_model(lambda request: events(ended)) as model,
         open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
     ):
         sent = {"model": "m", "input": "go", "tools": [OWN_MCP], "odd": {"a": 1}}
-        answer = await world.post({**sent, "metadata": {"mcp.enabled": "false"}}, url="/v1/responses")
+        response = await world.post({**sent, "metadata": {"mcp.enabled": "false"}}, url="/v1/responses")
         streamed = await world.post({**sent, "stream": True}, url="/v1/responses")
 
     assert model.requests[0].body == sent
     assert model.requests[1].raw == json.dumps({**sent, "stream": True}).encode()
-    assert answer.json == whole
+    assert response.json == whole
     assert streamed.body.startswith(b"event: response.completed\ndata: ")
     assert world.net["one"].calls == []
 
@@ -140,24 +140,24 @@ async def test_a_request_without_anything_of_the_gateway_passes_as_it_came() -> 
 @pytest.mark.parametrize("by", ["upstream", "request"])
 async def test_passthrough_resolves_nothing(by: str) -> None:
     async with (
-        scripted_model(lambda ask: events({"type": "x", "response": {"id": "r"}})) as model,
+        scripted_model(lambda request: events({"type": "x", "response": {"id": "r"}})) as model,
         open_two(model, mode="passthrough" if by == "upstream" else "inject") as world,
     ):
         own = {} if by == "upstream" else {"toolgate": {"mode": "passthrough"}}
-        answer = await world.post(asking("go", ALL, **own), url="/v1/responses")
+        response = await world.post(asking("go", ALL, **own), url="/v1/responses")
 
         measured = world.world.gateway.metrics.model_latency_ms
 
-    assert answer.json == {"id": "r"}
+    assert response.json == {"id": "r"}
     assert model.requests[0].body["tools"] == [ALL]
     assert [sum(spread.counts) for spread in measured.values()] == [1]
 
 
 async def test_a_stream_that_ends_before_it_began_is_no_answer() -> None:
     async with scripted_model(events()) as model, open_two(model, mode="passthrough") as world:
-        answer = await world.post(asking("go", ALL, stream=True), url="/v1/responses")
+        response = await world.post(asking("go", ALL, stream=True), url="/v1/responses")
 
-    assert (answer.status, answer.json["error"]["code"]) == (502, "model_unavailable")
+    assert (response.status, response.json["error"]["code"]) == (502, "model_unavailable")
 
 
 async def test_a_task_offers_its_tools_without_an_mcp_tool_and_no_one_is_asked() -> None:
@@ -165,9 +165,9 @@ async def test_a_task_offers_its_tools_without_an_mcp_tool_and_no_one_is_asked()
     async with scripted_model(script) as model, open_two(model) as world:
         task = Task(task_id="t", config={"mcp.enabled": "true", "mcp.default_server_ids": '["one"]'})
         world.world.apply(tasks={"t": task})
-        answer = await world.post({"model": "m", "input": "go"}, url="/t/t/v1/responses")
+        response = await world.post({"model": "m", "input": "go"}, url="/t/t/v1/responses")
 
-    assert shape(answer.json) == [
+    assert shape(response.json) == [
         "lists toolgate: one.echo one.look",
         "completed toolgate:one.echo {}",
         "says done",
@@ -261,9 +261,9 @@ async def test_no_tool_is_offered_where_none_is_to_be_called() -> None:
 )
 async def test_what_cannot_be_done_is_refused_in_the_shape_clients_know(members: Any, param: str) -> None:
     async with scripted_model(ResponsesScript()) as model, open_two(model) as world:
-        answer = await world.post(asking() | members, url="/v1/responses")
+        response = await world.post(asking() | members, url="/v1/responses")
 
-    assert (answer.status, answer.json["error"]["param"]) == (400, param)
+    assert (response.status, response.json["error"]["param"]) == (400, param)
     assert model.requests == []
 
 
@@ -291,9 +291,9 @@ async def test_a_tool_that_is_not_there_is_answered_and_audited(is_stream: bool)
     """CHT-1, CHT-7"""
     script = ResponsesScript([call("mcp__two__echo"), call("nothing")], [say("done")])
     async with scripted_model(script) as model, open_two(model) as world:
-        ask = stream if is_stream else respond
-        answer = await ask(world, "go", label("one"))
-        response = answer.response if is_stream else answer
+        request = stream if is_stream else respond
+        received = await request(world, "go", label("one"))
+        response = received.response if is_stream else received
         called = world.called
 
     assert shape(response)[1:] == [

@@ -150,10 +150,10 @@ async def furnished() -> AsyncIterator[tuple[RestWorld, str]]:
                 {"key_id": "theirs", "role": "agent", "sha256": hash_key("tg_other" * 8)},
             ],
         )
-        yield world, await ask(world, "theirs", "echo", task_id="theirs")
+        yield world, await request(world, "theirs", "echo", task_id="theirs")
 
 
-async def ask(world: RestWorld, server_id: str, tool: str, *, task_id: str = "own") -> str:
+async def request(world: RestWorld, server_id: str, tool: str, *, task_id: str = "own") -> str:
     """Have someone ask for an approval; its id."""
     question = ApprovalRequest(
         principal="key:agent",
@@ -169,7 +169,7 @@ async def ask(world: RestWorld, server_id: str, tool: str, *, task_id: str = "ow
         round=0,
     )
     number = len(await world.store.approvals.list(state=None, limit=100))
-    return (await world.store.approvals.ask(question, new_id=f"{number:016x}")).approval_id
+    return (await world.store.approvals.request(question, new_id=f"{number:016x}")).approval_id
 
 
 def test_the_table_has_every_route_that_does_something() -> None:
@@ -187,9 +187,11 @@ async def test_try_9_outside_of_its_bounds_a_key_does_nothing_and_learns_nothing
         for route, act in ACTS.items():
             if name in act.bound:
                 there = approval_id if "/approvals/" in act.url else THERE
-                answers = [await do(world, route, act, one, key=bound_key(name)) for one in (there, MISSING)]
-                if answers[0] != answers[1] or answers[0][0] not in {403, 404}:
-                    wrong.append((route, *answers))
+                responses = [
+                    await do(world, route, act, one, key=bound_key(name)) for one in (there, MISSING)
+                ]
+                if responses[0] != responses[1] or responses[0][0] not in {403, 404}:
+                    wrong.append((route, *responses))
         after = await state_of(world)
 
         assert wrong == []
@@ -199,8 +201,8 @@ async def test_try_9_outside_of_its_bounds_a_key_does_nothing_and_learns_nothing
 async def do(world: RestWorld, route: str, act: Act, record_id: str, *, key: str) -> tuple[int, str]:
     """Status and text of the answer, which names nothing."""
     body = None if act.body is None else json.loads(json.dumps(act.body).replace("@", record_id))
-    answer = await world.ask(route.split(maxsplit=1)[0], act.url.replace("@", record_id), body, key=key)
-    return answer.status_code, answer.text.replace(record_id, "@")
+    response = await world.request(route.split(maxsplit=1)[0], act.url.replace("@", record_id), body, key=key)
+    return response.status_code, response.text.replace(record_id, "@")
 
 
 async def state_of(world: RestWorld) -> Any:
@@ -213,10 +215,10 @@ async def state_of(world: RestWorld) -> Any:
 async def test_try_9_a_record_that_reaches_further_is_not_replaced_by_one_that_does_not() -> None:
     within = task("theirs", default_server_ids=["mine"])
     async with furnished() as (world, _):
-        answer = await world.ask("PUT", f"{TASKS}/theirs", within, key=bound_key("servers"))
+        response = await world.request("PUT", f"{TASKS}/theirs", within, key=bound_key("servers"))
         kept = await world.get(f"{TASKS}/theirs", key=secret_of("admin"))
 
-        assert answer.status_code == 403
+        assert response.status_code == 403
         assert kept["config"]["mcp.default_server_ids"] == '["theirs"]'
 
 
@@ -231,7 +233,7 @@ async def test_within_its_bounds_a_key_acts() -> None:
             ("DELETE", f"{TASKS}/new", None),
             ("DELETE", f"{SERVERS}/mine", None),
         ):
-            statuses.append((await world.ask(method, url, body, key=key)).status_code)
+            statuses.append((await world.request(method, url, body, key=key)).status_code)
 
         assert statuses == [200, 200, 200, 201, 200, 200]
 
@@ -248,12 +250,12 @@ async def test_try_9_an_approver_sees_and_decides_on_what_its_ceiling_contains(
     name: str, expected: list[str]
 ) -> None:
     async with furnished() as (world, _):
-        asked = {tool: await ask(world, "mine", tool) for tool in ("echo", "secret")}
+        asked = {tool: await request(world, "mine", tool) for tool in ("echo", "secret")}
         key = bound_key(name)
         first = await world.get("/admin/api/approvals?limit=1", key=key)
         seen = [f"{one['server_id']}.{one['tool']}" for one in await every_approval(world, key)]
-        approved = await world.ask("POST", f"/admin/api/approvals/{asked['echo']}/approve", {}, key=key)
-        other = await world.ask("GET", f"/admin/api/approvals/{asked['secret']}", key=key)
+        approved = await world.request("POST", f"/admin/api/approvals/{asked['echo']}/approve", {}, key=key)
+        other = await world.request("GET", f"/admin/api/approvals/{asked['secret']}", key=key)
 
         assert (len(first["approvals"]), seen, approved.status_code) == (1, expected, 200)
         assert other.status_code == (404 if name == "tools" else 200)

@@ -192,7 +192,7 @@ async def _send(world: RestWorld, sent: list[dict[str, Any]]) -> None:
         pin=[{"server_id": "git"}],
     )
     for request in sent:
-        answer = await world.http.request(**request)
+        response = await world.http.request(**request)
 
-        assert answer.status_code < 500, request
-        check_documented(request["method"], answer.request.url.path, answer)
+        assert response.status_code < 500, request
+        check_documented(request["method"], response.request.url.path, response)

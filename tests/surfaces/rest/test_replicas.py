@@ -34,8 +34,8 @@ async def worlds(tmp_path: Path) -> AsyncIterator[Worlds]:
         yield one, other
 
 
-def denied(answer: httpx2.Response) -> str:
-    text: str = answer.json()["task"]["config"]["mcp.tool_denylist"]
+def denied(response: httpx2.Response) -> str:
+    text: str = response.json()["task"]["config"]["mcp.tool_denylist"]
     return text
 
 
@@ -48,19 +48,19 @@ async def spread(worlds: Worlds, work: Any) -> list[Any]:
 async def test_try_4_each_of_many_puts_of_one_record_returns_what_it_wrote(worlds: Worlds) -> None:
     async def write(world: RestWorld, writer: str) -> list[tuple[str, httpx2.Response]]:
         return [
-            (name, await world.ask("PUT", f"{TASKS}/t", task("t", tool_denylist=[name])))
+            (name, await world.request("PUT", f"{TASKS}/t", task("t", tool_denylist=[name])))
             for name in (f"{writer}-{n}" for n in range(WRITES))
         ]
 
-    answers = await spread(worlds, write)
+    responses = await spread(worlds, write)
     history = await worlds[0].get(f"{TASKS}/t/history?limit=500")
     wrote = {entry["revision"]: entry for entry in history["entries"]}
 
-    assert [name for name, answer in answers if denied(answer) != f'["{name}"]'] == []
+    assert [name for name, response in responses if denied(response) != f'["{name}"]'] == []
     assert [
-        name for name, answer in answers if answer.headers["etag"] != f'"{answer.json()["revision"]}"'
+        name for name, response in responses if response.headers["etag"] != f'"{response.json()["revision"]}"'
     ] == []
-    assert sorted(answer.json()["revision"] for _, answer in answers) == sorted(wrote)
+    assert sorted(response.json()["revision"] for _, response in responses) == sorted(wrote)
 
 
 async def test_try_4_a_put_between_deletes_is_acknowledged_as_what_it_was(worlds: Worlds) -> None:
@@ -68,17 +68,17 @@ async def test_try_4_a_put_between_deletes_is_acknowledged_as_what_it_was(worlds
         seen = []
         for n in range(WRITES):
             name = f"{writer}-{n}"
-            put = await world.ask("PUT", f"{TASKS}/t", task("t", tool_denylist=[name]))
+            put = await world.request("PUT", f"{TASKS}/t", task("t", tool_denylist=[name]))
             seen.append(("PUT", name, put))
-            seen.append(("DELETE", name, await world.ask("DELETE", f"{TASKS}/t")))
+            seen.append(("DELETE", name, await world.request("DELETE", f"{TASKS}/t")))
         return seen
 
-    answers = await spread(worlds, write)
+    responses = await spread(worlds, write)
 
-    puts = [(name, answer) for method, name, answer in answers if method == "PUT"]
-    assert [answer.text for _, answer in puts if not answer.is_success] == []
-    assert [name for name, answer in puts if denied(answer) != f'["{name}"]'] == []
-    assert {answer.status_code for method, _, answer in answers if method == "DELETE"} <= {200, 404}
+    puts = [(name, response) for method, name, response in responses if method == "PUT"]
+    assert [response.text for _, response in puts if not response.is_success] == []
+    assert [name for name, response in puts if denied(response) != f'["{name}"]'] == []
+    assert {response.status_code for method, _, response in responses if method == "DELETE"} <= {200, 404}
 
 
 async def test_try_4_a_key_revoked_at_once_still_returned_its_secret(worlds: Worlds) -> None:
@@ -87,17 +87,17 @@ async def test_try_4_a_key_revoked_at_once_still_returned_its_secret(worlds: Wor
 
     async def revoke() -> None:
         while revoking:
-            await asyncio.gather(*(other.ask("DELETE", f"{KEYS}/k{n}") for n in range(4)))
+            await asyncio.gather(*(other.request("DELETE", f"{KEYS}/k{n}") for n in range(4)))
 
     revoker = asyncio.ensure_future(revoke())
     try:
         for _ in range(WRITES):
-            answers = await asyncio.gather(
-                *(one.ask("POST", KEYS, {"key_id": f"k{n}", "role": "viewer"}) for n in range(4))
+            responses = await asyncio.gather(
+                *(one.request("POST", KEYS, {"key_id": f"k{n}", "role": "viewer"}) for n in range(4))
             )
             # Only a key that exists already is refused.
-            assert {answer.status_code for answer in answers} <= {201, 409}
-            made = [answer.json() for answer in answers if answer.status_code == 201]
+            assert {response.status_code for response in responses} <= {201, 409}
+            made = [response.json() for response in responses if response.status_code == 201]
             assert all(key["secret"].startswith("tg_") and key["role"] == "viewer" for key in made)
     finally:
         revoking = False
@@ -105,7 +105,7 @@ async def test_try_4_a_key_revoked_at_once_still_returned_its_secret(worlds: Wor
 
 
 async def test_try_4_if_match_chained_on_responses_loses_no_update(worlds: Worlds) -> None:
-    first = await worlds[0].ask("PUT", f"{TASKS}/t", task("t", tool_denylist=["0"]))
+    first = await worlds[0].request("PUT", f"{TASKS}/t", task("t", tool_denylist=["0"]))
 
     async def count_up(world: RestWorld, _writer: str) -> list[int]:
         """Raise the number `STEPS` times: from what was last written or read, if that is still stored."""
@@ -113,15 +113,15 @@ async def test_try_4_if_match_chained_on_responses_loses_no_update(worlds: World
         number, etag = 0, first.headers["etag"]
         while len(reached) < STEPS:
             raised = task("t", tool_denylist=[str(number + 1)])
-            answer = await world.ask("PUT", f"{TASKS}/t", raised, if_match=etag)
-            if answer.status_code == 200:
+            response = await world.request("PUT", f"{TASKS}/t", raised, if_match=etag)
+            if response.status_code == 200:
                 number += 1
                 reached.append(number)
             else:
-                assert answer.status_code == 409, answer.text
-                answer = await world.ask("GET", f"{TASKS}/t")
-                number = int(json.loads(answer.json()["config"]["mcp.tool_denylist"])[0])
-            etag = answer.headers["etag"]
+                assert response.status_code == 409, response.text
+                response = await world.request("GET", f"{TASKS}/t")
+                number = int(json.loads(response.json()["config"]["mcp.tool_denylist"])[0])
+            etag = response.headers["etag"]
         return reached
 
     reached = await spread(worlds, count_up)

@@ -257,8 +257,8 @@ async def test_adm_1_every_route_answers_every_caller_as_the_matrix_says(row: st
                 pin=[{"server_id": "git"}],
                 chat_upstream=[chat_upstream("local")],
             )
-            answer = await world.ask(method, url_of(path), BODIES.get(row), key=SECRETS[caller])
-        found.append(str(answer.status_code))
+            response = await world.request(method, url_of(path), BODIES.get(row), key=SECRETS[caller])
+        found.append(str(response.status_code))
 
     assert " ".join(found) == MATRIX[row]
 
@@ -269,7 +269,7 @@ async def test_adm_7_a_wrong_credential_is_never_anonymous_whatever_the_path_and
     credentials = ["Bearer wrong", "Bearer ", "Basic YWRtaW46", "bearer", "Bearer a b", "", " ", "admin"]
     async with open_rest(trusts_local=True) as world:
         statuses = {
-            (path, credential): (await world.ask("GET", path, authorization=credential)).status_code
+            (path, credential): (await world.request("GET", path, authorization=credential)).status_code
             for path in paths
             for credential in credentials
         }
@@ -280,30 +280,34 @@ async def test_adm_7_a_wrong_credential_is_never_anonymous_whatever_the_path_and
 async def test_two_credentials_are_one_wrong_one() -> None:
     async with open_rest() as world:
         pair = [("authorization", f"Bearer {secret_of(role)}") for role in ("viewer", "admin")]
-        answer = await world.http.get(SERVERS, headers=pair)
+        response = await world.http.get(SERVERS, headers=pair)
 
-    assert error_of(answer) == (401, "unauthenticated")
-    assert answer.headers["www-authenticate"] == 'Bearer realm="toolgate", error="invalid_token"'
+    assert error_of(response) == (401, "unauthenticated")
+    assert response.headers["www-authenticate"] == 'Bearer realm="toolgate", error="invalid_token"'
 
 
 async def test_adm_9_nothing_but_the_credential_says_who_calls() -> None:
     admin = secret_of("admin")
     async with open_rest(trusts_local=False) as world:
-        answers = [
-            await world.ask("GET", f"{SERVERS}?key={admin}"),
-            await world.ask("GET", f"{SERVERS}?role=admin&user=admin"),
-            await world.ask("GET", f"/admin/{SERVERS}"),
-            await world.ask("GET", SERVERS, x_user="admin", x_forwarded_user="admin", x_api_key=admin),
-            await world.ask("GET", SERVERS, cookie=f"key={admin}"),
-            await world.ask("POST", TASKS, {**task("new"), "_meta": {"authorization": f"Bearer {admin}"}}),
+        responses = [
+            await world.request("GET", f"{SERVERS}?key={admin}"),
+            await world.request("GET", f"{SERVERS}?role=admin&user=admin"),
+            await world.request("GET", f"/admin/{SERVERS}"),
+            await world.request("GET", SERVERS, x_user="admin", x_forwarded_user="admin", x_api_key=admin),
+            await world.request("GET", SERVERS, cookie=f"key={admin}"),
+            await world.request(
+                "POST", TASKS, {**task("new"), "_meta": {"authorization": f"Bearer {admin}"}}
+            ),
         ]
 
-    assert [error_of(answer) for answer in answers] == [(401, "unauthenticated")] * 6
+    assert [error_of(response) for response in responses] == [(401, "unauthenticated")] * 6
 
 
 async def test_without_a_key_a_caller_is_the_local_administrator_only_where_loopback_is_trusted() -> None:
     async with open_rest(trusts_local=True) as trusting, open_rest(trusts_local=False) as strict:
-        statuses = [(await world.ask("POST", TASKS, task("a"))).status_code for world in (trusting, strict)]
+        statuses = [
+            (await world.request("POST", TASKS, task("a"))).status_code for world in (trusting, strict)
+        ]
 
     assert statuses == [201, 401]
 
@@ -312,7 +316,7 @@ async def test_adm_3_and_4_a_viewer_or_publisher_starts_no_program() -> None:
     async with open_rest() as world:
         await world.seed(server=[stdio("idle", enabled=False)])
         refused = [
-            await world.ask(method, path, body, key=secret_of(role))
+            await world.request(method, path, body, key=secret_of(role))
             for role in ("viewer", "publisher")
             for method, path, body in (
                 ("POST", SERVERS, stdio("evil")),
@@ -324,10 +328,10 @@ async def test_adm_3_and_4_a_viewer_or_publisher_starts_no_program() -> None:
             )
         ]
         plan = {"kind": "server", "id": "evil", "body": stdio("evil")}
-        planned = await world.ask("POST", "/admin/api/plan", plan, key=secret_of("viewer"))
+        planned = await world.request("POST", "/admin/api/plan", plan, key=secret_of("viewer"))
         await world.served()
 
-        assert {error_of(answer) for answer in refused} == {(403, "forbidden")}
+        assert {error_of(response) for response in refused} == {(403, "forbidden")}
         assert planned.status_code == 200
         assert dict(world.net.servers) == {}
         assert [one.id for one in (await world.store.list("server")).records] == ["idle"]
@@ -346,8 +350,8 @@ async def test_adm_2_no_get_changes_state() -> None:
         before = await world.store.list()
         for method, path in operations():
             if method == "GET":
-                answer = await world.ask("GET", url_of(path))
-                assert str(answer.status_code) == MATRIX[f"GET {path}"].split()[-1], path
+                response = await world.request("GET", url_of(path))
+                assert str(response.status_code) == MATRIX[f"GET {path}"].split()[-1], path
         await world.served()
 
         assert await world.store.list() == before
@@ -359,9 +363,9 @@ async def test_adm_2_a_form_that_a_foreign_page_can_send_is_refused(path: str) -
     form = {"content_type": "application/x-www-form-urlencoded", "cookie": "session=valid"}
     async with open_rest() as world:
         await world.seed(server=[stdio("git", enabled=False)])
-        answer = await world.ask("POST", path, b"a=b", **form)
-        text = await world.ask("POST", path, b"{}", content_type="text/plain")
+        response = await world.request("POST", path, b"a=b", **form)
+        text = await world.request("POST", path, b"{}", content_type="text/plain")
 
-        assert error_of(answer) == (415, "unsupported_media")
+        assert error_of(response) == (415, "unsupported_media")
         assert error_of(text) == (415, "unsupported_media")
         assert world.audited == []

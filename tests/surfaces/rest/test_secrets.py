@@ -38,30 +38,36 @@ async def test_sec_1_no_answer_log_or_audit_record_shows_a_secret(caplog: pytest
     caplog.set_level(logging.DEBUG)
     async with open_rest() as world:
         texts = [
-            (await world.ask("POST", SERVERS, stdio("git", stdio=STDIO))).text,
-            (await world.ask("PUT", f"{SERVERS}/web", http("web", http=HTTP))).text,
-            (await world.ask("PUT", f"{SERVERS}/web", http("web", http=HTTP, tags=7))).text,
-            (await world.ask("POST", SERVERS, stdio("bad", stdio={"command": CANARY, "env": CANARY}))).text,
-            (await world.ask("POST", SERVERS, http("bad", http={"url": f"ftp://{CANARY}"}))).text,
-            (await world.ask("POST", SERVERS, http("bad", http={"url": f"https://u:{CANARY}@h/"}))).text,
+            (await world.request("POST", SERVERS, stdio("git", stdio=STDIO))).text,
+            (await world.request("PUT", f"{SERVERS}/web", http("web", http=HTTP))).text,
+            (await world.request("PUT", f"{SERVERS}/web", http("web", http=HTTP, tags=7))).text,
             (
-                await world.ask("POST", SERVERS, http("bad", http={**HTTP, "headers": {"A": f"{CANARY}\n"}}))
+                await world.request("POST", SERVERS, stdio("bad", stdio={"command": CANARY, "env": CANARY}))
+            ).text,
+            (await world.request("POST", SERVERS, http("bad", http={"url": f"ftp://{CANARY}"}))).text,
+            (await world.request("POST", SERVERS, http("bad", http={"url": f"https://u:{CANARY}@h/"}))).text,
+            (
+                await world.request(
+                    "POST", SERVERS, http("bad", http={**HTTP, "headers": {"A": f"{CANARY}\n"}})
+                )
             ).text,
         ]
         await world.served()
         ids = dict.fromkeys(PATH_PARSERS, "none") | {"server_id": "git", "key_id": "viewer"}
         ids |= {"namespace": "toolgate.local", "server_name": "web", "server_version": "latest"}
         texts += [
-            (await world.ask("GET", path.format(**ids))).text
+            (await world.request("GET", path.format(**ids))).text
             for method, path in operations()
             if method == "GET"
         ]
         for body in (stdio("git", stdio=STDIO), None):
             plan = {"kind": "server", "id": "git", "body": body}
-            texts.append((await world.ask("POST", "/admin/api/plan", plan)).text)
-        texts += [(await world.ask("POST", f"{SERVERS}/git/{action}")).text for action in ("test", "refresh")]
-        texts.append((await world.ask("GET", f"{SERVERS}/web")).text)
-        texts.append((await world.ask("DELETE", f"{SERVERS}/git")).text)
+            texts.append((await world.request("POST", "/admin/api/plan", plan)).text)
+        texts += [
+            (await world.request("POST", f"{SERVERS}/git/{action}")).text for action in ("test", "refresh")
+        ]
+        texts.append((await world.request("GET", f"{SERVERS}/web")).text)
+        texts.append((await world.request("DELETE", f"{SERVERS}/git")).text)
 
         assert [text for text in texts if CANARY in text] == []
         assert CANARY not in str(world.audited)
@@ -119,8 +125,8 @@ async def test_sec_1_a_hidden_value_cannot_be_moved_to_where_it_would_be_shown(a
             "id": "git",
             "body": stdio("git", stdio={"command": "serve", "args": args}),
         }
-        planned = await world.ask("POST", "/admin/api/plan", draft, key=secret_of("viewer"))
-        put = await world.ask("PUT", f"{SERVERS}/git", draft["body"])
+        planned = await world.request("POST", "/admin/api/plan", draft, key=secret_of("viewer"))
+        put = await world.request("PUT", f"{SERVERS}/git", draft["body"])
 
         assert error_of(planned) == (400, "invalid_record")
         assert error_of(put) == (400, "invalid_record")
@@ -160,11 +166,11 @@ async def test_a_mask_that_hides_nothing_is_refused_and_never_stored(
     }
     async with open_rest() as world:
         await world.seed(server=[stdio("git", stdio=stored)])
-        answer = await world.ask("PUT", f"{SERVERS}/git", stdio("git", stdio=launch))
-        fresh = await world.ask("POST", SERVERS, stdio("new", stdio={"env": {"GITHUB_TOKEN": "***"}}))
+        response = await world.request("PUT", f"{SERVERS}/git", stdio("git", stdio=launch))
+        fresh = await world.request("POST", SERVERS, stdio("new", stdio={"env": {"GITHUB_TOKEN": "***"}}))
 
-        assert error_of(answer) == (400, "invalid_record")
-        assert answer.json()["error"]["message"].startswith(f"`{where}`: `***` is the mask of a secret")
+        assert error_of(response) == (400, "invalid_record")
+        assert response.json()["error"]["message"].startswith(f"`{where}`: `***` is the mask of a secret")
         assert error_of(fresh) == (400, "invalid_record")
         assert world.store.revision == 2
 
@@ -173,17 +179,17 @@ async def test_a_mask_that_hides_nothing_is_refused_and_never_stored(
 async def test_a_mask_in_what_is_no_list_of_arguments_is_refused_too(args: Any) -> None:
     async with open_rest() as world:
         await world.seed(server=[stdio("git", stdio={"args": ["--token", CANARY]})])
-        answer = await world.ask("PUT", f"{SERVERS}/git", stdio("git", stdio={"args": args}))
+        response = await world.request("PUT", f"{SERVERS}/git", stdio("git", stdio={"args": args}))
 
-        assert error_of(answer) == (400, "invalid_record")
+        assert error_of(response) == (400, "invalid_record")
         assert world.store.revision == 2
 
 
 async def test_stars_outside_of_secrets_are_what_they_say() -> None:
     async with open_rest() as world:
-        answer = await world.post(SERVERS, http("git", display_name="***", allowed_tools=["***"]))
+        response = await world.post(SERVERS, http("git", display_name="***", allowed_tools=["***"]))
 
-        assert (answer["server"]["display_name"], answer["server"]["allowed_tools"]) == ("***", ["***"])
+        assert (response["server"]["display_name"], response["server"]["allowed_tools"]) == ("***", ["***"])
 
 
 @pytest.mark.requirement("002-001", "002-043")
@@ -193,10 +199,10 @@ async def test_sec_6_a_reference_is_shown_as_a_reference_and_never_resolved_here
     monkeypatch.setenv("TOOLGATE_TEST_SECRET", CANARY)
     async with open_rest() as world:
         env = {"GITHUB_TOKEN": "${ENV:TOOLGATE_TEST_SECRET}"}
-        answer = await world.ask("POST", SERVERS, stdio("git", stdio={"env": env}))
+        response = await world.request("POST", SERVERS, stdio("git", stdio={"env": env}))
 
-        assert answer.json()["server"]["stdio"]["env"] == env
-        assert CANARY not in answer.text
+        assert response.json()["server"]["stdio"]["env"] == env
+        assert CANARY not in response.text
 
 
 async def test_sec_9_the_last_words_of_a_server_are_shown_without_what_looks_like_a_secret() -> None:
@@ -210,9 +216,9 @@ async def test_sec_9_the_last_words_of_a_server_are_shown_without_what_looks_lik
         await world.seed(server=[stdio("git"), stdio("bad", prewarm=True)])
         net["git"].complain(b"noise " * 1_000 + f"using {token}".encode())
         texts = [
-            (await world.ask("GET", f"{SERVERS}/git")).text,
-            (await world.ask("GET", f"{SERVERS}/bad")).text,
-            (await world.ask("POST", f"{SERVERS}/bad/test")).text,
+            (await world.request("GET", f"{SERVERS}/git")).text,
+            (await world.request("GET", f"{SERVERS}/bad")).text,
+            (await world.request("POST", f"{SERVERS}/bad/test")).text,
         ]
         alone = (await world.get(f"{SERVERS}/git"))["health"]["stderr_tail"]
         among = (await world.get(SERVERS))["servers"][1]["health"]["stderr_tail"]
@@ -228,18 +234,18 @@ TOKEN = "kJ8sQ2pLx0VbN7mZ"
 async def test_sec_1_a_bare_positional_token_is_masked_wherever_its_record_is_shown() -> None:
     launch = {"command": "serve", "args": ["--stdio", TOKEN, "/srv/data"], "env": {"SEED": TOKEN}}
     async with open_rest() as world:
-        first = await world.ask("PUT", f"{SERVERS}/git", stdio("git", stdio=launch))
+        first = await world.request("PUT", f"{SERVERS}/git", stdio("git", stdio=launch))
         shown = await world.get(f"{SERVERS}/git")
-        again = await world.ask("PUT", f"{SERVERS}/git", {**shown, "display_name": "Git"})
+        again = await world.request("PUT", f"{SERVERS}/git", {**shown, "display_name": "Git"})
         moved = {**shown["stdio"], "args": ["/srv/data", "***"]}
         await world.put(f"{SERVERS}/git", {**shown, "stdio": moved})
         stored = await world.store.get("server", "git")
-        plan = await world.ask(
+        plan = await world.request(
             "POST", "/admin/api/plan", {"changes": [{"kind": "server", "id": "git", "body": stdio("git")}]}
         )
         texts = [first.text, again.text, plan.text, str(shown), str(world.audited)]
         texts += [
-            (await world.ask("GET", path)).text
+            (await world.request("GET", path)).text
             for path in (SERVERS, f"{SERVERS}/git/history", "/admin/api/lint", f"{SERVERS}/git/server.json")
         ]
 

@@ -71,11 +71,11 @@ async def test_a_registry_file_is_imported_as_a_multipart_upload() -> None:
         sent = form(
             ("file", SPEAR_FILES["fs.toml"]), ("allowed_tools", "read_*"), ("allowed_tools", "stat_*")
         )
-        tried = await world.ask(
+        tried = await world.request(
             "POST", IMPORT, form(("file", SPEAR_FILES["fs.toml"]), ("dry_run", "true")), content_type=FORM
         )
         unchanged = world.store.revision
-        done = await world.ask("POST", IMPORT, sent, content_type=FORM)
+        done = await world.request("POST", IMPORT, sent, content_type=FORM)
         stored = await world.store.get("server", "fs")
 
     assert (tried.status_code, done.status_code) == (200, 200)
@@ -100,17 +100,19 @@ async def test_a_registry_file_is_imported_as_a_multipart_upload() -> None:
 )
 async def test_a_form_that_cannot_be_read_is_refused(body: bytes) -> None:
     async with open_rest() as world:
-        answer = await world.ask("POST", IMPORT, body, content_type=FORM)
+        response = await world.request("POST", IMPORT, body, content_type=FORM)
 
-    assert error_of(answer) == (400, "invalid_request")
+    assert error_of(response) == (400, "invalid_request")
 
 
 async def test_only_programs_send_forms_and_only_where_one_is_taken() -> None:
     async with open_rest() as world:
         sent = form(("file", SPEAR_FILES["fs.toml"]))
-        of_a_page = await world.ask("POST", IMPORT, sent, content_type=FORM, origin="http://127.0.0.1:8080")
-        elsewhere = await world.ask("POST", SERVERS, sent, content_type=FORM)
-        without_boundary = await world.ask("POST", IMPORT, sent, content_type="multipart/form-data")
+        of_a_page = await world.request(
+            "POST", IMPORT, sent, content_type=FORM, origin="http://127.0.0.1:8080"
+        )
+        elsewhere = await world.request("POST", SERVERS, sent, content_type=FORM)
+        without_boundary = await world.request("POST", IMPORT, sent, content_type="multipart/form-data")
 
     assert [error_of(one) for one in (of_a_page, elsewhere)] == [(415, "unsupported_media")] * 2
     assert error_of(without_boundary) == (400, "invalid_request")
@@ -134,8 +136,8 @@ async def test_a_denied_request_is_counted_under_the_servers_it_named() -> None:
             server=[stdio("git"), stdio("web")],
             task=[task("review", default_server_ids=["git", "gone"], allowed_server_ids=["git", "gone"])],
         )
-        denied = await world.ask("POST", "/api/v1/mcp/call?task=review&servers=web", {"name": "web.x"})
-        await world.ask("POST", "/api/v1/mcp/call?task=review", {"name": "git.x"})
+        denied = await world.request("POST", "/api/v1/mcp/call?task=review&servers=web", {"name": "web.x"})
+        await world.request("POST", "/api/v1/mcp/call?task=review", {"name": "git.x"})
         counted = dict(world.control.gateway.metrics.denials)
 
     assert error_of(denied) == (403, "mcp_policy_denied")

@@ -93,18 +93,18 @@ class Chatter:
     def recv(self, fd: int) -> Any:
         return self.guest.received("cchat_recv", fd, room=16_384)
 
-    def ask(self, content: str | None = "go", flags: int = AUTO_TOOL_CALL) -> Any:
+    def prompt(self, content: str | None = "go", flags: int = AUTO_TOOL_CALL) -> Any:
         """The answer to one more message, or to those there are."""
         if content is not None:
             self.say(content)
         return self.recv(self.send(flags))
 
-    def says(self, answer: Callable[[Any], str | bytes]) -> Callable[..., int]:
+    def says(self, response: Callable[[Any], str | bytes]) -> Callable[..., int]:
         """A function that answers its arguments so, by the rules of the arena."""
 
         def does(arguments: int, length: int, out: int, out_length: int) -> int:
             sent = self.guest.read(arguments, length, most=ARENA_LENGTH)
-            sent_text = answer(json.loads(sent))
+            sent_text = response(json.loads(sent))
             data = sent_text.encode() if isinstance(sent_text, str) else sent_text
             try:
                 self.guest.put_out(out, out_length, data)
@@ -115,5 +115,5 @@ class Chatter:
         return does
 
 
-def content_of(answer: Any) -> Any:
-    return answer["choices"][0]["message"]["content"]
+def content_of(response: Any) -> Any:
+    return response["choices"][0]["message"]["content"]

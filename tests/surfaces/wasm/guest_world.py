@@ -129,7 +129,7 @@ class PlayedGuest:
         assert isinstance(result, int)
         return result
 
-    def ask(self, name: str, *args: int | str | bytes, room: int = ROOM) -> tuple[int, bytes]:
+    def hostcall(self, name: str, *args: int | str | bytes, room: int = ROOM) -> tuple[int, bytes]:
         """The same of a function that ends in a buffer of `room`: what it returns, and puts there."""
         length_at = _OUT - 4
         self.write_u32(length_at, room)
@@ -139,7 +139,7 @@ class PlayedGuest:
 
     def received(self, name: str, *args: int | str | bytes, room: int = ROOM) -> Any:
         """The JSON that such a function gives."""
-        code, data = self.ask(name, *args, room=room)
+        code, data = self.hostcall(name, *args, room=room)
         assert code == len(data), (name, code)
         return json.loads(data)
 

@@ -123,7 +123,7 @@ class Script:
         self._record(_OPS[name], *flat)
         self._shown.append(None)
 
-    def ask(self, name: str, *args: int | str | bytes, room: int = ROOM) -> None:
+    def hostcall(self, name: str, *args: int | str | bytes, room: int = ROOM) -> None:
         """A call that ends in a buffer of `room`, for what it told."""
         self.put(OUT - 4, struct.pack("<I", room) + b"\xee" * room)
         self.call(name, *args, OUT, OUT - 4)
@@ -153,7 +153,7 @@ class Script:
         self._input += _RECORD.pack(op, *args, *[0] * (8 - len(args)))
 
     def _answers(self, output: bytes) -> list[Any]:
-        answers: list[Any] = []
+        responses: list[Any] = []
         at = 0
         for room in self._shown:
             if at == len(output):
@@ -161,9 +161,9 @@ class Script:
             (code,) = struct.unpack_from("<i", output, at)
             at += 4
             if room is None:
-                answers.append(code)
+                responses.append(code)
                 continue
             (stored,) = struct.unpack_from("<I", output, at)
-            answers.append(Recorded(code, stored, output[at + 4 : at + 4 + room]))
+            responses.append(Recorded(code, stored, output[at + 4 : at + 4 + room]))
             at += 4 + room
-        return answers
+        return responses

@@ -41,7 +41,7 @@ class Played:
             case "set_param":
                 code = guest.set_param(fd, step.text, step.value)
             case "mcp_call_tool":
-                code = min(guest.ask(name, fd, step.text, "{}")[0], 0)
+                code = min(guest.hostcall(name, fd, step.text, "{}")[0], 0)
             case "offered":
                 return self._offered(fd)
             case _:
@@ -50,7 +50,7 @@ class Played:
         return code, []
 
     def _names(self, name: str, *args: Any) -> tuple[int, list[str]]:
-        code, data = self.guest.ask(name, *args)
+        code, data = self.guest.hostcall(name, *args)
         if code < 0:
             return code, []
         received = json.loads(data)

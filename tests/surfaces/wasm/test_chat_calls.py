@@ -31,7 +31,7 @@ USES: dict[str, Callable[[Chatter, int], int]] = {
     "cchat_ctl": lambda chat, fd: ctl(chat, fd, SET_PARAM, b'{"key": "a", "value": 1}'),
     "cchat_ctl metrics": lambda chat, fd: ctl(chat, fd, GET_METRICS, b""),
     "cchat_send": lambda chat, fd: chat.guest.call("cchat_send", fd, 0),
-    "cchat_recv": lambda chat, fd: chat.guest.ask("cchat_recv", fd)[0],
+    "cchat_recv": lambda chat, fd: chat.guest.hostcall("cchat_recv", fd)[0],
     "cchat_close": lambda chat, fd: chat.guest.call("cchat_close", fd),
 }
 OF_SESSIONS = ("cchat_write_msg", "cchat_write_fn", "cchat_send")
@@ -45,10 +45,10 @@ async def test_a_descriptor_that_is_invalid_or_of_another_kind_is_bad(name: str)
 
     def story(chat: Chatter) -> list[int]:
         guest = chat.guest
-        answer, other = chat.send(), guest.call("spear_epoll_create")
+        response, other = chat.send(), guest.call("spear_epoll_create")
         server, closed = guest.call("mcp_open", "one"), guest.call("cchat_create")
         assert guest.call("cchat_close", closed) == 0
-        wrong = [answer] if name in OF_SESSIONS else [chat.fd] if name in OF_ANSWERS else []
+        wrong = [response] if name in OF_SESSIONS else [chat.fd] if name in OF_ANSWERS else []
         return [
             USES[name](chat, fd) for fd in (-1, 0, 999, 2**31 - 1, -(2**31), other, server, closed, *wrong)
         ]
@@ -97,17 +97,17 @@ async def test_pointers_that_lead_out_of_the_memory_are_faults() -> None:
 
     def story(chat: Chatter) -> None:
         guest, out = chat.guest, 65_536
-        answer = chat.send()
+        response = chat.send()
         for pointer, length in ((out, 1), (out - 1, 2), (-1, 1), (0, -1), (2**31, 2**31 - 1)):
             assert guest.call("cchat_write_msg", chat.fd, pointer, length, 0, 1) == EFAULT
             assert guest.call("cchat_write_msg", chat.fd, 0, 1, pointer, length) == EFAULT
             assert guest.call("cchat_write_fn", chat.fd, 0, pointer, length) == EFAULT
         for pointer in (out, out - 3, -1, -4):
             assert guest.call("cchat_ctl", chat.fd, SET_PARAM, 0, pointer) == EFAULT
-            assert guest.call("cchat_ctl", answer, GET_METRICS, 0, pointer) == EFAULT
-            assert guest.call("cchat_recv", answer, 0, pointer) == EFAULT
+            assert guest.call("cchat_ctl", response, GET_METRICS, 0, pointer) == EFAULT
+            assert guest.call("cchat_recv", response, 0, pointer) == EFAULT
         guest.write_u32(LENGTH_AT, 100)
-        assert guest.call("cchat_recv", answer, out - 99, LENGTH_AT) == EFAULT
+        assert guest.call("cchat_recv", response, out - 99, LENGTH_AT) == EFAULT
 
     async with chat_stage() as stage:
         await stage.play(story)
@@ -119,7 +119,7 @@ async def test_a_message_is_bytes_made_text() -> None:
     def story(chat: Chatter) -> Any:
         assert chat.guest.call("cchat_write_msg", chat.fd, b"user", b"a\xff\0b") == 0
         assert chat.guest.call("cchat_write_msg", chat.fd, b"x" * 300, b"long") == EINVAL
-        return chat.ask(None)
+        return chat.prompt(None)
 
     async with chat_stage(text("hello")) as stage:
         assert content_of(await stage.play(story)) == "hello"
@@ -158,14 +158,14 @@ async def test_what_a_guest_has_open_is_bounded_as_a_whole() -> None:
 
 async def test_a_session_that_an_answer_has_made_too_large_is_asked_no_more() -> None:
     def story(chat: Chatter) -> Any:
-        chat.ask("hi")
+        chat.prompt("hi")
         assert chat.guest.call("cchat_write_msg", chat.fd, "user", "x") == ENOMEM
-        return chat.ask(None)
+        return chat.prompt(None)
 
     async with chat_stage(text("x" * 2_000), host_limits=HostLimits(max_session_bytes=1_000)) as stage:
-        answer = await stage.play(story)
+        response = await stage.play(story)
 
-        assert (answer["error"]["code"], len(stage.model.requests)) == ("too_large", 1)
+        assert (response["error"]["code"], len(stage.model.requests)) == ("too_large", 1)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ async def test_a_refused_parameter_changes_nothing() -> None:
             "max_iterations": -1,
         }.items():
             assert chat.set(key, value) < 0
-        return chat.ask("hi")
+        return chat.prompt("hi")
 
     async with chat_stage(text("hello"), net=two_tools()) as stage:
         await stage.play(story)
@@ -276,7 +276,7 @@ async def test_metrics_are_what_the_model_says_it_used_where_they_are_requested(
             chat.send(AUTO_TOOL_CALL),
             chat.send(ENABLE_METRICS),
         ]
-        assert chat.guest.ask("cchat_ctl", fds[0], GET_METRICS, room=3)[0] == ENOSPC
+        assert chat.guest.hostcall("cchat_ctl", fds[0], GET_METRICS, room=3)[0] == ENOSPC
         received = [chat.guest.received("cchat_ctl", fd, GET_METRICS) for fd in fds]
         assert received == [chat.guest.received("spear_fd_ctl", fd, 5) for fd in fds]
         return received
@@ -295,15 +295,15 @@ async def test_an_answer_is_read_as_often_as_one_likes_and_gone_when_closed() ->
         chat.say("hi")
         fd = chat.send()
         guest = chat.guest
-        code, data = guest.ask("cchat_recv", fd, room=10)
+        code, data = guest.hostcall("cchat_recv", fd, room=10)
         assert (code, data) == (ENOSPC, b"\xee" * 10)
         size = guest.needed
-        again = [guest.ask("cchat_recv", fd, room=size) for _ in range(2)]
+        again = [guest.hostcall("cchat_recv", fd, room=size) for _ in range(2)]
         assert again[0] == again[1]
         assert (again[0][0], content_of(json.loads(again[0][1]))) == (size, "hello")
         assert guest.received("spear_fd_ctl", fd, 4)["poll_mask"] == ["EPOLLIN"]
         assert [guest.call("cchat_close", fd) for _ in range(2)] == [0, EBADF]
-        assert guest.ask("cchat_recv", fd)[0] == EBADF
+        assert guest.hostcall("cchat_recv", fd)[0] == EBADF
 
     async with chat_stage(text("hello")) as stage:
         await stage.play(story)

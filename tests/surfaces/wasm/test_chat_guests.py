@@ -97,7 +97,7 @@ class Program:
         declared = self.text(json.dumps({"type": "function", "function": {"name": name}}))
         return f"(call $is (call $write_fn (local.get $fd) (i32.const {index}) {declared}) (i32.const 0))"
 
-    def ask(self) -> str:
+    def prompt(self) -> str:
         """Send, show the answer, and close it."""
         return """(local.set $answer (call $send (local.get $fd) (i32.const 2)))
             (call $show (local.get $answer))
@@ -127,7 +127,7 @@ class Guests:
         )
         return run, asyncio.create_task(self._slots.run(run))
 
-    async def answers(self, wat: str) -> list[Any]:
+    async def responses(self, wat: str) -> list[Any]:
         """What a guest that ends well has shown."""
         run, running = self.begin(wat)
         ending = await running
@@ -154,19 +154,19 @@ async def test_a_guest_chats_with_functions_of_its_own_and_tools_of_servers(tmp_
         program.session(),
         program.tool("mirror", 1),
         program.say("first"),
-        program.ask(),
+        program.prompt(),
         program.say("second"),
-        program.ask(),
+        program.prompt(),
     )
     both = calls(("mirror", '{"a": 7}', "g"), (ECHO, '{"b": 35}', "m"))
     async with (
         chat_stage(both, text("mirrored"), text("once more")) as stage,
         guests(stage, tmp_path) as run,
     ):
-        answers = await run.answers(wat)
+        responses = await run.responses(wat)
         asks = stage.model.requests
 
-    assert [content_of(one) for one in answers] == ["mirrored", "once more"]
+    assert [content_of(one) for one in responses] == ["mirrored", "once more"]
     assert asks[0].tool_names == ["mirror", ECHO]
     assert results(asks[1]) == {"g": '{"a": 7}', "m": '{"b":35}'}
     assert [one["role"] for one in asks[2].messages] == [
@@ -188,9 +188,9 @@ async def test_a_function_of_a_guest_chats_itself(tmp_path: Path) -> None:
         program.session(tool_arena_ptr=ARENA + 8_192),
         program.tool("mirror", 1),
         program.say("nested"),
-        program.ask(),
+        program.prompt(),
     )
-    outer = (program.session(), program.tool("ask_another", 2), program.say("go"), program.ask())
+    outer = (program.session(), program.tool("ask_another", 2), program.say("go"), program.prompt())
     script = (
         calls(("ask_another", '{"x": 1}', "o")),
         calls(("mirror", "{}", "i")),
@@ -198,15 +198,15 @@ async def test_a_function_of_a_guest_chats_itself(tmp_path: Path) -> None:
         text("outside"),
     )
     async with chat_stage(*script) as stage, guests(stage, tmp_path) as run:
-        answers = await run.answers(program.wat(*outer, nested=inner))
+        responses = await run.responses(program.wat(*outer, nested=inner))
 
-        assert [content_of(one) for one in answers] == ["inside", "outside"]
+        assert [content_of(one) for one in responses] == ["inside", "outside"]
         assert results(stage.model.requests[3]) == {"o": '{"x": 1}'}
 
 
 async def test_guests_that_chat_at_once_hear_each_their_own(tmp_path: Path) -> None:
-    def script(ask: Ask) -> Any:
-        sent_text = ask.messages[-1]
+    def script(prompt: Ask) -> Any:
+        sent_text = prompt.messages[-1]
         return (
             text(sent_text["content"])
             if sent_text["role"] == "tool"
@@ -216,10 +216,10 @@ async def test_guests_that_chat_at_once_hear_each_their_own(tmp_path: Path) -> N
     def telling(number: int) -> str:
         program = Program()
         sent_text = program.say(json.dumps({"guest": number}))
-        return program.wat(program.session(), program.tool("mirror", 1), sent_text, program.ask())
+        return program.wat(program.session(), program.tool("mirror", 1), sent_text, program.prompt())
 
     async with chat_stage(script) as stage, guests(stage, tmp_path, max_guests=8) as run:
-        received = await asyncio.gather(*(run.answers(telling(number)) for number in range(8)))
+        received = await asyncio.gather(*(run.responses(telling(number)) for number in range(8)))
 
     assert [json.loads(content_of(one)) for (one,) in received] == [{"guest": number} for number in range(8)]
 
@@ -236,16 +236,18 @@ async def test_a_guest_does_not_chat_deeper_and_deeper(tmp_path: Path) -> None:
         "(if (i32.lt_s (local.get $answer) (i32.const 0)) (then",
         "  (call $is (local.get $answer) (i32.const -11)) (return (local.get $answer))))",
     )
-    outer = (program.session(), program.tool("deeper", 2), program.say("go"), program.ask())
+    outer = (program.session(), program.tool("deeper", 2), program.say("go"), program.prompt())
 
-    def script(ask: Ask) -> Any:
-        return text("up") if ask.messages[-1]["role"] == "tool" else calls(("deeper", "{}", "d"))
+    def script(prompt: Ask) -> Any:
+        return text("up") if prompt.messages[-1]["role"] == "tool" else calls(("deeper", "{}", "d"))
 
     async with chat_stage(script) as stage, guests(stage, tmp_path) as run:
-        (answer,) = await run.answers(program.wat(*outer, nested=deeper))
+        (response,) = await run.responses(program.wat(*outer, nested=deeper))
 
-        failures = [ask for ask in stage.model.requests if "tool rc: -11" in json.dumps(ask.messages)]
-        assert content_of(answer) == "up"
+        failures = [
+            prompt for prompt in stage.model.requests if "tool rc: -11" in json.dumps(prompt.messages)
+        ]
+        assert content_of(response) == "up"
         assert len(failures) == 1
 
 
@@ -259,13 +261,13 @@ async def test_a_guest_cannot_widen_its_scope(tmp_path: Path) -> None:
         program.set("mcp.server_ids", "one", -22),
         program.set("", 1, -5),
         program.say("go"),
-        program.ask(),
+        program.prompt(),
     )
     async with (
         chat_stage(calls(("mcp__two__echo", "{}", "c")), text("no")) as stage,
         guests(stage, tmp_path) as run,
     ):
-        await run.answers(wat)
+        await run.responses(wat)
 
         assert stage.model.requests[0].tool_names == [ECHO]
         assert error_in(stage.model.requests[1], "c")["code"] == "unknown_tool"
@@ -274,7 +276,7 @@ async def test_a_guest_cannot_widen_its_scope(tmp_path: Path) -> None:
 def asking(*tools: tuple[str, int]) -> str:
     program = Program()
     declared = [program.tool(*one) for one in tools]
-    return program.wat(program.session(), *declared, program.say("go"), program.ask())
+    return program.wat(program.session(), *declared, program.say("go"), program.prompt())
 
 
 async def test_a_function_that_traps_ends_the_run(tmp_path: Path) -> None:
@@ -284,19 +286,19 @@ async def test_a_function_that_traps_ends_the_run(tmp_path: Path) -> None:
         guests(stage, tmp_path) as run,
     ):
         ending = await run.ending(asking(("trap", 3)))
-        answers = await run.answers(asking())
+        responses = await run.responses(asking())
 
         assert (ending.state, ending.ended_by) == ("failed", "trap")
-        assert [content_of(one) for one in answers] == ["well"]
+        assert [content_of(one) for one in responses] == ["well"]
 
 
 async def test_a_run_that_is_killed_leaves_nothing_at_the_model(tmp_path: Path) -> None:
     async with chat_stage(hang()) as stage, guests(stage, tmp_path) as run:
         guest, running = run.begin(asking())
-        ask = await stage.model.asked(1)
+        prompt = await stage.model.asked(1)
         guest.kill("cancelled", "enough")
         ending = await running
-        await ask.hung_up.wait()
+        await prompt.hung_up.wait()
 
         assert (ending.state, ending.message) == ("cancelled", "enough")
         assert stage.world.world.gateway.metrics.chats == {("main", "cancelled"): 1}

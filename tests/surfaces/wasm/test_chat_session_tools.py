@@ -18,15 +18,15 @@ async def test_a_function_of_the_guest_hides_a_tool_of_its_name_and_is_the_first
     def story(chat: Chatter) -> Any:
         chat.tool(ECHO, chat.says(lambda _: "first"), 1)
         chat.tool(ECHO, chat.says(lambda _: "second"), 2)
-        return chat.ask()
+        return chat.prompt()
 
     async with chat_stage(calls((ECHO, "{}", "c")), text("done")) as stage:
-        answer = await stage.play(story)
+        response = await stage.play(story)
 
         assert results(stage.model.requests[1]) == {"c": "first"}
         assert not stage.world.net.servers["one"].calls
         assert stage.model.requests[0].tool_names == [ECHO]
-    assert answer["toolgate"] == {"shadowed": [ECHO]}
+    assert response["toolgate"] == {"shadowed": [ECHO]}
 
 
 async def test_a_function_of_the_guest_is_not_what_a_server_has_under_that_name() -> None:
@@ -34,7 +34,7 @@ async def test_a_function_of_the_guest_is_not_what_a_server_has_under_that_name(
 
     def story(chat: Chatter) -> Any:
         chat.tool("one.echo", chat.says(lambda _: "the guest's"))
-        return chat.ask()
+        return chat.prompt()
 
     both = calls((ECHO, "{}", "m"), ("one.echo", "{}", "g"))
     async with chat_stage(both, text("done"), strict=False) as stage:
@@ -46,17 +46,17 @@ async def test_a_function_of_the_guest_is_not_what_a_server_has_under_that_name(
 async def test_where_nothing_is_injected_functions_of_the_guest_come_back_and_nothing_is_run() -> None:
     def story(chat: Chatter) -> Any:
         chat.tool("sum", chat.says(lambda _: "never"))
-        answer = chat.ask()
+        response = chat.prompt()
         assert chat.context.calls.total == 0
-        chat.ask()
-        return answer
+        chat.prompt()
+        return response
 
     async with chat_stage(calls(("sum", "{}")), text("b"), upstream={"mode": "passthrough"}) as stage:
-        answer = await stage.play(story)
+        response = await stage.play(story)
 
-        assert [ask.tool_names for ask in stage.model.requests] == [["sum"], ["sum"]]
+        assert [prompt.tool_names for prompt in stage.model.requests] == [["sum"], ["sum"]]
         assert [one["role"] for one in stage.model.requests[1].messages] == ["user", "user"]
-    assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "sum"
+    assert response["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "sum"
 
 
 async def test_a_call_that_the_run_cannot_pay_for_any_more_is_reported_to_the_model() -> None:
@@ -65,11 +65,11 @@ async def test_a_call_that_the_run_cannot_pay_for_any_more_is_reported_to_the_mo
     def story(chat: Chatter) -> Any:
         def greedy(_: Any) -> str:
             fd = chat.guest.call("mcp_open", "one")
-            codes = [chat.guest.ask("mcp_call_tool", fd, "echo", '{"a": 1}')[0] for _ in range(5)]
+            codes = [chat.guest.hostcall("mcp_call_tool", fd, "echo", '{"a": 1}')[0] for _ in range(5)]
             return str([code for code in codes if code < 0])
 
         chat.tool("greedy", chat.says(greedy))
-        return chat.ask()
+        return chat.prompt()
 
     async with chat_stage(calls(("greedy", "{}", "g")), calls((ECHO, "{}", "m")), text("ok")) as stage:
         await stage.play(story, max_calls=4)
@@ -82,17 +82,17 @@ async def test_a_function_of_the_guest_may_chat_itself_but_not_in_the_same_sessi
     def story(chat: Chatter) -> Any:
         def ask_another(_: Any) -> str:
             assert chat.send() == EAGAIN
-            assert chat.guest.ask("cchat_recv", chat.fd + 1)[0] == EAGAIN
+            assert chat.guest.hostcall("cchat_recv", chat.fd + 1)[0] == EAGAIN
             assert chat.guest.received("spear_fd_ctl", chat.fd + 1, 4)["poll_mask"] == []
             chat.say("meanwhile")
             other = Chatter(chat.guest)
             other.set("tool_arena_ptr", ARENA + 8_192)
             other.tool("inner", other.says(lambda _: "deep"), 2)
-            return f"it says {content_of(other.ask('nested'))}"
+            return f"it says {content_of(other.prompt('nested'))}"
 
         chat.tool("outer", chat.says(ask_another))
-        first = chat.ask("start")
-        return first, chat.ask(None)
+        first = chat.prompt("start")
+        return first, chat.prompt(None)
 
     script = [
         calls(("outer", "{}", "o")),
@@ -102,10 +102,10 @@ async def test_a_function_of_the_guest_may_chat_itself_but_not_in_the_same_sessi
         text("end"),
     ]
     async with chat_stage(*script) as stage:
-        answers = await stage.play(story)
+        responses = await stage.play(story)
         asks = stage.model.requests
 
-    assert [content_of(one) for one in answers] == ["outside", "end"]
+    assert [content_of(one) for one in responses] == ["outside", "end"]
     assert (asks[1].messages[0]["content"], results(asks[2])) == ("nested", {"i": "deep"})
     assert results(asks[3]) == {"o": "it says inside"}
     assert [one["content"] for one in asks[4].messages] == [
@@ -124,18 +124,18 @@ async def test_a_function_of_the_guest_may_close_what_its_chat_is_about() -> Non
 
         chat.tool("close", chat.says(close_both))
         chat.say("go")
-        answer = chat.send()
-        return answer, chat.guest.ask("cchat_recv", answer)[0], chat.send()
+        response = chat.send()
+        return response, chat.guest.hostcall("cchat_recv", response)[0], chat.send()
 
     async with chat_stage(calls(("close", "{}", "c")), text("done")) as stage:
         assert await stage.play(story) == (1001, EBADF, EBADF)
         assert results(stage.model.requests[1]) == {"c": "[0, 0]"}
 
 
-def garbled(chat: Chatter, answer: bytes, *, length: int | None = None) -> Any:
+def garbled(chat: Chatter, response: bytes, *, length: int | None = None) -> Any:
     def does(_arguments: int, _length: int, out: int, out_length: int) -> int:
-        chat.guest.write(out, answer)
-        chat.guest.write_u32(out_length, len(answer) if length is None else length)
+        chat.guest.write(out, response)
+        chat.guest.write_u32(out_length, len(response) if length is None else length)
         return 0
 
     return does
@@ -177,7 +177,7 @@ async def test_a_function_of_the_guest_that_fails_is_reported_to_the_model(
         chat.tool("sum", does(chat))
         for key, value in params.items():
             assert chat.set(key, value) == 0
-        return chat.ask()
+        return chat.prompt()
 
     async with chat_stage(calls(("sum", "{}", "c")), text("a pity")) as stage:
         assert content_of(await stage.play(story)) == "a pity"
@@ -190,9 +190,9 @@ async def test_a_function_of_the_guest_that_fails_is_reported_to_the_model(
 async def test_a_function_that_is_not_in_the_table_fails() -> None:
     def story(chat: Chatter) -> Any:
         chat.write_fn({"name": "sum"}, -1)
-        answer = chat.ask()
+        response = chat.prompt()
         assert [one.code for one in chat.context.calls.kept] == ["tool_exec_failed"]
-        return answer
+        return response
 
     async with chat_stage(calls(("sum", "{}", "c")), text("a pity")) as stage:
         await stage.play(story)
@@ -215,7 +215,7 @@ async def test_a_function_that_needs_more_room_is_called_once_more_with_it() -> 
 
         chat.tool("sum", does)
         chat.set("max_tool_output_bytes", 256)
-        return chat.ask()
+        return chat.prompt()
 
     async with chat_stage(calls(("sum", '{"word": "ab"}', "c")), text("ok")) as stage:
         await stage.play(story)

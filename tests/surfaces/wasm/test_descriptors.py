@@ -165,7 +165,7 @@ async def test_flags_kind_status_and_metrics_of_a_descriptor(world: GuestWorld) 
         assert guest.received("spear_fd_ctl", fd, 5) == {}
         assert set_flags(guest, fd, b'{"set":[],"clear":["O_NONBLOCK"]}') == 0
         assert guest.received("spear_fd_ctl", fd, 2) == {"flags": []}
-        code, written = guest.ask("spear_fd_ctl", fd, 3, room=4)
+        code, written = guest.hostcall("spear_fd_ctl", fd, 3, room=4)
         assert (code, written, guest.needed) == (ENOSPC, b"\xee" * 4, len('{"kind":"McpSession"}'))
         assert guest.received("spear_fd_ctl", guest.call("cchat_create"), 3) == {"kind": "ChatSession"}
         thing = guest.fds.open(Thing(IN | HUP))
@@ -207,10 +207,10 @@ async def test_commands_and_descriptors_that_do_not_exist(world: GuestWorld) -> 
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("mcp_open", "one")
         for command in (0, 6, -1, 2**31 - 1):
-            assert guest.ask("spear_fd_ctl", fd, command)[0] == EINVAL
+            assert guest.hostcall("spear_fd_ctl", fd, command)[0] == EINVAL
         for bad in (-1, 0, 1_001, 2**31 - 1):
-            assert guest.ask("spear_fd_ctl", bad, 3)[0] == EBADF
+            assert guest.hostcall("spear_fd_ctl", bad, 3)[0] == EBADF
         guest.call("mcp_close", fd)
-        assert guest.ask("spear_fd_ctl", fd, 4)[0] == EBADF
+        assert guest.hostcall("spear_fd_ctl", fd, 4)[0] == EBADF
 
     await play(world, story)

@@ -40,8 +40,8 @@ async def test_a_descriptor_lists_and_calls_only_what_its_guest_has_left_of_it()
         assert narrow(guest, fd, {"deny": ["write"]}) == 0
         assert narrow(guest, fd, {"allow": ["read"], "deny": ["list"]}) == 0
         assert tools(guest, fd) == ["read"]
-        assert guest.ask("mcp_call_tool", fd, "write", "{}")[0] == ENOENT
-        assert guest.ask("mcp_call_tool", fd, "read", "{}")[0] > 0
+        assert guest.hostcall("mcp_call_tool", fd, "write", "{}")[0] == ENOENT
+        assert guest.hostcall("mcp_call_tool", fd, "read", "{}")[0] > 0
         assert tools(guest, other) == ["list", "read", "write"]
         assert status(guest, fd)["policy"] == {"allow": ["read"], "deny": ["list", "write"]}
 
@@ -91,15 +91,15 @@ async def test_a_descriptors_budget_of_calls_time_and_output_ends_with_the_numbe
     def story(guest: PlayedGuest) -> None:
         calls = guest.call("mcp_open", "one")
         assert narrow(guest, calls, {"max_calls": 1}) == 0
-        assert guest.ask("mcp_call_tool", calls, "read", "{}")[0] > 0
-        assert guest.ask("mcp_call_tool", calls, "read", '{"a": 1}')[0] == EAGAIN
+        assert guest.hostcall("mcp_call_tool", calls, "read", "{}")[0] > 0
+        assert guest.hostcall("mcp_call_tool", calls, "read", '{"a": 1}')[0] == EAGAIN
         assert status(guest, calls)["last_error"]["code"] == "tool_call_limit"
         time = guest.call("mcp_open", "one")
         assert narrow(guest, time, {"timeout_ms": 100}) == 0
-        assert guest.ask("mcp_call_tool", time, "hangs", "{}")[0] == ETIMEDOUT
+        assert guest.hostcall("mcp_call_tool", time, "hangs", "{}")[0] == ETIMEDOUT
         output = guest.call("mcp_open", "one")
         assert narrow(guest, output, {"max_output_bytes": 10}) == 0
-        assert guest.ask("mcp_call_tool", output, "read", "{}")[0] == EIO
+        assert guest.hostcall("mcp_call_tool", output, "read", "{}")[0] == EIO
         assert status(guest, output)["last_error"]["code"] == "mcp_output_too_large"
 
     async with open_guest_world(net(hangs=hangs), one()) as world:

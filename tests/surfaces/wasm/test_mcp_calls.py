@@ -113,13 +113,13 @@ async def test_each_call_asks_the_policy_again() -> None:
             fd = guest.call("mcp_open", "one")
             narrow(tool_denylist=["write"])
             assert [tool["name"] for tool in guest.received("mcp_list_tools", fd)["tools"]] == ["read"]
-            assert guest.ask("mcp_call_tool", fd, "write", "{}")[0] == ENOENT
-            assert guest.ask("mcp_call_tool", fd, "read", "{}")[0] > 0
+            assert guest.hostcall("mcp_call_tool", fd, "write", "{}")[0] == ENOENT
+            assert guest.hostcall("mcp_call_tool", fd, "read", "{}")[0] > 0
             narrow(enabled=False)
-            assert guest.ask("mcp_call_tool", fd, "read", "{}")[0] == EACCES
-            assert guest.ask("mcp_list_tools", fd)[0] == EACCES
+            assert guest.hostcall("mcp_call_tool", fd, "read", "{}")[0] == EACCES
+            assert guest.hostcall("mcp_list_tools", fd)[0] == EACCES
             world.world.apply(tasks={})
-            assert guest.ask("mcp_call_tool", fd, "read", "{}")[0] == ENOENT
+            assert guest.hostcall("mcp_call_tool", fd, "read", "{}")[0] == ENOENT
 
         await play(world, story)
 
@@ -133,7 +133,7 @@ async def test_the_ceiling_of_the_invokers_key_holds() -> None:
         def story(guest: PlayedGuest) -> None:
             fd = guest.call("mcp_open", "one")
             assert [tool["name"] for tool in guest.received("mcp_list_tools", fd)["tools"]] == ["read"]
-            assert guest.ask("mcp_call_tool", fd, "write", "{}")[0] == ENOENT
+            assert guest.hostcall("mcp_call_tool", fd, "write", "{}")[0] == ENOENT
 
         await world.play(ALL_FUNCTIONS, story, principal=bound)
 
@@ -144,7 +144,7 @@ async def test_a_hidden_tool_answers_like_one_that_does_not_exist() -> None:
         fd = guest.call("mcp_open", "one")
         codes = []
         for name in ("write", "nope"):
-            code, _ = guest.ask("mcp_call_tool", fd, name, "{}")
+            code, _ = guest.hostcall("mcp_call_tool", fd, name, "{}")
             error = status(guest, fd)["last_error"]
             codes.append((code, {**error, "message": error["message"].replace(name, "…")}))
         return codes
@@ -167,7 +167,7 @@ async def test_arguments_that_are_not_one_json_object_run_nothing(arguments: str
 
     def story(guest: PlayedGuest) -> int:
         fd = guest.call("mcp_open", "one")
-        return guest.ask("mcp_call_tool", fd, "read", arguments)[0]
+        return guest.hostcall("mcp_call_tool", fd, "read", arguments)[0]
 
     async with open_guest_world(net(), one()) as world:
         assert await play(world, story) == EINVAL
@@ -182,8 +182,8 @@ async def test_names_that_are_no_text_are_invalid(name: bytes) -> None:
         fd = guest.call("mcp_open", "one")
         return [
             guest.call("mcp_open", name),
-            guest.ask("mcp_call_tool", fd, name, "{}")[0],
-            guest.ask("mcp_registry_get", name)[0],
+            guest.hostcall("mcp_call_tool", fd, name, "{}")[0],
+            guest.hostcall("mcp_registry_get", name)[0],
         ]
 
     async with open_guest_world(net(), one()) as world:
@@ -197,11 +197,11 @@ async def test_a_buffer_that_is_too_small_never_runs_a_tool_twice() -> None:
         fd = guest.call("mcp_open", "one")
         whole = guest.received("mcp_call_tool", fd, "read", '{"n": 1}')
         for room in (0, 1, 8):
-            code, written = guest.ask("mcp_call_tool", fd, "read", '{"n": 1}', room=room)
+            code, written = guest.hostcall("mcp_call_tool", fd, "read", '{"n": 1}', room=room)
             assert (code, written) == (ENOSPC, b"\xee" * room)
         needed = guest.needed
         assert status(guest, fd)["poll_mask"] == ["EPOLLIN"]
-        code, written = guest.ask("mcp_call_tool", fd, "read", '{"n": 1}', room=needed)
+        code, written = guest.hostcall("mcp_call_tool", fd, "read", '{"n": 1}', room=needed)
         assert (code, json.loads(written)) == (needed, whole)
         assert status(guest, fd)["poll_mask"] == []
 
@@ -216,7 +216,7 @@ async def test_a_kept_result_is_for_the_same_call_on_the_same_descriptor_alone()
 
     def story(guest: PlayedGuest) -> None:
         fd, other = guest.call("mcp_open", "one"), guest.call("mcp_open", "one")
-        assert guest.ask("mcp_call_tool", fd, "read", '{"n": 1}', room=0)[0] == ENOSPC
+        assert guest.hostcall("mcp_call_tool", fd, "read", '{"n": 1}', room=0)[0] == ENOSPC
         assert text_of(guest.received("mcp_call_tool", other, "read", '{"n": 2}')) == '{"n":2}'
         assert text_of(guest.received("mcp_call_tool", fd, "read", '{"n": 3}')) == '{"n":3}'
         assert text_of(guest.received("mcp_call_tool", fd, "read", '{"n": 1}')) == '{"n":1}'
@@ -247,10 +247,10 @@ async def test_what_a_guest_leaves_with_the_host_is_bounded() -> None:
 
     def story(guest: PlayedGuest) -> None:
         fds = [guest.call("mcp_open", "one") for _ in range(4)]
-        codes = [guest.ask("mcp_call_tool", fd, "read", arguments, room=0)[0] for fd in fds]
+        codes = [guest.hostcall("mcp_call_tool", fd, "read", arguments, room=0)[0] for fd in fds]
         assert codes == [ENOSPC, ENOSPC, ENOMEM, ENOMEM]
         assert text_of(guest.received("mcp_call_tool", fds[0], "read", arguments))
-        assert guest.ask("mcp_call_tool", fds[2], "read", "{}")[0] > 0
+        assert guest.hostcall("mcp_call_tool", fds[2], "read", "{}")[0] > 0
         guest.call("mcp_close", fds[1])
 
     async with open_guest_world(net(), one(), host_limits=HostLimits(max_result_bytes=1_500)) as world:
@@ -282,7 +282,7 @@ async def test_what_becomes_of_a_call_is_reported_as_a_result_or_as_a_number() -
             "error": {"code": "mcp_invalid_arguments", "message": "no such path", "retryable": True}
         }
         assert status(guest, fd)["last_error"] is None
-        assert guest.ask("mcp_call_tool", fd, "asks", "{}")[0] == EIO
+        assert guest.hostcall("mcp_call_tool", fd, "asks", "{}")[0] == EIO
         assert status(guest, fd)["last_error"]["code"] == "mcp_input_not_given"
         calls = guest.context.calls
         assert calls.total == 3
@@ -303,7 +303,7 @@ async def test_a_tool_that_takes_too_long_is_a_timeout() -> None:
 
     def story(guest: PlayedGuest) -> tuple[int, Any]:
         fd = guest.call("mcp_open", "one")
-        return guest.ask("mcp_call_tool", fd, "hangs", "{}")[0], status(guest, fd)["last_error"]
+        return guest.hostcall("mcp_call_tool", fd, "hangs", "{}")[0], status(guest, fd)["last_error"]
 
     async with open_guest_world(net(hangs=hangs), one(timeout_ms=10)) as world:
         code, error = await play(world, story)
@@ -316,7 +316,7 @@ async def test_a_run_makes_as_many_calls_as_it_may_and_no_more() -> None:
     def story(guest: PlayedGuest) -> list[int]:
         fd = guest.call("mcp_open", "one")
         names = ("read", "nope", "read", "read")
-        return [guest.ask("mcp_call_tool", fd, name, "{}")[0] for name in names]
+        return [guest.hostcall("mcp_call_tool", fd, name, "{}")[0] for name in names]
 
     async with open_guest_world(net(), one()) as world:
         ok, unknown, *spent = await play(world, story, max_calls=2)
@@ -328,8 +328,8 @@ async def test_a_run_makes_as_many_calls_as_it_may_and_no_more() -> None:
 async def test_the_calls_of_a_run_are_kept() -> None:
     def story(guest: PlayedGuest) -> list[InvocationCall]:
         fd = guest.call("mcp_open", "one")
-        guest.ask("mcp_call_tool", fd, "read", "{}")
-        guest.ask("mcp_call_tool", fd, "nope", "{}")
+        guest.hostcall("mcp_call_tool", fd, "read", "{}")
+        guest.hostcall("mcp_call_tool", fd, "nope", "{}")
         return guest.context.calls.kept
 
     async with open_guest_world(net(), one()) as world:
@@ -359,7 +359,7 @@ async def test_the_registry_shows_exactly_what_can_be_opened_and_nothing_of_wher
         }
         for server_id in ("one", "two", "three", "four", "gone", "nowhere"):
             opened = guest.call("mcp_open", server_id)
-            code, data = guest.ask("mcp_registry_get", server_id)
+            code, data = guest.hostcall("mcp_registry_get", server_id)
             assert (opened >= 0) == (code > 0) == (server_id == "one")
             assert code == ENOENT or json.loads(data) == shown["servers"][0]
 

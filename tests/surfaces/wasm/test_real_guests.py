@@ -51,10 +51,10 @@ class Stage:
     async def run(self, script: Script, **limits: int) -> list[Any]:
         """What the calls of `script` returned; the guest ended well, and the host was at no fault."""
         context = self.world.context()
-        ending, answers = await script.run(self.slots, context, self.directory, **limits)
+        ending, responses = await script.run(self.slots, context, self.directory, **limits)
         assert (ending.ended_by, ending.exit_code) == ("exit", 0), ending
         assert self.slots.host_faults == 0
-        return answers
+        return responses
 
 
 @pytest.fixture
@@ -110,11 +110,11 @@ async def test_descriptors_that_are_for_nothing_or_another_kind_are_bad(stage: S
         script.call(close, own[kind])
         script.call("spear_fd_ctl", own[kind], 3, 0x1_0000, 0xFFFC)
 
-    answers = await stage.run(script)
+    responses = await stage.run(script)
 
-    assert answers[:3] == [1_000, 1_001, 1_002]
-    assert answers[-9:-6] == [0, 0, 0]
-    assert set(answers[3:-9] + answers[-6:]) == {EBADF}
+    assert responses[:3] == [1_000, 1_001, 1_002]
+    assert responses[-9:-6] == [0, 0, 0]
+    assert set(responses[3:-9] + responses[-6:]) == {EBADF}
 
 
 OPENERS = ("mcp_open", "cchat_create", "spear_epoll_create")
@@ -170,8 +170,8 @@ def ask_the_model(script: Script, fd: int) -> None:
 def offered(model: ScriptedModel) -> list[list[str]]:
     """The tools of each request that the model got, as `server.tool`."""
     return [
-        sorted(name.removeprefix("mcp__").replace("__", ".", 1) for name in ask.tool_names)
-        for ask in model.requests
+        sorted(name.removeprefix("mcp__").replace("__", ".", 1) for name in hostcall.tool_names)
+        for hostcall in model.requests
     ]
 
 
@@ -218,7 +218,7 @@ async def test_no_other_way_of_saying_it_reaches_a_server(stage: Stage, key: str
     script.call("cchat_create")
     script.set_param(1_000, key, value)
     ask_the_model(script, 1_000)
-    script.ask("cchat_recv", 1_001)
+    script.hostcall("cchat_recv", 1_001)
 
     assert (await stage.run(script))[-1].json["error"]["code"] in ("mcp_policy_denied", "invalid_chat")
     assert stage.model.requests == []
@@ -243,7 +243,7 @@ async def test_a_buffer_that_is_too_small_is_reported_what_is_needed_and_left_al
         ask_the_model(script, 1_001)
         for (name, *args), sizes in zip(asking, rooms, strict=True):
             for room in sizes:
-                script.ask(name, *args, room=room)
+                script.hostcall(name, *args, room=room)
         return [received for received in await stage.run(script) if isinstance(received, Recorded)]
 
     needed = [received.length for received in await tell([[0]] * len(asking))]
@@ -264,9 +264,9 @@ async def test_bytes_that_are_no_text_are_invalid(stage: Stage, bad: bytes) -> N
     script.call("mcp_open", "one")
     script.call("cchat_create")
     script.call("mcp_open", bad)
-    script.ask("mcp_registry_get", bad)
-    script.ask("mcp_call_tool", 1_000, bad, "{}")
-    script.ask("mcp_call_tool", 1_000, "read", b'{"a":"' + bad + b'"}')
+    script.hostcall("mcp_registry_get", bad)
+    script.hostcall("mcp_call_tool", 1_000, bad, "{}")
+    script.hostcall("mcp_call_tool", 1_000, "read", b'{"a":"' + bad + b'"}')
     for data in (b'{"key":"' + bad + b'","value":1}', b'{"key":"model","value":"' + bad + b'"}'):
         script.put(0, data)
         script.put(0xFFFC, len(data).to_bytes(4, "little"))
@@ -296,9 +296,9 @@ async def test_a_guest_that_waits_within_a_call_is_ended_at_its_deadline(stage: 
         script.call("mcp_call_tool", 1_000, "read", "{}", 0x1_0000, 0xFFFC)
     context = stage.world.context()
 
-    ending, answers = await script.run(stage.slots, context, stage.directory, wall_clock_ms=1_500)
+    ending, responses = await script.run(stage.slots, context, stage.directory, wall_clock_ms=1_500)
 
-    assert (ending.ended_by, answers) == ("deadline", [1_000, 1_001])
+    assert (ending.ended_by, responses) == ("deadline", [1_000, 1_001])
     assert stage.slots.host_faults == 0
     assert stage.world.net["one"].stopped_by == (["read"] if name == "mcp_call_tool" else [])
     assert [made.code for made in context.calls.kept] == (["cancelled"] if name == "mcp_call_tool" else [])
@@ -317,18 +317,18 @@ def write_down(script: Script, step: Step, fd: int) -> None:
         case "cchat_create":
             script.call(name)
         case "mcp_call_tool":
-            script.ask(name, fd, step.text, "{}", room=256)
+            script.hostcall(name, fd, step.text, "{}", room=256)
         case _:
             args = {"mcp_list_tools": (fd,), "mcp_registry_get": (step.text,)}.get(name, ())
-            script.ask(name, *args, room=2_048)
+            script.hostcall(name, *args, room=2_048)
 
 
-def read_back(step: Step, answer: Any) -> tuple[int, list[str]]:
-    if not isinstance(answer, Recorded):
-        return answer, []
-    if answer.code < 0 or step.name == "mcp_call_tool":
-        return min(answer.code, 0), []
-    received = answer.json
+def read_back(step: Step, response: Any) -> tuple[int, list[str]]:
+    if not isinstance(response, Recorded):
+        return response, []
+    if response.code < 0 or step.name == "mcp_call_tool":
+        return min(response.code, 0), []
+    received = response.json
     if step.name == "mcp_list_tools":
         return 0, [tool["name"] for tool in received["tools"]]
     return 0, [server["server_id"] for server in received.get("servers", [received])]
@@ -362,9 +362,9 @@ async def _follow(stage: Stage, oracle: Oracle, steps: list[Step], seed: int) ->
     context = stage.world.context(principal=oracle.principal)
     stage.model.requests.clear()
 
-    _, answers = await script.run(stage.slots, context, stage.directory)
+    _, responses = await script.run(stage.slots, context, stage.directory)
 
-    received = [read_back(step, answer) for (step, _), answer in zip(expected, answers, strict=False)]
+    received = [read_back(step, response) for (step, _), response in zip(expected, responses, strict=False)]
     assert received == [sent_text for _, sent_text in expected], (
         seed,
         oracle.config,
@@ -391,11 +391,11 @@ async def test_a_guest_reads_a_file_through_the_reference_server(tmp_path: Path)
     )
     script = Script()
     script.call("mcp_open", "one")
-    script.ask("mcp_list_tools", 1_000)
-    script.ask("mcp_call_tool", 1_000, "read_text_file", '{"path": "read.me"}', room=8)
-    script.ask("mcp_call_tool", 1_000, "read_text_file", '{"path": "read.me"}')
-    script.ask("mcp_call_tool", 1_000, "write_file", '{"path": "read.me", "content": ""}')
-    script.ask("mcp_call_tool", 1_000, "read_text_file", '{"path": "/etc/passwd"}')
+    script.hostcall("mcp_list_tools", 1_000)
+    script.hostcall("mcp_call_tool", 1_000, "read_text_file", '{"path": "read.me"}', room=8)
+    script.hostcall("mcp_call_tool", 1_000, "read_text_file", '{"path": "read.me"}')
+    script.hostcall("mcp_call_tool", 1_000, "write_file", '{"path": "read.me", "content": ""}')
+    script.hostcall("mcp_call_tool", 1_000, "read_text_file", '{"path": "/etc/passwd"}')
     net = MemoryNet()
     async with open_opener() as opener:
         net.open = opener  # type: ignore[method-assign,assignment]

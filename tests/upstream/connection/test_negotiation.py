@@ -47,20 +47,22 @@ class Server:
         """The answer to a question met with silence."""
         self.on_initialize: Callable[[], None] = lambda: None
 
-    async def ask(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
+    async def request(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
         self.received.append(method)
         if method == "initialize":
             self.on_initialize()
-        answers = self._answers[method]
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        return await asyncio.shield(self.late) if answer is None else answer
+        responses = self._answers[method]
+        response = responses.pop(0) if len(responses) > 1 else responses[0]
+        return await asyncio.shield(self.late) if response is None else response
 
     async def notify(self, method: str, params: Params) -> None:
         self.received.append(method)
 
     async def meet(self, known_revision: Revision | None = None) -> str:
         async with asyncio.timeout(60):
-            info = await negotiate(self.ask, self.notify, known_revision=known_revision, probe_timeout_s=0.01)
+            info = await negotiate(
+                self.request, self.notify, known_revision=known_revision, probe_timeout_s=0.01
+            )
             return info.revision
 
 
@@ -127,7 +129,7 @@ async def test_a_server_that_refuses_the_version_it_offers_is_asked_once_more() 
 async def test_what_a_modern_server_says_of_itself_is_kept() -> None:
     meta = {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "2"}}
     server = Server([result({**MODERN, "_meta": meta})], [error(UNKNOWN)])
-    info = await negotiate(server.ask, server.notify)
+    info = await negotiate(server.request, server.notify)
 
     assert info == ServerInfo(
         revision="modern",
@@ -142,7 +144,7 @@ async def test_what_a_modern_server_says_of_itself_is_kept() -> None:
 async def test_what_a_legacy_server_says_of_itself_is_kept() -> None:
     server = Server([error(UNKNOWN)], [result(LEGACY)])
 
-    assert await negotiate(server.ask, server.notify) == ServerInfo(
+    assert await negotiate(server.request, server.notify) == ServerInfo(
         revision="legacy",
         version="2025-06-18",
         capabilities={},
@@ -236,11 +238,11 @@ async def test_a_server_we_cannot_speak_to_is_refused_with_the_reason(
 async def test_a_connection_that_fails_is_no_verdict(
     failure: Exception, known_revision: Revision | None
 ) -> None:
-    async def ask(method: str, params: Params, timeout_s: float) -> RpcResponse:
+    async def request(method: str, params: Params, timeout_s: float) -> RpcResponse:
         raise failure
 
     with pytest.raises(type(failure)):
-        await negotiate(ask, Server([], []).notify, known_revision=known_revision)
+        await negotiate(request, Server([], []).notify, known_revision=known_revision)
 
 
 async def test_a_connection_that_fails_while_both_questions_are_open_is_no_verdict() -> None:

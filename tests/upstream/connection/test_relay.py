@@ -83,15 +83,15 @@ async def opened(opener: Connector, record: ServerRecord) -> AsyncIterator[Serve
 
 @pytest.mark.parametrize("word", ["stdio", "sse", "http"])
 async def test_a_person_a_model_and_the_roots_are_asked(word: str) -> None:
-    async def answer(method: str, _members: Json) -> RpcResponse:
+    async def respond(method: str, _members: Json) -> RpcResponse:
         return RpcResponse(result=msgspec.json.encode(ANSWERS[method]))
 
-    client = Client(answer, capabilities=CAN)
+    client = Client(respond, capabilities=CAN)
     async with asyncio.timeout(60), linked(word) as link:
         call = params(name="consult", arguments={}, _meta={"progressToken": "mine"})
-        reply = await link.request("tools/call", call, timeout_s=60, client=client)
+        rpc = await link.request("tools/call", call, timeout_s=60, client=client)
 
-    result = msgspec.json.decode(reply.result or b"{}")
+    result = msgspec.json.decode(rpc.result or b"{}")
     assert result["content"][0]["text"] == "Ada 4 file:///work"
     assert [method for method, _ in client.asked] == list(ANSWERS)
     assert [

@@ -87,11 +87,11 @@ async def test_ups_2_and_chd_17_silence_costs_calls_their_time_and_goes_by_witho
 @ERAS
 async def test_ups_2_and_14_a_line_cut_within_an_answer_is_an_unknown_outcome_of_one_call(era: str) -> None:
     async with open_abused(FakeMcp(era)) as abused:
-        abused.proxy.answers.fault = Fault(reset_after=1024)
+        abused.proxy.responses.fault = Fault(reset_after=1024)
         value = "x" * 5000
         with pytest.raises(ServerUnavailable, match="unknown outcome") as caught:
             await abused.call(value)
-        abused.proxy.answers.fault = Fault()
+        abused.proxy.responses.fault = Fault()
 
         assert (caught.value.data, abused.executed(value)) == ({"outcome": "unknown"}, 1)
         assert (await abused.call(2), abused.health.in_flight) == (2, 0)
@@ -117,10 +117,10 @@ async def test_ups_14_wherever_the_line_is_cut_no_call_arrives_twice(kind: str, 
 @KINDS
 async def test_ups_3_an_answer_in_drops_ends_at_the_deadline(kind: str) -> None:
     async with open_abused(honest(kind), timeout_s=1.0) as abused:
-        abused.proxy.answers.fault = Fault(slice_bytes=1, bytes_per_s=10)
+        abused.proxy.responses.fault = Fault(slice_bytes=1, bytes_per_s=10)
         with pytest.raises(CallTimedOut):
             await abused.call()
-        abused.proxy.answers.fault = Fault(slice_bytes=1)
+        abused.proxy.responses.fault = Fault(slice_bytes=1)
         await abused.recovers("x" * 1000)
 
 
@@ -132,10 +132,10 @@ async def test_chd_12_a_corrupt_byte_anywhere_is_an_error_or_harmless_and_of_one
     async with open_abused(FakeMcp(era), timeout_s=0.2, http=HttpLimits(distrust_s=0.0)) as abused:
         found = []
         for place in range(0, 200, 9):
-            position = await position_after_reset(abused, abused.proxy.answers)
-            abused.proxy.answers.fault = Fault(corrupt_at=position + place)
+            position = await position_after_reset(abused, abused.proxy.responses)
+            abused.proxy.responses.fault = Fault(corrupt_at=position + place)
             found += await outcomes(abused, range(place, place + 1))
-            abused.proxy.answers.fault = Fault()
+            abused.proxy.responses.fault = Fault()
             await abused.recovers()
 
         assert all(
@@ -157,7 +157,7 @@ async def test_ups_4_refused_calls_are_not_repeated_and_the_first_after_recovery
         if is_well:
             await peer.result(request, {"echo": request.message["params"]["arguments"]})
         else:
-            await peer.answer(status=status, headers=["Retry-After: 7"])
+            await peer.respond(status=status, headers=["Retry-After: 7"])
 
     async with open_abused(calling(era, script)) as abused:
         found = await outcomes(abused, range(100))

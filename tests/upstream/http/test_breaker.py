@@ -109,7 +109,7 @@ async def test_ups_1_callers_that_go_away_soon_say_nothing_about_the_server() ->
 
 async def test_ups_1_a_server_that_hears_again_is_found_and_the_failures_are_forgotten() -> None:
     async def once(request: Request, peer: Peer) -> None:
-        await peer.answer(request.body, headers=["Connection: close"])
+        await peer.respond(request.body, headers=["Connection: close"])
 
     line = Line(here)
     async with asyncio.timeout(60), FaultyHttp(once) as server, open_fault_proxy(server.port) as proxy:
@@ -118,10 +118,10 @@ async def test_ups_1_a_server_that_hears_again_is_found_and_the_failures_are_for
         notified = await fail(pool, times=7)
         attempts = len(line.attempts_s)
         proxy.turn_hearing()
-        answer = None
-        while answer is None:
+        response = None
+        while response is None:
             try:
-                answer = await pool.send(post(b"here"), deadline=in_s(60))
+                response = await pool.send(post(b"here"), deadline=in_s(60))
             except ConnectFailed:
                 await asyncio.sleep(0.01)
         proxy.turn_deaf()
@@ -129,5 +129,5 @@ async def test_ups_1_a_server_that_hears_again_is_found_and_the_failures_are_for
         await fail(pool, times=4)
         pool.close()
 
-    assert (attempts, answer.body, len(notified)) == (5, b"here", 1)
+    assert (attempts, response.body, len(notified)) == (5, b"here", 1)
     assert len(line.attempts_s) - found == 4

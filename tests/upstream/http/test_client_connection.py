@@ -52,7 +52,7 @@ async def test_ups_5_a_connection_that_is_over_keeps_nothing_of_its_answers() ->
     """Without the collector's help, which may come long after so many answers that memory is full."""
 
     async def script(request: Request, peer: Peer) -> None:
-        await peer.answer(b"x" * 1_000_000, headers=["Connection: close"])
+        await peer.respond(b"x" * 1_000_000, headers=["Connection: close"])
 
     gc.collect()
     gc.disable()
@@ -80,7 +80,7 @@ async def test_ups_2_silence_ends_at_the_deadline_and_the_connection_is_gone() -
             await peer.gone()
             has_ended.set()
         else:
-            await peer.answer(request.body)
+            await peer.respond(request.body)
 
     async with serving(script, limits=HttpLimits(max_connections=1)) as (_, pool):
         with pytest.raises(ExchangeTimedOut):
@@ -166,9 +166,9 @@ async def test_ups_5_of_an_error_page_only_the_beginning_is_read() -> None:
             sent += 30_000
 
     async with serving(script) as (_, pool):
-        answer = await pool.send(post(), deadline=in_s(60))
+        response = await pool.send(post(), deadline=in_s(60))
 
-        assert (answer.status, len(answer.body)) == (500, 64 * 1024)
+        assert (response.status, len(response.body)) == (500, 64 * 1024)
         assert sent < 10_000_000
 
 
@@ -228,19 +228,19 @@ async def test_what_was_not_asked_for_is_refused(response: bytes, reason: str) -
 
 async def test_an_answer_no_one_asked_for_never_reaches_the_next_request() -> None:
     async def script(request: Request, peer: Peer) -> None:
-        answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
-        await peer.send(answer + b"mine" + (answer + b"evil" if request.body == b"1" else b""))
+        response = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
+        await peer.send(response + b"mine" + (response + b"evil" if request.body == b"1" else b""))
 
     async with serving(script) as (server, pool):
-        answers = [await pool.send(post(body), deadline=in_s(60)) for body in (b"1", b"2")]
+        responses = [await pool.send(post(body), deadline=in_s(60)) for body in (b"1", b"2")]
 
-        assert [answer.body for answer in answers] == [b"mine", b"mine"]
+        assert [response.body for response in responses] == [b"mine", b"mine"]
         assert server.connections == 2
 
 
 async def test_what_a_server_says_on_an_idle_connection_costs_it_the_connection() -> None:
     async def script(request: Request, peer: Peer) -> None:
-        await peer.answer(request.body)
+        await peer.respond(request.body)
         if request.body == b"1":
             speak.set()
             await resume.wait()
@@ -253,9 +253,9 @@ async def test_what_a_server_says_on_an_idle_connection_costs_it_the_connection(
         resume.set()
         while pool.size:
             await asyncio.sleep(0)
-        answer = await pool.send(post(b"2"), deadline=in_s(60))
+        response = await pool.send(post(b"2"), deadline=in_s(60))
 
-        assert answer.body == b"2"
+        assert response.body == b"2"
 
 
 async def test_a_stream_that_its_sink_refuses_is_broken_off() -> None:

@@ -87,10 +87,10 @@ async def test_the_next_address_is_tried_when_one_does_not_answer() -> None:
     async with FaultyHttp(echo) as server:
         target = parse_target(f"http://two.example:{server.port}/")
         pool = HttpPool(target, Egress(allow_private=True, resolver=both))
-        answer = await pool.send(post(b"here"), deadline=in_s(60))
+        response = await pool.send(post(b"here"), deadline=in_s(60))
         pool.close()
 
-        assert answer.body == b"here"
+        assert response.body == b"here"
 
 
 async def test_ssr_9_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,8 +120,11 @@ async def test_ups_12_a_certificate_must_be_trusted_current_and_the_hosts_own(
         pool = HttpPool(parse_target(server.url), ANY, tls=trust)
         try:
             if reason is None:
-                answers = [await pool.send(post(b"%d" % n), deadline=in_s(60)) for n in range(3)]
-                assert ([answer.body for answer in answers], server.connections) == ([b"0", b"1", b"2"], 1)
+                responses = [await pool.send(post(b"%d" % n), deadline=in_s(60)) for n in range(3)]
+                assert ([response.body for response in responses], server.connections) == (
+                    [b"0", b"1", b"2"],
+                    1,
+                )
             else:
                 with pytest.raises(ConnectFailed, match=f"certificate is not trusted .*({reason})"):
                     await pool.send(post(b"secret"), deadline=in_s(60))

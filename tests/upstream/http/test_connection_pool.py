@@ -36,9 +36,9 @@ async def test_a_loop_is_what_the_test_says(anyio_backend: tuple[str, dict[str, 
 
 async def test_requests_in_turn_share_one_connection() -> None:
     async with serving(echo) as (server, pool):
-        answers = [await pool.send(post(b"%d" % n), deadline=in_s(60)) for n in range(20)]
+        responses = [await pool.send(post(b"%d" % n), deadline=in_s(60)) for n in range(20)]
 
-        assert [answer.body for answer in answers] == [b"%d" % n for n in range(20)]
+        assert [response.body for response in responses] == [b"%d" % n for n in range(20)]
         assert server.connections == 1
 
 
@@ -48,16 +48,16 @@ async def test_the_answer_is_status_headers_and_body() -> None:
         await peer.send(b"HTTP/1.1 202 Accepted\r\nX-Late:  a b \t\r\nContent-Length: 2\r\n\r\nok")
 
     async with serving(script) as (_, pool):
-        answer = await pool.send(post(), deadline=in_s(60))
+        response = await pool.send(post(), deadline=in_s(60))
 
-        assert answer == HttpResponse(202, {b"x-late": b"a b", b"content-length": b"2"}, b"ok")
+        assert response == HttpResponse(202, {b"x-late": b"a b", b"content-length": b"2"}, b"ok")
 
 
 async def test_requests_at_once_have_a_connection_each_up_to_the_limit() -> None:
     async with serving(echo, limits=HttpLimits(max_connections=3)) as (server, pool):
-        answers = await asyncio.gather(*(pool.send(post(b"%d" % n), deadline=in_s(60)) for n in range(40)))
+        responses = await asyncio.gather(*(pool.send(post(b"%d" % n), deadline=in_s(60)) for n in range(40)))
 
-        assert [answer.body for answer in answers] == [b"%d" % n for n in range(40)]
+        assert [response.body for response in responses] == [b"%d" % n for n in range(40)]
         assert server.connections == 3
 
 
@@ -81,7 +81,7 @@ async def test_a_waiting_request_gets_the_place_of_one_that_failed() -> None:
         if request.body == b"die":
             peer.reset()
         else:
-            await peer.answer(request.body)
+            await peer.respond(request.body)
 
     async with serving(script, limits=HttpLimits(max_connections=1)) as (_, pool):
         bodies = [b"die", b"1", b"die", b"2"]
@@ -99,7 +99,7 @@ async def test_a_waiting_request_gets_the_place_of_one_that_failed() -> None:
 
 async def test_a_pooled_connection_the_server_has_closed_is_skipped() -> None:
     async def script(request: Request, peer: Peer) -> None:
-        await peer.answer(request.body)
+        await peer.respond(request.body)
         if request.body == b"last":
             peer.close()
 
@@ -107,9 +107,9 @@ async def test_a_pooled_connection_the_server_has_closed_is_skipped() -> None:
         await pool.send(post(b"last"), deadline=in_s(60))
         while pool.size:
             await asyncio.sleep(0)
-        answer = await pool.send(post(b"next"), deadline=in_s(60))
+        response = await pool.send(post(b"next"), deadline=in_s(60))
 
-        assert (answer.body, server.connections) == (b"next", 2)
+        assert (response.body, server.connections) == (b"next", 2)
 
 
 async def test_a_close_that_the_event_loop_has_yet_to_see_is_noticed_before_writing() -> None:
@@ -143,15 +143,15 @@ async def test_a_close_that_the_event_loop_has_yet_to_see_is_noticed_before_writ
 async def test_a_connection_the_server_ends_is_not_used_again(line: str) -> None:
     async def script(request: Request, peer: Peer) -> None:
         if line:
-            await peer.answer(request.body, headers=[line])
+            await peer.respond(request.body, headers=[line])
         else:
             await peer.send(b"HTTP/1.1 200 OK\r\n\r\n" + request.body)
         peer.close()
 
     async with serving(script) as (server, pool):
-        answers = [await pool.send(post(b"%d" % n), deadline=in_s(60)) for n in range(3)]
+        responses = [await pool.send(post(b"%d" % n), deadline=in_s(60)) for n in range(3)]
 
-        assert [answer.body for answer in answers] == [b"0", b"1", b"2"]
+        assert [response.body for response in responses] == [b"0", b"1", b"2"]
         assert server.connections == 3
 
 
@@ -162,7 +162,7 @@ async def test_a_connection_that_the_server_is_about_to_close_is_not_used_again(
     content: str, connections: int
 ) -> None:
     async def script(request: Request, peer: Peer) -> None:
-        await peer.answer(request.body, headers=[f"Keep-Alive: {content}"])
+        await peer.respond(request.body, headers=[f"Keep-Alive: {content}"])
 
     async with serving(script) as (server, pool):
         for n in range(3):
@@ -175,19 +175,19 @@ async def test_ssr_2_a_redirect_is_an_answer_and_is_not_followed() -> None:
     async with FaultyHttp(echo) as sentinel:
 
         async def script(request: Request, peer: Peer) -> None:
-            await peer.answer(status=307, headers=[f"Location: {sentinel.url}"])
+            await peer.respond(status=307, headers=[f"Location: {sentinel.url}"])
 
         async with serving(script) as (_, pool):
-            answer = await pool.send(post(), deadline=in_s(60))
+            response = await pool.send(post(), deadline=in_s(60))
 
-            assert (answer.status, sentinel.connections) == (307, 0)
+            assert (response.status, sentinel.connections) == (307, 0)
 
 
 async def test_an_idle_connection_is_closed_after_a_while() -> None:
     has_ended = asyncio.Event()
 
     async def script(request: Request, peer: Peer) -> None:
-        await peer.answer(request.body)
+        await peer.respond(request.body)
         await peer.gone()
         has_ended.set()
 
@@ -208,8 +208,8 @@ async def test_a_stream_goes_to_its_sink_and_its_connection_back_to_the_pool() -
     async with serving(script) as (server, pool):
         sinks = [Gathered(6), Gathered(6)]
         for sink in sinks:
-            answer = await pool.send(post(), deadline=in_s(60), sink=sink)
-            assert (answer.is_stream, answer.body) == (True, b"")
+            response = await pool.send(post(), deadline=in_s(60), sink=sink)
+            assert (response.is_stream, response.body) == (True, b"")
             while pool.is_busy:
                 await asyncio.sleep(0)
 
@@ -235,9 +235,9 @@ async def test_a_stream_that_goes_on_after_its_answer_loses_its_connection() -> 
 async def test_a_sink_is_left_alone_where_the_answer_is_no_stream() -> None:
     async with serving(echo) as (_, pool):
         sink = Gathered(1)
-        answer = await pool.send(post(b"plain"), deadline=in_s(60), sink=sink)
+        response = await pool.send(post(b"plain"), deadline=in_s(60), sink=sink)
 
-        assert (answer.body, sink.data, sink.has_begun.is_set()) == (b"plain", b"", False)
+        assert (response.body, sink.data, sink.has_begun.is_set()) == (b"plain", b"", False)
 
 
 async def test_closing_the_pool_fails_what_is_under_way_and_what_waits() -> None:

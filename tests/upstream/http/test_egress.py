@@ -255,13 +255,13 @@ async def test_the_connection_goes_to_the_address_that_was_vetted() -> None:
         return ["127.0.0.1"] if len(asked) == 1 else ["169.254.169.254"]
 
     async def script(request: Request, peer: Peer) -> None:
-        await peer.answer(b"here")
+        await peer.respond(b"here")
 
     async with FaultyHttp(script) as server:
         egress = Egress(allow_private=True, resolver=changing)
         pool = HttpPool(parse_target(f"http://changing.example:{server.port}/"), egress)
         request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-        answer = await pool.send(request, deadline=asyncio.get_running_loop().time() + 5)
+        response = await pool.send(request, deadline=asyncio.get_running_loop().time() + 5)
         pool.close()
 
-        assert (answer.body, asked) == (b"here", ["changing.example"])
+        assert (response.body, asked) == (b"here", ["changing.example"])

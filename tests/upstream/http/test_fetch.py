@@ -15,24 +15,24 @@ pytestmark = pytest.mark.anyio
 ANY = Egress(allow_private=True)
 
 
-async def answer(_request: Request, peer: Peer) -> None:
-    await peer.answer(b'{"a": 1}')
+async def respond(_request: Request, peer: Peer) -> None:
+    await peer.respond(b'{"a": 1}')
 
 
 async def redirect(_request: Request, peer: Peer) -> None:
-    await peer.answer(b"{}", status=302, headers=["Location: https://elsewhere.example/"])
+    await peer.respond(b"{}", status=302, headers=["Location: https://elsewhere.example/"])
 
 
 async def too_much(_request: Request, peer: Peer) -> None:
-    await peer.answer(b" " * (MAX_DOCUMENT_BYTES + 1))
+    await peer.respond(b" " * (MAX_DOCUMENT_BYTES + 1))
 
 
 async def no_json(_request: Request, peer: Peer) -> None:
-    await peer.answer(b"<html>")
+    await peer.respond(b"<html>")
 
 
 async def too_deep(_request: Request, peer: Peer) -> None:
-    await peer.answer(b"[" * 10_000 + b"]" * 10_000)
+    await peer.respond(b"[" * 10_000 + b"]" * 10_000)
 
 
 async def hang_up(_request: Request, peer: Peer) -> None:
@@ -40,7 +40,7 @@ async def hang_up(_request: Request, peer: Peer) -> None:
 
 
 async def test_a_document_is_fetched_with_nothing_but_a_plain_request() -> None:
-    async with FaultyHttp(answer) as server:
+    async with FaultyHttp(respond) as server:
         assert await Fetcher(ANY).get_json(server.url) == {"a": 1}
 
     (request,) = server.requests
@@ -75,7 +75,7 @@ async def test_ssr_1_a_place_the_gateway_does_not_ask(url: str, reason: str) -> 
 
 
 async def test_ssr_1_private_networks_are_asked_only_where_that_is_allowed() -> None:
-    async with FaultyHttp(answer) as server:
+    async with FaultyHttp(respond) as server:
         with pytest.raises(FetchFailed, match="loopback"):
             await Fetcher(Egress(allow_private=False)).get_json(server.url)
 
@@ -84,7 +84,7 @@ async def test_ssr_1_private_networks_are_asked_only_where_that_is_allowed() -> 
 
 async def test_ups_12_only_a_certificate_that_is_trusted_will_do(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    async with FaultyHttp(answer, tls=authority.server_context(["127.0.0.1"], days=1)) as server:
+    async with FaultyHttp(respond, tls=authority.server_context(["127.0.0.1"], days=1)) as server:
         trusting = Fetcher(ANY, tls=ssl.create_default_context(cafile=authority.path))
 
         assert await trusting.get_json(server.url) == {"a": 1}

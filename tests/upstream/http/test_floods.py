@@ -82,7 +82,7 @@ async def test_what_comes_behind_a_stream_is_no_ones_answer() -> None:
             await first.has_begun.wait()
             await peer.send(streaming(MANY, forged * 1_000))
         else:
-            await peer.answer(request.body)
+            await peer.respond(request.body)
 
     async with serving(script) as (_, pool):
         await pool.send(post(b"first"), deadline=in_s(60), sink=first)

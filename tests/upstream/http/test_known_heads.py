@@ -65,7 +65,7 @@ class Line(asyncio.Transport):
         self.connection = HttpClientConnection(pool, HttpLimits(), asyncio.get_running_loop())
         self.connection.connection_made(self)
 
-    async def answer(self, *pieces: bytes) -> bytes:
+    async def respond(self, *pieces: bytes) -> bytes:
         waiter = self.connection.exchange(post(), None, in_s(60))
         for piece in pieces:
             self.connection.data_received(piece)
@@ -94,7 +94,7 @@ async def line() -> AsyncIterator[Line]:
     """A connection on which `HEAD` is known."""
     async with serving(echo) as (_, pool):
         made = Line(pool)
-        assert await made.answer(HEAD + b"abc") == b"abc"
+        assert await made.respond(HEAD + b"abc") == b"abc"
         yield made
         made.abort()
 
@@ -102,10 +102,10 @@ async def line() -> AsyncIterator[Line]:
 async def test_a_body_in_pieces_behind_a_known_head_is_put_together() -> None:
     async with line() as connection:
         bodies = [
-            await connection.answer(HEAD + b"a", b"bc"),
-            await connection.answer(HEAD, b"d", b"e", b"f"),
-            await connection.answer(HEAD + b"ghi"),
-            await connection.answer(HEAD.replace(b"3", b"5") + b"jk", b"lmn"),
+            await connection.respond(HEAD + b"a", b"bc"),
+            await connection.respond(HEAD, b"d", b"e", b"f"),
+            await connection.respond(HEAD + b"ghi"),
+            await connection.respond(HEAD.replace(b"3", b"5") + b"jk", b"lmn"),
         ]
 
         assert bodies == [b"abc", b"def", b"ghi", b"jklmn"]
@@ -116,7 +116,7 @@ async def test_a_head_is_known_again_with_its_body_came_in_pieces() -> None:
     async with serving(echo) as (_, pool):
         connection = Line(pool)
 
-        assert await connection.answer(HEAD + b"a", b"bc") == b"abc"
+        assert await connection.respond(HEAD + b"a", b"bc") == b"abc"
         assert connection.is_head_known
         connection.abort()
 
@@ -125,7 +125,7 @@ async def test_a_head_that_came_in_pieces_is_not_known() -> None:
     async with serving(echo) as (_, pool):
         connection = Line(pool)
 
-        assert await connection.answer(HEAD[:1], HEAD[1:] + b"abc") == b"abc"
+        assert await connection.respond(HEAD[:1], HEAD[1:] + b"abc") == b"abc"
         assert not connection.is_head_known
         connection.abort()
 
@@ -133,12 +133,12 @@ async def test_a_head_that_came_in_pieces_is_not_known() -> None:
 async def test_a_known_head_may_not_announce_more_than_any_other() -> None:
     async with line() as connection:
         with pytest.raises(ExchangeFailed, match="longer than"):
-            await connection.answer(HEAD.replace(b"3", b"99999999") + b"abc")
+            await connection.respond(HEAD.replace(b"3", b"99999999") + b"abc")
 
 
 async def test_what_follows_an_answer_in_pieces_ends_the_connection_and_answers_no_one() -> None:
     async with line() as connection:
-        assert await connection.answer(HEAD + b"a", b"bc" + HEAD + b"xyz") == b"abc"
+        assert await connection.respond(HEAD + b"a", b"bc" + HEAD + b"xyz") == b"abc"
         assert connection.is_cut
 
 

@@ -50,7 +50,7 @@ async def deep(request: Request, peer: Peer) -> None:
     inside = '{"type":"object","properties":{"a":' * 1000 + "{}" + "}}" * 1000
     tools = f'[{{"name":"deep","inputSchema":{inside}}},{json.dumps(tool("fine"))}]'
     body = f'{{"jsonrpc":"2.0","id":{request.message["id"]},"result":{{"tools":{tools},"ttlMs":60000}}}}'
-    await peer.answer(body.encode())
+    await peer.respond(body.encode())
 
 
 REDOS = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}

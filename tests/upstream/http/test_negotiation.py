@@ -37,7 +37,7 @@ SERVER_INFO = b'{"name": "fake", "version": "1"}'
 
 def saying(status: int, body: bytes = b"", kind: str = "application/json", *headers: str) -> Script:
     async def script(request: Request, peer: Peer) -> None:
-        await peer.answer(body, status=status, kind=kind, headers=headers)
+        await peer.respond(body, status=status, kind=kind, headers=headers)
 
     return script
 
@@ -133,9 +133,9 @@ async def test_a_legacy_server_gets_the_handshake_and_its_session_back() -> None
 )
 async def test_what_is_no_proof_of_the_modern_era_leads_to_the_handshake(discover: Script) -> None:
     async with linked(FakeMcp("legacy", faults={"server/discover": discover})) as (_, link):
-        reply = await link.request("tools/call", params(arguments={"a": 1}), timeout_s=60)
+        rpc = await link.request("tools/call", params(arguments={"a": 1}), timeout_s=60)
 
-        assert (link.server_info.revision, reply) == ("legacy", RpcResponse(result=b'{"echo": {"a": 1}}'))
+        assert (link.server_info.revision, rpc) == ("legacy", RpcResponse(result=b'{"echo": {"a": 1}}'))
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ async def test_ssr_2_a_redirect_takes_no_credential_anywhere(status: int) -> Non
 
 async def test_ssr_3_a_redirect_to_itself_ends_at_once() -> None:
     async def script(request: Request, peer: Peer) -> None:
-        await peer.answer(status=307, headers=["Location: /mcp"])
+        await peer.respond(status=307, headers=["Location: /mcp"])
 
     async with FaultyHttp(script) as server:
         with pytest.raises(StartFailed, match="redirects"):
@@ -386,10 +386,10 @@ async def test_ups_12_a_server_is_trusted_by_the_authorities_of_the_system_or_th
             )
         )
         link = await trusting(record_for(server.url), RecordingListener(), known_revision=None)
-        reply = await link.request("tools/call", params(arguments=1), timeout_s=60)
+        rpc = await link.request("tools/call", params(arguments=1), timeout_s=60)
         await link.aclose()
 
-        assert reply == RpcResponse(result=b'{"echo": 1}')
+        assert rpc == RpcResponse(result=b'{"echo": 1}')
 
 
 async def test_a_record_without_an_address_fails_for_good() -> None:

@@ -33,7 +33,7 @@ def test_only_a_number_of_seconds_counts_and_only_so_many(value: bytes, expected
 
 def refusing(status: int, body: bytes = b"") -> Script:
     async def script(request: Request, peer: Peer) -> None:
-        await peer.answer(body, status=status, headers=["Retry-After: 7"])
+        await peer.respond(body, status=status, headers=["Retry-After: 7"])
 
     return script
 
@@ -73,7 +73,7 @@ async def test_a_stream_that_is_refused_for_a_while_is_opened_no_sooner_than_ask
     async def script(request: Request, peer: Peer) -> None:
         asked_s.append(asyncio.get_running_loop().time())
         if len(asked_s) == 1:
-            await peer.answer(status=429, headers=["Retry-After: 1"])
+            await peer.respond(status=429, headers=["Retry-After: 1"])
         else:
             await peer.open_stream()
             await peer.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {}})

@@ -62,10 +62,10 @@ async def test_a_server_that_closes_after_each_answer_is_connected_and_called(ke
 class ClosingSse(Sse):
     """Ends its stream after each answer to a call."""
 
-    def answer(self, request: Request) -> dict[str, Any]:
+    def respond(self, request: Request) -> dict[str, Any]:
         if request.rpc == "tools/list":
             return {"jsonrpc": "2.0", "id": request.message["id"], "result": TOOLS}
-        return super().answer(request)
+        return super().respond(request)
 
     async def say(self, message: Any) -> None:
         await super().say(message)

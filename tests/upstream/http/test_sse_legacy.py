@@ -51,10 +51,10 @@ async def test_an_endpoint_is_read_against_the_url_of_the_stream(endpoint: str) 
         origin = f"http://127.0.0.1:{http.port}"
         server.endpoint = endpoint.format(origin=origin)
         link = await opener()(record_for(http.url + "?tools=a"), RecordingListener(), known_revision=None)
-        reply = await call(link)
+        rpc = await call(link)
         await link.aclose()
 
-        assert reply == echoed()
+        assert rpc == echoed()
         expected = {"?sessionId=1": "/mcp?sessionId=1", "{origin}/m": "/m"}
         assert http.requests[-1].path == expected.get(endpoint, "/" + endpoint.removeprefix("/"))
 
@@ -85,14 +85,14 @@ async def test_ssr_an_endpoint_off_the_server_s_origin_is_not_followed(endpoint:
 )
 async def test_a_server_without_a_stream_says_why_it_is_down(status: int, content: str) -> None:
     async def refuse(_: Request, peer: Peer) -> None:
-        await peer.answer(b"{}", status=status)
+        await peer.respond(b"{}", status=status)
 
     assert content in str(await failure(refuse))
 
 
 async def test_ups_a_server_that_asks_to_be_left_alone_is_left_alone() -> None:
     async def refuse(_: Request, peer: Peer) -> None:
-        await peer.answer(b"{}", status=503, headers=["Retry-After: 7"])
+        await peer.respond(b"{}", status=503, headers=["Retry-After: 7"])
 
     assert (await failure(refuse)).retry_after_s == 7
 
@@ -146,7 +146,7 @@ async def test_a_probe_that_the_post_refuses_is_evidence_of_a_legacy_server(stat
     class Strict(Sse):
         async def take(self, request: Request, peer: Peer) -> None:
             if request.rpc == "server/discover":
-                await peer.answer(b"no such thing", status=status)
+                await peer.respond(b"no such thing", status=status)
             else:
                 await super().take(request, peer)
 
@@ -158,7 +158,7 @@ async def test_an_answer_may_come_before_its_post_is_answered() -> None:
     class Early(Sse):
         async def take(self, request: Request, peer: Peer) -> None:
             if request.rpc == "tools/call":
-                await self.say(self.answer(request))
+                await self.say(self.respond(request))
                 await peer.gone()
             await super().take(request, peer)
 
@@ -174,7 +174,7 @@ async def test_a_refused_post_fails_its_call_and_a_lost_session_the_link(status:
     class Refusing(Sse):
         async def take(self, request: Request, peer: Peer) -> None:
             if request.rpc == "tools/call":
-                await peer.answer(b"no", status=status)
+                await peer.respond(b"no", status=status)
             else:
                 await super().take(request, peer)
 
@@ -220,8 +220,8 @@ async def test_a_server_s_own_requests_are_answered_and_unknown_answers_dropped(
         while len(http.seen("answer")) < 2:
             await asyncio.sleep(0.01)
 
-        answers = {one.message["id"]: one.message for one in http.seen("answer")}
-        assert (answers["p"]["result"], answers["s"]["error"]["code"]) == ({}, -32601)
+        responses = {one.message["id"]: one.message for one in http.seen("answer")}
+        assert (responses["p"]["result"], responses["s"]["error"]["code"]) == ({}, -32601)
         assert [method for method, _ in received.notifications] == ["notifications/tools/list_changed"]
         assert await call(link) == echoed()
 
@@ -233,16 +233,16 @@ async def test_an_answer_that_cannot_be_carried_fails_its_call_at_once(value: by
             if request.rpc != "tools/call":
                 await super().take(request, peer)
                 return
-            await peer.answer(status=202)
+            await peer.respond(status=202)
             number = b"%d" % request.message["id"]
             body = b'{"jsonrpc":"2.0","id":%b,"result":{"echo":%b}}' % (number, value)
             assert self.stream is not None
             await self.stream.chunk(b"data: %b\n\n" % body)
 
     async with linked(Odd()) as (_, link):
-        reply = await call(link)
+        rpc = await call(link)
 
-        assert reply.result is not None or json.loads(reply.error or b"")["code"] == -32603
+        assert rpc.result is not None or json.loads(rpc.error or b"")["code"] == -32603
 
 
 @pytest.mark.parametrize(
@@ -270,19 +270,19 @@ async def test_a_stream_full_of_noise_ends_the_connection(noise: bytes) -> None:
 
 async def test_sec_neither_the_credential_nor_the_session_is_shown_in_errors() -> None:
     class Telling(Sse):
-        def answer(self, request: Request) -> dict[str, Any]:
+        def respond(self, request: Request) -> dict[str, Any]:
             if request.rpc != "tools/call":
-                return super().answer(request)
+                return super().respond(request)
             message = f"{request.headers['authorization']} {request.path}"
             return {"jsonrpc": "2.0", "id": request.message["id"], "error": {"code": 1, "message": message}}
 
     async with linked(Telling(), auth_ref="TOKEN") as (http, link):
-        reply: RpcResponse = await call(link)
+        rpc: RpcResponse = await call(link)
 
         assert {one.headers["authorization"] for one in http.requests} == {f"Bearer {SECRET}"}
-        assert reply.error is not None
-        assert SECRET.encode() not in reply.error
-        assert SESSION.encode() not in reply.error
+        assert rpc.error is not None
+        assert SECRET.encode() not in rpc.error
+        assert SESSION.encode() not in rpc.error
 
 
 async def test_a_second_endpoint_changes_nothing() -> None:

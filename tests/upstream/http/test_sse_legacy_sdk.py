@@ -77,8 +77,8 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 async def call(link: ServerConnection, text: str, timeout_s: float = 60.0) -> Any:
     arguments = params(name="echo", arguments={"text": text})
-    reply = await link.request("tools/call", arguments, timeout_s=timeout_s)
-    return json.loads(reply.result or reply.error or b"")
+    rpc = await link.request("tools/call", arguments, timeout_s=timeout_s)
+    return json.loads(rpc.result or rpc.error or b"")
 
 
 @pytest.mark.requirement("002-006")

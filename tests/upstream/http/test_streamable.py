@@ -31,10 +31,10 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object
 @ERAS
 async def test_calls_share_connections_and_have_ids_of_their_own(era: str) -> None:
     async with linked(FakeMcp(era)) as (server, link):
-        replies = [await call(link, n) for n in range(5)]
-        replies += await asyncio.gather(*(call(link, n) for n in range(5, 20)))
+        responses = [await call(link, n) for n in range(5)]
+        responses += await asyncio.gather(*(call(link, n) for n in range(5, 20)))
 
-        assert replies == [echoed(n) for n in range(20)]
+        assert responses == [echoed(n) for n in range(20)]
         assert len({request.message["id"] for request in server.seen("tools/call")}) == 20
         assert server.connections <= 16
 
@@ -92,9 +92,9 @@ async def test_an_error_object_is_the_answer_whatever_the_status(era: str) -> No
         await peer.error(request, -32601 if status == 404 else -32602, status=status)
 
     async with linked(calling(era, script)) as (_, link):
-        replies = [await call(link, status) for status in (200, 400, 404, 500)]
+        responses = [await call(link, status) for status in (200, 400, 404, 500)]
 
-        codes = [json.loads(reply.error or b"{}")["code"] for reply in replies]
+        codes = [json.loads(rpc.error or b"{}")["code"] for rpc in responses]
         assert codes == [-32602, -32602, -32601, -32602]
 
 
@@ -113,9 +113,9 @@ async def test_an_answer_may_come_on_a_stream_between_other_messages(era: str) -
 
     received = RecordingListener()
     async with linked(calling(era, script), received) as (server, link):
-        replies = [await call(link), await call(link)]
+        responses = [await call(link), await call(link)]
 
-        assert replies == [OK] * 2
+        assert responses == [OK] * 2
         assert received.notifications[:2] == [
             ("notifications/tools/list_changed", b'{"of": "tools/list_changed"}'),
             ("notifications/resources/updated", b'{"of": "resources/updated"}'),
@@ -124,24 +124,24 @@ async def test_an_answer_may_come_on_a_stream_between_other_messages(era: str) -
 
 
 async def test_chd_11_a_legacy_server_s_own_requests_are_answered_by_post() -> None:
-    answers: asyncio.Queue[Any] = asyncio.Queue()
+    responses: asyncio.Queue[Any] = asyncio.Queue()
 
     async def script(request: Request, peer: Peer) -> None:
         await peer.open_stream()
         await peer.event({"jsonrpc": "2.0", "id": "p", "method": "ping"})
         await peer.event({"jsonrpc": "2.0", "id": 5, "method": "sampling/createMessage", "params": {}})
-        got = [await answers.get(), await answers.get()]
+        got = [await responses.get(), await responses.get()]
         await peer.event({**response(request), "result": {"got": got}})
         await peer.end_stream()
 
     async def take(request: Request, peer: Peer) -> None:
-        answers.put_nowait(request.message)
-        await peer.answer(status=202)
+        responses.put_nowait(request.message)
+        await peer.respond(status=202)
 
     mcp = FakeMcp("legacy", faults={"tools/call": script, "answer": take})
     async with linked(mcp) as (_, link):
-        reply = await call(link)
+        rpc = await call(link)
 
-        answers_by_id = {answer["id"]: answer for answer in json.loads(reply.result or b"")["got"]}
+        answers_by_id = {one["id"]: one for one in json.loads(rpc.result or b"")["got"]}
         assert answers_by_id["p"] == {"jsonrpc": "2.0", "id": "p", "result": {}}
         assert answers_by_id[5]["error"]["code"] == -32601

@@ -42,7 +42,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object
 )
 async def test_chd_10_an_answer_that_is_none_is_an_error(era: str, body: bytes, reason: str) -> None:
     async def script(request: Request, peer: Peer) -> None:
-        await peer.answer(body)
+        await peer.respond(body)
 
     async with linked(calling(era, script)) as (_, link):
         with pytest.raises(ServerUnavailable, match=f"{reason}: unknown outcome"):
@@ -82,7 +82,7 @@ async def test_chd_12_an_answer_that_is_not_utf8_is_an_error(era: str, *, is_str
             await peer.open_stream()
             await peer.chunk(b"data: %b\n\n" % body)
         else:
-            await peer.answer(body)
+            await peer.respond(body)
 
     async with linked(calling(era, script)) as (_, link):
         with pytest.raises(ServerUnavailable, match="not a JSON-RPC message: unknown outcome"):
@@ -106,9 +106,9 @@ async def test_chd_10_no_result_at_all_is_an_error(era: str) -> None:
         await peer.result(request, None)
 
     async with linked(calling(era, script)) as (_, link):
-        reply = await call(link)
+        rpc = await call(link)
 
-    assert b"neither a result nor an error" in (reply.error or b"")
+    assert b"neither a result nor an error" in (rpc.error or b"")
 
 
 @ERAS
@@ -173,7 +173,7 @@ async def test_a_status_that_is_no_answer_is_an_error_and_the_link_lives_on(
 ) -> None:
     async def script(request: Request, peer: Peer) -> None:
         if request.message["params"]["arguments"] == "fail":
-            await peer.answer(status=status, headers=["Location: http://127.0.0.1:1/"])
+            await peer.respond(status=status, headers=["Location: http://127.0.0.1:1/"])
         else:
             await peer.result(request, {"said": "ok"})
 
@@ -229,7 +229,7 @@ async def test_a_call_given_up_closes_its_connection_and_tells_a_legacy_server(e
 
     async def take(request: Request, peer: Peer) -> None:
         is_notified.set()
-        await peer.answer(status=202)
+        await peer.respond(status=202)
 
     mcp = FakeMcp(era, faults={"tools/call": script, "notifications/cancelled": take})
     async with linked(mcp) as (server, link):
@@ -284,19 +284,19 @@ async def test_sec_9_the_server_s_credential_in_its_errors_does_not_reach_the_ca
             await peer.error(request, -32000, message=text)
         elif kind == "escaped":
             body = json.dumps({**response(request), "result": None, "error": {"message": text}})
-            await peer.answer(body.replace("/", "\\/").replace('"result": null, ', "").encode())
+            await peer.respond(body.replace("/", "\\/").replace('"result": null, ', "").encode())
         elif kind == "status":
             error = {"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": text}}
-            await peer.answer(json.dumps(error).encode(), status=503)
+            await peer.respond(json.dumps(error).encode(), status=503)
         else:
             await peer.result(request, {"isError": kind == "failed", "content": text})
 
     async with linked(calling(era, script), auth_ref="TOKEN") as (_, link):
-        replies = [await call(link, kind) for kind in ("error", "escaped", "failed")]
+        responses = [await call(link, kind) for kind in ("error", "escaped", "failed")]
         with pytest.raises(ServerUnavailable, match=r"no: \[redacted\], \[redacted\]") as caught:
             await call(link, "status")
 
-        assert [b"sk-canary" in (reply.error or reply.result or b"") for reply in replies] == [False] * 3
-        assert [b"[redacted]" in (reply.error or reply.result or b"") for reply in replies] == [True] * 3
+        assert [b"sk-canary" in (rpc.error or rpc.result or b"") for rpc in responses] == [False] * 3
+        assert [b"[redacted]" in (rpc.error or rpc.result or b"") for rpc in responses] == [True] * 3
         assert SECRET not in str(caught.value)
         assert SECRET.encode() in ((await call(link, "fine")).result or b"")

@@ -109,13 +109,13 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def call(link: ServerConnection, text: str, timeout_s: float = 60.0) -> Any:
-    reply = await link.request(
+    rpc = await link.request(
         "tools/call",
         params(name="echo", arguments={"text": text}),
         timeout_s=timeout_s,
         headers={"Mcp-Name": "echo"},
     )
-    return json.loads(reply.result or reply.error or b"")
+    return json.loads(rpc.result or rpc.error or b"")
 
 
 @pytest.mark.requirement("002-006")
@@ -135,9 +135,9 @@ async def test_tools_are_listed_and_called_in_both_eras(era: Revision, how: str)
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_an_unknown_method_is_an_error_object(era: Revision) -> None:
     async with linked(Upstream(), era) as link:
-        reply = await link.request("no/such", {}, timeout_s=60)
+        rpc = await link.request("no/such", {}, timeout_s=60)
 
-        assert json.loads(reply.error or b"")["code"] == -32601
+        assert json.loads(rpc.error or b"")["code"] == -32601
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

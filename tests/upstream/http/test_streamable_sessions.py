@@ -36,9 +36,9 @@ async def test_ups_7_a_lost_session_is_opened_again_once_for_a_hundred_calls() -
     async with linked(mcp, received) as (server, link):
         await call(link)
         mcp.sessions.clear()
-        replies = await asyncio.gather(*(call(link, n) for n in range(100)))
+        responses = await asyncio.gather(*(call(link, n) for n in range(100)))
 
-        assert replies == [echoed(n) for n in range(100)]
+        assert responses == [echoed(n) for n in range(100)]
         assert len(server.seen("initialize")) == 2
         executed = [
             request
@@ -67,7 +67,7 @@ async def test_ups_7_a_lost_session_is_opened_again_once_for_a_hundred_calls() -
 async def test_how_servers_say_that_a_session_is_lost(status: int, body: bytes, is_lost: bool) -> None:
     async def script(request: Request, peer: Peer) -> None:
         if request.headers["mcp-session-id"] == "session-1":
-            await peer.answer(body, status=status)
+            await peer.respond(body, status=status)
         else:
             await peer.result(request, {"said": "ok"})
 
@@ -83,7 +83,7 @@ async def test_how_servers_say_that_a_session_is_lost(status: int, body: bytes, 
 
 async def test_a_session_that_is_lost_again_at_once_is_not_chased() -> None:
     async def script(request: Request, peer: Peer) -> None:
-        await peer.answer(status=404)
+        await peer.respond(status=404)
 
     async with linked(calling("legacy", script)) as (server, link):
         with pytest.raises(ServerUnavailable, match="status 404"):
@@ -116,7 +116,7 @@ async def test_a_session_that_cannot_be_opened_again_ends_the_link_once() -> Non
 async def test_a_server_replaced_by_one_of_the_other_era_ends_the_link(was: str, now: str) -> None:
     async def refuse(request: Request, peer: Peer) -> None:
         if request.message["params"].get("arguments") == "bad":
-            await peer.answer(status=400)
+            await peer.respond(status=400)
         else:
             await peer.result(request, {"said": "ok"})
 
@@ -209,7 +209,7 @@ async def test_a_link_closed_under_a_call_fails_it_without_a_word_to_the_listene
 @ERAS
 async def test_many_calls_over_few_connections_all_get_their_own_answer(era: str) -> None:
     async with linked(FakeMcp(era), limits=HttpLimits(max_connections=4)) as (server, link):
-        replies = await asyncio.gather(*(call(link, n) for n in range(200)))
+        responses = await asyncio.gather(*(call(link, n) for n in range(200)))
 
-        assert replies == [echoed(n) for n in range(200)]
+        assert responses == [echoed(n) for n in range(200)]
         assert server.connections == 4

@@ -27,10 +27,10 @@ async def test_a_server_that_says_so_is_listened_to(era: str, stream: str) -> No
     received = RecordingListener()
     async with linked(FakeMcp(era, faults={stream: script}, capabilities=TELLS), received) as (server, link):
         await received.until_notified(1)
-        reply = await link.request("tools/call", params(arguments=1), timeout_s=60)
+        rpc = await link.request("tools/call", params(arguments=1), timeout_s=60)
 
         assert received.notifications == [("notifications/tools/list_changed", b'{"n": 1}')]
-        assert reply == RpcResponse(result=b'{"echo": 1}')
+        assert rpc == RpcResponse(result=b'{"echo": 1}')
         [request] = server.seen(stream)
         if era == "modern":
             assert request.message["params"]["notifications"] == {"toolsListChanged": True}
@@ -149,9 +149,9 @@ async def test_a_stream_that_stops_before_its_answer_is_resumed_where_it_stopped
 
     mcp = FakeMcp("legacy", faults={"tools/call": begin, "GET": go_on})
     async with linked(mcp) as (server, link):
-        reply = await link.request("tools/call", params(arguments=1), timeout_s=60)
+        rpc = await link.request("tools/call", params(arguments=1), timeout_s=60)
 
-        assert reply == OK
+        assert rpc == OK
         assert len(server.seen("tools/call")) == 1
         assert [request.headers["last-event-id"] for request in server.seen("GET")] == ["first", "second"]
 
@@ -164,7 +164,7 @@ async def test_a_stream_that_cannot_be_resumed_is_an_unknown_outcome(status: int
         await peer.end_stream()
 
     async def refuse(request: Request, peer: Peer) -> None:
-        await peer.answer(status=status)
+        await peer.respond(status=status)
 
     mcp = FakeMcp("legacy", faults={"tools/call": begin, "GET": refuse})
     async with linked(mcp) as (server, link):
@@ -215,12 +215,12 @@ async def test_a_flood_of_requests_from_a_server_is_not_answered_without_bound()
         nonlocal answered
         answered += 1
         await release.wait()
-        await peer.answer(status=202)
+        await peer.respond(status=202)
 
     mcp = FakeMcp("legacy", faults={"tools/call": script, "answer": take})
     async with linked(mcp) as (_, link):
-        reply = await link.request("tools/call", params(arguments=1), timeout_s=60)
+        rpc = await link.request("tools/call", params(arguments=1), timeout_s=60)
         release.set()
 
-        assert reply == OK
+        assert rpc == OK
         assert 32 <= answered <= 96  # so many at once, given up after two seconds

@@ -54,8 +54,8 @@ def legacy(**faults: Any) -> FakeMcp:
 
 
 async def put(link: ServerConnection, client: Client) -> Any:
-    reply = await link.request("tools/call", params(arguments=1), timeout_s=60, client=client)
-    return json.loads(reply.result or b"")
+    rpc = await link.request("tools/call", params(arguments=1), timeout_s=60, client=client)
+    return json.loads(rpc.result or b"")
 
 
 async def test_a_new_session_is_notified_what_the_lost_one_knew() -> None:
@@ -83,15 +83,15 @@ async def test_a_new_session_is_notified_what_the_lost_one_knew() -> None:
 
 async def test_a_server_that_refuses_to_be_notified_is_called_all_the_same() -> None:
     async def refuse(request: Request, peer: Peer) -> None:
-        await peer.answer(status=500)
+        await peer.respond(status=500)
 
     mcp, received = legacy(**{"logging/setLevel": refuse, "resources/subscribe": refuse}), RecordingListener()
     async with linked(mcp, received) as (server, link):
         link.watch(frozenset({"a:1", "b:1"}))
-        answers = [await put(link, Client(log_level="debug")) for _ in range(3)]
+        responses = [await put(link, Client(log_level="debug")) for _ in range(3)]
         await until(server, "resources/subscribe", 2)
 
-        assert answers == [{"echo": 1}] * 3
+        assert responses == [{"echo": 1}] * 3
         assert len(server.seen("logging/setLevel")) == 1
         assert received.closings == []
 
@@ -104,10 +104,10 @@ async def test_bud_1_a_call_does_not_wait_for_a_server_that_is_slow_to_be_notifi
         given_up.append(request.rpc)
 
     async with linked(legacy(**{"logging/setLevel": hang})) as (server, link), asyncio.timeout(60):
-        answers = [await put(link, Client(log_level=level)) for level in ("info", "debug", "debug")]
+        responses = [await put(link, Client(log_level=level)) for level in ("info", "debug", "debug")]
 
         assert given_up == []
-        assert answers == [{"echo": 1}] * 3
+        assert responses == [{"echo": 1}] * 3
         assert len(server.seen("logging/setLevel")) == 2
 
 
@@ -183,7 +183,7 @@ class Asking:
     """A legacy server that asks on the stream of its session, which belongs to no call."""
 
     def __init__(self) -> None:
-        self.answers: asyncio.Queue[Any] = asyncio.Queue()
+        self.responses: asyncio.Queue[Any] = asyncio.Queue()
         self.stream: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
         faults = {"GET": self.listen, "tools/call": self.call, "answer": self.take}
         self.mcp = FakeMcp("legacy", faults=faults)
@@ -201,12 +201,12 @@ class Asking:
             await peer.gone()
         await (await self.stream).event(ASK)
         await peer.open_stream()
-        await peer.event(response(request, await self.answers.get()))
+        await peer.event(response(request, await self.responses.get()))
         await peer.end_stream()
 
     async def take(self, request: Request, peer: Peer) -> None:
-        self.answers.put_nowait(request.message)
-        await peer.answer(status=202)
+        self.responses.put_nowait(request.message)
+        await peer.respond(status=202)
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
@@ -220,14 +220,14 @@ async def test_a_question_on_the_stream_of_no_call_belongs_to_the_only_one_there
             )
         )
         await until(server, "tools/call", 1)
-        answer = await put(link, client)
+        shown = await put(link, client)
         hanging.cancel()
         await link.aclose()
 
     if is_alone:
-        assert answer["result"] == json.loads(ACCEPTED.result or b"")
+        assert shown["result"] == json.loads(ACCEPTED.result or b"")
     else:
-        assert "per_session" in answer["error"]["message"]
+        assert "per_session" in shown["error"]["message"]
     assert (len(client.asked), other.asked) == (int(is_alone), [])
 
 
@@ -246,7 +246,7 @@ async def test_questions_are_bounded_over_all_calls_of_a_link(principals: int, m
 
     async def take(request: Request, peer: Peer) -> None:
         refused.append(request.message["error"]["message"])
-        await peer.answer(status=202)
+        await peer.respond(status=202)
 
     async with linked(legacy(**{"tools/call": flood, "answer": take})) as (_, link):
         clients = [Client(never, principal_id=str(number % principals)) for number in range(6)]

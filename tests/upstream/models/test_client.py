@@ -33,15 +33,15 @@ _DONE = b"data: [DONE]\n\n"
 
 async def test_a_whole_answer_comes_back_as_it_was_sent() -> None:
     async with asking(text("héllo")) as (models, model):
-        answer = await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
+        response = await models.request(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
 
-    assert answer.status == 200
-    assert json.loads(answer.body)["choices"][0]["message"]["content"] == "héllo"
+    assert response.status == 200
+    assert json.loads(response.body)["choices"][0]["message"]["content"] == "héllo"
     assert (model.requests[0].path, model.requests[0].raw) == ("/v1/chat/completions", BODY)
 
 
 @pytest.mark.parametrize(
-    "reply",
+    "completion",
     [
         pytest.param(text("héllo", step=1), id="one character a delta"),
         pytest.param(in_bytes(text("héllo")), id="one byte at a time, characters split"),
@@ -54,11 +54,11 @@ async def test_a_whole_answer_comes_back_as_it_was_sent() -> None:
         pytest.param(fail_after(text("héllo"), 2), id="an error in the stream"),
     ],
 )
-async def test_a_stream_comes_back_as_it_was_sent(reply: Reply) -> None:
+async def test_a_stream_comes_back_as_it_was_sent(completion: Reply) -> None:
     """CHT-6"""
-    async with asking(reply) as (models, model):
+    async with asking(completion) as (models, model):
         events = await read(models, model)
-        sent = b"".join(reply(model.requests[0]).pieces)
+        sent = b"".join(completion(model.requests[0]).pieces)
 
     assert b"".join(event.raw for event in events) == sent
     assert b"\n".join(event.data for event in events if event.data)
@@ -90,16 +90,16 @@ async def test_a_stream_that_breaks_off_gives_what_came_and_then_an_error() -> N
 async def test_a_server_that_does_not_stream_may_answer_whole() -> None:
     async with (
         asking(whole({"id": "x"})) as (models, model),
-        models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False) as answer,
+        models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False) as response,
     ):
         pass
 
-    assert isinstance(answer, ModelResponse)
-    assert answer.body == b'{"id":"x"}'
+    assert isinstance(response, ModelResponse)
+    assert response.body == b'{"id":"x"}'
 
 
 @pytest.mark.parametrize(
-    ("reply", "reason"),
+    ("completion", "reason"),
     [
         pytest.param(stream(b"data: {}\n\n"), "an event stream, which was not asked for", id="a stream"),
         pytest.param(status(307, headers={"Location": "http://x/"}), r"a redirect \(307\)", id="a redirect"),
@@ -107,19 +107,20 @@ async def test_a_server_that_does_not_stream_may_answer_whole() -> None:
         pytest.param(cut(whole(b"{}"), 1), "closed the connection", id="cut"),
     ],
 )
-async def test_what_is_no_answer_is_an_error_that_says_so(reply: Reply, reason: str) -> None:
-    async with asking(reply) as (models, model):
+async def test_what_is_no_answer_is_an_error_that_says_so(completion: Reply, reason: str) -> None:
+    async with asking(completion) as (models, model):
         with pytest.raises(ModelUnavailable, match=reason):
-            await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=True)
+            await models.request(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=True)
 
     assert len(model.requests) == 1
 
 
 @pytest.mark.parametrize(
-    "reply", [pytest.param(text("a"), id="with DONE"), pytest.param(without_done(text("a")), id="without")]
+    "completion",
+    [pytest.param(text("a"), id="with DONE"), pytest.param(without_done(text("a")), id="without")],
 )
-async def test_streams_follow_each_other_on_one_connection(reply: Reply) -> None:
-    async with asking(reply, reply, reply) as (models, model):
+async def test_streams_follow_each_other_on_one_connection(completion: Reply) -> None:
+    async with asking(completion, completion, completion) as (models, model):
         lengths = [len(await read(models, model)) for _ in range(3)]
 
     assert len(set(lengths)) == 1
@@ -137,11 +138,13 @@ async def test_an_event_without_end_is_refused() -> None:
 @pytest.mark.parametrize("body", [pytest.param(BODY, id="whole"), pytest.param(STREAM, id="stream")])
 async def test_a_caller_that_is_cancelled_before_the_answer_begins_closes_the_connection(body: bytes) -> None:
     async with asking(hang(), text("next")) as (models, model):
-        task = asyncio.create_task(models.ask(at(model.url), PATH, body, deadline_s=in_s(99), may_retry=True))
-        ask = await model.asked(1)
+        task = asyncio.create_task(
+            models.request(at(model.url), PATH, body, deadline_s=in_s(99), may_retry=True)
+        )
+        request = await model.asked(1)
         task.cancel()
 
-        await ask.hung_up.wait()
+        await request.hung_up.wait()
         await read(models, model)
     assert model.connections == 2
 
@@ -151,10 +154,10 @@ async def test_a_caller_that_is_cancelled_in_a_stream_closes_the_connection() ->
     content = stream(b"data: a\n\n", b"data: b\n\n")
     async with asking(hang(content, after=9)) as (models, model):
         task = asyncio.create_task(read(models, model))
-        ask = await model.asked(1)
+        request = await model.asked(1)
         task.cancel()
 
-        await ask.hung_up.wait()
+        await request.hung_up.wait()
         with pytest.raises(asyncio.CancelledError):
             await task
 
@@ -233,8 +236,8 @@ async def test_more_requests_than_an_upstream_may_have_are_turned_away_at_once()
         upstream = at(model.url, max_concurrency=1)
         async with models.stream(upstream, PATH, STREAM, deadline_s=in_s(60), may_retry=False):
             with pytest.raises(ModelBusy, match="`local` has all 1 requests"):
-                await models.ask(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=True)
-        await models.ask(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
+                await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=True)
+        await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
 
     assert len(model.requests) == 2
 
@@ -244,11 +247,13 @@ async def test_a_request_goes_where_the_record_says_with_what_it_says() -> None:
     async with asking(text("a")) as (models, model):
         upstream = at(f"{model.url}/?api-version=7", headers=headers, auth_ref="model_key")
         with pytest.raises(Exception, match="404"):
-            await models.ask(upstream, "/no/such", BODY, deadline_s=in_s(60), may_retry=False)
+            await models.request(upstream, "/no/such", BODY, deadline_s=in_s(60), may_retry=False)
 
-    ask = model.requests[0]
-    sent = {name: ask.headers[name] for name in ("x-org", "user-agent", "authorization", "accept-encoding")}
-    assert ask.path == "/v1/no/such?api-version=7"
+    request = model.requests[0]
+    sent = {
+        name: request.headers[name] for name in ("x-org", "user-agent", "authorization", "accept-encoding")
+    }
+    assert request.path == "/v1/no/such?api-version=7"
     assert sent == {
         "x-org": "acme",
         "user-agent": "mine",
@@ -268,9 +273,9 @@ async def test_a_new_key_is_used_from_the_next_request_on(tmp_path: Path) -> Non
         upstream = at(model.url, auth_ref="model_key")
         for key in ("the first key", "the first key", "the second key"):
             secret.write_text(key)
-            await models.ask(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
+            await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
 
-    shown = [ask.headers["authorization"] for ask in model.requests]
+    shown = [request.headers["authorization"] for request in model.requests]
     assert shown == ["Bearer the first key", "Bearer the first key", "Bearer the second key"]
     assert model.connections == 2
 
@@ -292,9 +297,9 @@ async def test_an_upstream_that_is_gone_is_parted_with_when_its_streams_have_end
 async def test_what_is_off_is_parted_with_and_what_stays_is_kept() -> None:
     async with asking(text("a"), text("b"), text("c")) as (models, model):
         on = at(model.url)
-        await models.ask(on, PATH, BODY, deadline_s=in_s(60), may_retry=False)
+        await models.request(on, PATH, BODY, deadline_s=in_s(60), may_retry=False)
         models.apply({"local": on})
-        await models.ask(on, PATH, BODY, deadline_s=in_s(60), may_retry=False)
+        await models.request(on, PATH, BODY, deadline_s=in_s(60), may_retry=False)
         kept = model.connections
         models.apply({"local": at(model.url, enabled=False)})
         await model.idle()

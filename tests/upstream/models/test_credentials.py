@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(
-    "reply",
+    "completion",
     [
         pytest.param(status(401, {"error": {"message": f"bad key {KEY}"}}), id="in an error"),
         pytest.param(status(500, f"<p>Authorization: Bearer {KEY}".encode()), id="in a page"),
@@ -27,12 +27,14 @@ pytestmark = pytest.mark.anyio
         pytest.param(status(302, b"", {"Location": f"http://x/?key={KEY}"}), id="in a redirect"),
     ],
 )
-async def test_the_key_is_in_no_error_and_in_no_log(reply: Reply, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_key_is_in_no_error_and_in_no_log(
+    completion: Reply, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
-    async with asking(reply) as (models, model):
+    async with asking(completion) as (models, model):
         upstream = at(f"{model.url}?sig={KEY}", auth_ref="model_key", answer_timeout_ms=1_000)
         with pytest.raises(ToolgateError) as failed:
-            await models.ask(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=True)
+            await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=True)
 
     assert model.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert KEY not in f"{failed.value} {failed.value.detail} {failed.value!r} {caplog.text}"
@@ -41,10 +43,10 @@ async def test_the_key_is_in_no_error_and_in_no_log(reply: Reply, caplog: pytest
 async def test_the_key_is_in_no_answer() -> None:
     async with asking(text(f"it is {KEY}"), text(f"it is {KEY}", step=99)) as (models, model):
         upstream = at(model.url, auth_ref="model_key")
-        answer = await models.ask(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
+        response = await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
         events = await read(models, model, auth_ref="model_key")
 
-    assert json.loads(answer.body)["choices"][0]["message"]["content"] == "it is [redacted]"
+    assert json.loads(response.body)["choices"][0]["message"]["content"] == "it is [redacted]"
     assert b'"it is [redacted]"' in b"".join(event.raw for event in events)
     assert KEY.encode() not in b"".join(event.raw + (event.data or b"") for event in events)
 
@@ -63,7 +65,7 @@ async def test_what_is_missing_is_notified_to_operators_once_and_to_callers_not_
     async with asyncio.timeout(60), Models(Secrets({}, tmp_path), ANY) as models:
         for _ in range(3):
             with pytest.raises(ModelUnavailable, match="chat upstream `local` cannot be asked") as failed:
-                await models.ask(
+                await models.request(
                     at("http://127.0.0.1:9/v1", auth_ref="not_there"),
                     PATH,
                     BODY,
@@ -79,7 +81,7 @@ async def test_what_is_missing_is_notified_to_operators_once_and_to_callers_not_
 async def test_a_secret_that_would_end_a_header_is_refused_and_not_shown() -> None:
     async with Models(Secrets({"bad": f"{KEY}\r\nX-Evil: 1"}), ANY) as models:
         with pytest.raises(ModelUnavailable) as failed:
-            await models.ask(
+            await models.request(
                 at("http://127.0.0.1:9/v1", auth_ref="bad"), PATH, BODY, deadline_s=in_s(60), may_retry=True
             )
 

@@ -56,8 +56,8 @@ async def test_a_model_is_asked_again_only_where_that_may_help(
         try:
             async with models.stream(
                 at(model.url), PATH, body, deadline_s=in_s(60), may_retry=may_retry
-            ) as answer:
-                came: int | str = answer.status if isinstance(answer, ModelResponse) else 200
+            ) as response:
+                came: int | str = response.status if isinstance(response, ModelResponse) else 200
         except ToolgateError as exc:
             came = exc.data.get("status", exc.code)
 
@@ -77,7 +77,7 @@ async def test_a_kept_connection_that_ends_before_an_answer_begins_is_replaced_b
         if next(fate) == "-":
             peer.reset()
         else:
-            await peer.answer(b"{}")
+            await peer.respond(b"{}")
 
     async with (
         asyncio.timeout(60),
@@ -91,7 +91,7 @@ async def test_a_kept_connection_that_ends_before_an_answer_begins_is_replaced_b
 
 async def _answers(models: Models, url: str, *, deadline_s: float) -> bool:
     try:
-        await models.ask(at(url), PATH, BODY, deadline_s=deadline_s, may_retry=False)
+        await models.request(at(url), PATH, BODY, deadline_s=deadline_s, may_retry=False)
     except ModelUnavailable as exc:
         assert "closed the connection" in str(exc)
         return False
@@ -101,7 +101,7 @@ async def _answers(models: Models, url: str, *, deadline_s: float) -> bool:
 async def test_no_one_waits_past_the_deadline_only_to_ask_again() -> None:
     async with asking(_asks(5), _SAYS) as (models, model):
         with pytest.raises(ModelRefused):
-            await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(4), may_retry=True)
+            await models.request(at(model.url), PATH, BODY, deadline_s=in_s(4), may_retry=True)
 
     assert len(model.requests) == 1
 
@@ -129,7 +129,7 @@ async def test_a_connection_that_fails_is_tried_again(
     ):
         upstream = at(f"http://models.test:{model.port}/v1")
         try:
-            await models.ask(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=may_retry)
+            await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=may_retry)
         except ModelUnavailable as exc:
             assert not is_answered
             assert "chat upstream `local` cannot be reached: cannot connect to `models.test:" in str(exc)
@@ -153,7 +153,7 @@ async def test_what_may_not_be_connected_to_is_not_and_is_not_tried_again(url: s
     egress = Egress(allow_private=False, resolver=resolver)
     async with Models(Secrets({}), egress) as models:
         with pytest.raises(ModelUnavailable):
-            await models.ask(at(url), PATH, BODY, deadline_s=in_s(60), may_retry=True)
+            await models.request(at(url), PATH, BODY, deadline_s=in_s(60), may_retry=True)
 
     assert asked == ("models.test" in url)
 
@@ -162,7 +162,7 @@ async def test_what_a_server_says_of_its_refusal_is_passed_on() -> None:
     content = {"error": {"message": "slow down", "type": "rate_limit"}}
     async with asking(status(429, content, {"Retry-After": "7"})) as (models, model):
         with pytest.raises(ModelRefused) as refused:
-            await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
+            await models.request(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
 
     assert str(refused.value).endswith("answered with status 429: slow down")
     assert refused.value.data == {
@@ -179,7 +179,7 @@ async def test_what_a_server_says_of_its_refusal_is_passed_on() -> None:
 async def test_a_refusal_may_say_anything(body: bytes) -> None:
     async with asking(status(500, body)) as (models, model):
         with pytest.raises(ModelRefused, match=r"answered with status 500$") as refused:
-            await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
+            await models.request(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
 
     assert refused.value.data["body"] == body.decode(errors="replace")
 
@@ -189,7 +189,7 @@ async def test_a_model_that_does_not_begin_is_given_up(body: bytes) -> None:
     async with asking(hang()) as (models, model):
         upstream = at(model.url, answer_timeout_ms=1_000)
         with pytest.raises(ModelTimedOut, match=r"at `127\.0\.0\.1:\d+` sent nothing for 1 s"):
-            await models.ask(upstream, PATH, body, deadline_s=in_s(60), may_retry=True)
+            await models.request(upstream, PATH, body, deadline_s=in_s(60), may_retry=True)
 
         await model.requests[0].hung_up.wait()
     assert len(model.requests) == 1

@@ -51,7 +51,7 @@ async def test_what_is_not_known_of_a_model_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "reply",
+    "completion",
     [
         pytest.param(status(404), id="404"),
         pytest.param(whole(b"<html>"), id="not JSON"),
@@ -62,10 +62,10 @@ async def test_what_is_not_known_of_a_model_is_kept() -> None:
         pytest.param(hang(), id="silence"),
     ],
 )
-async def test_one_that_does_not_answer_costs_no_one_else(reply: Reply) -> None:
+async def test_one_that_does_not_answer_costs_no_one_else(completion: Reply) -> None:
     async with (
         asking(text("x"), models=["m"]) as (models, good),
-        scripted_model(text("x"), models=reply) as bad,
+        scripted_model(text("x"), models=completion) as bad,
     ):
         upstreams = [
             at(good.url, "good"),
@@ -88,11 +88,11 @@ async def test_many_who_want_the_list_at_once_ask_once() -> None:
         many = [asyncio.create_task(models.models([at(model.url)], deadline_s=in_s(60))) for _ in range(5)]
         await asyncio.sleep(0)
         gate.set()
-        answers = [_ids(await one) for one in many]
+        responses = [_ids(await one) for one in many]
         models.apply({})
         await models.models([at(model.url)], deadline_s=in_s(60))
 
-    assert answers == [["m"]] * 5
+    assert responses == [["m"]] * 5
     assert len(model.lists) == 2  # what is gone is not remembered
 
 
@@ -101,7 +101,7 @@ async def test_a_changed_record_is_asked_again() -> None:
         await models.models([at(model.url)], deadline_s=in_s(60))
         await models.models([at(model.url, headers={"X-Org": "other"})], deadline_s=in_s(60))
 
-    assert [ask.headers.get("x-org") for ask in model.lists] == [None, "other"]
+    assert [request.headers.get("x-org") for request in model.lists] == [None, "other"]
 
 
 async def test_the_haste_of_one_is_not_the_failure_of_an_upstream() -> None:

@@ -34,7 +34,7 @@ async def test_the_models_that_are_listed_are_found_with_the_secret_of_the_recor
 
 
 @pytest.mark.parametrize(
-    ("reply", "error", "hint"),
+    ("completion", "error", "hint"),
     [
         pytest.param(
             status(401, body={"error": {"message": f"wrong key {KEY}"}}),
@@ -49,10 +49,10 @@ async def test_the_models_that_are_listed_are_found_with_the_secret_of_the_recor
     ],
 )
 async def test_what_a_server_says_instead_of_its_models_is_notified_without_the_key(
-    reply: Any, error: str, hint: str
+    completion: Any, error: str, hint: str
 ) -> None:
     """CHT-12"""
-    trial = await tried(reply, auth_ref="KEY")
+    trial = await tried(completion, auth_ref="KEY")
 
     assert trial.models == ()
     assert error in trial.error

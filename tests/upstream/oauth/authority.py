@@ -33,7 +33,7 @@ class Authority:
     metadata: dict[str, Any] = field(default_factory=dict)
     """Next to the usual; None leaves a member out."""
     place: str = "/.well-known/oauth-authorization-server"
-    answer: dict[str, Any] = field(default_factory=dict)
+    response: dict[str, Any] = field(default_factory=dict)
     """Of the token endpoint, next to the usual."""
     refusal: str | None = None
     forms: list[dict[str, str]] = field(default_factory=list)
@@ -65,25 +65,25 @@ class Authority:
                 "client_id_metadata_document_supported": True,
             } | self.metadata
             document = {name: value for name, value in usual.items() if value is not None}
-            await peer.answer(json.dumps(document).encode())
+            await peer.respond(json.dumps(document).encode())
         elif request.path == "/token":
             await self._give(request, peer)
         elif request.path == "/register":
             self.registrations.append(json.loads(request.body))
             usual = {"client_id": f"registered-{len(self.registrations)}"}
-            await peer.answer(json.dumps(usual | self.registered).encode(), status=201)
+            await peer.respond(json.dumps(usual | self.registered).encode(), status=201)
         elif request.path == "/revoke":
             self.revoked.append(dict(parse_qsl(request.body.decode())))
-            await peer.answer(b"")
+            await peer.respond(b"")
         else:
-            await peer.answer(b"{}", status=404)
+            await peer.respond(b"{}", status=404)
 
     async def _give(self, request: Request, peer: Peer) -> None:
         form = dict(parse_qsl(request.body.decode()))
         self.forms.append(form)
         self.clients.append(_client_of(request, form))
         if self.refusal is not None or not self._is_proven(form):
-            await peer.answer(json.dumps({"error": self.refusal or "invalid_grant"}).encode(), status=400)
+            await peer.respond(json.dumps({"error": self.refusal or "invalid_grant"}).encode(), status=400)
             return
         token = f"token-{len(self.forms)}-of-many"
         if form["grant_type"] == "refresh_token":
@@ -92,7 +92,7 @@ class Authority:
                 await self.held.wait()
         self.valid = {token} if self.replaces else {token, *self.valid}
         usual = {"access_token": token, "token_type": "Bearer", "expires_in": 3600}
-        await peer.answer(json.dumps(usual | self.answer).encode())
+        await peer.respond(json.dumps(usual | self.response).encode())
 
     def _is_proven(self, form: Mapping[str, str]) -> bool:
         if form["grant_type"] != "authorization_code":
@@ -161,13 +161,13 @@ class OAuthWorld:
     async def serve(self, request: Request, peer: Peer) -> None:
         if request.path.startswith("/.well-known/") or request.path == self.place:
             if self.resource is None or self.place not in ("", request.path):
-                await peer.answer(b"{}", status=404)
+                await peer.respond(b"{}", status=404)
             else:
-                await peer.answer(json.dumps(self.resource).encode())
+                await peer.respond(json.dumps(self.resource).encode())
         elif request.headers.get("authorization", "").removeprefix("Bearer ") not in self.authority.valid:
-            await peer.answer(b"", status=401, headers=_challenging(self.challenge))
+            await peer.respond(b"", status=401, headers=_challenging(self.challenge))
         elif self.wanted and request.rpc == "tools/call":
-            await peer.answer(b"", status=403, headers=_challenging(self.wanted))
+            await peer.respond(b"", status=403, headers=_challenging(self.wanted))
         else:
             await self.mcp(request, peer)
 

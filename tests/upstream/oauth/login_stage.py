@@ -28,10 +28,10 @@ class LoginStage:
         return begun.url
 
     async def finish(
-        self, answer: dict[str, str], *, principal: str = "ada", server: str = "there", owner: str = ""
+        self, response: dict[str, str], *, principal: str = "ada", server: str = "there", owner: str = ""
     ) -> Login:
-        came_back = LoginCallback(state=answer["state"], code=answer["code"], issuer=answer.get("iss"))
-        return await self.logins.finish(LoginKey(server, owner), principal=principal, answer=came_back)
+        came_back = LoginCallback(state=response["state"], code=response["code"], issuer=response.get("iss"))
+        return await self.logins.finish(LoginKey(server, owner), principal=principal, response=came_back)
 
     async def log_in(self, world: OAuthWorld, record: ServerRecord) -> Login:
         return await self.finish(world.authority.negotiate(await self.begin(record)))

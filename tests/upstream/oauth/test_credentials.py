@@ -40,10 +40,10 @@ async def refusal(world: OAuthWorld, **fields: Any) -> StartFailed:
 async def test_a_server_gets_the_token_that_the_gateway_asked_for(era: str) -> None:
     async with open_oauth_world(era) as world:
         link = await open_link(world)
-        reply = await call(link, 7)
+        rpc = await call(link, 7)
         await link.aclose()
 
-    assert reply == echoed(7)
+    assert rpc == echoed(7)
     assert world.authority.clients == [("gateway", SECRET)]
     assert world.authority.forms == [{"grant_type": "client_credentials", "resource": world.serving.url}]
     assert {request.headers["authorization"] for request in world.serving.requests if request.body} == {
@@ -59,10 +59,10 @@ async def test_a_renewed_token_is_shown_on_the_same_link_and_session(era: str) -
         await call(link, 1)
         world.authority.valid = {"another-token"}
         link.authorize("another-token")
-        reply = await call(link, 2)
+        rpc = await call(link, 2)
         await link.aclose()
 
-    assert reply == echoed(2)
+    assert rpc == echoed(2)
     assert len(world.serving.seen("initialize")) == (1 if era == "legacy" else 0)
 
 
@@ -177,7 +177,7 @@ async def test_ssr_1_the_allow_list_holds_for_authorization_servers_too() -> Non
 async def test_ssr_5_what_a_401_names_is_not_asked_even_where_the_record_has_oauth() -> None:
     async def challenge(request: Request, peer: Peer) -> None:
         named = f'Bearer resource_metadata="http://127.0.0.1:{sentinel.port}/"'
-        await peer.answer(b"", status=401, headers=[f"WWW-Authenticate: {named}"])
+        await peer.respond(b"", status=401, headers=[f"WWW-Authenticate: {named}"])
 
     async with open_oauth_world() as world, FaultyHttp(world.authority) as sentinel:
         world.mcp.faults["server/discover"] = challenge
@@ -247,7 +247,7 @@ async def test_a_client_proves_itself_the_way_the_authorization_server_takes() -
 
 
 @pytest.mark.parametrize(
-    ("answer", "content"),
+    ("response", "content"),
     [
         ({"token_type": "DPoP"}, "another type"),
         ({"access_token": ""}, "cannot be sent"),
@@ -260,10 +260,10 @@ async def test_a_client_proves_itself_the_way_the_authorization_server_takes() -
     ],
 )
 async def test_an_answer_that_is_no_token_is_refused_and_not_shown(
-    answer: dict[str, Any], content: str
+    response: dict[str, Any], content: str
 ) -> None:
     async with open_oauth_world() as world:
-        world.authority.answer = answer
+        world.authority.response = response
         refused = await refusal(world)
 
     assert content in str(refused)

@@ -30,9 +30,9 @@ async def test_a_token_is_given_back_to_its_authorization_server(grants: GrantFi
         authority = world.authority
         authority.metadata = {"revocation_endpoint": f"{authority.issuer}/revoke"}
         stage = LoginStage(grants)
-        answers = [{"refresh_token": "first"}, {}]
+        responses = [{"refresh_token": "first"}, {}]
         given_back = []
-        for authority.answer in answers:
+        for authority.response in responses:
             await stage.log_in(world, personal(world))
             revoke = await stage.logins.end(personal(world))
             assert revoke is not None
@@ -132,10 +132,10 @@ async def test_a_login_that_was_begun_for_oneself_is_not_finished_for_all(grants
         stage = LoginStage(grants)
         own = personal(world, per_principal=True).owned_by("key:ada")
         begun = await stage.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
-        answer = world.authority.negotiate(begun.url)
+        response = world.authority.negotiate(begun.url)
         for owner in ("", "key:eve"):
             with pytest.raises(InvalidRequest, match="no such login"):
-                await stage.finish(answer, principal="key:ada", owner=owner)
+                await stage.finish(response, principal="key:ada", owner=owner)
 
     assert world.authority.forms == []
 
@@ -143,10 +143,10 @@ async def test_a_login_that_was_begun_for_oneself_is_not_finished_for_all(grants
 async def test_who_begins_many_logins_puts_no_one_else_off(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        answer = world.authority.negotiate(await stage.begin(personal(world)))
+        response = world.authority.negotiate(await stage.begin(personal(world)))
         for _ in range(MAX_LOGINS_EACH + 1):
             await stage.logins.begin(personal(world), principal="eve", redirect_uri=REDIRECT)
-        login = await stage.finish(answer)
+        login = await stage.finish(response)
 
     assert login.issuer == world.authority.issuer
 
@@ -202,7 +202,7 @@ async def test_ssr_this_machine_is_named_by_no_one_but_itself(
 
 async def test_a_refused_token_is_renewed_once_for_all_links_that_showed_it(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
-        world.authority.answer = {"refresh_token": "first"}
+        world.authority.response = {"refresh_token": "first"}
         await LoginStage(grants).log_in(world, personal(world))
         tokens = authorizer(grants)
         renewed = await asyncio.gather(
@@ -216,7 +216,7 @@ async def test_a_refused_token_is_renewed_once_for_all_links_that_showed_it(gran
 async def test_a_login_that_ends_while_it_is_renewed_does_not_come_back(tmp_path: Path) -> None:
     grants = GrantFiles(tmp_path)
     async with open_oauth_world() as world:
-        world.authority.answer = {"refresh_token": "first"}
+        world.authority.response = {"refresh_token": "first"}
         stage = LoginStage(grants)
         await stage.log_in(world, personal(world))
         tokens = authorizer(grants)
@@ -234,10 +234,10 @@ async def test_a_login_that_is_made_again_while_the_old_one_is_renewed_is_the_on
 ) -> None:
     grants = GrantFiles(tmp_path)
     async with open_oauth_world() as world:
-        world.authority.answer = {"refresh_token": "old"}
+        world.authority.response = {"refresh_token": "old"}
         stage = LoginStage(grants)
         await stage.log_in(world, personal(world))
-        world.authority.answer = {}
+        world.authority.response = {}
         world.authority.held = asyncio.Event()
         renewing = asyncio.create_task(stage.authorizer.token(personal(world), rejected="token-1-of-many"))
         await world.authority.renewing.wait()
@@ -253,7 +253,7 @@ async def test_a_login_that_is_made_again_while_the_old_one_is_renewed_is_the_on
 
 async def test_a_renewal_that_hangs_holds_up_nothing_but_itself(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
-        world.authority.answer = {"refresh_token": "old"}
+        world.authority.response = {"refresh_token": "old"}
         stage = LoginStage(grants)
         await stage.log_in(world, personal(world))
         world.authority.held = asyncio.Event()
@@ -270,10 +270,10 @@ async def test_a_renewal_that_hangs_holds_up_nothing_but_itself(grants: GrantFil
 async def test_a_logout_gives_back_what_a_renewal_under_way_has_earned(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
         world.authority.metadata = {"revocation_endpoint": f"{world.authority.issuer}/revoke"}
-        world.authority.answer = {"refresh_token": "old"}
+        world.authority.response = {"refresh_token": "old"}
         stage = LoginStage(grants)
         await stage.log_in(world, personal(world))
-        world.authority.answer = {"refresh_token": "new"}
+        world.authority.response = {"refresh_token": "new"}
         world.authority.held = asyncio.Event()
         renewing = asyncio.create_task(stage.authorizer.token(personal(world), rejected="token-1-of-many"))
         await world.authority.renewing.wait()

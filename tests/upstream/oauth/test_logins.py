@@ -38,13 +38,13 @@ async def test_a_login_earns_a_token_that_is_used_until_it_expires(grants: Grant
 
 async def test_an_expired_token_is_renewed_once_and_kept_with_what_renews_it_next(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
-        world.authority.answer = {"refresh_token": "first"}
+        world.authority.response = {"refresh_token": "first"}
         record = personal(world)
         await LoginStage(grants).log_in(world, record)
-        world.authority.answer = {"refresh_token": "second"}
+        world.authority.response = {"refresh_token": "second"}
         late = authorizer(grants, now_s=NOW_S + 3_600)
         tokens = [await late.token(record), await late.token(record)]
-        world.authority.answer = {}
+        world.authority.response = {}
         refused = await late.token(record, rejected="token-2-of-many")
 
     assert [token.access for token in tokens] == ["token-2-of-many"] * 2
@@ -109,7 +109,7 @@ async def test_cve_2026_104850_a_login_is_for_the_record_it_was_made_with(
 
 async def test_a_refused_renewal_says_to_log_in_again(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
-        world.authority.answer = {"refresh_token": "first"}
+        world.authority.response = {"refresh_token": "first"}
         await LoginStage(grants).log_in(world, personal(world))
         world.authority.refusal = "invalid_grant"
         with pytest.raises(StartFailed, match="log in again") as refused:
@@ -128,13 +128,13 @@ async def test_an_expired_login_without_renewal_says_so(grants: GrantFiles) -> N
 async def test_what_was_begun_is_finished_once_and_by_who_began_it(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        answer = world.authority.negotiate(await stage.begin(personal(world)))
+        response = world.authority.negotiate(await stage.begin(personal(world)))
         for principal, server in (("eve", "there"), ("ada", "elsewhere")):
             with pytest.raises(InvalidRequest, match="no such login"):
-                await stage.finish(answer, principal=principal, server=server)
-        await stage.finish(answer)
+                await stage.finish(response, principal=principal, server=server)
+        await stage.finish(response)
         with pytest.raises(InvalidRequest, match="no such login"):
-            await stage.finish(answer)
+            await stage.finish(response)
 
     assert len(world.authority.forms) == 1
 
@@ -142,22 +142,22 @@ async def test_what_was_begun_is_finished_once_and_by_who_began_it(grants: Grant
 async def test_what_was_begun_too_long_ago_is_over(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        answer = world.authority.negotiate(await stage.begin(personal(world)))
+        response = world.authority.negotiate(await stage.begin(personal(world)))
         stage.now_s += LOGIN_S
         with pytest.raises(InvalidRequest, match="no such login"):
-            await stage.finish(answer)
+            await stage.finish(response)
 
 
 async def test_only_so_many_logins_are_begun_at_once(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
         stage = LoginStage(grants)
-        answers = [
+        responses = [
             world.authority.negotiate(await stage.begin(personal(world))) for _ in range(MAX_LOGINS_EACH + 1)
         ]
         with pytest.raises(InvalidRequest, match="no such login"):
-            await stage.finish(answers[0])
+            await stage.finish(responses[0])
 
-        assert (await stage.finish(answers[-1])).issuer == world.authority.issuer
+        assert (await stage.finish(responses[-1])).issuer == world.authority.issuer
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,10 @@ async def test_rfc_9207_an_answer_of_another_authorization_server_is_refused(
     async with open_oauth_world() as world:
         world.authority.metadata = metadata
         stage = LoginStage(grants)
-        answer = world.authority.negotiate(await stage.begin(personal(world)))
-        del answer["iss"]
+        response = world.authority.negotiate(await stage.begin(personal(world)))
+        del response["iss"]
         with pytest.raises(InvalidRequest, match="not from the authorization server"):
-            await stage.finish(answer | content)
+            await stage.finish(response | content)
 
     assert world.authority.forms == []
 

@@ -41,8 +41,8 @@ class Stage:
         record = self.record.owned_by(owner) if owner else self.record
         begun = await self.logins.begin(record, principal=owner or "admin", redirect_uri=REDIRECT)
         back = self.world.authority.negotiate(begun.url)
-        answer = LoginCallback(state=back["state"], code=back["code"], issuer=back["iss"])
-        await self.logins.finish(LoginKey("there", owner), principal=owner or "admin", answer=answer)
+        response = LoginCallback(state=back["state"], code=back["code"], issuer=back["iss"])
+        await self.logins.finish(LoginKey("there", owner), principal=owner or "admin", response=response)
         self.pool.reconnect("there", owner)
         return f"token-{len(self.world.authority.forms)}-of-many"
 

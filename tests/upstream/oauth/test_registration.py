@@ -49,7 +49,7 @@ async def test_the_gateway_registers_itself_for_each_login_and_renews_as_who_it_
 ) -> None:
     async with open_oauth_world() as world:
         world.authority.metadata = {"client_id_metadata_document_supported": None}
-        world.authority.answer = {"refresh_token": "first"}
+        world.authority.response = {"refresh_token": "first"}
         record = unregistered(world)
         for _ in range(2):
             await LoginStage(grants, OWN_URL).log_in(world, record)

@@ -132,9 +132,9 @@ async def serving(provider: Provider) -> AsyncIterator[str]:
 async def agree(url: str) -> dict[str, str]:
     """What a browser is sent back with."""
     async with httpx2.AsyncClient(trust_env=False, timeout=60) as browser:
-        answer = await browser.get(url)
-    assert answer.status_code == 302, answer.text
-    return dict(parse_qsl(urlsplit(answer.headers["location"]).query))
+        response = await browser.get(url)
+    assert response.status_code == 302, response.text
+    return dict(parse_qsl(urlsplit(response.headers["location"]).query))
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -158,9 +158,9 @@ async def test_a_login_to_a_server_of_the_sdk(
 
         logins = Logins(authorizer, grants, clock_s=time.time)
         begun = await logins.begin(record, principal="ada", redirect_uri=REDIRECT)
-        answer = await agree(begun.url)
-        came_back = LoginCallback(state=answer["state"], code=answer["code"], issuer=answer.get("iss"))
-        login = await logins.finish(LoginKey("sdk"), principal="ada", answer=came_back)
+        response = await agree(begun.url)
+        came_back = LoginCallback(state=response["state"], code=response["code"], issuer=response.get("iss"))
+        login = await logins.finish(LoginKey("sdk"), principal="ada", response=came_back)
         link = await opener(record, RecordingListener(), known_revision=era)
         first = await call(link, "first")
         await link.aclose()

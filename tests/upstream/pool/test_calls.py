@@ -76,9 +76,9 @@ def now_s() -> float:
 async def test_a_call_is_answered_with_the_reply_and_the_era(pool: Pool, net: MemoryNet) -> None:
     await apply(pool, timeout_ms=2000)
 
-    answer = await pool.call("one", CALL, params("echo", a=1))
+    response = await pool.call("one", CALL, params("echo", a=1))
 
-    assert answer == ServerResponse(RpcResponse(result=text_result('{"a":1}')), "modern")
+    assert response == ServerResponse(RpcResponse(result=text_result('{"a":1}')), "modern")
     assert net["one"].calls == [Seen(CALL, {"name": "echo", "arguments": {"a": 1}}, 2.0, EMPTY)]
 
 
@@ -170,9 +170,9 @@ async def test_a_legacy_server_gets_no_such_headers(net: MemoryNet, pool: Pool) 
     net["one"].era = "legacy"
     await apply(pool)
 
-    answer = await pool.call("one", CALL, params("echo"), tool=pool.tools()["one"].tools["echo"])
+    response = await pool.call("one", CALL, params("echo"), tool=pool.tools()["one"].tools["echo"])
 
-    assert (answer.era, net["one"].calls[0].headers) == ("legacy", {})
+    assert (response.revision, net["one"].calls[0].headers) == ("legacy", {})
 
 
 async def test_bud_1_a_call_ends_at_its_budget_and_the_server_is_notified(net: MemoryNet, pool: Pool) -> None:
@@ -198,9 +198,9 @@ async def test_chd_3_a_call_that_hangs_holds_up_no_other(net: MemoryNet, pool: P
     hanging = asyncio.create_task(pool.call("one", CALL, params("hang")))
     await pass_time(1)
 
-    answers = [await pool.call("one", CALL, params("echo", n=n)) for n in range(100)]
+    responses = [await pool.call("one", CALL, params("echo", n=n)) for n in range(100)]
 
-    assert (len(answers), now_s()) == (100, 1.0)
+    assert (len(responses), now_s()) == (100, 1.0)
     with pytest.raises(CallTimedOut):
         await hanging
     assert now_s() == 5.0
@@ -277,9 +277,9 @@ async def test_bud_8_a_caller_that_goes_away_frees_its_place_and_stops_the_serve
 async def test_bud_4_a_result_over_the_cap_is_cut(net: MemoryNet, pool: Pool) -> None:
     await apply(pool, output_bytes=1024)
 
-    answer = await pool.call("one", CALL, params("echo", text="x" * 5000))
+    response = await pool.call("one", CALL, params("echo", text="x" * 5000))
 
-    result = answer.reply.result
+    result = response.rpc.result
     assert result is not None
     assert len(result) <= 1024
     assert "toolgate/truncated" in msgspec.json.decode(result)["_meta"]

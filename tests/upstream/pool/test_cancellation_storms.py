@@ -47,8 +47,8 @@ class Stage:
     """Whether the transport still holds more than it may."""
 
     async def call(self, text: str) -> bool:
-        answer = await self.pool.call("one", "tools/call", params("echo", text=text))
-        return answer.reply.result is not None and text.encode() in answer.reply.result
+        response = await self.pool.call("one", "tools/call", params("echo", text=text))
+        return response.rpc.result is not None and text.encode() in response.rpc.result
 
 
 async def dawdle(request: Request, peer: Peer) -> None:

@@ -30,13 +30,13 @@ class Person:
     has_session: bool = True
     principal_id: str = "ada"
     notified: list[tuple[str, bytes]] = field(default_factory=list)
-    answers: asyncio.Event = field(default_factory=asyncio.Event)
+    responses: asyncio.Event = field(default_factory=asyncio.Event)
 
     def notify(self, method: str, params: bytes) -> None:
         self.notified.append((method, params))
 
-    async def ask(self, method: str, params: bytes) -> RpcResponse:
-        await self.answers.wait()
+    async def request(self, method: str, params: bytes) -> RpcResponse:
+        await self.responses.wait()
         return RpcResponse(result=b'{"action":"accept"}')
 
 
@@ -47,12 +47,14 @@ def net() -> MemoryNet:
     async def ask_first(members: Json) -> RpcResponse:
         client = client_of(server, members)
         client.notify("notifications/message", b"{}")
-        questions = [client.ask("elicitation/create", b"{}") for _ in range(members["arguments"]["times"])]
+        questions = [
+            client.request("elicitation/create", b"{}") for _ in range(members["arguments"]["times"])
+        ]
         await asyncio.gather(*questions)
         return RpcResponse(result=text_result("asked"))
 
     async def ask_in_vain(members: Json) -> RpcResponse:
-        asking = asyncio.ensure_future(client_of(server, members).ask("elicitation/create", b"{}"))
+        asking = asyncio.ensure_future(client_of(server, members).request("elicitation/create", b"{}"))
         abandoned.append(asking)
         await pass_time(1)
         return RpcResponse(result=text_result("went on without"))
@@ -87,10 +89,10 @@ async def test_while_its_client_is_asked_a_call_lets_others_have_its_place(pool:
 
     await pool.call("one", CALL, params("echo"))
     meanwhile = pool.health()["one"].in_flight
-    client.answers.set()
-    answer = await asking
+    client.responses.set()
+    response = await asking
 
-    assert answer.reply == RpcResponse(result=text_result("asked"))
+    assert response.rpc == RpcResponse(result=text_result("asked"))
     assert client.notified == [("notifications/message", b"{}")]
     assert (meanwhile, pool.health()["one"].in_flight) == (1, 0)
 
@@ -101,7 +103,7 @@ async def test_a_call_that_ends_while_its_client_is_asked_leaves_one_place_and_n
     calls = [asyncio.create_task(pool.call("one", CALL, params("hang", n=number))) for number in range(2)]
     await pass_time(1)
     before = (pool.health()["one"].in_flight, pool.health()["one"].queued)
-    client.answers.set()
+    client.responses.set()
     await pass_time(1)
     after = (pool.health()["one"].in_flight, pool.health()["one"].queued)
     for call in calls:
@@ -132,6 +134,6 @@ async def test_a_server_with_a_call_with_its_client_is_asked_is_not_idle_and_is_
         await pass_time(20)
         pool.apply({"one": record(idle_timeout_s=5, command="other")})
         await pass_time(1)
-        client.answers.set()
+        client.responses.set()
 
-        assert (await asking).reply == RpcResponse(result=text_result("asked"))
+        assert (await asking).rpc == RpcResponse(result=text_result("asked"))

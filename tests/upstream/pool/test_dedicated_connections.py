@@ -47,10 +47,10 @@ class Stage:
         self, name: str, session: str = "", *, client: ClientChannel | None = None, **arguments: Any
     ) -> Any:
         params = tool(name, **arguments)
-        answer = await self.pool.call(
+        response = await self.pool.call(
             "faulty", "tools/call", params, origin=CallOrigin(session), client=client
         )
-        return content(answer.reply)
+        return content(response.rpc)
 
     @property
     def session_links(self) -> int:

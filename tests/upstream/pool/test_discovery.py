@@ -33,10 +33,10 @@ def page(*tools: bytes, **members: object) -> RpcResponse:
 def pages_of(*pages: RpcResponse) -> Lister:
     """Answers with the page that the cursor names; the first without one."""
 
-    async def answer(members: Json) -> RpcResponse:
+    async def respond(members: Json) -> RpcResponse:
         return pages[int(members.get("cursor", 0))]
 
-    return answer
+    return respond
 
 
 async def never(_: Json) -> RpcResponse:

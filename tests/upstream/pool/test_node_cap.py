@@ -138,7 +138,7 @@ async def test_while_its_client_is_asked_a_call_holds_no_slot_of_the_node(net: M
     async def ask_first(_: Json) -> RpcResponse:
         behind = server.calls[0].client
         assert behind is not None
-        await behind.ask("elicitation/create", b"{}")
+        await behind.request("elicitation/create", b"{}")
         return RpcResponse(result=text_result("asked"))
 
     server.on_call = {"ask": ask_first}
@@ -151,7 +151,7 @@ async def test_while_its_client_is_asked_a_call_holds_no_slot_of_the_node(net: M
         meanwhile = pool.slots.in_flight
 
         await begin(pool, "two", "echo", by="ada")
-        client.answers.set()
+        client.responses.set()
         await asking
 
         assert (meanwhile, pool.slots.in_flight) == (0, 0)

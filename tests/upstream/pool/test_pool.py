@@ -123,11 +123,11 @@ async def test_a_changed_launch_reconnects_while_calls_in_flight_and_in_line_fin
         both = len(net["one"].links)
         await pool.call("one", CALL, params("echo"))
         answered_s = now_s()
-        answers = await asyncio.gather(*slow)
+        responses = await asyncio.gather(*slow)
         await pass_time(0)
 
         assert (both, answered_s) == (2, 1.0)
-        assert answers == [ServerResponse(RpcResponse(result=text_result("late")), "modern")] * 2
+        assert responses == [ServerResponse(RpcResponse(result=text_result("late")), "modern")] * 2
         assert now_s() == 6.0
         assert old not in net["one"].links
         assert len(net["one"].links) == 1

@@ -40,7 +40,7 @@ async def start(pool: Pool, **fields: Any) -> None:
 
 
 async def era_of(pool: Pool, client: SilentClient | None, tool: str = "echo") -> str:
-    return (await pool.call("one", "tools/call", params(tool), client=client)).era
+    return (await pool.call("one", "tools/call", params(tool), client=client)).revision
 
 
 async def test_a_call_uses_the_revision_of_a_client_that_can_be_asked(net: MemoryNet) -> None:

@@ -82,9 +82,9 @@ async def test_a_call_to_a_server_that_is_up_within_its_time_waits_for_it() -> N
     net = MemoryNet(one=takes(9))
     async with pool_of(net) as pool:
         pool.apply({"one": record(command="npx")})
-        answer = await pool.call("one", CALL, params("echo"))
+        response = await pool.call("one", CALL, params("echo"))
 
-    assert answer.reply.result is not None
+    assert response.rpc.result is not None
 
 
 async def test_nothing_else_waits_for_runners_that_download() -> None:

@@ -70,7 +70,7 @@ async def test_chd_1_a_server_that_always_exits_is_started_five_times_in_ten_sec
     assert busiest == 5
     assert gaps[-1] == pytest.approx(30)
     assert (health.state, health.last_error, health.restarts) == ("down", "it exited with 1", len(starts) - 1)
-    assert answered.reply.result is not None
+    assert answered.rpc.result is not None
     assert net["two"].starts_s == [0.0]
 
 
@@ -361,9 +361,9 @@ async def test_a_server_with_a_call_in_flight_is_not_idle() -> None:
     net = MemoryNet(one=MemoryServer(on_call={"long": long}))
     async with pool_of(net) as pool:
         pool.apply({"one": record(idle_timeout_s=60, timeout_ms=200_000)})
-        answer = await pool.call("one", CALL, params("long"))
+        response = await pool.call("one", CALL, params("long"))
 
-        assert (answer.reply, len(net["one"].starts_s)) == (RpcResponse(result=b"{}"), 1)
+        assert (response.rpc, len(net["one"].starts_s)) == (RpcResponse(result=b"{}"), 1)
 
 
 async def test_prewarm_keeps_an_unused_server_connected() -> None:

@@ -44,8 +44,8 @@ class Abused:
         return self.pool.health()["bad"]
 
     async def call(self, name: str, *, server_id: str = "bad", **arguments: Any) -> Any:
-        answer = await self.pool.call(server_id, "tools/call", tool(name, **arguments))
-        return content(answer.reply)
+        response = await self.pool.call(server_id, "tools/call", tool(name, **arguments))
+        return content(response.rpc)
 
     async def answers_meanwhile(self, count: int) -> bool:
         """Whether so many calls of the good child are answered, each with its own answer."""

@@ -270,16 +270,16 @@ async def test_chd_14_one_child_too_many_is_refused_and_the_others_go_on() -> No
         links = [await start(warden), await start(warden)]
         with pytest.raises(StartFailed) as caught:
             await start(warden)
-        answers = [await call(link, "echo", text="still here") for link in links]
+        responses = [await call(link, "echo", text="still here") for link in links]
         await links[0].aclose()
         third = await start(warden)
-        answers.append(await call(third, "echo", text="room again"))
+        responses.append(await call(third, "echo", text="room again"))
 
     assert (str(caught.value), caught.value.fatal) == (
         "this node may run 2 children, and 2 are running",
         False,
     )
-    assert answers == ["still here", "still here", "room again"]
+    assert responses == ["still here", "still here", "room again"]
 
 
 async def test_chd_14_few_open_files_are_a_refusal_with_a_reason() -> None:

@@ -51,28 +51,28 @@ async def sent_by(link: Any) -> list[dict[str, Any]]:
 
 async def test_every_caller_gets_its_own_answer() -> None:
     async with open_link(faulty()) as link:
-        answers = await asyncio.gather(*(call(link, "echo", text=f"n{number}") for number in range(200)))
+        responses = await asyncio.gather(*(call(link, "echo", text=f"n{number}") for number in range(200)))
 
-    assert answers == [f"n{number}" for number in range(200)]
+    assert responses == [f"n{number}" for number in range(200)]
 
 
 async def test_an_answer_is_carried_as_it_came() -> None:
     async with open_link(faulty()) as link:
-        reply = await link.request("tools/call", tool("echo", text="é\u2028\n"), timeout_s=60)
+        rpc = await link.request("tools/call", tool("echo", text="é\u2028\n"), timeout_s=60)
         unknown = await link.request("no/such", {}, timeout_s=60)
 
-    assert reply == RpcResponse(result='{"content": [{"type": "text", "text": "é\u2028\\n"}]}'.encode())
+    assert rpc == RpcResponse(result='{"content": [{"type": "text", "text": "é\u2028\\n"}]}'.encode())
     assert unknown == RpcResponse(error=b'{"code": -32601, "message": "method not found"}')
 
 
 async def test_line_ends_between_the_tokens_of_a_call_do_not_cut_its_line() -> None:
     arguments = msgspec.Raw(b'{\r\n  "text":\r"a\\nb"\n}')
     async with open_link(faulty()) as link:
-        reply = await link.request(
+        rpc = await link.request(
             "tools/call", {"name": msgspec.Raw(b'"echo"'), "arguments": arguments}, timeout_s=60
         )
 
-    assert content(reply) == "a\nb"
+    assert content(rpc) == "a\nb"
 
 
 async def test_an_answer_of_many_chunks_arrives_whole() -> None:
@@ -135,7 +135,7 @@ async def test_notifications_of_the_server_reach_the_listener() -> None:
 async def test_chd_3_a_call_that_hangs_ends_at_its_budget_and_others_go_on() -> None:
     async with open_link(faulty()) as link:
         hanging = asyncio.ensure_future(call(link, "hang", timeout_s=0.5))
-        answers = await asyncio.gather(*(call(link, "echo", text=f"n{number}") for number in range(20)))
+        responses = await asyncio.gather(*(call(link, "echo", text=f"n{number}") for number in range(20)))
         with pytest.raises(CallTimedOut, match=r"did not answer `tools/call` within 0\.5 s"):
             await hanging
         cancelled = [
@@ -143,7 +143,7 @@ async def test_chd_3_a_call_that_hangs_ends_at_its_budget_and_others_go_on() -> 
         ]
         asked = [m["id"] for m in await sent_by(link) if m.get("params", {}).get("name") == "hang"]
 
-    assert answers == [f"n{number}" for number in range(20)]
+    assert responses == [f"n{number}" for number in range(20)]
     assert [message["params"]["requestId"] for message in cancelled] == asked
 
 
@@ -271,11 +271,11 @@ async def test_chd_6_a_flood_on_stderr_blocks_nothing_and_its_end_is_kept() -> N
     size = rounds(suite=64, soak=1024) * 1024 * 1024
     async with open_link(faulty(), listener) as link:
         before = resident_bytes()
-        answer = await call(link, "stderr", bytes=size, timeout_s=60)
+        response = await call(link, "stderr", bytes=size, timeout_s=60)
         await eventually_async(lambda: listener.stderr_bytes == size + len("\nlast words\n"))
         grown = resident_bytes() - before
 
-    assert answer == "after stderr"
+    assert response == "after stderr"
     assert listener.stderr[-12:] == b"\nlast words\n"
     assert grown <= 16 * 1024 * 1024
 
@@ -382,9 +382,9 @@ async def test_chd_10_a_late_answer_is_dropped() -> None:
 )
 async def test_chd_11_a_server_that_asks_for_what_is_not_offered_is_refused(method: str) -> None:
     async with open_link(faulty()) as link:
-        answer = await call(link, "ask", method=method)
+        response = await call(link, "ask", method=method)
 
-        assert (answer["id"], answer["error"]["code"]) == ("from-server", -32601)
+        assert (response["id"], response["error"]["code"]) == ("from-server", -32601)
 
 
 async def test_a_servers_ping_is_answered() -> None:
@@ -395,9 +395,9 @@ async def test_a_servers_ping_is_answered() -> None:
 async def test_chd_12_an_answer_that_is_not_utf8_fails_alone() -> None:
     listener = Listener()
     async with open_link(faulty(), listener) as link:
-        reply = await link.request("tools/call", tool("bad_utf8"), timeout_s=60)
+        rpc = await link.request("tools/call", tool("bad_utf8"), timeout_s=60)
 
-        assert reply == RpcResponse(
+        assert rpc == RpcResponse(
             error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}'
         )
         assert await call(link, "echo", text="still here") == "still here"
@@ -408,10 +408,10 @@ async def test_chd_12_an_answer_that_is_not_utf8_fails_alone() -> None:
 async def test_chd_12_an_answer_that_cannot_be_carried_fails_at_once_and_alone(name: str) -> None:
     async with open_link(faulty()) as link:
         async with asyncio.timeout(60):
-            reply = await link.request("tools/call", tool(name), timeout_s=60)
+            rpc = await link.request("tools/call", tool(name), timeout_s=60)
 
         problem = b"the server's answer is not JSON that can be carried"
-        assert reply == RpcResponse(error=b'{"code":-32603,"message":"%b"}' % problem)
+        assert rpc == RpcResponse(error=b'{"code":-32603,"message":"%b"}' % problem)
         assert await call(link, "echo", text="still here") == "still here"
 
 

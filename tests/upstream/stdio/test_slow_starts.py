@@ -66,12 +66,12 @@ async def test_try_5_a_runner_that_downloads_past_the_limits_of_start_and_probe_
         done, _ = await asyncio.wait({task}, timeout=1.0)
         runner.finish()
         link = await task
-        answer = await call(link, "echo", text="ready")
+        response = await call(link, "echo", text="ready")
         await link.aclose()
 
     greetings = {"legacy": ["initialize", "notifications/initialized"], "modern": []}
     assert not done
-    assert (link.server_info.revision, answer) == (era, "ready")
+    assert (link.server_info.revision, response) == (era, "ready")
     assert methods(runner.log)[:-1] == ["server/discover", *greetings[era]]
     assert runner.starts.read_text() == "start\n"
 

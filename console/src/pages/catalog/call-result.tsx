@@ -10,7 +10,7 @@ import { Untrusted } from "@/parts/untrusted";
 import styles from "./catalog.module.css";
 import { type Content, contentsOf } from "./contents";
 
-export function CallResult({ answer }: { readonly answer: Shapes["CallAnswer"] }) {
+export function CallResult({ answer }: { readonly answer: Shapes["CallResponse"] }) {
   const mayRead = useMay("viewer");
   const { shown, left } = contentsOf(answer.result);
   const structured = answer.result.structuredContent;

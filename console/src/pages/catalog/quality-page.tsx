@@ -14,7 +14,7 @@ import { packagePath } from "./paths";
 import { qualityQuery } from "./queries";
 
 type Package = Shapes["PackageQualityShown"];
-type Quality = Shapes["CatalogQualityAnswer"];
+type Quality = Shapes["CatalogQualityResponse"];
 type Source = "manifest" | "discovered" | "summary" | "legacy";
 
 const SOURCES: readonly (readonly [source: Source, title: string, about: string])[] = [

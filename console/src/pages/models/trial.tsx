@@ -37,7 +37,7 @@ export function Trial({ id, body }: TrialProps) {
   );
 }
 
-function Result({ found }: { readonly found: Shapes["ChatTrialAnswer"] }) {
+function Result({ found }: { readonly found: Shapes["ChatTrialResponse"] }) {
   if (!found.ok)
     return (
       <Alert color="red" title={<Untrusted text={found.error} />} role="alert">

@@ -69,7 +69,7 @@ export function Calls() {
   );
 }
 
-function Totals({ activity }: { readonly activity: Shapes["ActivityAnswer"] }) {
+function Totals({ activity }: { readonly activity: Shapes["ActivityResponse"] }) {
   const { calls, errors, denials } = totals(activity);
   return (
     <Group gap="lg">

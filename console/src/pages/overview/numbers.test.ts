@@ -32,7 +32,7 @@ test("what a task spares is told against all there is, and refused tasks spare n
   const overview = {
     registered_tokens: 1000,
     tasks: [task("b", 900), task("a", 10), task("refused", 0, { code: "x" })],
-  } as unknown as Shapes["OverviewAnswer"];
+  } as unknown as Shapes["OverviewResponse"];
   expect(savings(overview).map((one) => [one.taskId, one.percent])).toEqual([
     ["a", 99],
     ["b", 10],
@@ -41,7 +41,7 @@ test("what a task spares is told against all there is, and refused tasks spare n
 
 test("nothing registered, nothing saved", () => {
   const overview = { registered_tokens: 0, tasks: [{ task_id: "a", tools: 0, tokens: 0, refusal: null }] };
-  expect(savings(overview as unknown as Shapes["OverviewAnswer"])[0]?.percent).toBe(0);
+  expect(savings(overview as unknown as Shapes["OverviewResponse"])[0]?.percent).toBe(0);
 });
 
 test("buckets add up", () => {
@@ -49,7 +49,7 @@ test("buckets add up", () => {
     { at_ms: 0, calls: 2, errors: 1, denials: 0 },
     { at_ms: 1, calls: 3, errors: 0, denials: 4 },
   ];
-  expect(totals({ buckets } as Shapes["ActivityAnswer"])).toEqual({ calls: 5, errors: 1, denials: 4 });
+  expect(totals({ buckets } as Shapes["ActivityResponse"])).toEqual({ calls: 5, errors: 1, denials: 4 });
 });
 
 test("a span that is not one is a day", () => {
@@ -69,7 +69,7 @@ test("tokens have a bar for each day, and what costs more than all there is save
       { day: "2026-02-27", definition_tokens: 4, saved_tokens: 9 },
       { day: "2026-03-01", definition_tokens: 5, saved_tokens: -1 },
     ],
-  } as Shapes["TokensAnswer"];
+  } as Shapes["TokensResponse"];
   expect(tokenBars(found).map((one) => one.counts)).toEqual([
     [4, 9],
     [0, 0],

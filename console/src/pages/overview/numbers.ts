@@ -33,7 +33,7 @@ export interface Saving {
 }
 
 /** What each task spares its callers, the most first. */
-export function savings(overview: Shapes["OverviewAnswer"]): Saving[] {
+export function savings(overview: Shapes["OverviewResponse"]): Saving[] {
   const all = overview.registered_tokens;
   return overview.tasks
     .filter((task) => task.refusal === null)
@@ -50,7 +50,7 @@ const DAY_MS = 86_400_000;
 
 /** What lists cost and saved, a bar for each day, also those on which nothing happened. */
 export function tokenBars(
-  found: Shapes["TokensAnswer"],
+  found: Shapes["TokensResponse"],
 ): { at_ms: number; counts: [cost: number, saved: number] }[] {
   const days = new Map(found.days.map((one) => [one.day, one]));
   const first = Date.parse(found.since);
@@ -68,7 +68,7 @@ export function dayOf(ms: number): string {
 }
 
 /** Totals of a span. */
-export function totals(activity: Shapes["ActivityAnswer"]): {
+export function totals(activity: Shapes["ActivityResponse"]): {
   calls: number;
   errors: number;
   denials: number;

@@ -70,7 +70,7 @@ function ScopeUrl({ lens }: { readonly lens: Lens }) {
 
 interface ExplainedProps {
   readonly lens: Lens;
-  readonly explained: Shapes["ExplainAnswer"];
+  readonly explained: Shapes["ExplainResponse"];
   readonly items: readonly Item[];
 }
 
@@ -116,7 +116,7 @@ function Explained({ lens, explained, items }: ExplainedProps) {
 }
 
 /** What is to be said of the scope as a whole. */
-function Said({ explained }: { readonly explained: Shapes["ExplainAnswer"] }) {
+function Said({ explained }: { readonly explained: Shapes["ExplainResponse"] }) {
   const { refusal, warnings, pending, unverified, mode } = explained;
   return (
     <>

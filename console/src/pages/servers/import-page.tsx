@@ -13,7 +13,7 @@ import { Trail } from "@/parts/trail";
 import { WordsField } from "./fields";
 import { FilePicker, useDropped } from "./file-picker";
 import { ImportPreview } from "./import-preview";
-import { type Format, type ImportAnswer, wanted } from "./imports";
+import { type Format, type ImportResponse, wanted } from "./imports";
 
 /** All that decides what an import does. */
 interface Asked {
@@ -31,7 +31,7 @@ const FORMATS: readonly { value: Format; label: string }[] = [
   { value: "registry", label: "Our own records" },
 ];
 
-function send(asked: Asked, plan: string | null): Promise<ImportAnswer> {
+function send(asked: Asked, plan: string | null): Promise<ImportResponse> {
   return take(
     api.POST("/admin/api/mcp/servers/import", {
       params: { header: plan === null ? undefined : { "Toolgate-Plan": plan } },
@@ -70,7 +70,7 @@ function useImport() {
   const [asked, setAsked] = useState<Asked>({ content: "", format: "auto", allowed_tools: [], only: null });
   const [left, setLeft] = useState<ReadonlySet<string>>(new Set());
   // Kept while it is looked at again, so that nobody loses their place.
-  const [seen, setSeen] = useState<{ answer: ImportAnswer; asked: Asked } | null>(null);
+  const [seen, setSeen] = useState<{ answer: ImportResponse; asked: Asked } | null>(null);
   const look = useMutation({
     mutationFn: (now: Asked) => send(now, null),
     onSuccess: (answer, now) => setSeen({ answer, asked: now }),

@@ -4,10 +4,10 @@ import { type Column, DataTable } from "@/parts/data-table";
 import { PlanPanel } from "@/parts/plan-panel";
 import { Untrusted } from "@/parts/untrusted";
 import { visibleText } from "@/parts/visible";
-import { type Found, type ImportAnswer, toFound } from "./imports";
+import { type Found, type ImportResponse, toFound } from "./imports";
 
 interface ImportPreviewProps {
-  readonly answer: ImportAnswer;
+  readonly answer: ImportResponse;
   /** The ids that are not wanted. */
   readonly left: ReadonlySet<string>;
   readonly onLeave: (left: ReadonlySet<string>) => void;

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { type ImportAnswer, toFound, wanted } from "./imports";
+import { type ImportResponse, toFound, wanted } from "./imports";
 
-const ANSWER: ImportAnswer = {
+const ANSWER: ImportResponse = {
   revision: 3,
   servers: ["new", "old", "same", "bad", "unwanted"],
   changes: [

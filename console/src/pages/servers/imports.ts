@@ -1,7 +1,7 @@
 /** What became of each definition in a file of another program, as rows to choose from. */
 import type { Shapes } from "@/api/client";
 
-export type ImportAnswer = Shapes["ImportAnswer"];
+export type ImportResponse = Shapes["ImportResponse"];
 export type Format = NonNullable<Shapes["ImportSent"]["format"]>;
 
 export interface Found {
@@ -13,7 +13,7 @@ export interface Found {
 }
 
 /** `left` holds the ids that somebody has unticked. */
-export function toFound(answer: ImportAnswer, left: ReadonlySet<string>): Found[] {
+export function toFound(answer: ImportResponse, left: ReadonlySet<string>): Found[] {
   const refused = new Map(answer.skipped.map(({ name, reason }) => [name, reason]));
   const changes = new Map(answer.changes.map((one) => [one.id, one.operation]));
   const rows = answer.servers.map((id): Found => {
@@ -36,6 +36,6 @@ export function toFound(answer: ImportAnswer, left: ReadonlySet<string>): Found[
 }
 
 /** The ids to import, where not all of them are; null: all. */
-export function wanted(answer: ImportAnswer | undefined, left: ReadonlySet<string>): string[] | null {
+export function wanted(answer: ImportResponse | undefined, left: ReadonlySet<string>): string[] | null {
   return answer === undefined || left.size === 0 ? null : answer.servers.filter((id) => !left.has(id));
 }

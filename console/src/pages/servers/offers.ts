@@ -1,7 +1,7 @@
 /** What a server lists, tools and the rest alike, as rows of one table. */
 import type { Shapes } from "@/api/client";
 
-export type Preview = Shapes["PreviewAnswer"];
+export type Preview = Shapes["PreviewResponse"];
 
 export interface Offer {
   readonly tool: string;

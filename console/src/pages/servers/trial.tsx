@@ -13,7 +13,7 @@ import type { Change } from "@/parts/use-plan";
 import { visibleText } from "@/parts/visible";
 import type { Body } from "./server-form";
 
-type TrialAnswer = Shapes["TrialAnswer"];
+type TrialResponse = Shapes["TrialResponse"];
 
 interface TrialProps {
   /** The server to try; null: what is typed is none yet. */
@@ -23,7 +23,7 @@ interface TrialProps {
 }
 
 /** A gateway that takes reviewed changes only starts nothing without a plan, not even once. */
-async function tryOut(change: Change, needsPlan: boolean): Promise<TrialAnswer> {
+async function tryOut(change: Change, needsPlan: boolean): Promise<TrialResponse> {
   const plan = needsPlan ? await take(api.POST("/admin/api/plan", { body: { ...change } })) : null;
   return take(
     api.POST("/admin/api/mcp/servers/{server_id}/test", {
@@ -81,7 +81,7 @@ function Elapsed() {
 /** More names than this are counted. */
 const MOST = 60;
 
-function TrialResult({ answer }: { readonly answer: TrialAnswer }) {
+function TrialResult({ answer }: { readonly answer: TrialResponse }) {
   const times = [
     answer.connect_ms === null ? null : `connected in ${duration(answer.connect_ms)}`,
     answer.list_ms === null ? null : `listed in ${duration(answer.list_ms)}`,

@@ -14,7 +14,7 @@ import { Untrusted } from "@/parts/untrusted";
 /** As `toolgate learn` has it. */
 const USUAL_DAYS = "7";
 
-type Lesson = Shapes["LearnAnswer"];
+type Lesson = Shapes["LearnResponse"];
 
 export function LearnTab({ id }: { readonly id: string }) {
   const { days, setDays, sinceMs } = useDays(USUAL_DAYS);

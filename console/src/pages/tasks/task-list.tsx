@@ -15,7 +15,7 @@ import { Untrusted } from "@/parts/untrusted";
 import { visibleText } from "@/parts/visible";
 import { overviewQuery } from "./queries";
 
-type Overview = Shapes["OverviewAnswer"];
+type Overview = Shapes["OverviewResponse"];
 interface Row {
   readonly task: Shapes["TaskOverview"];
   readonly findings: number;

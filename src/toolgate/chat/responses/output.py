@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolgate.chat.replies import add_usage
+from toolgate.chat.model_completion import add_usage
 from toolgate.chat.responses.tools import OfferedTool
 from toolgate.model.json_text import NULL, Members, as_object, as_text, decode_members, encode_raw
 

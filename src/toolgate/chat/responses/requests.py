@@ -365,9 +365,9 @@ class ResponsesTranscript:
         self._tools = [*request.tools.others, *map(_flatten_function, functions)]
         self._choice = choice
 
-    def body(self, ask: AskModel) -> bytes:
+    def body(self, prompt: AskModel) -> bytes:
         choices = {"sent": self._choice.raw, "auto": self._choice.after_first_call(), "none": b'"none"'}
-        choice = choices[ask.choice]
+        choice = choices[prompt.choice]
         body: dict[str, object] = {"model": self._model, **self._request.members, "input": self._items}
         if self._tools:
             body["tools"] = self._tools
@@ -384,7 +384,7 @@ class ResponsesTranscript:
         """Add a reply, in a form that its server accepts."""
         self._items = [] if self._request.in_conversation else [*self._items, *items]
 
-    def answer(self, call: ToolCall, content: str) -> None:
+    def add_result(self, call: ToolCall, content: str) -> None:
         self._items.append(encode_raw(output.function_call_output(call.call_id, content)))
 
 

@@ -40,13 +40,13 @@ def list_approvals(
     """List the calls that wait for a decision, or those of another state, the newest first."""
     query = {"limit": limit, "state": None if state == "all" else state}
     shown = partial(ui.render_newest, "approvals", partial(render_approvals, state=state))
-    connection.print_answer(_PATH, shown, query, member="approvals")
+    connection.print_result(_PATH, shown, query, member="approvals")
 
 
 @command(approvals, "show")
 def show_approval(approval_id: ApprovalArgument, connection: GatewayConnection) -> None:
     """Show one: who calls what, with which arguments, by which rule it waits, and its decision."""
-    connection.print_answer(build_path(_PATH, approval_id), render_approval)
+    connection.print_result(build_path(_PATH, approval_id), render_approval)
 
 
 def _add_decision(decision: str, summary: str, reason_help: str) -> None:

@@ -159,8 +159,8 @@ def audit_command(
         elif is_followed:
             _follow_events(client, which.query, connection.output)
         else:
-            answer = client.get(_PATH, {**which.query, "limit": limit or PAGE})
-            connection.output.show(answer["events"], ui.render_newest("events", render_events, answer))
+            response = client.get(_PATH, {**which.query, "limit": limit or PAGE})
+            connection.output.show(response["events"], ui.render_newest("events", render_events, response))
 
 
 @command(audit_app, "verify")

@@ -46,15 +46,15 @@ def render_catalog_tools(package_id: str, tools: Sequence[JsonObject]) -> Render
     return ui.stack_parts(heading, *map(_render_tool, tools))
 
 
-def render_found(answer: JsonObject) -> RenderableType:
+def render_found(response: JsonObject) -> RenderableType:
     """What was found, the best first."""
-    tools: Sequence[JsonObject] = answer["tools"]
+    tools: Sequence[JsonObject] = response["tools"]
     # An older gateway does not say it.
-    note = None if answer.get("indexed", True) else Text(_INDEXING, style=ui.WARN)
+    note = None if response.get("indexed", True) else Text(_INDEXING, style=ui.WARN)
     if not tools:
         nothing = "nothing was found that this key can reach: try other words, or `toolgate catalog`"
         return ui.stack_parts(Text(nothing), note)
-    shown = f"{len(tools)} of {answer['total']:,} found"
+    shown = f"{len(tools)} of {response['total']:,} found"
     return ui.stack_parts(*map(_render_tool, tools), Text(shown, style=ui.DIM), note)
 
 
@@ -69,35 +69,35 @@ def render_backfill(done: JsonObject) -> RenderableType:
 _SOURCES = ("manifest", "discovered", "summary", "legacy")
 
 
-def render_quality(answer: JsonObject, *, every: bool) -> RenderableType:
+def render_quality(response: JsonObject, *, every: bool) -> RenderableType:
     """The share of full definitions, what becomes of the fallback, and the packages that depend on it."""
-    total: JsonObject = answer["total"]
+    total: JsonObject = response["total"]
     head = ui.sentence(
-        Text(f"{answer['full_percent']:g} %", style="bold"),
+        Text(f"{response['full_percent']:g} %", style="bold"),
         f" of {ui.count_of(total['rows'], 'row')} have full definitions, "
         f"{total['with_schema']:,} a schema, {total['with_description']:,} a description",
     )
     table = ui.grid("PACKAGE", *(f">{name.upper()}" for name in _SOURCES), ">SCHEMAS", ">DESCRIBED", "")
-    for one in answer["packages"]:
+    for one in response["packages"]:
         hidden = ui.cell(f"{one['hidden']:,} hidden", ui.WARN) if one["hidden"] else ""
         table.add_row(ui.bold(one["id"]), *_count_rows(one), hidden)
     table.add_row(ui.cell("all", ui.DIM), *_count_rows(total), "")
     listed = None
-    if not every and not answer["packages"]:
+    if not every and not response["packages"]:
         listed = Text("no package depends on the summary fallback")
-    return ui.stack_parts(head, Text(_describe_fallback(answer)), listed, table)
+    return ui.stack_parts(head, Text(_describe_fallback(response)), listed, table)
 
 
 def _count_rows(one: JsonObject) -> list[str]:
     return [f"{one[name]:,}" for name in (*_SOURCES, "with_schema", "with_description")]
 
 
-def _describe_fallback(answer: JsonObject) -> str:
+def _describe_fallback(response: JsonObject) -> str:
     """What the setting does at this share, and what it would do."""
-    ends_at, dependent = answer["summary_fallback"], ui.count_of(answer["dependent"], "package")
+    ends_at, dependent = response["summary_fallback"], ui.count_of(response["dependent"], "package")
     if ends_at is None:
         return f"the summary fallback stays; without it {dependent} would lose rows"
-    if answer["fallback_ended"]:
+    if response["fallback_ended"]:
         return f"the summary fallback is off from {ends_at:g} %: rows of {dependent} are hidden"
     return f"the summary fallback ends at {ends_at:g} %: {dependent} would lose rows"
 
@@ -179,7 +179,7 @@ def search_command(
 ) -> None:
     """Find tools by what they do, the best first."""
     query = {"q": " ".join(words), "limit": limit, **narrowed.query}
-    connection.print_answer(f"{CATALOG}/search", render_found, query, member="tools")
+    connection.print_result(f"{CATALOG}/search", render_found, query, member="tools")
 
 
 @command(catalog_app, "quality")
@@ -216,13 +216,13 @@ def backfill_command(connection: GatewayConnection) -> None:
     with connection.open() as client, bar:
         step, cursor = bar.add_task("", total=None), None
         while True:
-            answer = client.post("/admin/api/catalog/backfill", query={"cursor": cursor})
-            changed += answer["changed"]
-            failed |= answer["failed"]
-            bar.update(step, completed=answer["done"], total=answer["total"])
-            if (cursor := answer["next_cursor"]) is None:
+            response = client.post("/admin/api/catalog/backfill", query={"cursor": cursor})
+            changed += response["changed"]
+            failed |= response["failed"]
+            bar.update(step, completed=response["done"], total=response["total"])
+            if (cursor := response["next_cursor"]) is None:
                 break
-    done = {"done": answer["done"], "total": answer["total"], "changed": changed, "failed": failed}
+    done = {"done": response["done"], "total": response["total"], "changed": changed, "failed": failed}
     connection.output.show(done, render_backfill(done))
     if failed:
         hint = "the gateway tries again by itself; its log says more"

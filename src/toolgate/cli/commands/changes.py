@@ -101,12 +101,12 @@ def plan_command(
     records, _ = hash_modules(load_records(files) if files else [])
     body = build_change_set(records, deletes=deletes or (), prune=prune)
     with connection.open() as client:
-        answer = post_changes(client, PLAN, body, records)
+        response = post_changes(client, PLAN, body, records)
     if out is not None:
-        write_json(out, answer)
+        write_json(out, response)
     words = [word for file in files or () for word in ("-f", str(file))]
     again = ["apply", *words, *(["--prune"] if prune else [])]
-    connection.output.show(answer, render.render_plan(answer, None if deletes else again))
+    connection.output.show(response, render.render_plan(response, None if deletes else again))
 
 
 @command(app, "apply")
@@ -127,14 +127,14 @@ def apply_command(
     body = build_change_set(records, prune=prune)
     with connection.open() as client:
         if is_dry_run:
-            answer = post_changes(client, PLAN, body, records)
-            connection.output.show(answer, render.render_difference(answer))
+            response = post_changes(client, PLAN, body, records)
+            connection.output.show(response, render.render_difference(response))
             return
         if prune and not is_sure and plan_id is None:
             plan_id = _confirm_removals(client, body, records)
         send_modules(client, modules, as_json=connection.as_json)
-        answer = post_changes(client, APPLY, {**body, "plan": plan_id}, records)
-    connection.output.show(answer, render.render_change_set(answer))
+        response = post_changes(client, APPLY, {**body, "plan": plan_id}, records)
+    connection.output.show(response, render.render_change_set(response))
 
 
 def _confirm_removals(client: RestClient, body: JsonObject, records: Sequence[FileRecord]) -> str:
@@ -167,13 +167,13 @@ def diff_command(
     records, _ = hash_modules(load_records(files))
     try:
         with connection.open() as client:
-            answer = post_changes(client, PLAN, build_change_set(records, prune=prune), records)
+            response = post_changes(client, PLAN, build_change_set(records, prune=prune), records)
     except CommandError as failure:
         # 1 means a difference here, so what failed must not end with it.
         failure.exit_code = max(failure.exit_code, ExitCode.USAGE)
         raise
-    connection.output.show(answer["changes"], render.render_difference(answer))
-    if answer["changes"]:
+    connection.output.show(response["changes"], render.render_difference(response))
+    if response["changes"]:
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -186,8 +186,8 @@ def reload_command(
     """Read the registry directory again; exit code 1 if a file in it is wrong."""
     query = {"dry_run": "true" if is_dry_run else None}
     shown = partial(render.render_reload, is_dry_run=is_dry_run)
-    answer = connection.send("POST", "/admin/api/registry/reload", shown, query=query)
-    if answer.get("problems"):
+    response = connection.send("POST", "/admin/api/registry/reload", shown, query=query)
+    if response.get("problems"):
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -70,10 +70,10 @@ def export_command(
     """
     if out.exists():
         raise UsageError(f"`{out}` is there already", hint="choose another name, or remove it")
-    with _show_progress("exporting") as tell:
-        exported = export_store(store.target, out, tell)
-    answer = {"path": str(out), **asdict(exported)}
-    CommandOutput(as_json=as_json).show(answer, render_backup(answer))
+    with _show_progress("exporting") as report:
+        exported = export_store(store.target, out, report)
+    response = {"path": str(out), **asdict(exported)}
+    CommandOutput(as_json=as_json).show(response, render_backup(response))
 
 
 @command(app, "import")
@@ -87,6 +87,6 @@ def import_command(
 
     All of the file is checked before anything is stored. Nodes notice, and list everything again.
     """
-    with _show_progress("importing") as tell:
-        answer = asdict(import_store(file, store.target, tell))
-    CommandOutput(as_json=as_json).show(answer, render_import(answer))
+    with _show_progress("importing") as report:
+        response = asdict(import_store(file, store.target, report))
+    CommandOutput(as_json=as_json).show(response, render_import(response))

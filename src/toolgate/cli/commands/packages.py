@@ -122,55 +122,55 @@ def render_package(package: JsonObject) -> RenderableType:
 
 
 def render_installed(
-    answer: JsonObject, server: JsonObject | None, url: str, *, gateway: str
+    response: JsonObject, server: JsonObject | None, url: str, *, gateway: str
 ) -> RenderableType:
     """An installation at `gateway`, the health of its server, and its URL."""
-    head = Group(_headline(answer, "is installed"), *map(ui.indent, _tool_changes(answer["tools"])))
+    head = Group(_headline(response, "is installed"), *map(ui.indent, _tool_changes(response["tools"])))
     paste = "Paste this URL into a client, or let it be written there:"
-    connect = f"toolgate connect claude-code --servers {answer['package_id']} --write{url_option(gateway)}"
+    connect = f"toolgate connect claude-code --servers {response['package_id']} --write{url_option(gateway)}"
     return ui.stack_parts(
         head,
-        ui.render_warnings(answer["warnings"]),
+        ui.render_warnings(response["warnings"]),
         None if server is None else _render_server(server),
         ui.copyable(f"{url}\n{connect}", paste, ui.DIM),
     )
 
 
-def render_install_plan(answer: JsonObject, command: Sequence[str]) -> RenderableType:
+def render_install_plan(response: JsonObject, command: Sequence[str]) -> RenderableType:
     """An installation that was not made: how the tools differ, the records, and what tasks would notice."""
-    changes = list(_tool_changes(answer["tools"]))
+    changes = list(_tool_changes(response["tools"]))
     shown = []
-    for change in answer["changes"]:
+    for change in response["changes"]:
         # A change as far as it says more than the difference between the tools does.
         fields = change["fields"] if change["kind"] == "server" else ()
         telling = [one for one in fields if one["field"] != "package.sha256"]
         shown.append({**change, "fields": telling})
     return ui.stack_parts(
         Group(
-            _headline(answer, "would be installed"),
+            _headline(response, "would be installed"),
             *map(ui.indent, changes or [Text("the same tools", ui.DIM)]),
         ),
-        ui.render_warnings(one for one in answer["warnings"] if one not in answer["plan"]["warnings"]),
-        render_records({**answer["plan"], "changes": shown}, command),
+        ui.render_warnings(one for one in response["warnings"] if one not in response["plan"]["warnings"]),
+        render_records({**response["plan"], "changes": shown}, command),
     )
 
 
-def render_uninstalled(answer: JsonObject) -> RenderableType:
-    removed: Sequence[str] = answer["removed_versions"]
+def render_uninstalled(response: JsonObject) -> RenderableType:
+    removed: Sequence[str] = response["removed_versions"]
     archives = ui.indent(ui.sentence("archives removed: ", ui.join_names(removed))) if removed else None
-    head = ui.group_parts(ui.done("package ", ui.bold(answer["package_id"]), " is gone"), archives)
-    return ui.stack_parts(head, ui.render_warnings(answer["warnings"]))
+    head = ui.group_parts(ui.done("package ", ui.bold(response["package_id"]), " is gone"), archives)
+    return ui.stack_parts(head, ui.render_warnings(response["warnings"]))
 
 
-def _headline(answer: JsonObject, verb: str) -> Text:
-    before = f" (was {answer['before']})" if answer["before"] not in (None, answer["version"]) else ""
-    if not answer["changes"] and verb == "is installed":
+def _headline(response: JsonObject, verb: str) -> Text:
+    before = f" (was {response['before']})" if response["before"] not in (None, response["version"]) else ""
+    if not response["changes"] and verb == "is installed":
         verb = "was installed already: nothing to do"
     return ui.sentence(
         Text("✓ ", style=ui.OK) if verb.startswith("is") else Text(""),
-        ui.bold(f"{answer['package_id']} {answer['version']}"),
+        ui.bold(f"{response['package_id']} {response['version']}"),
         f" {verb}{before}",
-        Text(f"  revision {answer['revision']}", style=ui.DIM),
+        Text(f"  revision {response['revision']}", style=ui.DIM),
     )
 
 
@@ -219,7 +219,7 @@ add_list_commands(
 @command(packages_app, "show")
 def show_command(package_id: IdArgument, connection: GatewayConnection) -> None:
     """Show one package in full: its tools, and every version."""
-    connection.print_answer(build_path(PACKAGES, package_id), render_package)
+    connection.print_result(build_path(PACKAGES, package_id), render_package)
 
 
 @command(packages_app, "remove")
@@ -246,7 +246,9 @@ def uninstall_command(
     connection.send(
         "DELETE",
         build_path(PACKAGES, package_id),
-        lambda answer: render_records(answer["plan"], command) if is_dry_run else render_uninstalled(answer),
+        lambda response: (
+            render_records(response["plan"], command) if is_dry_run else render_uninstalled(response)
+        ),
         query=query,
         headers=conditions.headers,
     )

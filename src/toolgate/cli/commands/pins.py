@@ -71,12 +71,12 @@ def set_pin(
         body = {"server_id": server_id, "tools": tools} | ({"changed": settled} if settled else {})
         # With --tool, approvals that others make at the same time must not be lost.
         headers = build_conditions(revision=before.get("revision")) if chosen else {}
-        answer = client.send("PUT", build_record_path("pin", server_id), body, headers=headers)
+        response = client.send("PUT", build_record_path("pin", server_id), body, headers=headers)
     # Only what was approved is shown: a server may have changed again in between.
     shown = [one for one in differences if approved.get(one["tool"], "") == one["listed"]]
-    answer = {**answer, "differences": shown}
-    rendered = render_pinned(server_id, answer, before=before.get("tools", {}), after=tools)
-    connection.output.show(answer, rendered)
+    response = {**response, "differences": shown}
+    rendered = render_pinned(server_id, response, before=before.get("tools", {}), after=tools)
+    connection.output.show(response, rendered)
 
 
 pins.add_plain_delete("delete", "Take the pin off a server: its tools are offered as they come.")

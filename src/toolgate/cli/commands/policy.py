@@ -21,27 +21,27 @@ from toolgate.cli.render.layout import JsonObject, stack_parts
 from toolgate.cli.rest import build_record_path
 
 
-def render_lesson(answer: JsonObject, command: Sequence[str] | None) -> RenderableType:
+def render_lesson(response: JsonObject, command: Sequence[str] | None) -> RenderableType:
     """What stays and what goes, what that saves, and by which `command` it is made so; None: it is."""
-    calls = f": {ui.count_of(answer['calls'], 'call')} since {_render_day(answer['since_ms'])}"
+    calls = f": {ui.count_of(response['calls'], 'call')} since {_render_day(response['since_ms'])}"
     plan: RenderableType | None = None
     removed: RenderableType | None = None
-    if answer["removed"]:
-        title = Text(f"{len(answer['removed']):,} not used, and removed", style=f"bold {ui.BAD}")
-        begins = answer["audit_begins_ms"]
+    if response["removed"]:
+        title = Text(f"{len(response['removed']):,} not used, and removed", style=f"bold {ui.BAD}")
+        begins = response["audit_begins_ms"]
         note = None if begins is None else f"never: since {_render_day(begins)}, when the audit begins"
-        table = _render_unused_tools(answer["removed"])
+        table = _render_unused_tools(response["removed"])
         removed = ui.group_parts(title, table, None if note is None else Text(note, ui.DIM))
-    if not answer["plan"]["changes"]:
+    if not response["plan"]["changes"]:
         plan = Text("the task has nothing to lose: it is the least already", style=ui.OK)
     elif command is not None:
-        plan = render_plan(answer["plan"], command)
+        plan = render_plan(response["plan"], command)
     return ui.stack_parts(
-        ui.sentence("task ", ui.bold(answer["task_id"]), calls),
-        _render_kept(answer["kept"]),
+        ui.sentence("task ", ui.bold(response["task_id"]), calls),
+        _render_kept(response["kept"]),
         removed,
-        Text(f"{answer['tokens_saved']:,} tokens less in each list") if answer["tokens_saved"] else None,
-        ui.render_warnings(answer["warnings"]),
+        Text(f"{response['tokens_saved']:,} tokens less in each list") if response["tokens_saved"] else None,
+        ui.render_warnings(response["warnings"]),
         Text("Calls of other tasks, and of callers without one, are not counted.", style=ui.DIM),
         plan,
     )
@@ -61,15 +61,15 @@ def _render_unused_tools(tools: Sequence[JsonObject]) -> RenderableType:
     return ui.grid("NAME*", ">TOKENS", "LAST USED", rows=rows)
 
 
-def render_unused(answer: JsonObject, *, is_one: bool) -> RenderableType:
+def render_unused(response: JsonObject, *, is_one: bool) -> RenderableType:
     """A line for each task and key, or, of one, for each of its tools; then unused servers."""
-    holders, servers = answer["holders"], answer["servers"]
+    holders, servers = response["holders"], response["servers"]
     rows = ((ui.bold(one["server_id"]), _render_last_use(one["last_used_ms"])) for one in servers)
     return ui.stack_parts(
         *([_render_holder(one) for one in holders] if is_one else [_render_holders(holders)]),
         ui.grid("UNUSED SERVER*", "LAST USED", rows=rows) if servers else None,
-        ui.render_warnings(answer["warnings"]),
-        Text(f"not used since {_render_day(answer['since_ms'])}", style=ui.DIM),
+        ui.render_warnings(response["warnings"]),
+        Text(f"not used since {_render_day(response['since_ms'])}", style=ui.DIM),
     )
 
 
@@ -121,8 +121,8 @@ def lint_command(connection: GatewayConnection) -> None:
     some rules could not be judged, because a server has not listed its tools.
     """
     with connection.open() as client:
-        answer = client.get("/admin/api/lint")
-    findings, unjudged = answer["findings"], answer.get("unjudged", [])
+        response = client.get("/admin/api/lint")
+    findings, unjudged = response["findings"], response.get("unjudged", [])
     connection.output.show([*findings, *unjudged], render_lint(findings, unjudged))
     if findings or unjudged:
         raise typer.Exit(ExitCode.FAILED if findings else ExitCode.INCOMPLETE)
@@ -180,8 +180,8 @@ def learn_command(
             connection.output.show(lesson, render_lesson(lesson, again))
             return
         change = {"kind": "task", "id": task, "body": lesson["record"]}
-        answer = client.post(APPLY, {"changes": [change], "plan": lesson["plan"]["id"]})
-    connection.output.show(answer, stack_parts(render_lesson(lesson, None), render_change_set(answer)))
+        response = client.post(APPLY, {"changes": [change], "plan": lesson["plan"]["id"]})
+    connection.output.show(response, stack_parts(render_lesson(lesson, None), render_change_set(response)))
 
 
 @command(app, "unused")
@@ -200,5 +200,5 @@ def unused_command(
     """
     query = {"task": task, "key": key, "since": parse_time(since)}
     with connection.open() as client:
-        answer = client.merge_pages("/admin/api/unused", "holders", query)
-    connection.output.show(answer, render_unused(answer, is_one=task is not None or key is not None))
+        response = client.merge_pages("/admin/api/unused", "holders", query)
+    connection.output.show(response, render_unused(response, is_one=task is not None or key is not None))

@@ -133,7 +133,7 @@ def compare_command(
 ) -> None:
     """Compare the versions of a profile: calls, errors, denials and times, by the version that decided."""
     path = build_record_path("profile", profile_id, "versions")
-    connection.print_answer(path, render_versions, {"since": parse_time(since)})
+    connection.print_result(path, render_versions, {"since": parse_time(since)})
 
 
 def _next_rollout(client: RestClient, profile: Body, selection: Body | None) -> Body:
@@ -141,8 +141,8 @@ def _next_rollout(client: RestClient, profile: Body, selection: Body | None) -> 
     if selection is None:
         return _require_rollout(profile)
     path = build_record_path("profile", profile["profile_id"], "history")
-    answer = client.get(path, {"limit": 500})
-    changed = (field for entry in answer["entries"] for field in entry["fields"])
+    response = client.get(path, {"limit": 500})
+    changed = (field for entry in response["entries"] for field in entry["fields"])
     known = [
         value
         for one in changed

@@ -254,17 +254,17 @@ def install_command(
         if package.endswith((".tar.gz", ".tgz", ".mcpb")) or Path(package).is_file():
             package_id, body = _upload_file(client, Path(package), progress, is_dry_run=is_dry_run)
         with progress.step("asking" if is_dry_run else "installing"):
-            answer = packages.install_package(client, package_id, how, {**body, "dry_run": is_dry_run})
+            response = packages.install_package(client, package_id, how, {**body, "dry_run": is_dry_run})
         if is_dry_run:
             connection.output.show(
-                answer, packages.render_install_plan(answer, ["install", package, *how.words])
+                response, packages.render_install_plan(response, ["install", package, *how.words])
             )
             return
         with progress.step("starting it at the gateway"):
             server = packages.refresh_server(client, package_id)
     url = format_scope_url(connection.url, {"servers": package_id})
-    rendered = packages.render_installed(answer, server, url, gateway=connection.url)
-    connection.output.show({**answer, "server": server, "url": url}, rendered)
+    rendered = packages.render_installed(response, server, url, gateway=connection.url)
+    connection.output.show({**response, "server": server, "url": url}, rendered)
 
 
 def _upload_file(
@@ -278,8 +278,8 @@ def _upload_file(
                     content = normalize_archive(file, archive).manifest
                     offered = {"manifest": content.decode(), "sha256": packages.hash_file(archive)}
                 return parse_manifest(content).id, offered
-            with progress.step("uploading") as tell:
-                kept: JsonObject = packages.upload_archive(client, file, packages.hash_file(file), tell)
+            with progress.step("uploading") as report:
+                kept: JsonObject = packages.upload_archive(client, file, packages.hash_file(file), report)
     except OSError as exc:
         raise UsageError(f"cannot read `{path}`: {exc.strerror}") from exc
     return str(kept["package_id"]), {"version": kept["version"]}
@@ -316,15 +316,15 @@ def publish_command(
             packed = package.pack(content, archive)
         if is_dry_run:
             offered = {"manifest": content.decode(), "sha256": packed.sha256, "dry_run": True}
-            answer = packages.install_package(client, manifest.id, how, offered)
+            response = packages.install_package(client, manifest.id, how, offered)
             raised = [] if bump is None else ["--bump", bump]
             command = ["publish", str(directory), *raised, *how.words]
-            connection.output.show(answer, packages.render_install_plan(answer, command))
+            connection.output.show(response, packages.render_install_plan(response, command))
             return
         is_there = packages.check_version(client, manifest.id, manifest.version, packed.sha256)
         if not is_there:
-            with progress.step("uploading") as tell:
-                packages.upload_archive(client, archive, packed.sha256, tell)
+            with progress.step("uploading") as report:
+                packages.upload_archive(client, archive, packed.sha256, report)
         package.write(content)
         shown: dict[str, Any] = {
             "package_id": manifest.id,

@@ -281,7 +281,7 @@ def list_command(
 ) -> None:
     """List the newest runs of a task: your own, or with the role `viewer` everyone's."""
     shown = partial(render_newest, "invocations", render_invocations)
-    connection.print_answer(build_invocation_path(task_id), shown, {"limit": limit}, member="invocations")
+    connection.print_result(build_invocation_path(task_id), shown, {"limit": limit}, member="invocations")
 
 
 @command(invocations_app, "show")
@@ -289,7 +289,7 @@ def show_command(
     task_id: TaskArgument, invocation_id: InvocationArgument, connection: GatewayConnection
 ) -> None:
     """Show one run: how it ended, what it took, the calls it made, its output."""
-    connection.print_answer(build_invocation_path(task_id, invocation_id), render_invocation)
+    connection.print_result(build_invocation_path(task_id, invocation_id), render_invocation)
 
 
 @command(invocations_app, "logs")

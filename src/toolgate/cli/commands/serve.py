@@ -181,12 +181,12 @@ def _show_difference(settings: Settings, output: CommandOutput) -> None:
     if settings.mcp_registry_dir is None:
         raise UsageError("there is no directory to look at", hint="name it with --mcp-registry-dir DIR")
     report = asyncio.run(load_lazily("toolgate.app.up").preview_server_files(settings))
-    answer = {
+    response = {
         "applied": [str(one) for one in report.applied],
         "warnings": list(report.warnings),
         "problems": [str(one) for one in report.problems],
     }
-    output.show(answer, render_reload(answer, is_dry_run=True))
+    output.show(response, render_reload(response, is_dry_run=True))
     if report.problems:
         raise typer.Exit(ExitCode.FAILED)
 

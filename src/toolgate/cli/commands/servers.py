@@ -111,12 +111,12 @@ def log_in(
         url, state = str(begun["authorization_url"]), str(begun["state"])
         typer.echo(f"open this address and agree:\n{ui.escape_line(url)}", err=True)
         if is_pasted:
-            answer = _parse_callback(typer.prompt("the address the browser ended at", err=True))
+            response = _parse_callback(typer.prompt("the address the browser ended at", err=True))
         else:
             # The gateway has made sure that it is a web address, and no shell is involved.
             webbrowser.open(url)
-            answer = callback.wait(state)
-        finished = client.post(f"{path}/finish", {**_check_callback(answer, state), **shared})
+            response = callback.wait(state)
+        finished = client.post(f"{path}/finish", {**_check_callback(response, state), **shared})
     connection.output.show(finished, render.render_login(finished))
 
 
@@ -131,7 +131,7 @@ class LoginCallbackServer(HTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _LoginCallback)
-        self.answers: list[Mapping[str, str]] = []
+        self.responses: list[Mapping[str, str]] = []
         self.url = f"http://127.0.0.1:{self.server_port}{CALLBACK_PATH}"
 
     def wait(self, state: str, clock_s: Callable[[], float] = time.monotonic) -> Mapping[str, str]:
@@ -140,10 +140,10 @@ class LoginCallbackServer(HTTPServer):
         while clock_s() < until_s:
             self.timeout = max(0.0, until_s - clock_s())
             self.handle_request()
-            for answer in self.answers:
-                if answer.get("state") == state:
-                    return answer
-            self.answers.clear()
+            for response in self.responses:
+                if response.get("state") == state:
+                    return response
+            self.responses.clear()
         hint = "start again; with --paste, give the address where the browser ended by hand"
         raise CommandError(f"no callback from the browser within {WAIT_S / 60:.0f} minutes", hint=hint)
 
@@ -155,7 +155,7 @@ class _LoginCallback(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         is_answer = urlsplit(self.path).path == CALLBACK_PATH
         if is_answer:
-            self.server.answers.append(_parse_callback(self.path))
+            self.server.responses.append(_parse_callback(self.path))
         self.send_response(200 if is_answer else 404)
         self.send_header("content-type", "text/plain; charset=utf-8")
         self.send_header("cache-control", "no-store")
@@ -174,14 +174,14 @@ def _parse_callback(address: str) -> Mapping[str, str]:
         return {}
 
 
-def _check_callback(answer: Mapping[str, str], state: str) -> Mapping[str, str]:
+def _check_callback(response: Mapping[str, str], state: str) -> Mapping[str, str]:
     """The fields that the gateway needs. Raises CommandError if the login was refused."""
-    if answer.get("state") != state:
+    if response.get("state") != state:
         hint = "paste the whole address that the browser ended at"
         raise UsageError("this address is not the answer to this login", hint=hint)
-    if "code" not in answer:
-        raise CommandError(f"the authorization server refuses: {answer.get('error', 'no code')}")
-    return {name: answer[name] for name in ("state", "code", "iss") if name in answer}
+    if "code" not in response:
+        raise CommandError(f"the authorization server refuses: {response.get('error', 'no code')}")
+    return {name: response[name] for name in ("state", "code", "iss") if name in response}
 
 
 @command(servers.app, "logout")
@@ -201,9 +201,9 @@ def list_tools(
     """List a server's tools with their exposed names, and why one is quarantined or hidden."""
     with connection.open() as client:
         path = build_record_path("server", server_id, "tools")
-        answer = client.get(path, {"task": task or None})
-    shown = render.render_server_tools(answer)
-    connection.output.show([*answer["tools"], *answer.get("others", ())], shown)
+        response = client.get(path, {"task": task or None})
+    shown = render.render_server_tools(response)
+    connection.output.show([*response["tools"], *response.get("others", ())], shown)
 
 
 @command(servers.app, "export")
@@ -211,7 +211,7 @@ def export_server(server_id: IdArgument, connection: GatewayConnection) -> None:
     """Print a server as a `server.json`, to be published elsewhere. Secrets are left to be filled in."""
     path = build_record_path("server", server_id, "server.json")
     # To be written into a file as it is: indented, and never wrapped.
-    connection.print_answer(path, lambda answer: Group(ui.unwrapped(ui.encode_json(answer, indent=2))))
+    connection.print_result(path, lambda response: Group(ui.unwrapped(ui.encode_json(response, indent=2))))
 
 
 @command(servers.app, "import")

@@ -31,9 +31,9 @@ from toolgate.policy.patterns import Patterns
 from toolgate.surfaces.http.parsing import format_scope_url
 
 
-def render_skill(answer: JsonObject) -> RenderableType:
+def render_skill(response: JsonObject) -> RenderableType:
     """Each tool, callable or why not, and the price of the skill."""
-    tools: Sequence[JsonObject] = answer["tools"]
+    tools: Sequence[JsonObject] = response["tools"]
     rows = (
         (ui.bold(tool["name"]), f"{tool['tokens']:,}" if tool["tokens"] else "-", _render_state(tool))
         for tool in tools
@@ -41,9 +41,9 @@ def render_skill(answer: JsonObject) -> RenderableType:
     callable_ones = sum(tool["state"] == "callable" for tool in tools)
     mark = ui.done if callable_ones == len(tools) else ui.failed
     tail = mark(
-        ui.bold(answer["skill"]),
+        ui.bold(response["skill"]),
         f": {callable_ones} of {ui.count_of(len(tools), 'tool')} can be called; ",
-        describe_saving(answer),
+        describe_saving(response),
     )
     return ui.stack_parts(ui.grid("TOOL", ">TOKENS", "*", rows=rows) if tools else None, tail)
 
@@ -88,8 +88,8 @@ def check_command(file: FileArgument, connection: GatewayConnection) -> None:
         explained = client.get("/api/v1/mcp/explain")
         prices = _price_tools(client, skill)
     tools = [_check_tool(ref, explained, prices["prices"]) for ref in skill.tools]
-    answer = {"skill": skill.skill_id, "tools": tools, **{key: prices[key] for key in _SUMS}}
-    connection.output.show(answer, render_skill(answer))
+    response = {"skill": skill.skill_id, "tools": tools, **{key: prices[key] for key in _SUMS}}
+    connection.output.show(response, render_skill(response))
     if any(one["state"] != "callable" for one in tools):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -128,13 +128,13 @@ def apply_command(
     body = build_change_set([record])
     with connection.open() as client:
         if is_dry_run:
-            answer = post_changes(client, PLAN, body, [record])
-            connection.output.show(answer, render_plan(answer, ["skill", "apply", str(file)]))
+            response = post_changes(client, PLAN, body, [record])
+            connection.output.show(response, render_plan(response, ["skill", "apply", str(file)]))
             return
-        answer = post_changes(client, APPLY, {**body, "plan": plan_id}, [record])
+        response = post_changes(client, APPLY, {**body, "plan": plan_id}, [record])
     url = format_scope_url(connection.url, {"task": skill.skill_id})
-    rendered = ui.stack_parts(render_change_set(answer), ui.sentence("at ", ui.bold(url)))
-    connection.output.show({**answer, "url": url}, rendered)
+    rendered = ui.stack_parts(render_change_set(response), ui.sentence("at ", ui.bold(url)))
+    connection.output.show({**response, "url": url}, rendered)
 
 
 def _load_skill(file: Path) -> Skill:

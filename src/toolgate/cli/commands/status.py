@@ -26,13 +26,13 @@ app = typer.Typer(add_completion=False)
 @command(app, "tools")
 def tools_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
     """List the tools of a URL, with their tokens and the rule that allows each."""
-    connection.print_answer("/api/v1/mcp/tools", render.render_tools, scope.query, member="tools")
+    connection.print_result("/api/v1/mcp/tools", render.render_tools, scope.query, member="tools")
 
 
 @command(app, "price")
 def price_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
     """Show what each tool of a URL costs a model in tokens, their sum, and what the full set would cost."""
-    connection.print_answer("/api/v1/mcp/scope", render.render_price, scope.query)
+    connection.print_result("/api/v1/mcp/scope", render.render_price, scope.query)
 
 
 @command(app, "explain")
@@ -51,8 +51,8 @@ def explain_command(
     """Say for every tool, prompt and resource which layer and rule decided about it."""
     query = {**scope.query, "key": key, "side": side}
     with connection.open() as client:
-        answer = _explain_tool(client, query, tool) if tool else client.get("/api/v1/mcp/explain", query)
-    connection.output.show(answer, render.render_explanation(answer))
+        response = _explain_tool(client, query, tool) if tool else client.get("/api/v1/mcp/explain", query)
+    connection.output.show(response, render.render_explanation(response))
 
 
 def _explain_tool(client: RestClient, query: Query, tool: str) -> JsonObject:
@@ -66,12 +66,12 @@ def _explain_tool(client: RestClient, query: Query, tool: str) -> JsonObject:
     if kind or "/" not in tool:
         readings.append({"tool": tool})
     for reading in readings:
-        answer = client.get("/api/v1/mcp/explain", {**query, **reading})
-        if answer["tools"]:
-            return {**answer, "servers": []}
+        response = client.get("/api/v1/mcp/explain", {**query, **reading})
+        if response["tools"]:
+            return {**response, "servers": []}
         # Its tools are not known, but it is known why it is left out.
-        if "server" in reading and answer["servers"]:
-            return answer
+        if "server" in reading and response["servers"]:
+            return response
     if kind == RESOURCE:
         hint = "for what no server lists, name the server that has it: `resource:SERVER/URI`"
         raise CommandError(f"no server that you may see lists `{tool}`", hint=hint, code="unknown_resource")
@@ -83,7 +83,7 @@ def _explain_tool(client: RestClient, query: Query, tool: str) -> JsonObject:
 @command(app, "nodes")
 def nodes_command(connection: GatewayConnection) -> None:
     """List the nodes with the revision each serves, and when it last reported."""
-    connection.print_answer("/admin/api/nodes", render_nodes, member="nodes")
+    connection.print_result("/admin/api/nodes", render_nodes, member="nodes")
 
 
 @command(app, "budgets")
@@ -111,7 +111,7 @@ def tokens_command(
     toolgate tokens --task review
     """
     render_tokens = render.render_token_tasks if task is None else render.render_token_days
-    connection.print_answer("/admin/api/tokens", render_tokens, {"days": days, "task": task})
+    connection.print_result("/admin/api/tokens", render_tokens, {"days": days, "task": task})
 
 
 @command(app, "version")

@@ -37,7 +37,7 @@ modules = add_group(app, "modules")
 @command(modules, "list")
 def list_modules(connection: GatewayConnection) -> None:
     """List the modules, newest first, with the tasks that run them."""
-    connection.print_answer(MODULES, render.render_modules, member="modules")
+    connection.print_result(MODULES, render.render_modules, member="modules")
 
 
 @command(modules, "show")
@@ -58,13 +58,13 @@ def upload_module(
     """
     module = load_module(file)
     with connection.open() as client:
-        answer = send_module(client, module, as_json=connection.as_json)
-    connection.output.show(answer, render.render_uploaded(answer))
+        response = send_module(client, module, as_json=connection.as_json)
+    connection.output.show(response, render.render_uploaded(response))
 
 
 @command(modules, "delete")
 def delete_module(sha256: HashArgument, connection: GatewayConnection) -> None:
     """Remove a module that no task runs."""
     with connection.open() as client:
-        answer = client.send("DELETE", build_path(MODULES, find_module(client, sha256)))
-    connection.output.show(answer, ui.done("removed module ", ui.bold(answer["sha256"])))
+        response = client.send("DELETE", build_path(MODULES, find_module(client, sha256)))
+    connection.output.show(response, ui.done("removed module ", ui.bold(response["sha256"])))

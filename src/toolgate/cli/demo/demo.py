@@ -218,8 +218,8 @@ class Demo:
                 servers = await self._await_servers(client)
                 views = []
                 for task in self._tasks():
-                    answer = await asyncio.to_thread(client.get, "/api/v1/mcp/tools", {"task": task.id})
-                    views.append({"task_id": task.id, **answer})
+                    response = await asyncio.to_thread(client.get, "/api/v1/mcp/tools", {"task": task.id})
+                    views.append({"task_id": task.id, **response})
         except CommandError as failure:
             # Stopped while starting, most likely; if not, the gateway still serves and the reason is told.
             self._progress.failed(str(failure))

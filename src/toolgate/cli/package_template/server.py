@@ -72,10 +72,10 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         raise Refused(-32602, f"Unknown tool: {name}")
     try:
         inspect.signature(TOOLS[name]).bind(**arguments)
-        answer = TOOLS[name](**arguments)
+        response = TOOLS[name](**arguments)
     except Exception as exc:
         return {"content": [{"type": "text", "text": f"{type(exc).__name__}: {exc}"}], "isError": True}
-    text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+    text = response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
     return {"content": [{"type": "text", "text": text}]}
 
 
@@ -104,12 +104,12 @@ def serve() -> None:
         message = json.loads(line)
         if "id" not in message or "method" not in message:
             continue
-        answer = {"jsonrpc": "2.0", "id": message["id"]}
+        response = {"jsonrpc": "2.0", "id": message["id"]}
         try:
-            answer["result"] = handle(message["method"], message.get("params") or {})
+            response["result"] = handle(message["method"], message.get("params") or {})
         except Refused as exc:
-            answer["error"] = {"code": exc.code, "message": str(exc)}
-        sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
+            response["error"] = {"code": exc.code, "message": str(exc)}
+        sys.stdout.write(json.dumps(response, ensure_ascii=False) + "\n")
         sys.stdout.flush()
 
 

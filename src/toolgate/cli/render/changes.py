@@ -17,62 +17,62 @@ ABSENT: Final = "(default)"
 """The value in an answer for a field that a record leaves out."""
 
 
-def render_change_set(answer: JsonObject) -> RenderableType:
-    changes: Sequence[JsonObject] = answer["changes"]
-    warnings, at = ui.render_warnings(answer["warnings"]), f" (revision {answer['revision']})"
+def render_change_set(response: JsonObject) -> RenderableType:
+    changes: Sequence[JsonObject] = response["changes"]
+    warnings, at = ui.render_warnings(response["warnings"]), f" (revision {response['revision']})"
     if not changes:
         return ui.stack_parts(ui.done(f"nothing to do{at}"), warnings)
     return ui.stack_parts(_render_records(changes), warnings, ui.done(_count_operations(changes), at))
 
 
-def render_imported(answer: JsonObject, *, is_dry_run: bool) -> RenderableType:
+def render_imported(response: JsonObject, *, is_dry_run: bool) -> RenderableType:
     """Servers of another program's file, and those of them that could not be taken over."""
     skipped = [
         ui.sentence(Text("skipped ", style=ui.WARN), ui.bold(one["name"]), ": ", ui.cell(one["reason"]))
-        for one in answer["skipped"]
+        for one in response["skipped"]
     ]
     return ui.stack_parts(
         Group(*skipped) if skipped else None,
-        render_difference(answer) if is_dry_run else render_change_set(answer),
-        ui.sentence("plan ", ui.bold(answer["plan"])) if answer["plan"] else None,
+        render_difference(response) if is_dry_run else render_change_set(response),
+        ui.sentence("plan ", ui.bold(response["plan"])) if response["plan"] else None,
     )
 
 
-def render_difference(answer: JsonObject) -> RenderableType:
-    changes: Sequence[JsonObject] = answer["changes"]
+def render_difference(response: JsonObject) -> RenderableType:
+    changes: Sequence[JsonObject] = response["changes"]
     if not changes:
         return Text("no difference")
     tail = Text(f"{_count_operations(changes)}; nothing was written", style=ui.DIM)
-    return ui.stack_parts(_render_records(changes), ui.render_warnings(answer["warnings"]), tail)
+    return ui.stack_parts(_render_records(changes), ui.render_warnings(response["warnings"]), tail)
 
 
-def render_records(answer: JsonObject, command: Sequence[str]) -> RenderableType:
+def render_records(response: JsonObject, command: Sequence[str]) -> RenderableType:
     """The records of a plan, each with the fields that change in it, and what each task would notice."""
-    if not answer["changes"]:
+    if not response["changes"]:
         return Text("no difference: there is nothing to do")
-    return ui.stack_parts(_render_records(answer["changes"]), *_render_effect(answer, command))
+    return ui.stack_parts(_render_records(response["changes"]), *_render_effect(response, command))
 
 
-def render_plan(answer: JsonObject, command: Sequence[str] | None) -> RenderableType:
+def render_plan(response: JsonObject, command: Sequence[str] | None) -> RenderableType:
     """What changes would add to and take from each task, and how to make exactly them: by which command."""
-    if not answer["changes"]:
+    if not response["changes"]:
         return Text("no difference: there is nothing to apply")
-    return ui.stack_parts(render_removals(answer["changes"]), *_render_effect(answer, command))
+    return ui.stack_parts(render_removals(response["changes"]), *_render_effect(response, command))
 
 
-def _render_effect(answer: JsonObject, command: Sequence[str] | None) -> Iterator[RenderableType | None]:
+def _render_effect(response: JsonObject, command: Sequence[str] | None) -> Iterator[RenderableType | None]:
     """What each task would notice, and the command that makes the change."""
-    tasks = [_render_task_change(one) for one in answer["tasks"]]
+    tasks = [_render_task_change(one) for one in response["tasks"]]
     yield from tasks or [Text("no task would see a difference")]
-    if answer["unlisted"]:
-        server_ids = ui.cell(", ".join(answer["unlisted"]))
+    if response["unlisted"]:
+        server_ids = ui.cell(", ".join(response["unlisted"]))
         yield ui.sentence("not shown: the tools of ", server_ids, ", never listed yet")
-    yield ui.render_warnings(answer["warnings"])
-    yield Text(f"{ui.count_of(answer['unchanged'], 'task')} unchanged; nothing was written", style=ui.DIM)
+    yield ui.render_warnings(response["warnings"])
+    yield Text(f"{ui.count_of(response['unchanged'], 'task')} unchanged; nothing was written", style=ui.DIM)
     if command is None:
-        yield ui.sentence("plan ", ui.bold(answer["id"]))
+        yield ui.sentence("plan ", ui.bold(response["id"]))
     else:
-        line = shlex.join(["toolgate", *command, "--require-plan", answer["id"]])
+        line = shlex.join(["toolgate", *command, "--require-plan", response["id"]])
         yield ui.copyable(line, "To make exactly this change:")
 
 
@@ -149,12 +149,12 @@ def _list_tools(added: Sequence[str], removed: Sequence[str], note: str) -> Iter
             yield Text(sign, style=style), ui.cell(server_id, style), line
 
 
-def render_history(answer: JsonObject) -> RenderableType:
+def render_history(response: JsonObject) -> RenderableType:
     """A line a change: which fields it touched. `diff` shows their values."""
-    if not answer["entries"]:
+    if not response["entries"]:
         return Text("the change log no longer reaches back to any change of it")
     table = ui.grid(">REVISION", "WHEN (UTC)", "BY", "FIELDS*")
-    for entry in answer["entries"]:
+    for entry in response["entries"]:
         touched = ui.join_names(one["field"] for one in entry["fields"]) or ui.cell("none", ui.DIM)
         if entry["operation"] == "delete":
             touched = ui.cell("deleted", ui.BAD)
@@ -162,22 +162,22 @@ def render_history(answer: JsonObject) -> RenderableType:
     return table
 
 
-def render_field_diff(answer: JsonObject) -> RenderableType:
-    return _render_fields(answer["fields"]) if answer["fields"] else Text("no difference")
+def render_field_diff(response: JsonObject) -> RenderableType:
+    return _render_fields(response["fields"]) if response["fields"] else Text("no difference")
 
 
-def render_backup(answer: JsonObject) -> RenderableType:
+def render_backup(response: JsonObject) -> RenderableType:
     # A line of its own, to be copied whole.
-    path = ui.unwrapped(f"  {ui.escape_line(str(answer['path']))}", "bold")
-    return Group(ui.done(f"{_describe_contents(answer)}, in"), path)
+    path = ui.unwrapped(f"  {ui.escape_line(str(response['path']))}", "bold")
+    return Group(ui.done(f"{_describe_contents(response)}, in"), path)
 
 
-def render_import(answer: JsonObject) -> RenderableType:
-    return ui.done(f"imported {_describe_contents(answer)}; nodes will list everything again")
+def render_import(response: JsonObject) -> RenderableType:
+    return ui.done(f"imported {_describe_contents(response)}; nodes will list everything again")
 
 
-def _describe_contents(answer: JsonObject) -> str:
-    return f"{ui.count_of(answer['records'], 'record')} at revision {answer['revision']:,}"
+def _describe_contents(response: JsonObject) -> str:
+    return f"{ui.count_of(response['records'], 'record')} at revision {response['revision']:,}"
 
 
 def render_change(event: JsonObject) -> RenderableType:
@@ -187,24 +187,26 @@ def render_change(event: JsonObject) -> RenderableType:
     return ui.sentence(ui.bold(event.get("revision")), "  ", Text(", ").join(parts))
 
 
-def render_applied(kind: Kind, record_id: str, answer: JsonObject) -> RenderableType:
+def render_applied(kind: Kind, record_id: str, response: JsonObject) -> RenderableType:
     """A write that was acknowledged, at its revision."""
-    return _render_done(kind, record_id, f" (revision {answer['revision']})", answer)
+    return _render_done(kind, record_id, f" (revision {response['revision']})", response)
 
 
-def render_deleted(kind: Kind, record_id: str, answer: JsonObject) -> RenderableType:
+def render_deleted(kind: Kind, record_id: str, response: JsonObject) -> RenderableType:
     """A removal that was acknowledged, and what refers to nothing from now on."""
-    return _render_done(kind, record_id, " is gone", answer)
+    return _render_done(kind, record_id, " is gone", response)
 
 
-def render_rolled_back(kind: Kind, record_id: str, to: int, answer: JsonObject) -> RenderableType:
+def render_rolled_back(kind: Kind, record_id: str, to: int, response: JsonObject) -> RenderableType:
     """A record that is again what it was; what it was may be nothing."""
-    return _render_done(kind, record_id, f" is as it was at {to:,} (revision {answer['revision']})", answer)
+    return _render_done(
+        kind, record_id, f" is as it was at {to:,} (revision {response['revision']})", response
+    )
 
 
-def _render_done(kind: Kind, record_id: str, what: str, answer: JsonObject) -> RenderableType:
+def _render_done(kind: Kind, record_id: str, what: str, response: JsonObject) -> RenderableType:
     head = ui.done(f"{describe_kind(kind)} ", ui.bold(record_id), what)
-    return ui.group_parts(head, ui.render_warnings(answer["warnings"]))
+    return ui.group_parts(head, ui.render_warnings(response["warnings"]))
 
 
 def render_lint(findings: Sequence[JsonObject], unjudged: Sequence[JsonObject] = ()) -> RenderableType:
@@ -223,14 +225,14 @@ def _render_findings(heading: str, findings: Sequence[JsonObject]) -> Renderable
     return ui.grid("WHERE", "RULE", f"{heading}*", rows=rows) if findings else None
 
 
-def render_reload(answer: JsonObject, *, is_dry_run: bool) -> RenderableType:
+def render_reload(response: JsonObject, *, is_dry_run: bool) -> RenderableType:
     """What a directory of records changed, or would."""
-    applied: Sequence[str] = answer["applied"]
+    applied: Sequence[str] = response["applied"]
     head = Text(f"{ui.count_of(len(applied), 'change')}{' planned' if is_dry_run else ''}", style="bold")
-    wrong = [ui.sentence(Text("problem: ", style=ui.BAD), ui.cell(one)) for one in answer["problems"]]
+    wrong = [ui.sentence(Text("problem: ", style=ui.BAD), ui.cell(one)) for one in response["problems"]]
     return ui.stack_parts(
         Group(head, *(ui.indent(ui.cell(one)) for one in applied)),
-        ui.render_warnings(answer["warnings"]),
+        ui.render_warnings(response["warnings"]),
         Group(*wrong) if wrong else None,
     )
 
@@ -268,10 +270,10 @@ def render_differences(server_id: str, tools: Sequence[JsonObject]) -> Renderabl
 
 
 def render_pinned(
-    server_id: str, answer: JsonObject, *, before: Mapping[str, str], after: Mapping[str, str]
+    server_id: str, response: JsonObject, *, before: Mapping[str, str], after: Mapping[str, str]
 ) -> RenderableType:
     """An approval, with what is new in it."""
-    approved = f": {ui.count_of(len(after), 'tool')} approved (revision {answer['revision']})"
+    approved = f": {ui.count_of(len(after), 'tool')} approved (revision {response['revision']})"
     changed = {name for name in before.keys() & after.keys() if before[name] != after[name]}
     parts = (
         ("+", ui.OK, after.keys() - before.keys() if before else ()),
@@ -284,8 +286,8 @@ def render_pinned(
         if tools
     ]
     head = ui.done(ui.bold(server_id), approved)
-    summary = ui.group_parts(head, *lines, ui.render_warnings(answer["warnings"]))
-    return ui.stack_parts(*map(_render_pin_diff, answer["differences"]), summary)
+    summary = ui.group_parts(head, *lines, ui.render_warnings(response["warnings"]))
+    return ui.stack_parts(*map(_render_pin_diff, response["differences"]), summary)
 
 
 def point_to_diff(server_ids: Iterable[str]) -> RenderableType:

@@ -172,10 +172,12 @@ def count_of(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def render_newest(member: str, render: Callable[[Any], RenderableType], answer: JsonObject) -> RenderableType:
+def render_newest(
+    member: str, render: Callable[[Any], RenderableType], response: JsonObject
+) -> RenderableType:
     """A list of the newest, `member` of the `answer`; if that says that there are more, a note below it."""
-    found = answer[member]
-    if answer.get("next_cursor") is None:
+    found = response[member]
+    if response.get("next_cursor") is None:
         return render(found)
     return stack_parts(render(found), Text(f"the newest {len(found):,} of more: see --limit", style=DIM))
 

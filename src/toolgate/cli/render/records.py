@@ -19,12 +19,12 @@ _QUOTA_WORDS: Final = {
 }
 
 
-def render_modules(answer: JsonObject) -> RenderableType:
-    if not answer["modules"]:
+def render_modules(response: JsonObject) -> RenderableType:
+    if not response["modules"]:
         return Text("no modules yet: upload one with `toolgate modules upload FILE`")
     rows = (
         (ui.bold(one["sha256"][:16]), _render_date(one), f"{one['size']:,}", _render_users(one))
-        for one in answer["modules"]
+        for one in response["modules"]
     )
     return ui.grid("MODULE", "UPLOADED", "BYTES", "TASKS*", rows=rows)
 
@@ -38,19 +38,19 @@ def render_module(module: JsonObject) -> RenderableType:
     return ui.stack_parts(ui.bold(module["sha256"]), ui.fact_table(about, ui.DIM))
 
 
-def render_uploaded(answer: JsonObject) -> RenderableType:
-    state = "" if answer["is_new"] else ", which was there already"
-    imports = answer["imports"]
+def render_uploaded(response: JsonObject) -> RenderableType:
+    state = "" if response["is_new"] else ", which was there already"
+    imports = response["imports"]
     calls = f"calls {ui.count_of(len(imports), 'function')} of its host: " if imports else ""
     return ui.group_parts(
-        ui.done(f"module of {answer['size']:,} bytes{state}"),
-        ui.indent(ui.bold(answer["sha256"])),
+        ui.done(f"module of {response['size']:,} bytes{state}"),
+        ui.indent(ui.bold(response["sha256"])),
         ui.indent(
             ui.sentence(calls, ui.join_names(imports))
             if imports
             else Text("calls nothing of its host", ui.DIM)
         ),
-        ui.render_warnings(answer["warnings"]),
+        ui.render_warnings(response["warnings"]),
     )
 
 
@@ -152,9 +152,9 @@ def _render_selection(version: JsonObject) -> list[RenderableType]:
     return [*lists, ui.join_names(version.get("deny") or [])]
 
 
-def render_versions(answer: JsonObject) -> RenderableType:
+def render_versions(response: JsonObject) -> RenderableType:
     table = ui.grid("VERSION", "SHARE", "CALLS", "ERRORS", "DENIED", "P50", "P95")
-    for one in answer["versions"]:
+    for one in response["versions"]:
         table.add_row(
             ui.bold(f"{one['version']} {one['side'] or ''}".strip()),
             ui.cell(f"{one['share']} %" if one["share"] else "-", ui.WARN if one["side"] else ui.DIM),

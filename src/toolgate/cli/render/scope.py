@@ -16,38 +16,38 @@ from toolgate.model.names import PROMPT, RESOURCE, kind_of
 FIND_MODE_NOTE: Final = Text("mode find: clients see three tools, which find and call these")
 
 
-def render_price(answer: JsonObject) -> RenderableType:
+def render_price(response: JsonObject) -> RenderableType:
     """The dearest first; or why there is nothing to pay for."""
-    prices: Mapping[str, int] = answer["prices"]
+    prices: Mapping[str, int] = response["prices"]
     table = ui.grid("TOOL", ">TOKENS", ">SHARE")
     for name, tokens in sorted(prices.items(), key=lambda item: (-item[1], item[0])):
         table.add_row(
-            ui.bold(name), f"{tokens:,}", ui.cell(f"{tokens / max(answer['tokens'], 1):.0%}", ui.DIM)
+            ui.bold(name), f"{tokens:,}", ui.cell(f"{tokens / max(response['tokens'], 1):.0%}", ui.DIM)
         )
-    refusal = answer["refusal"]
+    refusal = response["refusal"]
     return ui.stack_parts(
         ui.sentence(Text("refused: ", style=ui.BAD), ui.cell(refusal["message"])) if refusal else None,
         table if prices else None,
-        _render_sum(answer, tools=len(prices)),
-        ui.render_warnings(answer["warnings"]),
+        _render_sum(response, tools=len(prices)),
+        ui.render_warnings(response["warnings"]),
     )
 
 
-def _render_sum(answer: JsonObject, *, tools: int) -> RenderableType:
+def _render_sum(response: JsonObject, *, tools: int) -> RenderableType:
     """How much of all there is a URL shows, and how it is shown there."""
     return Group(
         ui.sentence(
             Text(ui.count_of(tools, "tool"), style="bold"),
-            f" of {answer['registered_tools']:,}, {describe_saving(answer)}",
+            f" of {response['registered_tools']:,}, {describe_saving(response)}",
         ),
-        ui.sentence("at ", ui.bold(answer["url"])),
-        *([FIND_MODE_NOTE] if answer["mode"] == "find" else []),
+        ui.sentence("at ", ui.bold(response["url"])),
+        *([FIND_MODE_NOTE] if response["mode"] == "find" else []),
     )
 
 
-def describe_saving(answer: JsonObject) -> str:
+def describe_saving(response: JsonObject) -> str:
     """`420 of 9,000 tokens, 95% less`: a scope compared with all there is."""
-    return _compare_tokens(answer["tokens"], answer["registered_tokens"])
+    return _compare_tokens(response["tokens"], response["registered_tokens"])
 
 
 def _compare_tokens(seen: int, full: int) -> str:
@@ -59,21 +59,21 @@ _WORDS: Final = {PROMPT: "prompt", RESOURCE: "resource"}
 Decision = Mapping[str, Any]
 
 
-def render_tools(answer: JsonObject) -> RenderableType:
+def render_tools(response: JsonObject) -> RenderableType:
     """The tools of a URL, what each costs a model, and the rule that lets each through."""
-    tools: Sequence[JsonObject] = answer["tools"]
+    tools: Sequence[JsonObject] = response["tools"]
     rows = ((ui.bold(tool["name"]), f"{tool['tokens']:,}", ui.cell(tool["rule"], ui.DIM)) for tool in tools)
     return ui.stack_parts(
         ui.grid("TOOL", ">TOKENS", "ALLOWED BY*", rows=rows) if tools else None,
-        _render_sum(answer, tools=len(tools)),
-        ui.render_warnings(answer.get("warnings") or ()),
+        _render_sum(response, tools=len(tools)),
+        ui.render_warnings(response.get("warnings") or ()),
     )
 
 
-def render_explanation(answer: JsonObject) -> RenderableType:
+def render_explanation(response: JsonObject) -> RenderableType:
     """Every tool, in or out, grouped by the layer and rule that decided."""
-    tools: Sequence[Decision] = answer["tools"]
-    refusal, unverified = answer["refusal"], answer.get("unverified")
+    tools: Sequence[Decision] = response["tools"]
+    refusal, unverified = response["refusal"], response.get("unverified")
     held = sorted({one["server_id"] for one in tools if one["reason"] == "quarantined"})
     earlier = "as an earlier run knew them, and not verified since: "
     return ui.stack_parts(
@@ -83,19 +83,19 @@ def render_explanation(answer: JsonObject) -> RenderableType:
             ui.sentence(("refused: ", ui.BAD), ui.cell(refusal["message"])),
             ui.sentence(("    try: ", "bold"), ui.cell(refusal["hint"])),
         ),
-        FIND_MODE_NOTE if answer.get("mode") == "find" else None,
-        _render_rollouts(answer.get("profiles") or ()),
+        FIND_MODE_NOTE if response.get("mode") == "find" else None,
+        _render_rollouts(response.get("profiles") or ()),
         _render_visible([one for one in tools if one["allowed"]]),
         _render_hidden(
             [one for one in tools if not one["allowed"]],
-            [one for one in answer["servers"] if not one["allowed"]],
+            [one for one in response["servers"] if not one["allowed"]],
         ),
         point_to_diff(held) if held else None,
         _render_approvals([one for one in tools if one.get("approval")]),
         _render_shadowed(tools),
-        _render_quotas(answer.get("budgets") or ()),
+        _render_quotas(response.get("budgets") or ()),
         ui.sentence(earlier, ui.join_names(unverified)) if unverified else None,
-        ui.render_warnings(answer["warnings"]),
+        ui.render_warnings(response["warnings"]),
     )
 
 
@@ -203,18 +203,22 @@ def _group_decisions(
 _LATE: Final = "; the last minute comes in with the next"
 
 
-def render_token_tasks(answer: JsonObject) -> RenderableType:
-    return _render_token_table(answer, "TASK", [(one["task_id"] or "(none)", one) for one in answer["tasks"]])
+def render_token_tasks(response: JsonObject) -> RenderableType:
+    return _render_token_table(
+        response, "TASK", [(one["task_id"] or "(none)", one) for one in response["tasks"]]
+    )
 
 
-def render_token_days(answer: JsonObject) -> RenderableType:
-    return _render_token_table(answer, "DAY (UTC)", [(one["day"], one) for one in answer["days"]])
+def render_token_days(response: JsonObject) -> RenderableType:
+    return _render_token_table(response, "DAY (UTC)", [(one["day"], one) for one in response["days"]])
 
 
-def _render_token_table(answer: JsonObject, what: str, rows: list[tuple[str, JsonObject]]) -> RenderableType:
+def _render_token_table(
+    response: JsonObject, what: str, rows: list[tuple[str, JsonObject]]
+) -> RenderableType:
     if not rows:
         return ui.sentence(
-            f"nothing was listed or called from {answer['since']} to {answer['until']}",
+            f"nothing was listed or called from {response['since']} to {response['until']}",
             Text(_LATE, style=ui.DIM),
         )
     table = ui.grid(f"{what}*", ">LISTS", ">DEFINITIONS", ">SAVED", ">CALLS", ">RESULTS")
@@ -222,11 +226,11 @@ def _render_token_table(answer: JsonObject, what: str, rows: list[tuple[str, Jso
         saved = ui.cell(f"{one['saved_tokens']:,}", ui.OK if one["saved_tokens"] > 0 else "")
         listed, calls = (f"{one['lists']:,}", f"{one['definition_tokens']:,}"), f"{one['calls']:,}"
         table.add_row(ui.bold(name), *listed, saved, calls, f"{one['result_tokens']:,}")
-    total = answer["total"]
+    total = response["total"]
     cost = _compare_tokens(total["definition_tokens"], total["full_tokens"])
     tail = ui.sentence(
         Text(ui.count_of(total["lists"], "list"), style="bold"),
         f" cost {cost}; results {total['result_tokens']:,}",
-        Text(f"\n{answer['since']} to {answer['until']}, by estimate{_LATE}", style=ui.DIM),
+        Text(f"\n{response['since']} to {response['until']}, by estimate{_LATE}", style=ui.DIM),
     )
     return ui.stack_parts(table, tail)

@@ -26,12 +26,12 @@ MAX_NAMED: Final = 50
 """Of the models that a trial found."""
 
 
-def render_nodes(answer: JsonObject) -> RenderableType:
+def render_nodes(response: JsonObject) -> RenderableType:
     """One line a node. One that is behind the registry is marked."""
-    if not answer["nodes"]:
+    if not response["nodes"]:
         return Text("no node has reported yet: start one with `toolgate node --control HOST:PORT`")
     table = ui.grid("NODE", "STATE", ">REVISION", "REPORTED", ">SERVERS", "VERSION", "AT*")
-    for node in answer["nodes"]:
+    for node in response["nodes"]:
         revision = ui.cell(f"{node['revision']:,}", "" if node["is_current"] else ui.WARN)
         age, version = f"{node['age_s']:.0f} s ago", ui.cell(node["version"], ui.DIM)
         state = render_node_state(node)
@@ -46,10 +46,10 @@ def render_node_state(node: JsonObject) -> Text:
     return ui.cell("degraded", ui.WARN) if node["is_degraded"] else ui.cell("follows", ui.OK)
 
 
-def render_server_tools(answer: JsonObject) -> RenderableType:
+def render_server_tools(response: JsonObject) -> RenderableType:
     """One line a tool: its name on the MCP endpoint, what it costs, and what decided about it."""
-    tools: Sequence[JsonObject] = answer["tools"]
-    others: Sequence[JsonObject] = answer.get("others") or ()
+    tools: Sequence[JsonObject] = response["tools"]
+    others: Sequence[JsonObject] = response.get("others") or ()
     if not tools and not others:
         return Text("no tools are known: see `toolgate servers test` for why")
     table = ui.grid("", "TOOL", ">TOKENS", "DIGEST", "DECIDED BY*")
@@ -66,7 +66,7 @@ def render_server_tools(answer: JsonObject) -> RenderableType:
         Text(f"{offered} of {ui.count_of(len(tools), 'tool')} offered", style=ui.DIM),
         _render_decisions("PROMPT OR RESOURCE", [one for one in others if one["allowed"]]),
         _render_decisions("HELD BACK", [one for one in (*tools, *others) if not one["allowed"]]),
-        point_to_diff([answer["server_id"]]) if is_quarantined else None,
+        point_to_diff([response["server_id"]]) if is_quarantined else None,
     )
 
 
@@ -214,13 +214,13 @@ def render_test(server_id: str, report: JsonObject) -> RenderableType:
     return ui.stack_parts(head, *_render_listing(tools, report.get("quarantined") or {}))
 
 
-def render_refreshed(answer: JsonObject) -> RenderableType:
-    tools: Sequence[str] = answer["tools"]
+def render_refreshed(response: JsonObject) -> RenderableType:
+    tools: Sequence[str] = response["tools"]
     size = ui.count_of(len(tools), "tool")
-    head = ui.sentence(ui.bold(answer["server_id"]), ": ", _render_state(answer["health"]), f", {size}")
-    error = None if tools else answer["health"].get("last_error")
+    head = ui.sentence(ui.bold(response["server_id"]), ": ", _render_state(response["health"]), f", {size}")
+    error = None if tools else response["health"].get("last_error")
     head_and_error = ui.group_parts(head, ui.indent(ui.cell(error, ui.BAD)) if error else None)
-    return ui.stack_parts(head_and_error, *_render_listing(tools, answer["quarantined"]))
+    return ui.stack_parts(head_and_error, *_render_listing(tools, response["quarantined"]))
 
 
 def _render_listing(tools: Sequence[str], quarantined: Mapping[str, str]) -> Iterator[RenderableType]:
@@ -233,13 +233,13 @@ def _render_listing(tools: Sequence[str], quarantined: Mapping[str, str]) -> Ite
         yield Group(Text("refused definitions:", style=ui.WARN), ui.indent(Group(*refused)))
 
 
-def render_login(answer: JsonObject) -> RenderableType:
-    return ui.done(ui.bold(answer["server_id"]), ": ", ui.cell(_describe_login(answer["login"])))
+def render_login(response: JsonObject) -> RenderableType:
+    return ui.done(ui.bold(response["server_id"]), ": ", ui.cell(_describe_login(response["login"])))
 
 
-def render_logout(answer: JsonObject) -> RenderableType:
-    rest = "" if answer["revoked"] else "; its authorization server did not revoke the token"
-    return ui.sentence("logged out of ", ui.bold(answer["server_id"]), rest)
+def render_logout(response: JsonObject) -> RenderableType:
+    rest = "" if response["revoked"] else "; its authorization server did not revoke the token"
+    return ui.sentence("logged out of ", ui.bold(response["server_id"]), rest)
 
 
 def _describe_login(login: JsonObject | None) -> str:

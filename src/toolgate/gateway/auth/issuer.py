@@ -202,12 +202,12 @@ class OidcLogin:
         try:
             endpoint = await self._find_endpoint("token_endpoint")
             status, document = await self.metadata.fetcher.post_form(endpoint, form)
-            answer: dict[str, Any] = document if isinstance(document, dict) else {}
+            response: dict[str, Any] = document if isinstance(document, dict) else {}
             if status != 200:
-                reason = answer.get("error")
+                reason = response.get("error")
                 detail = f": `{reason}`" if isinstance(reason, str) and _ERROR.fullmatch(reason) else ""
                 raise Unauthenticated(f"the issuer does not take the code{detail}", hint="log in again")
-            return await self._find_usable_token(answer)
+            return await self._find_usable_token(response)
         except FetchFailed as exc:
             raise IssuerUnavailable(f"the issuer cannot be asked for a token: {exc}") from exc
         finally:

@@ -134,7 +134,7 @@ class ApprovalStage:
         if client is None or verdict.outcome not in {"asked", "waiting"}:
             return verdict
         capabilities = client.capabilities
-        if capabilities == b"{}" or not elicitation.can_answer(capabilities, elicitation.ELICIT, b"{}"):
+        if capabilities == b"{}" or not elicitation.can_respond(capabilities, elicitation.ELICIT, b"{}"):
             return verdict
         question = elicitation.encode_elicitation(request, verdict.approval_id)
         if isinstance(client, elicitation.ParkableCall):
@@ -143,9 +143,11 @@ class ApprovalStage:
         action = await elicitation.elicit_approval(client, question, self.timeout_s)
         if action == "accept" and not self.recheck(call.view.caller, call.route):
             return verdict
-        return await self._settle(request, elicitation.ElicitedAnswer(verdict, action))
+        return await self._settle(request, elicitation.ElicitedResponse(verdict, action))
 
-    async def _settle(self, request: ApprovalRequest, answer: elicitation.ElicitedAnswer) -> ApprovalVerdict:
+    async def _settle(
+        self, request: ApprovalRequest, answer: elicitation.ElicitedResponse
+    ) -> ApprovalVerdict:
         """Apply the answer of the client's user. A cancelled dialog leaves the decision to approvers."""
         if answer.action == "cancel":
             return answer.verdict
@@ -162,7 +164,7 @@ class ApprovalStage:
         new_id = secrets.token_hex(8)
         try:
             if decision is None:
-                verdict = await self.service.ask(request, new_id=new_id)
+                verdict = await self.service.request(request, new_id=new_id)
             else:
                 verdict = await self.service.settle(request, decision, new_id=new_id)
         except ToolgateError as exc:

@@ -63,11 +63,11 @@ FAILED: Final = CallOutcome("error", "internal")
 
 
 def outcome_of_response(response: ServerResponse, tool: ToolDefinition | None, /) -> CallOutcome:
-    reply = response.reply
-    if reply.members is None:
-        return CallOutcome("error", "server_error", reply.size)
-    is_failure = tool is not None and is_tool_error(reply.members)
-    return CallOutcome("tool_error" if is_failure else "ok", "", reply.size, estimate_result(reply))
+    rpc = response.rpc
+    if rpc.members is None:
+        return CallOutcome("error", "server_error", rpc.size)
+    is_failure = tool is not None and is_tool_error(rpc.members)
+    return CallOutcome("tool_error" if is_failure else "ok", "", rpc.size, estimate_result(rpc))
 
 
 def outcome_of_error(exc: BaseException, trace: Trace) -> CallOutcome:

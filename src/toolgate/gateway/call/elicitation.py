@@ -68,7 +68,7 @@ _decode_elicitation = msgspec.json.Decoder(_Elicitation).decode
 _decode_result = msgspec.json.Decoder(_ElicitResult).decode
 
 
-def can_answer(capabilities: bytes, method: str, params: bytes) -> bool:
+def can_respond(capabilities: bytes, method: str, params: bytes) -> bool:
     """Whether a client of these capabilities may be asked that."""
     name = CAPABILITY_OF.get(method)
     can = _decode_capabilities(capabilities)
@@ -89,7 +89,7 @@ async def collect_inputs(client: ClientChannel, needed: InputRequired) -> Params
     questions = _parse_requests(needed)
     params: Params = {}
     if questions:
-        params["inputResponses"] = encode_raw(await _ask_all(client, questions))
+        params["inputResponses"] = encode_raw(await _request_all(client, questions))
     else:
         await asyncio.sleep(_STATE_ONLY_WAIT_S)
     if needed.request_state is not None:
@@ -100,14 +100,14 @@ async def collect_inputs(client: ClientChannel, needed: InputRequired) -> Params
 def check_inputs(capabilities: bytes, needed: InputRequired) -> None:
     """Raises MissingCapability unless a client of these capabilities may be asked everything."""
     for one in _parse_requests(needed).values():
-        if not can_answer(capabilities, one.method, bytes(one.params)):
+        if not can_respond(capabilities, one.method, bytes(one.params)):
             raise missing_capability(one.method, bytes(one.params))
 
 
 def missing_capability(method: str, params: bytes) -> MissingCapability:
     """The error of a server that asks for something its client did not announce."""
     name = CAPABILITY_OF.get(method, method)
-    is_page = name == "elicitation" and can_answer(b'{"elicitation":{"url":{}}}', method, params)
+    is_page = name == "elicitation" and can_respond(b'{"elicitation":{"url":{}}}', method, params)
     return MissingCapability(
         f"the server needs a client that can do `{name}`",
         data={"requiredCapabilities": {name: {"url": {}} if is_page else {}}},
@@ -118,22 +118,22 @@ def too_many_rounds() -> ServerUnavailable:
     return ServerUnavailable(f"the server asked for input more than {MAX_ROUNDS} times in one call")
 
 
-async def _ask_all(client: ClientChannel, questions: Mapping[str, _InputRequest]) -> Params:
+async def _request_all(client: ClientChannel, questions: Mapping[str, _InputRequest]) -> Params:
     try:
         async with asyncio.timeout(CALL_CEILING_S), asyncio.TaskGroup() as tasks:
             running = {
-                key: tasks.create_task(client.ask(one.method, bytes(one.params)))
+                key: tasks.create_task(client.request(one.method, bytes(one.params)))
                 for key, one in questions.items()
             }
     except TimeoutError as exc:
         raise InputNotGiven(f"no answer to the server's question within {CALL_CEILING_S:g} s") from exc
     answers: Params = {}
     for key, task in running.items():
-        reply = task.result()
-        if reply.result is None:
-            reason = parse_error(reply.error).message[:_MAX_QUOTED] or "no reason given"
+        rpc = task.result()
+        if rpc.result is None:
+            reason = parse_error(rpc.error).message[:_MAX_QUOTED] or "no reason given"
             raise InputNotGiven(f"the client did not answer the server's question: {reason}")
-        answers[key] = msgspec.Raw(reply.result)
+        answers[key] = msgspec.Raw(rpc.result)
     return answers
 
 
@@ -161,7 +161,7 @@ class ApprovalElicitation(NamedTuple):
     """The verdict if the client does not ask its user."""
 
 
-class ElicitedAnswer(NamedTuple):
+class ElicitedResponse(NamedTuple):
     """The answer of a client's user, and the verdict it answers to."""
 
     verdict: ApprovalVerdict
@@ -198,10 +198,10 @@ def parse_action(raw: bytes | msgspec.Raw | None) -> ElicitAction:
 async def elicit_approval(client: ClientChannel, elicitation: bytes, timeout_s: float) -> ElicitAction:
     try:
         async with asyncio.timeout(timeout_s):
-            reply = await client.ask(ELICIT, elicitation)
+            rpc = await client.request(ELICIT, elicitation)
     except TimeoutError:
         return "cancel"
-    return parse_action(reply.result)
+    return parse_action(rpc.result)
 
 
 MAX_PARKED: Final = 1_024  # calls on a node: each holds a task and a connection's state
@@ -243,7 +243,7 @@ class ParkableCall:
     """The credential that may continue the call: another token of the same subject may not."""
     size: int = 0
     """Of the request, in bytes."""
-    elicited: ElicitedAnswer | None = None
+    elicited: ElicitedResponse | None = None
     """The answer of the client's user to our earlier question."""
     elicitation_due: ApprovalElicitation | None = field(default=None, init=False)
     """The question to the client's user, because of which the call was refused for now."""
@@ -259,10 +259,10 @@ class ParkableCall:
         if self._listener is not None:
             self._listener(method, params)
 
-    async def ask(self, method: str, params: bytes) -> RpcResponse:
+    async def request(self, method: str, params: bytes) -> RpcResponse:
         if method not in CAPABILITY_OF:
             return UNSUPPORTED
-        if not can_answer(self.capabilities, method, params):
+        if not can_respond(self.capabilities, method, params):
             self._failure = missing_capability(method, params)
             self.cancel()
             self._wake()
@@ -300,7 +300,7 @@ class ParkableCall:
             raise self._failure
         return self._task.result() if self._task.done() else dict(self._questions)
 
-    def answer(self, responses: Mapping[str, msgspec.Raw]) -> None:
+    def respond(self, responses: Mapping[str, msgspec.Raw]) -> None:
         """Pass on the client's answers. Unasked or repeated ones have no effect."""
         for key, response in responses.items():
             question = self._questions.pop(key, None)
@@ -353,7 +353,7 @@ class ParkedCalls:
                 hint="it has ended, or another node has it: send the request again without `requestState`",
             )
         call = self._remove(handle)
-        call.answer(responses)
+        call.respond(responses)
         return await self._wait(call, listener)
 
     def close(self) -> None:

@@ -41,11 +41,11 @@ def span_attributes(method: str, tool: str | None) -> dict[str, spans.AttributeV
     return notes
 
 
-def note_response(span: spans.Span, answer: ServerResponse, *, is_tool: bool) -> None:
+def note_response(span: spans.Span, response: ServerResponse, *, is_tool: bool) -> None:
     """Note whether a server's response is a failure, and nothing of its content."""
-    members = answer.reply.members
+    members = response.rpc.members
     if members is None:
-        span.note("rpc.response.status_code", str(parse_error(answer.reply.error).code))
+        span.note("rpc.response.status_code", str(parse_error(response.rpc.error).code))
         span.fail("server_error")
     elif is_tool and is_tool_error(members):
         span.fail(TOOL_ERROR)
@@ -80,7 +80,7 @@ class CallPipeline:
                         admission.release()
                     raise
         response = await self._send(call)
-        tokens = estimate_result(response.reply)
+        tokens = estimate_result(response.rpc)
         for admission in admissions:
             admission.settle(tokens)
         return response

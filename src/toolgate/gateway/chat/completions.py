@@ -12,9 +12,9 @@ import msgspec
 from toolgate.chat.completions import ClientCompletion, Transcript, build_extension, select_handed_calls
 from toolgate.chat.hidden_turns import ID_PREFIX, HiddenTurn, decode_hidden, encode_hidden
 from toolgate.chat.injection import InjectedTools, inject_tools
-from toolgate.chat.replies import ModelCompletion, add_usage, parse_completion
+from toolgate.chat.model_completion import ModelCompletion, add_usage, parse_completion
 from toolgate.chat.requests import ChatRequest, check_choice
-from toolgate.chat.streamed_replies import CompletionAssembler, CompletionDelta
+from toolgate.chat.streamed_completion import CompletionAssembler, CompletionDelta
 from toolgate.chat.tool_calls import ToolCall
 from toolgate.chat.tool_loop import AskModel, ToolLoop
 from toolgate.errors import InvalidChat
@@ -70,12 +70,12 @@ class CompletionSession(ChatSession):
         """Of all replies together."""
         self._tools = tools
         self._view = view
-        self._replies = 0
+        self._rounds = 0
         self._last: ModelCompletion | None = None
 
     async def prompt(self, action: AskModel) -> ModelTurn:
         began_s = time.perf_counter()
-        return self._keep(parse_completion(await self._request(action), nth=self._replies), began_s)
+        return self._keep(parse_completion(await self._request(action), nth=self._rounds), began_s)
 
     async def prompt_once(self) -> bytes:
         """Prompt the model with the request as it is; the response does not become part of the history."""
@@ -88,37 +88,41 @@ class CompletionSession(ChatSession):
         """Prompt the model, passing on its text as it comes. Its calls are kept back."""
         began_s, context, body = time.perf_counter(), self.context, self.transcript.body(action)
         upstream, until_s = context.scope.upstream, context.deadline_s
-        assembler = CompletionAssembler(nth=self._replies)
+        assembler = CompletionAssembler(nth=self._rounds)
         async with context.models.stream(
             upstream, COMPLETIONS_PATH, body, deadline_s=until_s, may_retry=self.may_retry
         ) as events:
             if isinstance(events, ModelResponse):  # some servers answer whole even if asked for a stream
-                reply = parse_completion(events.body, nth=self._replies)
+                completion = parse_completion(events.body, nth=self._rounds)
                 await on_delta(
-                    CompletionDelta(fields=reply.without_calls(), choice=reply.choice, head=reply.head)
+                    CompletionDelta(
+                        fields=completion.without_calls(), choice=completion.choice, head=completion.head
+                    )
                 )
             else:
                 async for event in events:
                     delta = None if event.data is None else assembler.feed(event.data)
                     if delta is not None:
                         await on_delta(delta)
-                reply = assembler.finish()
-        return self._keep(reply, began_s)
+                completion = assembler.finish()
+        return self._keep(completion, began_s)
 
-    def answer(self, call: ToolCall, content: str) -> None:
-        self.transcript.answer(call, content)
+    def add_result(self, call: ToolCall, content: str) -> None:
+        self.transcript.add_result(call, content)
 
     def complete(
         self, outcome: ChatOutcome, head: Members, *, extension: dict[str, Any], first_id: str | None = None
     ) -> ClientCompletion:
         """Build what the client gets, from `head` on. Its first call has the id `first_id`, if given."""
-        reply = self._last
-        has_calls = bool(outcome.handed) and reply is not None
+        completion = self._last
+        has_calls = bool(outcome.handed) and completion is not None
         return ClientCompletion(
-            head=head if reply is None else head | reply.head,
-            reply=reply,
+            head=head if completion is None else head | completion.head,
+            completion=completion,
             closing=outcome.finish.closing,
-            calls=select_handed_calls(reply, outcome.handed, first_id) if has_calls and reply else [],
+            calls=select_handed_calls(completion, outcome.handed, first_id)
+            if has_calls and completion
+            else [],
             usage=self.usage,
             extension=extension,
         )
@@ -135,18 +139,18 @@ class CompletionSession(ChatSession):
     async def _request(self, action: AskModel) -> bytes:
         context, body = self.context, self.transcript.body(action)
         upstream, until_s = context.scope.upstream, context.deadline_s
-        response = await context.models.ask(
+        response = await context.models.request(
             upstream, COMPLETIONS_PATH, body, deadline_s=until_s, may_retry=self.may_retry
         )
         return response.body
 
-    def _keep(self, reply: ModelCompletion, began_s: float) -> ModelTurn:
+    def _keep(self, completion: ModelCompletion, began_s: float) -> ModelTurn:
         self.context.measure_model(began_s)
-        self._replies += 1
-        self._last = reply
-        self.usage = add_usage(self.usage, reply.usage)
-        self.transcript.take(reply)
-        return ModelTurn(reply.calls, reply.has_text)
+        self._rounds += 1
+        self._last = completion
+        self.usage = add_usage(self.usage, completion.usage)
+        self.transcript.take(completion)
+        return ModelTurn(completion.calls, completion.has_text)
 
 
 async def offer_tools(

@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple, Self
 import msgspec
 
 from toolgate.catalog.encoding import InputRequired, adapt_result
-from toolgate.chat.replies import is_usage_only, reported_tokens, request_usage
+from toolgate.chat.model_completion import is_usage_only, reported_tokens, request_usage
 from toolgate.chat.tool_calls import (
     TOOL_ERROR,
     CallError,
@@ -149,7 +149,7 @@ class ChatSession(ABC):
         """Prompt the model, and keep its reply in the history."""
 
     @abstractmethod
-    def answer(self, call: ToolCall, content: str) -> None:
+    def add_result(self, call: ToolCall, content: str) -> None:
         """Add the result of one call of the newest reply to the history. Each call gets exactly one."""
 
     async def on_tool_event(self, event: ToolEvent) -> None:  # noqa: B027, most sessions ignore events
@@ -197,14 +197,14 @@ class ChatSession(ABC):
             if isinstance(action, RunTools):
                 handed = action.handed
                 for call, content in await self.run_tools(action.steps):
-                    self.answer(call, content)
+                    self.add_result(call, content)
                 action = loop.on_results()
             else:
                 turn = await self._prompt_in_time(action)
                 if turn is None:
                     action = loop.on_timeout()
                 else:
-                    action = loop.on_reply(turn.calls, has_text=turn.has_text)
+                    action = loop.on_completion(turn.calls, has_text=turn.has_text)
         return ChatOutcome(action, handed if action.reason == "client_calls" else ())
 
     async def _prompt_in_time(self, action: AskModel) -> ModelTurn | None:
@@ -288,12 +288,12 @@ def parse_server_error(raw: bytes | None) -> CallError:
 
 def _render_response(response: ServerResponse, max_bytes: int) -> tuple[str, str]:
     """Raises InputRequired and ServerUnavailable."""
-    members = response.reply.members
+    members = response.rpc.members
     if members is None:
-        error = parse_server_error(response.reply.error)
+        error = parse_server_error(response.rpc.error)
         return render_error(error), error.code
-    if response.era != "legacy":  # without what only the stateless revision knows
-        members = decode_members(adapt_result(members, upstream=response.era, client="legacy"))
+    if response.revision != "legacy":  # without what only the stateless revision knows
+        members = decode_members(adapt_result(members, upstream=response.revision, client="legacy"))
     text, is_error = render_result(members, max_bytes=max_bytes)
     return text, TOOL_ERROR if is_error else ""
 
@@ -310,12 +310,12 @@ class MeteredModels:
     quotas: QuotaLeases
     allowances: Sequence[HolderQuotas]
 
-    async def ask(
+    async def request(
         self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
     ) -> ModelResponse:
         """See `Models.ask`. Raises BudgetExceeded; ServerUnavailable if control cannot be asked."""
         await self.quotas.check_tokens(self.allowances)
-        response = await self.models.ask(upstream, path, body, deadline_s=deadline_s, may_retry=may_retry)
+        response = await self.models.request(upstream, path, body, deadline_s=deadline_s, may_retry=may_retry)
         self.quotas.record_tokens(self.allowances, reported_tokens(response.body))
         return response
 

@@ -33,17 +33,17 @@ class _Block(msgspec.Struct, gc=False):
 _decode_blocks = msgspec.json.Decoder(list[_Block]).decode
 
 
-def estimate_result(reply: RpcResponse) -> int:
+def estimate_result(rpc: RpcResponse) -> int:
     """About how many tokens a model is charged for `reply`; 0 for an error, which no model needs to see.
 
     A tool's result counts by its content blocks, or without any by its structured content, which is the same.
     """
-    members = reply.members
+    members = rpc.members
     if members is None:
         return 0
     content = members.get("content")
     if content is None:
-        return reply.size * TOKENS // PER_BYTES
+        return rpc.size * TOKENS // PER_BYTES
     if len(content) <= _SHORT_BYTES:
         # Most results are one text. Without any other quote, there is nothing else in it.
         raw = bytes(content)

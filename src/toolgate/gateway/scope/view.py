@@ -183,17 +183,17 @@ class View:
         }
         return {kind: sha256(text.encode()).digest() for kind, text in texts.items()}
 
-    def page(self, kind: ListKind, era: Revision, cursor: str | None, server_info: bytes) -> bytes:
+    def page(self, kind: ListKind, revision: Revision, cursor: str | None, server_info: bytes) -> bytes:
         """One page of a list, as the result of its method.
 
         A cursor names the last entry of the page before it, so a page only shows what this view holds,
         even if the scope changed in between. Only first pages are kept: callers can invent cursors.
         """
         if cursor is not None:
-            return self._encode(kind, era, _parse_cursor(cursor), server_info)
-        page = self._pages.get((kind, era))
+            return self._encode(kind, revision, _parse_cursor(cursor), server_info)
+        page = self._pages.get((kind, revision))
         if page is None:
-            page = self._pages[kind, era] = self._encode(kind, era, None, server_info)
+            page = self._pages[kind, revision] = self._encode(kind, revision, None, server_info)
             self._grow(len(page))
         return page
 
@@ -208,19 +208,19 @@ class View:
         self.size += size
         self._settings.on_growth(self, size)
 
-    def _encode(self, kind: ListKind, era: Revision, after: str | None, server_info: bytes) -> bytes:
+    def _encode(self, kind: ListKind, revision: Revision, after: str | None, server_info: bytes) -> bytes:
         table = self._tables[kind]
         names = [name for name in table if after is None or name > after]
         shown = names[: self._settings.page_size]
         cursor = None
         if len(names) > len(shown):
             cursor = base64.urlsafe_b64encode(shown[-1].encode()).decode().rstrip("=")
-        entries = [_encode_entry(kind, name, table[name], era) for name in shown]
-        meta, ttl_ms = self._meta(kind, era, server_info), TTL_MS if self.is_settled(kind) else 0
-        return encode_page(kind, entries, era=era, next_cursor=cursor, ttl_ms=ttl_ms, meta=meta)
+        entries = [_encode_entry(kind, name, table[name], revision) for name in shown]
+        meta, ttl_ms = self._meta(kind, revision, server_info), TTL_MS if self.is_settled(kind) else 0
+        return encode_page(kind, entries, revision=revision, next_cursor=cursor, ttl_ms=ttl_ms, meta=meta)
 
-    def _meta(self, kind: ListKind, era: Revision, server_info: bytes) -> dict[str, Any]:
-        meta: dict[str, Any] = {SERVER_INFO_KEY: msgspec.Raw(server_info)} if era == "modern" else {}
+    def _meta(self, kind: ListKind, revision: Revision, server_info: bytes) -> dict[str, Any]:
+        meta: dict[str, Any] = {SERVER_INFO_KEY: msgspec.Raw(server_info)} if revision == "modern" else {}
         if kind == "tools":
             if self.found is not None:  # the same for every scope
                 return meta | {PRICE_KEY: FIND_PRICE}
@@ -243,9 +243,9 @@ def count_scope(metrics: Metrics, caller: Caller, scope: Scope, snapshot: Snapsh
     metrics.scope_tokens.add(scope.tokens)
 
 
-def _encode_entry(kind: ListKind, name: str, route: Route, era: Revision) -> bytes:
+def _encode_entry(kind: ListKind, name: str, route: Route, revision: Revision) -> bytes:
     if route.tool is not None:
-        return encode_definition(route.tool, name, era=era)
+        return encode_definition(route.tool, name, revision=revision)
     assert route.listing is not None  # listed entries have one or the other
     return encode_listing(route.listing, name, kind=kind)
 

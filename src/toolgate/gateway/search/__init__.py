@@ -300,7 +300,7 @@ class ToolSearch:
 def describe_tool(name: str, route: Route) -> Members:
     """One tool in full, as a result of `describe_tool`."""
     assert route.tool is not None  # only tools are searched
-    definition = encode_definition(route.tool, name, era="modern")
+    definition = encode_definition(route.tool, name, revision="modern")
     return _make_result(definition.decode(), definition)
 
 

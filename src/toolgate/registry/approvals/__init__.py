@@ -67,7 +67,7 @@ class ElicitedDecision(NamedTuple):
 class ApprovalService(Protocol):
     """Approvals as a node uses them."""
 
-    async def ask(self, request: ApprovalRequest, /, *, new_id: str) -> ApprovalVerdict:
+    async def request(self, request: ApprovalRequest, /, *, new_id: str) -> ApprovalVerdict:
         """Use the approval of this call if there is one, or request it.
 
         `granted` uses the approval up before anything is sent. A repeated request joins the one that waits. A

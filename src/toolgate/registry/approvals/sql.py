@@ -32,7 +32,7 @@ class Approvals(SharedTable):
     limits: rules.ApprovalLimits = rules.DEFAULT_APPROVAL_LIMITS
 
     @transaction("approvals")
-    def ask(self, connection: Connection, request: ApprovalRequest, /, *, new_id: str) -> ApprovalVerdict:
+    def request(self, connection: Connection, request: ApprovalRequest, /, *, new_id: str) -> ApprovalVerdict:
         return self._request(connection, request, new_id, self.read_clock_ms(connection))
 
     @transaction("approvals")

@@ -119,7 +119,7 @@ class RemoteApprovals:
     def __init__(self, control: ControlCalls) -> None:
         self._control = control
 
-    async def ask(self, request: ApprovalRequest, /, *, new_id: str) -> ApprovalVerdict:
+    async def request(self, request: ApprovalRequest, /, *, new_id: str) -> ApprovalVerdict:
         sent = node_pb2.AskApprovalRequest(new_id=new_id, **asdict(request))
         return await self._request("AskApproval", sent)
 

@@ -131,7 +131,7 @@ class Backoff:
 class NodeSync:
     """Keeps a node's state equal to the control plane's, while `run` runs in its own task."""
 
-    link: ControlConnection
+    connection: ControlConnection
     _: KW_ONLY
     apply: Callable[[RegistryState], None]
     """Gets each new state."""
@@ -182,7 +182,7 @@ class NodeSync:
         return self._backoff.wait_s()
 
     async def _list(self) -> None:
-        listing = await self.link.list_records()
+        listing = await self.connection.list_records()
         self._check_age(listing)
         # In a thread: parsing thousands of records would delay every caller.
         state = await asyncio.to_thread(parse_listing, listing)
@@ -217,7 +217,7 @@ class NodeSync:
         try:
             async with (
                 asyncio.timeout(self.limits.silence_s) as self._timeout,
-                self.link.watch_records(self._position) as batches,
+                self.connection.watch_records(self._position) as batches,
             ):
                 async for batch in batches:
                     self._check_poll()
@@ -279,7 +279,7 @@ class NodeSync:
         """Whether the control plane has moved on without the watch, and is not just a moment ahead of it."""
         before = self._position
         try:
-            found = await self.link.newest()
+            found = await self.connection.newest()
         except ToolgateError as exc:
             _log.debug("a poll of control failed: %s", exc)  # the watch decides whether it is available
             return False

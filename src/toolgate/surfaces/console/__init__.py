@@ -134,7 +134,7 @@ _HARDENING: Final[Mapping[str, str]] = {
 }
 
 
-class _ConsoleReply(NamedTuple):
+class _ConsoleResponse(NamedTuple):
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = EMPTY
@@ -156,18 +156,18 @@ class ConsoleEndpoint:
             return self._serve(request, responder)
         is_browser = request.method in _METHODS and "text/html" in (request.header("accept") or "")
         if path == "/" and self._console is not None and is_browser:
-            return _send(responder, _ConsoleReply(302, headers={"location": ROOT, "vary": "accept"}))
+            return _send(responder, _ConsoleResponse(302, headers={"location": ROOT, "vary": "accept"}))
         return self._beyond(request, responder)
 
     async def _serve(self, request: HttpRequest, responder: Responder) -> None:
         try:
-            reply = self._reply(request)
+            response = self._respond(request)
         except ToolgateError as exc:
             allowed = {"allow": ", ".join(_METHODS)} if isinstance(exc, MethodNotAllowed) else {}
-            reply = _ConsoleReply(exc.wire.http, encode_error(exc), allowed)
-        await _send(responder, reply)
+            response = _ConsoleResponse(exc.wire.http, encode_error(exc), allowed)
+        await _send(responder, response)
 
-    def _reply(self, request: HttpRequest) -> _ConsoleReply:
+    def _respond(self, request: HttpRequest) -> _ConsoleResponse:
         if request.method not in _METHODS:
             raise MethodNotAllowed("the console is only read", data={"allowed": list(_METHODS)})
         if self._console is None:
@@ -175,17 +175,17 @@ class ConsoleEndpoint:
         name = request.path[len(ROOT) :]
         file = self._console.files.get(name)
         if file is not None:
-            return _file_reply(file, request)
+            return _file_response(file, request)
         if name.startswith(ASSETS):
             hint = "load the page again: the console was rebuilt"
             raise NotFound("the console has no such file", hint=hint)
         nonce = secrets.token_urlsafe(NONCE_BYTES)  # good for this reply alone
         policy = _POLICY.format(nonce=f" 'nonce-{nonce}'")
         headers = {"content-type": "text/html; charset=utf-8", "content-security-policy": policy}
-        return _ConsoleReply(200, self._console.page.replace(NONCE, nonce.encode("ascii")), headers)
+        return _ConsoleResponse(200, self._console.page.replace(NONCE, nonce.encode("ascii")), headers)
 
 
-def _file_reply(file: ConsoleFile, request: HttpRequest) -> _ConsoleReply:
+def _file_response(file: ConsoleFile, request: HttpRequest) -> _ConsoleResponse:
     accepted = set(_parse_accepted(request.header("accept-encoding") or ""))
     encoding = next((one for one in file.bodies if one in accepted), "")
     etag = f'"{file.digest}{encoding and "-"}{encoding}"'
@@ -196,9 +196,11 @@ def _file_reply(file: ConsoleFile, request: HttpRequest) -> _ConsoleReply:
     }
     known = request.header("if-none-match") or ""
     if known.strip() == "*" or etag in (one.strip().removeprefix("W/") for one in known.split(",")):
-        return _ConsoleReply(304, headers=headers)
+        return _ConsoleResponse(304, headers=headers)
     encoded = {"content-encoding": encoding} if encoding else {}
-    return _ConsoleReply(200, file.bodies[encoding], {"content-type": file.media_type, **headers, **encoded})
+    return _ConsoleResponse(
+        200, file.bodies[encoding], {"content-type": file.media_type, **headers, **encoded}
+    )
 
 
 def _parse_accepted(text: str) -> Iterator[str]:
@@ -209,7 +211,7 @@ def _parse_accepted(text: str) -> Iterator[str]:
             yield name.strip()
 
 
-async def _send(responder: Responder, reply: _ConsoleReply) -> None:
-    headers = {**_HARDENING, **reply.headers}
+async def _send(responder: Responder, response: _ConsoleResponse) -> None:
+    headers = {**_HARDENING, **response.headers}
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    responder.send(reply.status, reply.body, encoded)
+    responder.send(response.status, response.body, encoded)

@@ -123,7 +123,7 @@ _decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 async def request_approval(call: RpcCall[node_pb2.AskApprovalRequest]) -> node_pb2.AskApprovalResponse:
     """Use the approval that a call has, or request one."""
     question = parse_question(call.request)
-    verdict = await call.control.store.approvals.ask(question, new_id=call.request.new_id)
+    verdict = await call.control.store.approvals.request(question, new_id=call.request.new_id)
     return _encode_verdict(call.control, verdict)
 
 

@@ -117,8 +117,8 @@ class HealthService:
 
     async def list(self, _call: RpcCall[health.HealthListRequest]) -> Message:
         """As `Check`, for every service."""
-        answer: Message = health.HealthListResponse(statuses=dict.fromkeys(self._services, _SERVING))
-        return answer
+        response: Message = health.HealthListResponse(statuses=dict.fromkeys(self._services, _SERVING))
+        return response
 
     async def watch(self, call: RpcCall[health.HealthCheckRequest]) -> AsyncGenerator[Message, None]:
         """As `Check`, and then nothing until the service is gone and the stream with it."""
@@ -149,8 +149,8 @@ def reflection_rpc(services: Iterable[str]) -> Rpc:
     @rpc(reflection.SERVICE_NAME, "ServerReflectionInfo", "agent")
     async def list_definitions(call: RpcCall[AsyncIterator[Message]]) -> AsyncGenerator[Message, None]:
         """What services there are, and how their messages are defined."""
-        async with aclosing(servicer.ServerReflectionInfo(call.request, None)) as answers:
-            async for answer in answers:
-                yield answer
+        async with aclosing(servicer.ServerReflectionInfo(call.request, None)) as responses:
+            async for response in responses:
+                yield response
 
     return list_definitions

@@ -212,8 +212,8 @@ class HttpResponder:
             else:
                 self._transport.writelines((_OK_JSON % len(body), body))
             return
-        answer = encode_http_response(status, body, headers, close=not self.keeps_alive)
-        self._transport.write(answer if self.has_body else answer[: len(answer) - len(body)])
+        response = encode_http_response(status, body, headers, close=not self.keeps_alive)
+        self._transport.write(response if self.has_body else response[: len(response) - len(body)])
 
     def send_message(self, message: bytes) -> bool:
         if self.is_over or self._transport.get_write_buffer_size() > MAX_UNREAD_MESSAGE_BYTES:

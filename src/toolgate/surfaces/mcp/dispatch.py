@@ -48,7 +48,7 @@ class RequestDispatcher:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._tracer = gateway.tracer
-        self.ask = self._ask if self._tracer is None else self._ask_traced
+        self.request = self._dispatch if self._tracer is None else self._dispatch_traced
         """The response of a server to one of `SERVER_METHODS`. Does not change the message."""
 
     async def list(
@@ -69,17 +69,17 @@ class RequestDispatcher:
                 gateway.scope_audit.record_offer(view, SURFACE)
         send_result(responder, message.id or b"null", page)
 
-    def _ask(
+    def _dispatch(
         self, message: McpMessage, binding: CallerBinding, client: ClientChannel, session: str = ""
     ) -> Request:
         """Not itself a coroutine: that saves a plain call one frame."""
         view = binding.calling_view(self._gateway)
         # If the view has its tool, the call need not wait for servers that are not listed yet.
         if view.is_partial and not (message.method == "tools/call" and message.text("name") in view.routes):
-            return self._ask_settled(message, binding, client, session)
+            return self._dispatch_settled(message, binding, client, session)
         return self._send(view, message, client, session)
 
-    async def _ask_settled(
+    async def _dispatch_settled(
         self, message: McpMessage, binding: CallerBinding, client: ClientChannel, session: str
     ) -> ServerResponse:
         view = await self._gateway.wait_for_view(binding.caller, for_call=True)
@@ -98,7 +98,7 @@ class RequestDispatcher:
             raise InvalidParams("`name` must be a tool's name")
         return self._gateway.call(view, name, params, trace=trace, client=client)
 
-    async def _ask_traced(
+    async def _dispatch_traced(
         self, message: McpMessage, binding: CallerBinding, client: ClientChannel, session: str = ""
     ) -> ServerResponse:
         """As `_ask`; records the outcome on the span of the request."""
@@ -110,12 +110,12 @@ class RequestDispatcher:
         if task_id:
             span.note("toolgate.task_id", task_id)
         try:
-            answer = await self._ask(message, binding, client, session)
+            response = await self._dispatch(message, binding, client, session)
         except ToolgateError as exc:
             span.fail(exc.code)
             raise
-        note_response(span, answer, is_tool=message.method == "tools/call")
-        return answer
+        note_response(span, response, is_tool=message.method == "tools/call")
+        return response
 
     def server_of(self, message: McpMessage, binding: CallerBinding) -> str:
         """Where one of `SERVER_METHODS` would go now. Raises as `ask` does."""

@@ -133,14 +133,14 @@ class McpEndpoint:
         elif is_on_stream:
             return self._sse.post(exchange, message)
         elif is_stateless(exchange.request, message):
-            return self._stateless.answer(exchange, message, self._find_binding(exchange))
+            return self._stateless.respond(exchange, message, self._find_binding(exchange))
         elif message.method == "initialize":
             self._stateful.initialize(exchange, message, self._find_binding(exchange))
         else:
             session, responder = self._stateful.session(exchange), exchange.responder
             accepts_stream = exchange.accepts_stream
             client = SessionClient(session, responder, exchange.principal, accepts_stream=accepts_stream)
-            return self._stateful.answer(message, client)
+            return self._stateful.respond(message, client)
         return return_at_once()
 
     async def _post_traced(self, tracing: Tracer, exchange: McpExchange, message: Message) -> None:

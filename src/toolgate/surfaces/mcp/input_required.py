@@ -80,7 +80,7 @@ class StatelessRequest:
         if self.exchange.accepts_stream:
             self.exchange.responder.send_message(encode_notification(method, params))
 
-    async def ask(self, method: str, params: bytes) -> RpcResponse:
+    async def request(self, method: str, params: bytes) -> RpcResponse:
         if method in CAPABILITY_OF and self.missing is None:
             self.missing = elicitation.missing_capability(method, params)
             self.exchange.responder.task.cancel()
@@ -197,17 +197,17 @@ class RoundTrips:
         }
         return self._require_input(request, inputs, "parked", outcome.handle)
 
-    def finish(self, request: StatelessRequest, answer: ServerResponse) -> RpcResponse:
+    def finish(self, request: StatelessRequest, response: ServerResponse) -> RpcResponse:
         """What a server responded, in the form of this revision, its state sealed.
 
         Raises MissingCapability if the client cannot give the required input, and ServerUnavailable.
         """
-        reply = answer.reply
-        if reply.members is None:
-            return self._as_input_request(request, reply)
+        rpc = response.rpc
+        if rpc.members is None:
+            return self._as_input_request(request, rpc)
         try:
             result = adapt_result(
-                reply.take_members(), upstream=answer.era, client="modern", method=request.message.method
+                rpc.take_members(), upstream=response.revision, client="modern", method=request.message.method
             )
         except InputRequired as needed:
             elicitation.check_inputs(request.capabilities, needed)
@@ -218,7 +218,7 @@ class RoundTrips:
         return RpcResponse(result=result)
 
     async def _begin(
-        self, request: StatelessRequest, agreement: elicitation.ElicitedAnswer | None = None
+        self, request: StatelessRequest, agreement: elicitation.ElicitedResponse | None = None
     ) -> ServerResponse | elicitation.PendingInput | elicitation.ApprovalElicitation:
         size = sum(map(len, request.message.params.values()))
         call = elicitation.ParkableCall(
@@ -230,7 +230,7 @@ class RoundTrips:
             credential=request.credential,
         )
         try:
-            asked = request.dispatcher.ask(request.message, request.binding, call)
+            asked = request.dispatcher.request(request.message, request.binding, call)
             return await self._parking.run(call, asked, request.notify)
         except errors.ApprovalRequired:
             if call.elicitation_due is None:
@@ -245,7 +245,7 @@ class RoundTrips:
             responses = _parse_responses(params.pop("inputResponses", None))
             verdict = msgspec.json.decode(state.payload, type=ApprovalVerdict)
             action = elicitation.parse_action(responses.get(APPROVAL))
-            return await self._begin(request, elicitation.ElicitedAnswer(verdict, action))
+            return await self._begin(request, elicitation.ElicitedResponse(verdict, action))
         if state.kind == "parked":
             responses = _parse_responses(params.get("inputResponses"))
             return await self._parking.resume(state.payload, request.credential, responses, request.notify)
@@ -256,19 +256,19 @@ class RoundTrips:
             request.message.round = state.rounds
         return await self._begin(request)
 
-    def _as_input_request(self, request: StatelessRequest, reply: RpcResponse) -> RpcResponse:
+    def _as_input_request(self, request: StatelessRequest, rpc: RpcResponse) -> RpcResponse:
         """An error that requires a URL visit, as an input request; any other error as it is."""
-        error = parse_error(reply.error)
+        error = parse_error(rpc.error)
         if error.code != URL_ELICITATION_REQUIRED:
-            return reply
+            return rpc
         if b'"url"' not in request.capabilities:
             raise elicitation.missing_capability("elicitation/create", b'{"mode":"url"}')
         try:
             pages = msgspec.json.decode(error.data, type=_Pages).elicitations
         except UNREADABLE:
-            return reply
+            return rpc
         if not (0 < len(pages) <= elicitation.MAX_INPUTS and all(bytes(page)[:1] == b"{" for page in pages)):
-            return reply
+            return rpc
         inputs = {
             f"elicitation-{number}": _encode_input_request("elicitation/create", bytes(page))
             for number, page in enumerate(pages, start=1)

@@ -127,7 +127,7 @@ class ClientResponse:
     """The response of a client to a request."""
 
     id: bytes
-    reply: RpcResponse
+    rpc: RpcResponse
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode

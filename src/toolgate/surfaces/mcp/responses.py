@@ -124,13 +124,15 @@ def _status(exc: ToolgateError, *, stateless: bool) -> int:
     return 200 if exc.code in _SHOWN_AS_TEXT else exc.wire.http
 
 
-def send_server_response(responder: Responder, message: McpMessage, answer: ServerResponse) -> None:
+def send_server_response(responder: Responder, message: McpMessage, response: ServerResponse) -> None:
     """Send what a server responded, in the form of session-based revisions. Raises InputRequired."""
-    reply = answer.reply
-    if reply.members is None:
-        send_upstream_error(responder, message, reply.error, stateless=False)
+    rpc = response.rpc
+    if rpc.members is None:
+        send_upstream_error(responder, message, rpc.error, stateless=False)
         return
-    result = adapt_result(reply.take_members(), upstream=answer.era, client="legacy", method=message.method)
+    result = adapt_result(
+        rpc.take_members(), upstream=response.revision, client="legacy", method=message.method
+    )
     send_result(responder, message.id or b"null", result)
 
 

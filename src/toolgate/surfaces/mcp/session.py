@@ -183,7 +183,7 @@ class ClientSession:
         owner, waiting = self._requests.get(response.id, (principal, None))
         is_own = owner is principal or fingerprint_of(owner) == fingerprint_of(principal)
         if waiting is not None and is_own and not waiting.done():
-            waiting.set_result(response.reply)
+            waiting.set_result(response.rpc)
         elif not (is_own and response.id.startswith(_ID_PREFIX)):
             raise InvalidRequest("no request has the `id` of this response", hint="use the request's `id`")
 

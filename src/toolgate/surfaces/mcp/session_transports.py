@@ -115,7 +115,7 @@ async def serve_batch(stateful: StatefulHandler, exchange: McpExchange) -> None:
                     raise errors.InvalidRequest("`initialize` is never part of a batch")
                 client = SessionClient(session, responder, principal, accepts_stream=exchange.accepts_stream)
                 with trace_request(stateful.gateway.tracer, part, session.principal_id):
-                    await stateful.answer(part, client)
+                    await stateful.respond(part, client)
         if responder.body and held and held + len(responder.body) > most:
             message = f"the responses to this batch have more than {most} bytes: this one is left out"
             hint = "the request was served; send requests with large results alone"
@@ -210,7 +210,7 @@ class SseTransport:
             client = SessionClient(
                 stream.session, exchange.responder, exchange.principal, accepts_stream=True
             )
-            await self._stateful.answer(message, client)
+            await self._stateful.respond(message, client)
             return
         if stream.unanswered >= self._sessions.limits.max_unanswered:
             raise errors.SessionLimit(
@@ -256,7 +256,7 @@ class SseTransport:
                 else:
                     _check_stateful(message)
                     client = SessionClient(session, responder, principal, accepts_stream=True)
-                    await self._stateful.answer(message, client)
+                    await self._stateful.respond(message, client)
             if responder.body:
                 # Waits while the client is slow to read.
                 await stream.responder.write(encode_event(responder.body))

@@ -66,8 +66,8 @@ class SessionClient:
         if self.log_level and (method != LOG_MESSAGE or dispatch.is_severe_enough(params, least)):
             self.responder.send_message(responses.encode_notification(method, params))
 
-    async def ask(self, method: str, params: bytes) -> RpcResponse:
-        if not elicitation.can_answer(self.capabilities, method, params):
+    async def request(self, method: str, params: bytes) -> RpcResponse:
+        if not elicitation.can_respond(self.capabilities, method, params):
             return elicitation.UNSUPPORTED
         self.session.totals.rounds += 1
         return await self.session.request(self.responder, method, params, self.binding.caller.principal)
@@ -94,7 +94,7 @@ class StatefulHandler:
         self._dispatcher = dispatch.RequestDispatcher(gateway)
         sessions.on_dropped = self._record_end
 
-    def answer(self, message: McpMessage, client: SessionClient) -> Awaitable[None]:
+    def respond(self, message: McpMessage, client: SessionClient) -> Awaitable[None]:
         """Serve one message of an open session."""
         is_known = client.session.revision <= self.gateway.snapshot.revision
         if is_known and message.id is not None and message.method in dispatch.SERVER_METHODS:
@@ -162,8 +162,8 @@ class StatefulHandler:
             message.params = {name: raw for name, raw in message.params.items() if name not in _ROUND_MEMBERS}
         try:
             try:
-                answer = await self._dispatcher.ask(message, client.binding, client, session.nonce)
-                responses.send_server_response(responder, message, answer)
+                response = await self._dispatcher.request(message, client.binding, client, session.nonce)
+                responses.send_server_response(responder, message, response)
             except InputRequired as needed:
                 await self._run_rounds(message, client, needed)
         except errors.ToolgateError as exc:
@@ -185,8 +185,8 @@ class StatefulHandler:
         for message.round in range(1, elicitation.MAX_ROUNDS + 1):
             message.params = params | await elicitation.collect_inputs(client, needed)
             try:
-                answer = await self._dispatcher.ask(message, client.binding, client, session.nonce)
-                responses.send_server_response(client.responder, message, answer)
+                response = await self._dispatcher.request(message, client.binding, client, session.nonce)
+                responses.send_server_response(client.responder, message, response)
             except InputRequired as again:
                 needed = again
             else:

@@ -60,7 +60,7 @@ class StatelessHandler:
         self._rounds = rounds
         self._good_envelopes: dict[bytes, ClientEnvelope] = {}
 
-    def answer(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> Awaitable[None]:
+    def respond(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> Awaitable[None]:
         """Serve one POST."""
         if message.id is None:
             # The revision defines no notification from client to server over HTTP, so they have no effect.
@@ -91,10 +91,10 @@ class StatelessHandler:
             await self._gateway.wait_for_view(binding.caller, for_call=True)
         try:
             if envelope.capabilities == NO_CAPABILITIES and "requestState" not in message.params:
-                answer = await self._dispatcher.ask(message, binding, request)
-                reply = self._rounds.finish(request, answer)
+                response = await self._dispatcher.request(message, binding, request)
+                rpc = self._rounds.finish(request, response)
             else:
-                reply = await self._rounds.run(request)
+                rpc = await self._rounds.run(request)
         except asyncio.CancelledError:
             if request.missing is None:
                 raise  # the client is gone, or the gateway stops
@@ -104,10 +104,10 @@ class StatelessHandler:
             if not responses.send_failure(exchange.responder, message, exc, revision="modern"):
                 raise
             return
-        if reply.result is None:
-            responses.send_upstream_error(exchange.responder, message, reply.error, stateless=True)
+        if rpc.result is None:
+            responses.send_upstream_error(exchange.responder, message, rpc.error, stateless=True)
         else:
-            responses.send_result(exchange.responder, message.id or b"null", reply.result)
+            responses.send_result(exchange.responder, message.id or b"null", rpc.result)
 
     async def _listen(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> None:
         """Notify the client of what it subscribes to, without resources that it may not see."""

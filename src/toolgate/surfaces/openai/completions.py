@@ -22,7 +22,7 @@ from toolgate.chat.requests import (
     parse_chat_request,
     uses_functions,
 )
-from toolgate.chat.streamed_replies import CompletionDelta
+from toolgate.chat.streamed_completion import CompletionDelta
 from toolgate.chat.tool_loop import AskModel
 from toolgate.errors import ToolgateError
 from toolgate.gateway.chat.completions import CompletionSession, SealedTurns, check_single_choice, offer_tools

@@ -136,7 +136,7 @@ class ResponsesSession(ChatSession):
         self._transcript = ResponsesTranscript(request, model=model, functions=functions, choice=choice)
         echoed = output.echo_members(exchange.body)
         self._output = output.ResponseOutput(self._basis(), echoed, is_stream=request.is_stream)
-        self._replies = 0
+        self._rounds = 0
         self._last: ModelResponseTurn | None = None
         self._round: ResponseRound | None = None
         self._succeeded: set[str] = set()
@@ -206,14 +206,14 @@ class ResponsesSession(ChatSession):
 
     async def prompt(self, action: AskModel) -> ModelTurn:
         await self._stream.put(self._output.drain())
-        current = ResponseRound(self._output, self._tools, number=self._replies, drops_calls=action.is_last)
+        current = ResponseRound(self._output, self._tools, number=self._rounds, drops_calls=action.is_last)
         self._round, self._outputs = current, []
         self._succeeded.clear()
         began_s = time.perf_counter()
         await self._feed_round(current, self._transcript.body(action))
         reply = current.finish()
         self.context.measure_model(began_s)
-        self._replies += 1
+        self._rounds += 1
         self._last = reply
         self._transcript.take(reply.items)
         if reply.ending != "completed" or self._tools.is_empty:
@@ -225,7 +225,7 @@ class ResponsesSession(ChatSession):
         models, deadline_s, may_retry = self.context.models, self.context.deadline_s, self.may_retry
         prompt = (self.context.scope.upstream, RESPONSES.path, body)
         if not self._request.is_stream:
-            response = await models.ask(*prompt, deadline_s=deadline_s, may_retry=may_retry)
+            response = await models.request(*prompt, deadline_s=deadline_s, may_retry=may_retry)
             current.play(response.body)
             return
         async with models.stream(*prompt, deadline_s=deadline_s, may_retry=may_retry) as events:
@@ -241,8 +241,8 @@ class ResponsesSession(ChatSession):
         if event.ok:
             self._succeeded.add(event.call_id)
 
-    def answer(self, call: ToolCall, content: str) -> None:
-        self._transcript.answer(call, content)
+    def add_result(self, call: ToolCall, content: str) -> None:
+        self._transcript.add_result(call, content)
         self._outputs.append((call.call_id, content))
         assert self._round is not None  # there is no call without a reply
         self._round.end_call(call, content, is_error=call.call_id not in self._succeeded)

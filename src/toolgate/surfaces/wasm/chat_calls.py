@@ -150,7 +150,7 @@ class ChatSend:
         }
         completion = session.complete(outcome, head, extension=session.extension(outcome))
         for call in outcome.handed:  # the guest sees the calls, and each needs a result in the history
-            session.answer(call, render_error(_NOT_RUN))
+            session.add_result(call, render_error(_NOT_RUN))
         body = encode_completion(replace(completion, head=completion.head | _backend_member(scope)))
         return SendResult(body, completion.usage or {}, session.transcript.history(outcome.finish.closing))
 

@@ -254,14 +254,14 @@ def _check_size(result: bytes, most: int | None) -> None:
         )
 
 
-def _result(answer: ServerResponse) -> tuple[bytes, str]:
+def _result(response: ServerResponse) -> tuple[bytes, str]:
     """The guest's result, and the code of a failure. A tool that fails has a result, too."""
-    members = answer.reply.members
+    members = response.rpc.members
     if members is None:
-        error = parse_server_error(answer.reply.error)
+        error = parse_server_error(response.rpc.error)
         return _encode(error.detail), error.code
     code = TOOL_ERROR if is_tool_error(members) else ""
-    return adapt_result(members, upstream=answer.era, client="legacy"), code
+    return adapt_result(members, upstream=response.revision, client="legacy"), code
 
 
 async def _list_servers(context: TaskContext) -> list[Mapping[str, Any]]:
@@ -300,7 +300,7 @@ def _tools(view: View) -> Mapping[str, Route]:
 
 def _definition(name: str, route: Route) -> Members:
     assert route.tool is not None  # a view's tools are tools
-    members = decode_members(encode_definition(route.tool, name, era="legacy"))
+    members = decode_members(encode_definition(route.tool, name, revision="legacy"))
     members.setdefault("description", msgspec.Raw(b'""'))
     return members
 

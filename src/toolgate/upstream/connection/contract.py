@@ -118,7 +118,7 @@ class ClientChannel(Protocol):
         Never blocks and never fails; drops what the client does not want or cannot take.
         """
 
-    async def ask(self, method: str, params: bytes) -> RpcResponse:
+    async def request(self, method: str, params: bytes) -> RpcResponse:
         """Send a server's request (elicitation, sampling, roots) to the client and wait for the response.
 
         A client without the capability, or one that is gone, responds with an error. The caller sets the

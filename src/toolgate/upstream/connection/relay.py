@@ -289,7 +289,7 @@ class Relay:
         if of_call is None:
             ceiling = deadline - timeout_s + self.call_ceiling_s
             of_call = self._client_requests[owner] = _ClientRequests(deadline, ceiling)
-        task = self.background.start(self._ask_client(message, of_call, client))
+        task = self.background.start(self._request_client(message, of_call, client))
         if task is not None:
             self.size += 1
             task.add_done_callback(self._count_out)
@@ -298,11 +298,11 @@ class Relay:
     def _count_out(self, _task: asyncio.Task[None]) -> None:
         self.size -= 1
 
-    async def _ask_client(
+    async def _request_client(
         self, message: messages.IncomingMessage, of_call: _ClientRequests, client: ClientChannel
     ) -> None:
         try:
-            response = await client.ask(message.method, self.redactor.raw(bytes(message.params)))
+            response = await client.request(message.method, self.redactor.raw(bytes(message.params)))
         except Exception:
             _log.exception("a client could not be asked `%s`", message.method)
             response = _FAILED

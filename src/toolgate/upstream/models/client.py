@@ -103,7 +103,7 @@ class _RequestBody(msgspec.Struct):
 class PromptableModels(Protocol):
     """What a chat needs of `Models`."""
 
-    async def ask(
+    async def request(
         self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
     ) -> ModelResponse: ...
 
@@ -151,7 +151,7 @@ class Models:
                 self._endpoints.pop(upstream_id).retire()
         self._lists = {one: self._lists[one] for one in upstreams if one in self._lists}
 
-    async def ask(
+    async def request(
         self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
     ) -> ModelResponse:
         """POST `body` to `path` below the upstream's URL, until `deadline_s` of the loop's clock.

@@ -147,18 +147,18 @@ class Logins:
         self._remember(state, attempt)
         return PendingLogin(url=_build_authorization_url(attempt, state), state=state)
 
-    async def finish(self, key: LoginKey, *, principal: str, answer: LoginCallback) -> Login:
+    async def finish(self, key: LoginKey, *, principal: str, response: LoginCallback) -> Login:
         """Exchange the code of the callback. Raises InvalidRequest and ServerUnavailable."""
-        attempt = self._take(key, principal=principal, state=answer.state)
+        attempt = self._take(key, principal=principal, state=response.state)
         authority = attempt.parties.authority
         # A callback that names its issuer must name the right one (RFC 9207).
-        is_missing = answer.issuer is None and authority.authorization_response_iss_parameter_supported
-        if is_missing or answer.issuer not in (None, authority.issuer):
+        is_missing = response.issuer is None and authority.authorization_response_iss_parameter_supported
+        if is_missing or response.issuer not in (None, authority.issuer):
             reason = "the answer is not from the authorization server that was asked"
             raise InvalidRequest(reason, hint=_BEGIN_AGAIN)
         form = {
             "grant_type": "authorization_code",
-            "code": answer.code,
+            "code": response.code,
             "redirect_uri": attempt.redirect_uri,
             "code_verifier": attempt.verifier,
             "resource": attempt.parties.resource,

@@ -297,13 +297,13 @@ class YieldingClient:
         self.has_session = client.has_session
         self.notify = client.notify
 
-    async def ask(self, method: str, params: bytes) -> RpcResponse:
+    async def request(self, method: str, params: bytes) -> RpcResponse:
         if not self._open_requests and not self._is_over:
             self._gate.release_for_client()
             self._slots.release(self._payer)
         self._open_requests += 1
         try:
-            return await self._client.ask(method, params)
+            return await self._client.request(method, params)
         finally:
             self._open_requests -= 1
             if not self._open_requests and not self._is_over:

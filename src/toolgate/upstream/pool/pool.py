@@ -49,8 +49,8 @@ _logger: Final = logging.getLogger(__name__)
 class ServerResponse(msgspec.Struct, frozen=True):
     """A server's response, and the protocol revision that it follows."""
 
-    reply: RpcResponse
-    era: Revision
+    rpc: RpcResponse
+    revision: Revision
 
 
 class CallOrigin(NamedTuple):

@@ -48,9 +48,9 @@ async def test_a_call_comes_to_its_tool_and_is_on_record() -> None:
     async with open_rest(net()) as world:
         await furnish(world)
         sent = {"name": "git.echo", "arguments": {"path": "a"}}
-        answer = await world.ask("POST", f"{CALL}?task=review", sent, key=secret_of("admin"))
+        response = await world.request("POST", f"{CALL}?task=review", sent, key=secret_of("admin"))
 
-        found = answer.json()
+        found = response.json()
         (recorded,) = calls(world)
         assert found | {"duration_ms": 0, "request_id": ""} == {
             "result": {"content": [{"type": "text", "text": '{"path":"a"}'}]},
@@ -58,7 +58,7 @@ async def test_a_call_comes_to_its_tool_and_is_on_record() -> None:
             "duration_ms": 0,
             "request_id": "",
         }
-        assert answer.headers["x-request-id"] == found["request_id"]
+        assert response.headers["x-request-id"] == found["request_id"]
         assert (recorded.door, recorded.principal, recorded.task_id) == ("rest", "key:admin", "review")
         assert (recorded.server_id, recorded.tool, recorded.outcome) == ("git", "echo", "ok")
         assert (recorded.request_id, recorded.argument_bytes) == (found["request_id"], 13)
@@ -73,20 +73,20 @@ async def test_arguments_and_result_pass_as_they_are() -> None:
 
     async with open_rest(net(echo=echo)) as world:
         await furnish(world)
-        answer = await world.ask(
+        response = await world.request(
             "POST", CALL, b'{"name":"git.echo","arguments":{"n":98765432109876543210987}}'
         )
 
-        assert answer.content.startswith(b'{"result":%b,' % result)
+        assert response.content.startswith(b'{"result":%b,' % result)
         assert world.net["git"].calls[0].params["arguments"] == {"n": 98765432109876543210987}
 
 
 async def test_a_call_without_arguments_is_one_with_none() -> None:
     async with open_rest(net()) as world:
         await furnish(world)
-        answer = await world.post(CALL, {"name": "git.echo"})
+        response = await world.post(CALL, {"name": "git.echo"})
 
-        assert answer["result"]["content"][0]["text"] == "{}"
+        assert response["result"]["content"][0]["text"] == "{}"
 
 
 async def test_what_only_the_modern_era_knows_is_left_out() -> None:
@@ -95,17 +95,17 @@ async def test_what_only_the_modern_era_knows_is_left_out() -> None:
 
     async with open_rest(net("modern", echo=echo)) as world:
         await furnish(world)
-        answer = await world.post(CALL, {"name": "git.echo"})
+        response = await world.post(CALL, {"name": "git.echo"})
 
-        assert answer["result"] == {"content": [{"type": "text", "text": "[1]"}]}
+        assert response["result"] == {"content": [{"type": "text", "text": "[1]"}]}
 
 
 async def test_a_hidden_tool_answers_like_one_that_is_not_there() -> None:
     async with open_rest(net()) as world:
         await furnish(world)
-        hidden = await world.ask("POST", CALL, {"name": "git.secret"}, key=NARROW)
-        missing = await world.ask("POST", CALL, {"name": "git.absent"}, key=NARROW)
-        by_task = await world.ask("POST", f"{CALL}?task=review", {"name": "git.secret"})
+        hidden = await world.request("POST", CALL, {"name": "git.secret"}, key=NARROW)
+        missing = await world.request("POST", CALL, {"name": "git.absent"}, key=NARROW)
+        by_task = await world.request("POST", f"{CALL}?task=review", {"name": "git.secret"})
         await asyncio.sleep(0)
 
         assert error_of(hidden) == error_of(missing) == error_of(by_task) == (404, "unknown_tool")
@@ -128,16 +128,16 @@ async def test_a_hidden_tool_answers_like_one_that_is_not_there() -> None:
 async def test_the_selection_is_the_one_of_every_door(query: str, code: tuple[int, str]) -> None:
     async with open_rest(net()) as world:
         await furnish(world)
-        answer = await world.ask("POST", CALL + query, {"name": "git.echo"})
+        response = await world.request("POST", CALL + query, {"name": "git.echo"})
 
-        assert error_of(answer) == code
+        assert error_of(response) == code
         assert world.net["git"].calls == []
 
 
 async def test_a_scope_that_is_denied_is_on_record() -> None:
     async with open_rest(net()) as world:
         await furnish(world)
-        await world.ask("POST", f"{CALL}?task=review&servers=other", {"name": "git.echo"})
+        await world.request("POST", f"{CALL}?task=review&servers=other", {"name": "git.echo"})
 
         assert [(one.outcome, one.code, one.door) for one in calls(world)] == [
             ("denied", "mcp_policy_denied", "rest")
@@ -150,7 +150,7 @@ async def test_what_is_found_and_not_listed_is_called_by_its_own_name() -> None:
         await furnish(world)
         listed = await world.get("/api/v1/mcp/tools?mode=find")
         found = await world.post(f"{CALL}?mode=find", {"name": "git.echo", "arguments": {"a": 1}})
-        missing = await world.ask("POST", f"{CALL}?mode=find", {"name": "git.absent"})
+        missing = await world.request("POST", f"{CALL}?mode=find", {"name": "git.absent"})
 
         assert "git.echo" in [one["name"] for one in listed["tools"]]
         assert found["result"]["content"][0]["text"] == '{"a":1}'
@@ -200,21 +200,21 @@ async def test_what_becomes_of_a_call_is_stated_in_our_own_shape(
 ) -> None:
     async with open_rest(net("modern", objects=objects, breaks=breaks, asks=asks, hangs=hangs)) as world:
         await furnish(world, budgets={"tool_timeout_ms": 100 if tool == "hangs" else 60_000})
-        answer = await world.ask("POST", CALL, {"name": f"git.{tool}"})
+        response = await world.request("POST", CALL, {"name": f"git.{tool}"})
 
-        assert error_of(answer) == (status, code)
-        assert says in answer.json()["error"]["message"]
-        assert answer.headers["x-request-id"] == calls(world)[0].request_id
+        assert error_of(response) == (status, code)
+        assert says in response.json()["error"]["message"]
+        assert response.headers["x-request-id"] == calls(world)[0].request_id
 
 
 async def test_a_call_that_a_person_must_agree_to_waits_for_that() -> None:
     async with open_rest(net()) as world:
         body = {"name": "git.echo", "arguments": {"path": "a"}}
         await furnish(world, approval_policy={"default": "always"})
-        asked = await world.ask("POST", CALL, body, key=NARROW)
+        asked = await world.request("POST", CALL, body, key=NARROW)
         approval_id = asked.json()["error"]["data"]["approval_id"]
         await world.post(f"/admin/api/approvals/{approval_id}/approve", {}, key=secret_of("publisher"))
-        agreed = await world.ask("POST", CALL, body, key=NARROW)
+        agreed = await world.request("POST", CALL, body, key=NARROW)
 
         assert error_of(asked) == (403, "mcp_approval_required")
         assert agreed.status_code == 200
@@ -224,17 +224,17 @@ async def test_a_call_that_a_person_must_agree_to_waits_for_that() -> None:
 async def test_a_tool_that_fails_is_a_result() -> None:
     async with open_rest(net(fails=fails)) as world:
         await furnish(world)
-        answer = await world.post(CALL, {"name": "git.fails"})
+        response = await world.post(CALL, {"name": "git.fails"})
 
-        assert (answer["is_error"], answer["result"]) == (True, {"content": [], "isError": True})
+        assert (response["is_error"], response["result"]) == (True, {"content": [], "isError": True})
 
 
 async def test_a_result_is_cut_to_its_budget() -> None:
     async with open_rest(net(speaks_long=speaks_long)) as world:
         await furnish(world, budgets={"max_tool_output_bytes": 1_024})
-        answer = await world.ask("POST", CALL, {"name": "git.speaks_long"})
+        response = await world.request("POST", CALL, {"name": "git.speaks_long"})
 
-        assert len(answer.content) < 2_048
+        assert len(response.content) < 2_048
 
 
 @pytest.mark.parametrize(
@@ -254,9 +254,9 @@ async def test_a_result_is_cut_to_its_budget() -> None:
 async def test_what_can_be_read_in_two_ways_or_is_no_call_is_refused(body: bytes) -> None:
     async with open_rest(net()) as world:
         await furnish(world)
-        answer = await world.ask("POST", CALL, body)
+        response = await world.request("POST", CALL, body)
 
-        assert answer.status_code == 400
+        assert response.status_code == 400
         assert world.net["git"].calls == []
 
 

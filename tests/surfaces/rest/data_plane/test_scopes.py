@@ -46,18 +46,18 @@ async def furnish(world: RestWorld) -> None:
     )
 
 
-def names(answer: Any) -> list[str]:
-    return [tool["name"] for tool in answer["tools"]]
+def names(response: Any) -> list[str]:
+    return [tool["name"] for tool in response["tools"]]
 
 
 async def test_the_tools_of_a_url_are_those_of_the_door_with_what_they_cost_and_why() -> None:
     async with open_rest(open_world()) as world:
         await furnish(world)
-        answer = await world.get(f"{TOOLS}?task=review")
-        tokens = answer["tools"][0].pop("tokens")
+        response = await world.get(f"{TOOLS}?task=review")
+        tokens = response["tools"][0].pop("tokens")
 
-        assert 0 < tokens == answer["tokens"] < answer["registered_tokens"]
-        assert answer | {"tokens": 0, "registered_tokens": 0} == {
+        assert 0 < tokens == response["tokens"] < response["registered_tokens"]
+        assert response | {"tokens": 0, "registered_tokens": 0} == {
             "revision": 2,
             "tools": [
                 {
@@ -98,10 +98,10 @@ async def test_the_tools_of_a_url_are_those_of_the_door_with_what_they_cost_and_
 async def test_a_query_is_read_as_the_door_reads_it(query: str, expected: list[str], url: str) -> None:
     async with open_rest(open_world()) as world:
         await furnish(world)
-        answer = await world.get(TOOLS + query)
+        response = await world.get(TOOLS + query)
 
-        assert names(answer) == expected
-        assert answer["url"] == BASE_URL + url
+        assert names(response) == expected
+        assert response["url"] == BASE_URL + url
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ async def test_a_scope_that_cannot_be_had_is_refused_with_its_code(
 ) -> None:
     async with open_rest(open_world()) as world:
         await furnish(world)
-        answer = await world.ask("GET", f"{TOOLS}?{query}")
+        response = await world.request("GET", f"{TOOLS}?{query}")
 
-        assert error_of(answer) == (status, code)
+        assert error_of(response) == (status, code)
 
 
 async def test_a_scope_past_the_limit_is_refused_and_still_explained() -> None:
@@ -131,7 +131,7 @@ async def test_a_scope_past_the_limit_is_refused_and_still_explained() -> None:
     async with open_rest(net) as world:
         world.control.gateway.limits = ScopeLimits(max_tools=8, on_too_many="refuse")
         await world.seed(server=[stdio("big")])
-        refused = await world.ask("GET", TOOLS)
+        refused = await world.request("GET", TOOLS)
         explained = await world.get(EXPLAIN)
         seen = await world.get(SEEN)
 
@@ -153,25 +153,29 @@ async def test_an_explanation_shows_the_alias_and_the_native_name_and_is_found_b
 
         shown = [(one["tool"], one["native_name"]) for one in whole["tools"]]
         assert shown == [(make_alias("list files"), "list files"), ("plain", None)]
-        assert [[one["native_name"] for one in answer["tools"]] for answer in alone] == [["list files"]] * 2
+        assert [[one["native_name"] for one in response["tools"]] for response in alone] == [
+            ["list files"]
+        ] * 2
 
 
 async def test_an_explanation_names_layer_and_rule_for_every_tool_in_or_out() -> None:
     async with open_rest(open_world()) as world:
         await furnish(world)
-        answer = await world.get(f"{EXPLAIN}?task=review", key=secret_of("viewer"))
+        response = await world.get(f"{EXPLAIN}?task=review", key=secret_of("viewer"))
 
-        assert [(one["server_id"], one["tool"], one["layer"], one["reason"]) for one in answer["tools"]] == [
+        assert [
+            (one["server_id"], one["tool"], one["layer"], one["reason"]) for one in response["tools"]
+        ] == [
             ("git", "log", "platform", None),
             ("git", "push", "task", "denied_by_task"),
             ("notes", "add", "task", "not_allowed_by_task"),
         ]
-        assert [one["rule"] != "" for one in answer["tools"]] == [True] * 3
-        assert [(one["server_id"], one["reason"]) for one in answer["servers"]] == [
+        assert [one["rule"] != "" for one in response["tools"]] == [True] * 3
+        assert [(one["server_id"], one["reason"]) for one in response["servers"]] == [
             ("notes", "not_allowed_by_task"),
             ("off", "server_disabled"),
         ]
-        assert (answer["refusal"], answer["pending"], answer["warnings"]) == (None, [], [])
+        assert (response["refusal"], response["pending"], response["warnings"]) == (None, [], [])
 
 
 async def test_others_are_served_while_a_scope_is_explained() -> None:
@@ -198,15 +202,15 @@ async def test_an_explanation_says_what_each_definition_costs_in_or_out() -> Non
         await world.seed(
             server=[stdio("git", allowed_tools=["l*", "prompt:*"]), stdio("notes", enabled=False)]
         )
-        answer = await world.get(EXPLAIN)
+        response = await world.get(EXPLAIN)
         scope = await world.get("/api/v1/mcp/scope")
 
-        assert {one["tool"]: one["tokens"] for one in answer["tools"]} == {
+        assert {one["tool"]: one["tokens"] for one in response["tools"]} == {
             "log": scope["prices"]["git.log"],
             "broken": None,
             "prompt:ask": None,
         }
-        assert [one["tokens"] for one in answer["servers"]] == [None]
+        assert [one["tokens"] for one in response["servers"]] == [None]
 
 
 @pytest.mark.parametrize(
@@ -223,10 +227,10 @@ async def test_an_explanation_can_be_narrowed_to_what_is_asked(
 ) -> None:
     async with open_rest(open_world()) as world:
         await furnish(world)
-        answer = await world.get(f"{EXPLAIN}?task=review&{query}")
+        response = await world.get(f"{EXPLAIN}?task=review&{query}")
 
-        assert [f"{one['server_id']}/{one['tool']}" for one in answer["tools"]] == tools
-        assert [one["server_id"] for one in answer["servers"]] == servers
+        assert [f"{one['server_id']}/{one['tool']}" for one in response["tools"]] == tools
+        assert [one["server_id"] for one in response["servers"]] == servers
 
 
 @pytest.mark.parametrize(
@@ -246,18 +250,18 @@ async def test_a_resource_that_no_server_lists_is_explained_by_the_server_that_i
     async with open_rest(MemoryNet(notes=notes), trusts_local=False) as world:
         await world.seed(server=[stdio("notes", allowed_tools=["resource:note://open/*"])])
         query = urlencode({"server": "notes", "tool": f"resource:{uri}"})
-        answer = await world.get(f"{EXPLAIN}?{query}", key=secret_of(role))
+        response = await world.get(f"{EXPLAIN}?{query}", key=secret_of(role))
 
-    assert [(one["allowed"], one["rule"]) for one in answer["tools"]] == expected
+    assert [(one["allowed"], one["rule"]) for one in response["tools"]] == expected
 
 
 @pytest.mark.parametrize("name", ["git.log", "git/log", "log"])
 async def test_a_tool_is_explained_by_its_name_with_or_without_its_server(name: str) -> None:
     async with open_rest(open_world()) as world:
         await furnish(world)
-        answer = await world.get(f"{EXPLAIN}?task=review&{urlencode({'tool': name})}")
+        response = await world.get(f"{EXPLAIN}?task=review&{urlencode({'tool': name})}")
 
-    assert [(one["server_id"], one["tool"]) for one in answer["tools"]] == [("git", "log")]
+    assert [(one["server_id"], one["tool"]) for one in response["tools"]] == [("git", "log")]
 
 
 async def test_a_dot_of_a_tools_own_name_does_not_hide_its_explanation() -> None:
@@ -266,9 +270,9 @@ async def test_a_dot_of_a_tools_own_name_does_not_hide_its_explanation() -> None
     )
     async with open_rest(net) as world:
         await world.seed(server=[stdio("git"), stdio("notes")])
-        answer = await world.get(f"{EXPLAIN}?tool=git.add")
+        response = await world.get(f"{EXPLAIN}?tool=git.add")
 
-    assert [(one["server_id"], one["tool"]) for one in answer["tools"]] == [("notes", "git.add")]
+    assert [(one["server_id"], one["tool"]) for one in response["tools"]] == [("notes", "git.add")]
 
 
 async def test_an_administrator_explains_for_any_key_and_no_one_else_does() -> None:
@@ -277,10 +281,11 @@ async def test_an_administrator_explains_for_any_key_and_no_one_else_does() -> N
         query = f"{EXPLAIN}?key=narrow"
         explained = await world.get(query, key=secret_of("admin"))
         refused = [
-            await world.ask("GET", query, key=secret_of(role)) for role in ("agent", "viewer", "publisher")
+            await world.request("GET", query, key=secret_of(role))
+            for role in ("agent", "viewer", "publisher")
         ]
-        own = await world.ask("GET", query, key=NARROW)
-        missing = await world.ask("GET", f"{EXPLAIN}?key=none", key=secret_of("admin"))
+        own = await world.request("GET", query, key=NARROW)
+        missing = await world.request("GET", f"{EXPLAIN}?key=none", key=secret_of("admin"))
         bound = await world.get(f"{EXPLAIN}?key=bound", key=secret_of("admin"))
 
         assert {(one["server_id"], one["reason"]) for one in explained["tools"]} == {
@@ -297,8 +302,8 @@ async def test_an_agent_is_shown_of_its_own_tools_alone() -> None:
         await furnish(world)
         texts = []
         for query in ("", "?server=git", "?tool=log", "?servers=git,notes", "?tools=git.log,notes.add"):
-            answer = await world.ask("GET", EXPLAIN + query, key=NARROW)
-            texts.append(answer.text)
+            response = await world.request("GET", EXPLAIN + query, key=NARROW)
+            texts.append(response.text)
         tools = await world.get(TOOLS, key=NARROW)
         seen = await world.get(SEEN, key=NARROW)
 
@@ -313,11 +318,11 @@ async def test_what_an_agent_may_not_see_answers_like_what_does_not_exist() -> N
         await furnish(world)
 
         async def same(url: str, hidden: str, missing: str) -> bool:
-            answers = [await world.ask("GET", url + name, key=BOUND) for name in (hidden, missing)]
+            responses = [await world.request("GET", url + name, key=BOUND) for name in (hidden, missing)]
             texts = [
-                one.text.replace(name, "X") for one, name in zip(answers, (hidden, missing), strict=True)
+                one.text.replace(name, "X") for one, name in zip(responses, (hidden, missing), strict=True)
             ]
-            return texts[0] == texts[1] and answers[0].status_code == answers[1].status_code
+            return texts[0] == texts[1] and responses[0].status_code == responses[1].status_code
 
         assert await same(f"{TOOLS}?task=", "write", "none")
         assert await same(f"{EXPLAIN}?task=", "write", "none")
@@ -383,7 +388,7 @@ async def test_a_key_bound_to_no_task_at_all_sees_nothing() -> None:
         await furnish(world)
         await world.seed(key=[key("none", "tg_none" * 6, ceiling={"tasks": []})])
         seen = await world.get(SEEN, key="tg_none" * 6)
-        tools = await world.ask("GET", TOOLS, key="tg_none" * 6)
+        tools = await world.request("GET", TOOLS, key="tg_none" * 6)
 
         assert seen["servers"] == []
         assert error_of(tools) == (404, "not_found")
@@ -439,7 +444,7 @@ async def test_a_url_to_find_tools_at_has_no_limit() -> None:
         await world.seed(task=[task("more")])  # a new snapshot
         refused = await world.get("/api/v1/mcp/scope")
         found = await world.get("/api/v1/mcp/scope?mode=find")
-        wrong = await world.ask("GET", f"{TOOLS}?mode=all")
+        wrong = await world.request("GET", f"{TOOLS}?mode=all")
 
         assert refused["refusal"]["code"] == "too_many_tools"
         assert (found["refusal"], found["url"]) == (None, f"{BASE_URL}/api/mcp?mode=find")
@@ -464,13 +469,13 @@ async def test_an_explanation_shows_either_version_of_a_rollout_to_viewers_and_n
         own = await world.get(f"{EXPLAIN}?task=t", key=BOUND)
         stable = await world.get(f"{EXPLAIN}?task=t&side=stable", key=viewer)
         candidate = await world.get(f"{EXPLAIN}?task=t&side=candidate", key=viewer)
-        refused = await world.ask("GET", f"{EXPLAIN}?task=t&side=stable", key=BOUND)
-        wrong = await world.ask("GET", f"{EXPLAIN}?task=t&side=left", key=viewer)
+        refused = await world.request("GET", f"{EXPLAIN}?task=t&side=stable", key=BOUND)
+        wrong = await world.request("GET", f"{EXPLAIN}?task=t&side=left", key=viewer)
         await world.cataloged()
         cataloged = (await world.get("/api/catalog/search", key=BOUND))["tools"]
 
-    def servers_in(answer: Any) -> list[str]:
-        return sorted({one["server_id"] for one in answer["tools"] if one["allowed"]})
+    def servers_in(response: Any) -> list[str]:
+        return sorted({one["server_id"] for one in response["tools"] if one["allowed"]})
 
     drawn = {"profile_id": "staged", "version": 5, "side": "candidate", "share": 100, "by": "caller"}
     assert (servers_in(own), own["profiles"]) == (["git", "notes"], [drawn])

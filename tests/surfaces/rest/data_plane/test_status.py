@@ -17,8 +17,8 @@ async def test_health_and_metrics_tell_what_is_served() -> None:
         await world.seed(server=[{"server_id": "git", "transport": "stdio", "stdio": {"command": "serve"}}])
         health = await world.get("/healthz", key=secret_of("viewer"))
         other = await world.get("/healthz", key=secret_of("agent"))
-        metrics = await world.ask("GET", "/metrics")
-        head = await world.ask("HEAD", "/healthz")
+        metrics = await world.request("GET", "/metrics")
+        head = await world.request("HEAD", "/healthz")
 
         assert {**health, "version": "…"} == {
             "status": "ok",
@@ -47,20 +47,20 @@ async def test_health_and_readiness_give_their_reasons_and_what_to_do() -> None:
     lost, stale = ReadinessCondition.of(ControlUnavailable), ReadinessCondition.of(PolicyStale, blocks=True)
     standing = [Readiness()]
     async with open_rest(sync_readiness=lambda: standing[-1]) as world:
-        answers = []
+        responses = []
         for one in (Readiness(), Readiness((lost,)), Readiness((stale, lost))):
             standing.append(one)
-            answers.append((await world.ask("GET", "/readyz"), await world.get("/healthz")))
+            responses.append((await world.request("GET", "/readyz"), await world.get("/healthz")))
 
         received = [{"code": one.code, "hint": one.hint} for one in (stale, lost)]
-        assert [ready.status_code for ready, _ in answers] == [200, 200, 503]
-        assert [ready.json() for ready, _ in answers] == [
+        assert [ready.status_code for ready, _ in responses] == [200, 200, 503]
+        assert [ready.json() for ready, _ in responses] == [
             {"status": "ready", "reasons": [], "revision": 1},
             {"status": "ready", "reasons": [], "revision": 1},
             {"status": "not_ready", "reasons": received[:1], "revision": 1},
         ]
-        assert [health["status"] for _, health in answers] == ["ok", "degraded", "degraded"]
-        assert [health["reasons"] for _, health in answers] == [[], received[1:], received]
+        assert [health["status"] for _, health in responses] == ["ok", "degraded", "degraded"]
+        assert [health["reasons"] for _, health in responses] == [[], received[1:], received]
         assert all(one["hint"] for one in received)
 
 
@@ -72,19 +72,19 @@ async def test_a_gateway_that_cannot_write_its_audit_says_so_and_is_not_ready_on
         sink = _BrokenSink()
         broken = AuditLog(sink)
         world.control.gateway.audit = broken
-        answers = []
+        responses = []
         broken.record(CredentialRefused(at_ms=1, peer="", code=""))
         broken.flush()
-        answers.append((await world.ask("GET", "/readyz"), await world.get("/healthz")))
+        responses.append((await world.request("GET", "/readyz"), await world.get("/healthz")))
         while not broken.is_full:
             broken.record(CredentialRefused(at_ms=1, peer="x" * 100_000, code=""))
-        answers.append((await world.ask("GET", "/readyz"), await world.get("/healthz")))
+        responses.append((await world.request("GET", "/readyz"), await world.get("/healthz")))
         sink.is_broken = False
         broken.close()
         world.control.gateway.audit = audit
 
-        assert [ready.status_code for ready, _ in answers] == [200, 503]
-        assert [[one["code"] for one in health["reasons"]] for _, health in answers] == [
+        assert [ready.status_code for ready, _ in responses] == [200, 503]
+        assert [[one["code"] for one in health["reasons"]] for _, health in responses] == [
             ["audit_unwritable"],
             ["audit_unwritable"],
         ]

@@ -40,18 +40,18 @@ NOT_JSON = {
 @pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON)
 async def test_fuz_1_a_body_that_is_not_json_is_refused(body: bytes) -> None:
     async with open_rest() as world:
-        answer = await world.ask("PUT", f"{TASKS}/a", body)
+        response = await world.request("PUT", f"{TASKS}/a", body)
 
-        assert error_of(answer) == (400, "parse_error")
+        assert error_of(response) == (400, "parse_error")
         assert world.store.revision == 1
 
 
 @pytest.mark.parametrize("body", [b"null", b"[]", b'"x"', b"7", b"true"])
 async def test_fuz_1_a_body_that_is_no_object_is_refused(body: bytes) -> None:
     async with open_rest() as world:
-        answers = [await world.ask("PUT", f"{TASKS}/a", body), await world.ask("POST", KEYS, body)]
+        responses = [await world.request("PUT", f"{TASKS}/a", body), await world.request("POST", KEYS, body)]
 
-        assert [error_of(answer) for answer in answers] == [(400, "invalid_request")] * 2
+        assert [error_of(response) for response in responses] == [(400, "invalid_request")] * 2
 
 
 @pytest.mark.parametrize(
@@ -67,28 +67,30 @@ async def test_fuz_1_a_body_that_is_no_object_is_refused(body: bytes) -> None:
 )
 async def test_fuz_11_anything_but_json_is_refused_by_its_declared_type(content_type: str) -> None:
     async with open_rest() as world:
-        answers = [
-            await world.ask("PUT", f"{TASKS}/a", b"{}", content_type=content_type),
-            await world.ask("POST", f"{SERVERS}/a/test", b"{}", content_type=content_type),
+        responses = [
+            await world.request("PUT", f"{TASKS}/a", b"{}", content_type=content_type),
+            await world.request("POST", f"{SERVERS}/a/test", b"{}", content_type=content_type),
         ]
         undeclared = await world.http.put(f"{TASKS}/a", content=b"{}")
         action = await world.http.post(f"{SERVERS}/a/test", content=b"{}")
 
-        assert [error_of(one) for one in (*answers, undeclared, action)] == [(415, "unsupported_media")] * 4
+        assert [error_of(one) for one in (*responses, undeclared, action)] == [(415, "unsupported_media")] * 4
 
 
 async def test_the_type_of_a_body_may_carry_parameters() -> None:
     async with open_rest() as world:
-        answer = await world.ask("PUT", f"{TASKS}/a", b"{}", content_type="Application/JSON; charset=utf-8")
+        response = await world.request(
+            "PUT", f"{TASKS}/a", b"{}", content_type="Application/JSON; charset=utf-8"
+        )
 
-        assert answer.status_code == 201
+        assert response.status_code == 201
 
 
 async def test_fuz_12_an_encoded_body_is_refused_unread() -> None:
     async with open_rest() as world:
-        answer = await world.ask("PUT", f"{TASKS}/a", b"\x1f\x8b", content_encoding="gzip")
+        response = await world.request("PUT", f"{TASKS}/a", b"\x1f\x8b", content_encoding="gzip")
 
-        assert error_of(answer) == (415, "unsupported_media")
+        assert error_of(response) == (415, "unsupported_media")
 
 
 @pytest.mark.parametrize(
@@ -107,16 +109,16 @@ async def test_fuz_12_an_encoded_body_is_refused_unread() -> None:
 )
 async def test_a_query_is_read_in_one_way_or_refused(query: str) -> None:
     async with open_rest() as world:
-        answer = await world.ask("GET", f"/api/v1/mcp/tools?{query}")
+        response = await world.request("GET", f"/api/v1/mcp/tools?{query}")
 
-        assert error_of(answer) == (400, "invalid_request")
+        assert error_of(response) == (400, "invalid_request")
 
 
 async def test_no_route_takes_a_parameter_it_does_not_know() -> None:
     async with open_rest() as world:
         statuses = {
             (method, path): (
-                await world.ask(method, path.format_map(_Anything()) + "?surprise=1")
+                await world.request(method, path.format_map(_Anything()) + "?surprise=1")
             ).status_code
             for method, path in operations()
         }
@@ -146,19 +148,19 @@ async def test_no_route_takes_a_parameter_it_does_not_know() -> None:
 )
 async def test_fuz_6_an_id_in_a_path_is_one_or_the_request_is_refused(path: str, status: int) -> None:
     async with open_rest() as world:
-        answer = await world.http.get(path)
+        response = await world.http.get(path)
 
-        assert answer.status_code == status
-        assert set(answer.json()["error"]) >= {"code", "message", "hint"}
+        assert response.status_code == status
+        assert set(response.json()["error"]) >= {"code", "message", "hint"}
 
 
 @pytest.mark.parametrize("method", ["PATCH", "OPTIONS", "TRACE", "PROPFIND", "DELETE"])
 async def test_a_method_a_path_does_not_have_is_refused_with_those_it_has(method: str) -> None:
     async with open_rest() as world:
-        answer = await world.ask(method, TASKS)
+        response = await world.request(method, TASKS)
 
-        assert error_of(answer) == (405, "method_not_allowed")
-        assert answer.headers["allow"] == "GET, POST"
+        assert error_of(response) == (405, "method_not_allowed")
+        assert response.headers["allow"] == "GET, POST"
 
 
 async def test_adm_13_every_answer_is_hardened_against_browsers_and_caches() -> None:
@@ -169,28 +171,28 @@ async def test_adm_13_every_answer_is_hardened_against_browsers_and_caches() -> 
         "x-content-type-options": "nosniff",
     }
     async with open_rest() as world:
-        answers = [
-            await world.ask("GET", "/healthz"),
-            await world.ask("GET", "/metrics"),
-            await world.ask("GET", SERVERS),
-            await world.ask("GET", SERVERS, authorization="Bearer wrong"),
-            await world.ask("GET", "/nothing"),
-            await world.ask("PATCH", SERVERS),
-            await world.ask("PUT", f"{TASKS}/a", {}),
+        responses = [
+            await world.request("GET", "/healthz"),
+            await world.request("GET", "/metrics"),
+            await world.request("GET", SERVERS),
+            await world.request("GET", SERVERS, authorization="Bearer wrong"),
+            await world.request("GET", "/nothing"),
+            await world.request("PATCH", SERVERS),
+            await world.request("PUT", f"{TASKS}/a", {}),
         ]
 
-        assert [{name: one.headers[name] for name in expected} for one in answers] == [expected] * 7
-        assert all("set-cookie" not in one.headers for one in answers)
+        assert [{name: one.headers[name] for name in expected} for one in responses] == [expected] * 7
+        assert all("set-cookie" not in one.headers for one in responses)
 
 
 async def test_fuz_6_a_name_with_control_characters_is_refused_in_a_body_too() -> None:
     async with open_rest() as world:
-        answers = [
-            await world.ask("PUT", f"{TASKS}/a", {"display_name": text})
+        responses = [
+            await world.request("PUT", f"{TASKS}/a", {"display_name": text})
             for text in ("a\x00b", "a\nb", "\x1b[2J")
         ]
 
-        assert [error_of(answer) for answer in answers] == [(400, "invalid_record")] * 3
+        assert [error_of(response) for response in responses] == [(400, "invalid_record")] * 3
 
 
 class Failing(MemoryStore):
@@ -206,19 +208,19 @@ async def test_an_unforeseen_failure_leaks_nothing_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with open_rest(store=Failing(lambda: 0)) as world:
-        answer = await world.ask("GET", SERVERS)
+        response = await world.request("GET", SERVERS)
 
-        assert error_of(answer) == (500, "internal")
-        assert "canary" not in answer.text
+        assert error_of(response) == (500, "internal")
+        assert "canary" not in response.text
         logged = [one for one in caplog.records if one.levelno >= logging.WARNING]
         assert [(one.getMessage(), one.exc_info is not None) for one in logged] == [
-            (f"`GET {SERVERS}` ({answer.headers['x-request-id']}) failed", True)
+            (f"`GET {SERVERS}` ({response.headers['x-request-id']}) failed", True)
         ]
 
 
 async def test_sco_19_headers_of_a_proxy_change_nothing() -> None:
     async with open_rest(trusts_local=False) as world:
-        answer = await world.ask(
+        response = await world.request(
             "GET",
             "/api/v1/mcp/tools",
             key=secret_of("agent"),
@@ -229,7 +231,7 @@ async def test_sco_19_headers_of_a_proxy_change_nothing() -> None:
             x_user="admin",
         )
 
-        assert answer.json()["url"] == f"{BASE_URL}/api/mcp"
+        assert response.json()["url"] == f"{BASE_URL}/api/mcp"
 
 
 class _Anything(dict[str, Any]):

@@ -11,7 +11,7 @@ from toolgate.surfaces.rest.framework.routing import Method, PathTable, RestEndp
 
 def endpoint(method: Method, path: str) -> RestEndpoint[None]:
     return RestEndpoint(
-        method=method, path=path, handler=unreached, role=None, summary="", answer="application/json"
+        method=method, path=path, handler=unreached, role=None, summary="", response="application/json"
     )
 
 

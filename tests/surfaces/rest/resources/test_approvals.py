@@ -34,12 +34,12 @@ async def governed() -> AsyncIterator[RestWorld]:
         yield world
 
 
-async def ask(world: RestWorld, role: str = "agent", **arguments: Any) -> str:
+async def request(world: RestWorld, role: str = "agent", **arguments: Any) -> str:
     """The id of an approval that a call of this role waits for."""
     sent = {**SENT, "arguments": {**SENT["arguments"], **arguments}}  # type: ignore[dict-item]
-    answer = await world.ask("POST", CALL, sent, key=secret_of(role))
-    assert error_of(answer) == (403, "mcp_approval_required")
-    return str(answer.json()["error"]["data"]["approval_id"])
+    response = await world.request("POST", CALL, sent, key=secret_of(role))
+    assert error_of(response) == (403, "mcp_approval_required")
+    return str(response.json()["error"]["data"]["approval_id"])
 
 
 def steps(world: RestWorld) -> list[tuple[str, str, str]]:
@@ -50,7 +50,7 @@ def steps(world: RestWorld) -> list[tuple[str, str, str]]:
 
 async def test_a_call_that_waits_is_shown_without_its_secrets() -> None:
     async with governed() as world:
-        approval_id = await ask(world)
+        approval_id = await request(world)
         shown = await world.get(f"{APPROVALS}/{approval_id}", key=secret_of("viewer"))
         listed = await world.get(APPROVALS, key=secret_of("viewer"))
 
@@ -79,11 +79,11 @@ async def test_a_call_that_waits_is_shown_without_its_secrets() -> None:
 
 async def test_what_a_publisher_approves_passes_once() -> None:
     async with governed() as world:
-        approval_id = await ask(world)
+        approval_id = await request(world)
         approved = await world.post(f"{APPROVALS}/{approval_id}/approve", key=BOB)
         passes = await world.post(CALL, SENT, key=secret_of("agent"))
         used = await world.get(f"{APPROVALS}/{approval_id}", key=BOB)
-        again = await ask(world)
+        again = await request(world)
 
         assert (approved["state"], approved["decided_by"], approved["decided_ms"]) == (
             "approved",
@@ -103,9 +103,9 @@ async def test_what_a_publisher_approves_passes_once() -> None:
 
 async def test_a_denial_reaches_the_caller_with_its_reason() -> None:
     async with governed() as world:
-        approval_id = await ask(world)
+        approval_id = await request(world)
         denied = await world.post(f"{APPROVALS}/{approval_id}/deny", {"reason": "not on fridays"}, key=BOB)
-        received = await world.ask("POST", CALL, SENT, key=secret_of("agent"))
+        received = await world.request("POST", CALL, SENT, key=secret_of("agent"))
 
         assert (denied["state"], denied["reason"]) == ("denied", "not on fridays")
         assert error_of(received) == (403, "mcp_approval_denied")
@@ -115,9 +115,9 @@ async def test_a_denial_reaches_the_caller_with_its_reason() -> None:
 
 async def test_no_one_approves_a_call_of_its_own_but_may_take_it_back() -> None:
     async with governed() as world:
-        approval_id = await ask(world, "publisher")
+        approval_id = await request(world, "publisher")
         mine = secret_of("publisher")
-        own = await world.ask("POST", f"{APPROVALS}/{approval_id}/approve", {}, key=mine)
+        own = await world.request("POST", f"{APPROVALS}/{approval_id}/approve", {}, key=mine)
         await world.post(f"{APPROVALS}/{approval_id}/deny", {"reason": "a mistake"}, key=mine)
 
         assert error_of(own) == (403, "forbidden")
@@ -126,8 +126,8 @@ async def test_no_one_approves_a_call_of_its_own_but_may_take_it_back() -> None:
 async def test_the_local_administrator_decides_on_its_own_calls() -> None:
     """A caller that is on a machine that trusts it could change the policy as well."""
     async with governed() as world:
-        answer = await world.ask("POST", CALL, SENT)
-        approval_id = answer.json()["error"]["data"]["approval_id"]
+        response = await world.request("POST", CALL, SENT)
+        approval_id = response.json()["error"]["data"]["approval_id"]
         approved = await world.post(f"{APPROVALS}/{approval_id}/approve", {"reason": "mine"})
 
         assert (approved["principal"], approved["decided_by"]) == ("local", "local")
@@ -135,13 +135,13 @@ async def test_the_local_administrator_decides_on_its_own_calls() -> None:
 
 async def test_a_decision_is_final_and_reasons_are_bounded() -> None:
     async with governed() as world:
-        approval_id = await ask(world)
+        approval_id = await request(world)
         one = f"{APPROVALS}/{approval_id}"
-        long = await world.ask("POST", f"{one}/deny", {"reason": "x" * (MAX_REASON + 1)}, key=BOB)
-        none = await world.ask("POST", f"{one}/deny", {}, key=BOB)
+        long = await world.request("POST", f"{one}/deny", {"reason": "x" * (MAX_REASON + 1)}, key=BOB)
+        none = await world.request("POST", f"{one}/deny", {}, key=BOB)
         await world.post(f"{one}/approve", {"reason": "fine"}, key=BOB)
         again = [
-            error_of(await world.ask("POST", f"{one}/{what}", {"reason": "x"}, key=BOB))
+            error_of(await world.request("POST", f"{one}/{what}", {"reason": "x"}, key=BOB))
             for what in ("approve", "deny")
         ]
 
@@ -151,12 +151,12 @@ async def test_a_decision_is_final_and_reasons_are_bounded() -> None:
 
 async def test_they_are_listed_by_state_in_pages() -> None:
     async with governed() as world:
-        ids = [await ask(world, n=n) for n in range(3)]
+        ids = [await request(world, n=n) for n in range(3)]
         await world.post(f"{APPROVALS}/{ids[1]}/approve", key=BOB)
         first = await world.get(f"{APPROVALS}?limit=2", key=BOB)
         rest = await world.get(f"{APPROVALS}?limit=2&cursor={first['next_cursor']}", key=BOB)
         pending = await world.get(f"{APPROVALS}?state=pending", key=BOB)
-        wrong = await world.ask("GET", f"{APPROVALS}?state=lost", key=BOB)
+        wrong = await world.request("GET", f"{APPROVALS}?state=lost", key=BOB)
 
         assert [one["approval_id"] for one in first["approvals"]] == [ids[2], ids[1]]
         assert ([one["approval_id"] for one in rest["approvals"]], rest["next_cursor"]) == ([ids[0]], None)
@@ -177,13 +177,13 @@ async def test_explain_shows_such_a_tool_as_allowed_and_says_that_it_waits() -> 
 
 async def test_an_unknown_one_is_not_found() -> None:
     async with governed() as world:
-        answers = [
-            await world.ask("GET", f"{APPROVALS}/nothing", key=BOB),
-            await world.ask("POST", f"{APPROVALS}/nothing/approve", {}, key=BOB),
-            await world.ask("POST", f"{APPROVALS}/%2e%2e/deny", {"reason": "x"}, key=BOB),
+        responses = [
+            await world.request("GET", f"{APPROVALS}/nothing", key=BOB),
+            await world.request("POST", f"{APPROVALS}/nothing/approve", {}, key=BOB),
+            await world.request("POST", f"{APPROVALS}/%2e%2e/deny", {"reason": "x"}, key=BOB),
         ]
 
-        assert [error_of(one) for one in answers] == [(404, "not_found")] * 3
+        assert [error_of(one) for one in responses] == [(404, "not_found")] * 3
 
 
 @pytest.mark.parametrize(
@@ -201,6 +201,6 @@ async def test_an_unknown_one_is_not_found() -> None:
 async def test_a_policy_names_tools_and_patterns(per_tool: dict[str, str], status: int) -> None:
     async with governed() as world:
         body = stdio("files", approval_policy={"per_tool": per_tool})
-        answer = await world.ask("PUT", "/admin/api/mcp/servers/files", body, key=secret_of("admin"))
+        response = await world.request("PUT", "/admin/api/mcp/servers/files", body, key=secret_of("admin"))
 
-        assert answer.status_code == status
+        assert response.status_code == status

@@ -50,8 +50,8 @@ async def audited(
 
 async def listed(world: RestWorld, query: str = "") -> list[int]:
     """When the events were."""
-    answer = await world.get(f"{AUDIT}?{query}" if query else AUDIT, key=VIEWER)
-    return [one["at_ms"] for one in answer["events"]]
+    response = await world.get(f"{AUDIT}?{query}" if query else AUDIT, key=VIEWER)
+    return [one["at_ms"] for one in response["events"]]
 
 
 async def test_an_event_is_shown_flat_with_null_for_what_it_has_not(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ async def test_a_call_is_shown_with_its_arguments_and_all_that_came_of_it(tmp_pa
         _,
     ):
         spawned, strange, shown = (await world.get(AUDIT, key=VIEWER))["events"]
-        exported = await world.ask("GET", f"{AUDIT}/export?format=csv&until=2", key=VIEWER)
+        exported = await world.request("GET", f"{AUDIT}/export?format=csv&until=2", key=VIEWER)
     (row,) = csv.DictReader(io.StringIO(exported.text))
 
     assert shown["arguments"] == {"path": "=1\u202e", "deep": {"n": [1.5, None]}}
@@ -153,7 +153,7 @@ async def test_an_offered_scope_is_shown_with_its_exclusions(tmp_path: Path) -> 
     )
     async with audited(tmp_path, offered) as (world, _):
         (shown,) = (await world.get(f"{AUDIT}?type=scope&task=ops", key=VIEWER))["events"]
-        exported = await world.ask("GET", f"{AUDIT}/export?format=csv", key=VIEWER)
+        exported = await world.request("GET", f"{AUDIT}/export?format=csv", key=VIEWER)
     (row,) = csv.DictReader(io.StringIO(exported.text))
 
     assert (shown["scope"], shown["mode"], shown["tokens"]) == ("d" * 64, "list", 90)
@@ -191,9 +191,9 @@ async def test_pages_lead_to_all_events(tmp_path: Path) -> None:
     async with audited(tmp_path, *(call(n) for n in range(5))) as (world, _):
         query, seen = "limit=2", []
         while query:
-            answer = await world.get(f"{AUDIT}?{query}", key=VIEWER)
-            seen.append([one["at_ms"] for one in answer["events"]])
-            cursor = answer["next_cursor"]
+            response = await world.get(f"{AUDIT}?{query}", key=VIEWER)
+            seen.append([one["at_ms"] for one in response["events"]])
+            cursor = response["next_cursor"]
             query = f"limit=2&cursor={cursor}" if cursor else ""
 
     assert seen == [[4, 3], [2, 1], [0]]
@@ -215,11 +215,11 @@ REFUSED: Final = {
 
 async def test_what_cannot_be_asked_is_refused_with_what_can(tmp_path: Path) -> None:
     async with audited(tmp_path) as (world, _):
-        answers = {query: await world.ask("GET", f"{AUDIT}?{query}", key=VIEWER) for query in REFUSED}
+        responses = {query: await world.request("GET", f"{AUDIT}?{query}", key=VIEWER) for query in REFUSED}
 
-    assert {error_of(answer) for answer in answers.values()} == {(400, "invalid_request")}
-    for query, reply in REFUSED.items():
-        assert reply in answers[query].json()["error"]["message"]
+    assert {error_of(response) for response in responses.values()} == {(400, "invalid_request")}
+    for query, rpc in REFUSED.items():
+        assert rpc in responses[query].json()["error"]["message"]
 
 
 async def test_one_event_is_shown_with_its_story(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ async def test_one_event_is_shown_with_its_story(tmp_path: Path) -> None:
         third = (await world.get(f"{AUDIT}?since=3&until=4", key=VIEWER))["events"][0]
         story = await world.get(f"{AUDIT}/{third['event_id']}", key=VIEWER)
         missing = [
-            await world.ask("GET", f"{AUDIT}/{name}", key=VIEWER)
+            await world.request("GET", f"{AUDIT}/{name}", key=VIEWER)
             for name in ("x", "0" * 24 + "-1", "-", "%2e")
         ]
 
@@ -273,19 +273,19 @@ async def test_the_tail_ends_with_the_key_it_was_opened_with(tmp_path: Path) -> 
         open_events(world.api, f"{AUDIT}/events", key=VIEWER) as stream,
     ):
         await stream.read(1)
-        assert (await world.ask("DELETE", "/admin/api/keys/viewer")).is_success
+        assert (await world.request("DELETE", "/admin/api/keys/viewer")).is_success
         (received,) = await stream.read(1)
 
     assert (received.name, received.data["code"]) == ("error", "unauthenticated")
 
 
 async def export(world: RestWorld, query: str) -> str:
-    answer = await world.ask("GET", f"{AUDIT}/export?{query}", key=VIEWER)
-    assert answer.is_success, answer.text
+    response = await world.request("GET", f"{AUDIT}/export?{query}", key=VIEWER)
+    assert response.is_success, response.text
     kind = query.partition("&")[0].removeprefix("format=")
-    assert answer.headers["content-disposition"] == f'attachment; filename="audit.{kind}"'
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    return answer.text
+    assert response.headers["content-disposition"] == f'attachment; filename="audit.{kind}"'
+    assert response.headers["x-content-type-options"] == "nosniff"
+    return response.text
 
 
 async def test_xss_5_no_cell_of_a_csv_export_is_a_formula(tmp_path: Path) -> None:
@@ -323,9 +323,9 @@ async def test_an_export_is_streamed_page_by_page_and_says_where_it_stops(tmp_pa
 
 async def test_an_export_of_another_format_is_refused(tmp_path: Path) -> None:
     async with audited(tmp_path) as (world, _):
-        answer = await world.ask("GET", f"{AUDIT}/export?format=xlsx", key=VIEWER)
+        response = await world.request("GET", f"{AUDIT}/export?format=xlsx", key=VIEWER)
 
-    assert error_of(answer) == (400, "invalid_request")
+    assert error_of(response) == (400, "invalid_request")
 
 
 async def test_calls_are_counted_over_the_last_day_by_default(tmp_path: Path) -> None:
@@ -354,9 +354,9 @@ async def test_calls_are_counted_over_the_last_day_by_default(tmp_path: Path) ->
 async def test_what_cannot_be_counted_is_refused(tmp_path: Path) -> None:
     queries = ("buckets=0", "buckets=501", "since=5&until=5", f"task={'x' * 401}")
     async with audited(tmp_path) as (world, _):
-        answers = [await world.ask("GET", f"/admin/api/activity?{one}", key=VIEWER) for one in queries]
+        responses = [await world.request("GET", f"/admin/api/activity?{one}", key=VIEWER) for one in queries]
 
-    assert [error_of(answer) for answer in answers] == [(400, "invalid_request")] * 4
+    assert [error_of(response) for response in responses] == [(400, "invalid_request")] * 4
 
 
 async def test_agents_see_nothing_of_it_and_viewers_everything(tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ async def test_agents_see_nothing_of_it_and_viewers_everything(tmp_path: Path) -
         asked: dict[str, Any] = {
             role: await asyncio.gather(
                 *(
-                    world.ask("GET", path, key=secret_of(role))
+                    world.request("GET", path, key=secret_of(role))
                     for path in (
                         AUDIT,
                         f"{AUDIT}/export",
@@ -395,7 +395,7 @@ async def test_tokens_are_shown_by_day_and_by_task(tmp_path: Path) -> None:
         one = await world.get("/admin/api/tokens?task=review&days=1", key=VIEWER)
         none = await world.get("/admin/api/tokens?task=no one", key=VIEWER)
         wrong = [
-            error_of(await world.ask("GET", f"/admin/api/tokens?days={days}", key=VIEWER))
+            error_of(await world.request("GET", f"/admin/api/tokens?days={days}", key=VIEWER))
             for days in ("0", "367", "x")
         ]
 

@@ -132,8 +132,8 @@ async def test_a_schema_is_given_back_as_its_server_wrote_it() -> None:
         await world.seed(server=[stdio("odd")])
         await world.cataloged()
 
-        assert written in (await world.ask("GET", "/api/catalog/odd/tools")).content
-        assert written in (await world.ask("GET", "/api/catalog/search?q=odd")).content
+        assert written in (await world.request("GET", "/api/catalog/odd/tools")).content
+        assert written in (await world.request("GET", "/api/catalog/search?q=odd")).content
 
 
 async def test_a_search_right_after_a_start_answers_with_what_is_indexed_and_says_so() -> None:
@@ -257,8 +257,8 @@ async def test_every_category_is_reached_by_its_id(name: str) -> None:
         await world.cataloged()
         (shown,) = [one for one in (await world.get("/api/catalog"))["categories"] if one["name"] == name]
 
-        answer = await world.get(f"/api/catalog/{quote(shown['id'], safe='')}")
-        assert [one["id"] for one in answer["packages"]] == ["one"]
+        response = await world.get(f"/api/catalog/{quote(shown['id'], safe='')}")
+        assert [one["id"] for one in response["packages"]] == ["one"]
         found = await world.get(f"/api/catalog/search?category={quote(name, safe='')}")
         assert [tool["serverId"] for tool in found["tools"]] == ["one"]
 
@@ -297,18 +297,18 @@ async def test_who_writes_uncategorized_means_no_category() -> None:
 async def test_a_404_says_what_to_do_next(path: str, hint: str) -> None:
     async with open_rest(furnished()) as world:
         await furnish(world)
-        answer = await world.ask("GET", f"/api/catalog{path}")
+        response = await world.request("GET", f"/api/catalog{path}")
 
-        assert error_of(answer) == (404, "not_found")
-        assert answer.json()["error"]["hint"] == hint
+        assert error_of(response) == (404, "not_found")
+        assert response.json()["error"]["hint"] == hint
 
 
 async def test_an_empty_catalog_is_empty() -> None:
     async with open_rest() as world:
         assert (await world.get("/api/catalog"))["categories"] == []
         assert (await world.get("/api/catalog/search?q=x"))["total"] == 0
-        answer = await world.ask("GET", "/api/catalog/x/tools")
-        assert answer.json()["error"]["hint"] == "there is nothing in the catalog that you can see"
+        response = await world.request("GET", "/api/catalog/x/tools")
+        assert response.json()["error"]["hint"] == "there is nothing in the catalog that you can see"
 
 
 @pytest.mark.parametrize(
@@ -326,8 +326,8 @@ async def test_an_empty_catalog_is_empty() -> None:
 )
 async def test_what_cannot_be_meant_is_refused(query: str) -> None:
     async with open_rest() as world:
-        answer = await world.ask("GET", f"/api/catalog/search?{query}")
-        assert error_of(answer) == (400, "invalid_request")
+        response = await world.request("GET", f"/api/catalog/search?{query}")
+        assert error_of(response) == (400, "invalid_request")
 
 
 async def test_a_package_of_which_nothing_is_known_is_there_without_a_tool() -> None:

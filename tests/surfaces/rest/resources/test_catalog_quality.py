@@ -34,7 +34,8 @@ async def furnish(world: RestWorld) -> None:
     """Six rows with definitions of `full`, two summaries of `old`: 75 % of the catalog is complete."""
     await world.seed(server=[stdio("full", category="new things")])
     await upload(
-        world.ask, pack({"id": "old", "command": "serve", "category": "old things", "toolsSummary": SUMMARY})
+        world.request,
+        pack({"id": "old", "command": "serve", "category": "old things", "toolsSummary": SUMMARY}),
     )
     await world.post("/api/packages/old/install", {})
     await world.cataloged()
@@ -51,8 +52,10 @@ async def everything(world: RestWorld) -> dict[str, Any]:
         "/oldd/tools",
         "/search?server=old",
     )
-    answers = {path: await world.ask("GET", f"/api/catalog{path}", key=secret_of("agent")) for path in paths}
-    seen = {path: (answer.status_code, answer.json()) for path, answer in answers.items()}
+    responses = {
+        path: await world.request("GET", f"/api/catalog{path}", key=secret_of("agent")) for path in paths
+    }
+    seen = {path: (response.status_code, response.json()) for path, response in responses.items()}
     seen["quality"] = await world.get(QUALITY, key=secret_of("agent"))
     return seen
 
@@ -118,7 +121,7 @@ async def test_the_fallback_is_back_while_less_of_the_catalog_is_complete() -> N
         await world.seed(server=[stdio("bare")])
         await world.cataloged()
         meanwhile = (await everything(world))["/old/tools"][0]
-        await world.ask("DELETE", "/admin/api/mcp/servers/bare")
+        await world.request("DELETE", "/admin/api/mcp/servers/bare")
         await world.served()
         await world.control.catalog.make("bare")
 

@@ -48,8 +48,8 @@ async def everything(world: RestWorld, server_ids: tuple[str, ...] = ("open", "c
         "/close/tools",
         "/closed",
     ]
-    answers = {path: await world.ask("GET", f"/api/catalog{path}", key=KEY) for path in paths}
-    return {path: (answer.status_code, answer.json()) for path, answer in answers.items()}
+    responses = {path: await world.request("GET", f"/api/catalog{path}", key=KEY) for path in paths}
+    return {path: (response.status_code, response.json()) for path, response in responses.items()}
 
 
 def described(server_id: str, **fields: Any) -> dict[str, Any]:
@@ -268,8 +268,8 @@ async def test_callers_of_two_versions_do_not_share_what_they_see_while_a_rollou
         assert set(seen.rows) == {"open.shown", "open.hidden"}
 
 
-def error_code(answer: tuple[int, Any]) -> str:
-    code: str = answer[1]["error"]["code"]
+def error_code(response: tuple[int, Any]) -> str:
+    code: str = response[1]["error"]["code"]
     return code
 
 
@@ -278,18 +278,18 @@ async def test_a_gateway_that_is_suspended_shows_nothing() -> None:
         await world.seed(server=[described("open")], key=[key()])
         await world.cataloged()
         world.control.gateway.suspend(lambda: StorageUnavailable("gone"))
-        assert error_of(await world.ask("GET", "/api/catalog", key=KEY)) == (503, "storage_unavailable")
+        assert error_of(await world.request("GET", "/api/catalog", key=KEY)) == (503, "storage_unavailable")
 
 
 async def test_what_is_taken_away_is_gone_for_every_key_a_caller_that_looks_first() -> None:
     async with open_rest(net_of("open")) as world:
         await world.seed(server=[described("open")], key=[key(servers=["open"])])
         await world.cataloged()
-        before = await world.ask("GET", "/api/catalog/open/tools", key=KEY)
+        before = await world.request("GET", "/api/catalog/open/tools", key=KEY)
         await world.seed(server=[described("open", allowed_tools=["shown"])])
         await world.cataloged()
         by_another = await world.get("/api/catalog/open/tools")
-        after = await world.ask("GET", "/api/catalog/open/tools", key=KEY)
+        after = await world.request("GET", "/api/catalog/open/tools", key=KEY)
 
     assert [one["name"] for one in before.json()["tools"]] == ["hidden", "shown"]
     assert [one["name"] for one in by_another["tools"]] == ["shown"]

@@ -75,10 +75,10 @@ async def test_one_wrong_record_and_nothing_is_applied_and_the_record_is_named()
     wrong = [*WANTED[:2], change("server", "bad", {"transport": "stdio"})]
     async with open_rest() as world:
         before = await world.store.list()
-        answer = await world.ask("POST", APPLY, {"changes": wrong})
+        response = await world.request("POST", APPLY, {"changes": wrong})
 
-        assert error_of(answer) == (400, "invalid_record")
-        assert "server `bad`" in answer.json()["error"]["message"]
+        assert error_of(response) == (400, "invalid_record")
+        assert "server `bad`" in response.json()["error"]["message"]
         assert await world.store.list() == before
         assert world.audited == []
 
@@ -86,7 +86,7 @@ async def test_one_wrong_record_and_nothing_is_applied_and_the_record_is_named()
 async def test_what_is_gone_already_needs_no_removal_and_what_changes_says_how() -> None:
     async with open_rest() as world:
         await world.seed(server=[http("git")], task=[task("review")])
-        answer = await world.post(
+        response = await world.post(
             APPLY,
             {
                 "changes": [
@@ -97,7 +97,7 @@ async def test_what_is_gone_already_needs_no_removal_and_what_changes_says_how()
             },
         )
 
-        assert answer["changes"] == [
+        assert response["changes"] == [
             {
                 "operation": "changed",
                 "kind": "server",
@@ -135,8 +135,8 @@ async def test_pruning_removes_what_is_not_named_but_for_keys_pins_and_what_file
         left = {(one.kind, one.id) for one in (await world.store.list()).records if one.kind != "key"}
 
         removed = [("removed", "profile", "old"), ("removed", "server", "old"), ("removed", "task", "old")]
-        for answer in (plan, done):
-            assert [(one["operation"], one["kind"], one["id"]) for one in answer["changes"]] == removed
+        for response in (plan, done):
+            assert [(one["operation"], one["kind"], one["id"]) for one in response["changes"]] == removed
         assert again["changes"] == []
         assert left == {("server", "git"), ("server", "filed"), ("pin", "old")}
 
@@ -146,10 +146,10 @@ async def test_a_publisher_may_apply_its_kinds_alone_and_prunes_no_server() -> N
     mine = [change("task", "review", task("review"))]
     async with open_rest() as world:
         await world.seed(server=[http("git")])
-        allowed = await world.ask("POST", APPLY, {"changes": mine}, key=publisher)
+        allowed = await world.request("POST", APPLY, {"changes": mine}, key=publisher)
         before = await world.store.list()
         refused = [
-            await world.ask("POST", APPLY, body, key=publisher)
+            await world.request("POST", APPLY, body, key=publisher)
             for body in (
                 {"changes": [*mine, change("server", "web", http("web"))]},
                 {"changes": [change("server", "git", None)]},
@@ -183,7 +183,7 @@ async def test_a_publisher_may_apply_its_kinds_alone_and_prunes_no_server() -> N
 )
 async def test_a_set_that_could_be_read_in_two_ways_or_none_is_refused(path: str, body: Any) -> None:
     async with open_rest() as world:
-        assert error_of(await world.ask("POST", path, body)) == (400, "invalid_request")
+        assert error_of(await world.request("POST", path, body)) == (400, "invalid_request")
 
 
 async def test_thousands_of_changes_leave_the_loop_to_others() -> None:
@@ -198,10 +198,10 @@ async def test_thousands_of_changes_leave_the_loop_to_others() -> None:
     changes = [change("task", f"t{n}", task(f"t{n}", default_server_ids=["git"])) for n in range(2_000)]
     async with open_rest() as world:
         measuring = asyncio.create_task(measure())
-        answer = await world.ask("POST", APPLY, {"changes": changes})
+        response = await world.request("POST", APPLY, {"changes": changes})
         measuring.cancel()
 
-        assert len(answer.json()["changes"]) == 2_000
+        assert len(response.json()["changes"]) == 2_000
         # Not a measure of speed: in one go this takes seconds, and others would see nothing of the loop.
         assert len(gaps) > 100
 
@@ -214,15 +214,15 @@ async def test_where_plans_are_required_a_change_is_made_as_it_was_shown_or_not_
     sent = task("review", default_server_ids=["git"])
     async with open_rest(operator_policy=OperatorPolicy(requires_plan=True)) as world:
         await world.seed(server=[http("git")])
-        unplanned = await world.ask("PUT", f"{TASKS}/review", sent)
+        unplanned = await world.request("PUT", f"{TASKS}/review", sent)
         plan = (await world.post(PLAN, change("task", "review", sent)))["id"]
-        other = await world.ask("PUT", f"{TASKS}/review", task("review"), toolgate_plan=plan)
-        done = await world.ask("PUT", f"{TASKS}/review", sent, toolgate_plan=plan)
-        stale = await world.ask("PUT", f"{TASKS}/review", task("review"), toolgate_plan=plan)
+        other = await world.request("PUT", f"{TASKS}/review", task("review"), toolgate_plan=plan)
+        done = await world.request("PUT", f"{TASKS}/review", sent, toolgate_plan=plan)
+        stale = await world.request("PUT", f"{TASKS}/review", task("review"), toolgate_plan=plan)
         removal = (await world.post(PLAN, change("task", "review", None)))["id"]
-        removed = await world.ask("DELETE", f"{TASKS}/review", toolgate_plan=removal)
-        unlisted = await world.ask("POST", APPLY, {"changes": [change("task", "new", task("new"))]})
-        tried = await world.ask("POST", f"{SERVERS}/git/test", stdio("git"))
+        removed = await world.request("DELETE", f"{TASKS}/review", toolgate_plan=removal)
+        unlisted = await world.request("POST", APPLY, {"changes": [change("task", "new", task("new"))]})
+        tried = await world.request("POST", f"{SERVERS}/git/test", stdio("git"))
 
         assert error_of(unplanned) == (428, "plan_required")
         assert [error_of(one) for one in (other, stale)] == [(409, "plan_outdated")] * 2
@@ -236,11 +236,11 @@ async def test_a_rollback_can_be_looked_at_before_it_is_made_and_shows_no_secret
         await world.seed(server=[stdio("git", stdio={"command": "serve", "args": ["--token", CANARY]})])
         await world.seed(server=[stdio("git", display_name="Git")])
         revision = {"revision": world.store.revision - 1}
-        unplanned = await world.ask("POST", f"{SERVERS}/git/rollback", revision)
+        unplanned = await world.request("POST", f"{SERVERS}/git/rollback", revision)
         plan = await world.post(PLAN, {"kind": "server", "id": "git", **revision})
         unchanged = await world.store.get("server", "git")
-        back = await world.ask("POST", f"{SERVERS}/git/rollback", revision, toolgate_plan=plan["id"])
-        never = await world.ask("POST", PLAN, {"kind": "server", "id": "never", **revision})
+        back = await world.request("POST", f"{SERVERS}/git/rollback", revision, toolgate_plan=plan["id"])
+        never = await world.request("POST", PLAN, {"kind": "server", "id": "never", **revision})
 
         assert error_of(unplanned) == (428, "plan_required")
         assert {one["field"] for one in plan["changes"][0]["fields"]} == {"display_name", "stdio.args"}
@@ -258,10 +258,10 @@ async def all_pages(world: RestWorld, url: str, member: str, limit: int) -> list
     pages: list[list[str]] = []
     cursor: str | None = ""
     while cursor is not None:
-        answer = await world.get(f"{url}?limit={limit}{f'&cursor={cursor}' if cursor else ''}")
-        assert answer["revision"] == world.store.revision
-        pages.append([next(iter(v for k, v in one.items() if k.endswith("_id"))) for one in answer[member]])
-        cursor = answer["next_cursor"]
+        response = await world.get(f"{url}?limit={limit}{f'&cursor={cursor}' if cursor else ''}")
+        assert response["revision"] == world.store.revision
+        pages.append([next(iter(v for k, v in one.items() if k.endswith("_id"))) for one in response[member]])
+        cursor = response["next_cursor"]
     return pages
 
 
@@ -282,7 +282,7 @@ async def test_a_page_is_right_although_its_cursors_record_is_gone() -> None:
     async with open_rest() as world:
         await world.seed(server=[http(one) for one in ("a", "b", "c", "d")])
         first = await world.get(f"{SERVERS}?limit=2")
-        await world.ask("DELETE", f"{SERVERS}/b")
+        await world.request("DELETE", f"{SERVERS}/b")
         second = await world.get(f"{SERVERS}?limit=2&cursor={first['next_cursor']}")
 
         assert [one["server_id"] for one in second["servers"]] == ["c", "d"]
@@ -304,7 +304,7 @@ async def test_servers_are_listed_by_tag() -> None:
 async def test_a_page_that_no_one_can_mean_is_refused(query: str) -> None:
     async with open_rest() as world:
         for url in (SERVERS, TASKS, PROFILES, PINS, KEYS, "/api/v1/mcp/servers"):
-            assert error_of(await world.ask("GET", f"{url}?{query}")) == (400, "invalid_request")
+            assert error_of(await world.request("GET", f"{url}?{query}")) == (400, "invalid_request")
 
 
 # The past
@@ -313,17 +313,17 @@ async def test_a_page_that_no_one_can_mean_is_refused(query: str) -> None:
 async def test_the_history_tells_who_changed_what_when_and_never_a_secret() -> None:
     secret = {"command": "serve", "args": ["--token", CANARY]}
     async with open_rest() as world:
-        await world.ask("PUT", f"{SERVERS}/git", stdio("git", stdio=secret))
-        await world.ask(
+        await world.request("PUT", f"{SERVERS}/git", stdio("git", stdio=secret))
+        await world.request(
             "PUT", f"{SERVERS}/git", stdio("git", stdio=secret | {"args": ["--token", CANARY * 2]})
         )
-        await world.ask("DELETE", f"{SERVERS}/git", key=secret_of("admin"))
-        answer = await world.ask("GET", f"{SERVERS}/git/history", key=secret_of("viewer"))
+        await world.request("DELETE", f"{SERVERS}/git", key=secret_of("admin"))
+        response = await world.request("GET", f"{SERVERS}/git/history", key=secret_of("viewer"))
         newest = await world.get(f"{SERVERS}/git/history?limit=1")
-        diff = await world.ask("GET", f"{SERVERS}/git/diff?since=2&upto=3")
-        entries = answer.json()["entries"]
+        diff = await world.request("GET", f"{SERVERS}/git/diff?since=2&upto=3")
+        entries = response.json()["entries"]
 
-        assert answer.json()["revision"] == 4
+        assert response.json()["revision"] == 4
         assert [(one["revision"], one["operation"], one["actor"], one["at_ms"]) for one in entries] == [
             (4, "delete", "key:admin", NOW_MS),
             (3, "put", "local", NOW_MS),
@@ -332,31 +332,31 @@ async def test_the_history_tells_who_changed_what_when_and_never_a_secret() -> N
         hidden = {"field": "stdio.args", "before": ["--token", "***"], "after": ["--token", "***"]}
         assert entries[1]["fields"] == diff.json()["fields"] == [hidden]
         assert newest["entries"] == entries[:1]
-        assert CANARY not in answer.text + diff.text
+        assert CANARY not in response.text + diff.text
 
 
 async def test_the_history_of_a_key_shows_no_hash() -> None:
     async with open_rest() as world:
         await world.post(KEYS, {"key_id": "ci", "role": "agent"})
         stored = await world.store.get("key", "ci")
-        answer = await world.ask("GET", f"{KEYS}/ci/history", key=secret_of("viewer"))
+        response = await world.request("GET", f"{KEYS}/ci/history", key=secret_of("viewer"))
 
         assert stored is not None
-        assert answer.status_code == 200
-        assert stored.body["sha256"] not in answer.text
+        assert response.status_code == 200
+        assert stored.body["sha256"] not in response.text
 
 
 async def test_what_never_was_has_no_past() -> None:
     async with open_rest() as world:
-        answers = [
-            await world.ask("GET", f"{TASKS}/never/history"),
-            await world.ask("GET", f"{TASKS}/never/diff?since=0"),
-            await world.ask("POST", f"{TASKS}/never/rollback", {"revision": 1}),
+        responses = [
+            await world.request("GET", f"{TASKS}/never/history"),
+            await world.request("GET", f"{TASKS}/never/diff?since=0"),
+            await world.request("POST", f"{TASKS}/never/rollback", {"revision": 1}),
         ]
-        early = await world.ask("GET", f"{TASKS}/never/diff?since=99")
-        missing = await world.ask("GET", f"{TASKS}/never/diff")
+        early = await world.request("GET", f"{TASKS}/never/diff?since=99")
+        missing = await world.request("GET", f"{TASKS}/never/diff")
 
-        assert [error_of(one) for one in answers] == [(404, "not_found")] * 3
+        assert [error_of(one) for one in responses] == [(404, "not_found")] * 3
         assert [error_of(one) for one in (early, missing)] == [(400, "invalid_request")] * 2
 
 
@@ -366,11 +366,11 @@ async def test_a_rollback_brings_a_record_back_secrets_and_all_or_removes_it() -
         await world.put(f"{SERVERS}/git", stdio("git", stdio=secret, enabled=False))
         original = await world.store.get("server", "git")
         await world.put(f"{SERVERS}/git", stdio("git", display_name="Git", enabled=False))
-        back = await world.ask("POST", f"{SERVERS}/git/rollback", {"revision": 2}, if_match='"3"')
+        back = await world.request("POST", f"{SERVERS}/git/rollback", {"revision": 2}, if_match='"3"')
         restored = await world.store.get("server", "git")
-        stale = await world.ask("POST", f"{SERVERS}/git/rollback", {"revision": 3}, if_match='"3"')
-        gone = await world.ask("POST", f"{SERVERS}/git/rollback", {"revision": 1})
-        revived = await world.ask("POST", f"{SERVERS}/git/rollback", {"revision": 3})
+        stale = await world.request("POST", f"{SERVERS}/git/rollback", {"revision": 3}, if_match='"3"')
+        gone = await world.request("POST", f"{SERVERS}/git/rollback", {"revision": 1})
+        revived = await world.request("POST", f"{SERVERS}/git/rollback", {"revision": 3})
 
         assert original is not None
         assert restored is not None
@@ -387,12 +387,12 @@ async def test_a_rollback_past_the_log_is_refused_as_compacted() -> None:
         for name in ("a", "b", "c"):
             await world.put(f"{TASKS}/review", {"display_name": name})
         await world.store.compact(keep_revisions=1, keep_ms=0)
-        answers = [
-            await world.ask("POST", f"{TASKS}/review/rollback", {"revision": 2}),
-            await world.ask("GET", f"{TASKS}/review/diff?since=2"),
+        responses = [
+            await world.request("POST", f"{TASKS}/review/rollback", {"revision": 2}),
+            await world.request("GET", f"{TASKS}/review/diff?since=2"),
         ]
 
-        assert [error_of(one) for one in answers] == [(410, "compacted")] * 2
+        assert [error_of(one) for one in responses] == [(410, "compacted")] * 2
 
 
 # Pins

@@ -30,18 +30,18 @@ CANARY = "canary-7f3a9"
 
 async def test_a_chat_upstream_is_created_read_replaced_and_deleted() -> None:
     async with open_rest() as world:
-        created = await world.ask("POST", CHAT_UPSTREAMS, chat_upstream("local"))
-        read = await world.ask("GET", LOCAL)
+        created = await world.request("POST", CHAT_UPSTREAMS, chat_upstream("local"))
+        read = await world.request("GET", LOCAL)
         listed = await world.get(CHAT_UPSTREAMS)
-        replaced = await world.ask("PUT", LOCAL, read.json() | {"mode": "passthrough"})
+        replaced = await world.request("PUT", LOCAL, read.json() | {"mode": "passthrough"})
         await world.served()
         served = dict(world.control.gateway.snapshot.chat_upstreams)
-        deleted = await world.ask("DELETE", LOCAL)
-        gone = await world.ask("GET", LOCAL)
+        deleted = await world.request("DELETE", LOCAL)
+        gone = await world.request("GET", LOCAL)
         await world.served()
 
-        answers = (created, read, replaced, deleted, gone)
-        assert [one.status_code for one in answers] == [201, 200, 200, 200, 404]
+        responses = (created, read, replaced, deleted, gone)
+        assert [one.status_code for one in responses] == [201, 200, 200, 200, 404]
         assert gone.json()["error"]["message"] == "there is no chat upstream `local`"
         assert gone.json()["error"]["hint"] == "`toolgate chat-upstreams list` shows those there are"
         assert read.json() == {
@@ -124,10 +124,10 @@ async def test_what_is_wrong_with_a_chat_upstream_is_refused_by_its_field(
     fields: dict[str, Any], named: str
 ) -> None:
     async with open_rest() as world:
-        answer = await world.ask("POST", CHAT_UPSTREAMS, {**chat_upstream("local"), **fields})
+        response = await world.request("POST", CHAT_UPSTREAMS, {**chat_upstream("local"), **fields})
 
-        assert error_of(answer) == (400, "invalid_record")
-        assert f"`{named}" in answer.json()["error"]["message"]
+        assert error_of(response) == (400, "invalid_record")
+        assert f"`{named}" in response.json()["error"]["message"]
         assert (await world.store.list("chat_upstream")).records == ()
 
 
@@ -147,11 +147,11 @@ async def test_a_chat_upstream_is_only_where_the_operator_lets_the_gateway_conne
     egress: Egress, base_url: str
 ) -> None:
     async with open_rest(operator_policy=OperatorPolicy(egress=egress)) as world:
-        answer = await world.ask("PUT", LOCAL, chat_upstream("local", base_url=base_url))
-        tried = await world.ask("POST", f"{LOCAL}/test", chat_upstream("local", base_url=base_url))
+        response = await world.request("PUT", LOCAL, chat_upstream("local", base_url=base_url))
+        tried = await world.request("POST", f"{LOCAL}/test", chat_upstream("local", base_url=base_url))
 
-    assert [error_of(one) for one in (answer, tried)] == [(400, "invalid_record")] * 2
-    assert "`base_url`" in answer.json()["error"]["message"]
+    assert [error_of(one) for one in (response, tried)] == [(400, "invalid_record")] * 2
+    assert "`base_url`" in response.json()["error"]["message"]
 
 
 async def test_cht_12_no_answer_log_or_audit_record_shows_what_a_chat_upstream_is_called_with(
@@ -165,18 +165,18 @@ async def test_cht_12_no_answer_log_or_audit_record_shows_what_a_chat_upstream_i
         base_url=f"https://models.example/v1/{CANARY.replace('canary', 'sk-live-canary-canary')}",
     )
     async with open_rest() as world:
-        written = await world.ask("PUT", LOCAL, body)
-        shown = (await world.ask("GET", LOCAL)).json()
-        kept = await world.ask("PUT", LOCAL, shown | {"display_name": "Local"})
+        written = await world.request("PUT", LOCAL, body)
+        shown = (await world.request("GET", LOCAL)).json()
+        kept = await world.request("PUT", LOCAL, shown | {"display_name": "Local"})
         plan = {"kind": "chat_upstream", "id": "local", "body": {**body, "models": ["a"]}}
         texts = [
             written.text,
             kept.text,
-            (await world.ask("GET", CHAT_UPSTREAMS)).text,
-            (await world.ask("GET", f"{LOCAL}/history")).text,
-            (await world.ask("GET", f"{LOCAL}/diff?since=1")).text,
-            (await world.ask("POST", "/admin/api/plan", plan)).text,
-            (await world.ask("PUT", LOCAL, {**body, "models": 7})).text,
+            (await world.request("GET", CHAT_UPSTREAMS)).text,
+            (await world.request("GET", f"{LOCAL}/history")).text,
+            (await world.request("GET", f"{LOCAL}/diff?since=1")).text,
+            (await world.request("POST", "/admin/api/plan", plan)).text,
+            (await world.request("PUT", LOCAL, {**body, "models": 7})).text,
             caplog.text,
             str(world.audited),
         ]
@@ -194,23 +194,23 @@ async def test_cht_12_no_answer_log_or_audit_record_shows_what_a_chat_upstream_i
 
 async def test_a_mask_that_hides_nothing_is_not_stored_as_if_it_were_the_value() -> None:
     async with open_rest() as world:
-        answer = await world.ask("PUT", LOCAL, chat_upstream("local", headers={"api-key": "***"}))
+        response = await world.request("PUT", LOCAL, chat_upstream("local", headers={"api-key": "***"}))
 
-    assert error_of(answer) == (400, "invalid_record")
-    assert "`headers.api-key`: `***` is the mask of a secret" in answer.json()["error"]["message"]
+    assert error_of(response) == (400, "invalid_record")
+    assert "`headers.api-key`: `***` is the mask of a secret" in response.json()["error"]["message"]
 
 
 async def test_a_key_that_is_bound_to_anything_writes_no_chat_upstream() -> None:
     async with open_rest() as world:
         made = await world.post(KEYS, {"key_id": "some", "role": "admin", "ceiling": {"servers": ["git"]}})
         await world.seed(chat_upstream=[chat_upstream("local")])
-        answers = [
-            await world.ask("PUT", LOCAL, chat_upstream("local", mode="passthrough"), key=made["secret"]),
-            await world.ask("DELETE", LOCAL, key=made["secret"]),
+        responses = [
+            await world.request("PUT", LOCAL, chat_upstream("local", mode="passthrough"), key=made["secret"]),
+            await world.request("DELETE", LOCAL, key=made["secret"]),
         ]
 
-    assert [error_of(one) for one in answers] == [(403, "forbidden")] * 2
-    assert "a chat upstream is for all callers" in answers[0].json()["error"]["message"]
+    assert [error_of(one) for one in responses] == [(403, "forbidden")] * 2
+    assert "a chat upstream is for all callers" in responses[0].json()["error"]["message"]
 
 
 async def test_what_a_chat_upstream_was_is_in_its_history_and_comes_back() -> None:
@@ -235,9 +235,11 @@ async def test_a_plan_of_a_chat_upstream_changes_no_task_and_holds_the_change_to
         await world.seed(task=[task("review")], chat_upstream=[chat_upstream("old")])
         change = {"kind": "chat_upstream", "id": "local", "body": chat_upstream("local")}
         plan = await world.post("/admin/api/plan", {"changes": [change], "prune": False})
-        unplanned = await world.ask("PUT", LOCAL, chat_upstream("local"))
+        unplanned = await world.request("PUT", LOCAL, chat_upstream("local"))
         applied = await world.post("/admin/api/apply", {"changes": [change], "plan": plan["id"]})
-        other = await world.ask("PUT", LOCAL, chat_upstream("local", models=["a"]), toolgate_plan=plan["id"])
+        other = await world.request(
+            "PUT", LOCAL, chat_upstream("local", models=["a"]), toolgate_plan=plan["id"]
+        )
 
     assert (plan["tasks"], plan["unchanged"]) == ([], 1)
     assert [(one["operation"], one["id"]) for one in applied["changes"]] == [("added", "local")]
@@ -262,7 +264,7 @@ async def test_who_may_look_at_chat_upstreams_is_shown_of_their_changes() -> Non
     ):
         await world.put(LOCAL, chat_upstream("local", headers={"api-key": CANARY}))
         await world.seed(task=[task("review")])
-        await world.ask("DELETE", LOCAL)
+        await world.request("DELETE", LOCAL)
         received = [event.data for event in await stream.read(5)][2:]
 
     assert all(data.pop("digest") for data in received)
@@ -279,18 +281,20 @@ async def test_a_publisher_applies_tasks_and_no_chat_upstream() -> None:
             {"kind": "task", "id": "review", "body": task("review")},
             {"kind": "chat_upstream", "id": "local", "body": chat_upstream("local")},
         ]
-        answer = await world.ask("POST", "/admin/api/apply", {"changes": changes}, key=secret_of("publisher"))
+        response = await world.request(
+            "POST", "/admin/api/apply", {"changes": changes}, key=secret_of("publisher")
+        )
 
-        assert error_of(answer) == (403, "forbidden")
-        assert answer.json()["error"]["message"] == "writing a chat upstream needs the role `admin`"
+        assert error_of(response) == (403, "forbidden")
+        assert response.json()["error"]["message"] == "writing a chat upstream needs the role `admin`"
         assert await world.store.get("task", "review") is None
 
 
 async def test_what_a_task_says_of_chats_is_checked_when_it_is_written() -> None:
     async with open_rest() as world:
         good = {"chat.mode": "passthrough", "chat.budgets": {"max_iterations": 1}}
-        wrong = await world.ask("PUT", f"{TASKS}/a", {"config": {**good, "chat.mode": '"off"'}})
-        unknown = await world.ask("PUT", f"{TASKS}/a", {"config": {**good, "chat.model": '"gpt"'}})
+        wrong = await world.request("PUT", f"{TASKS}/a", {"config": {**good, "chat.mode": '"off"'}})
+        unknown = await world.request("PUT", f"{TASKS}/a", {"config": {**good, "chat.model": '"gpt"'}})
         good["chat.mode"] = '"passthrough"'
         written = await world.put(f"{TASKS}/a", {"config": good})
 
@@ -315,7 +319,7 @@ async def test_a_trial_says_which_models_callers_would_get() -> None:
         saved = await world.post(f"{LOCAL}/test")
         sent = await world.post(f"{LOCAL}/test", chat_upstream("local", models=["*"]))
         audited = [(one.operation, one.kind, one.record_id) for one in world.audited]
-        missing = await world.ask("POST", f"{CHAT_UPSTREAMS}/none/test")
+        missing = await world.request("POST", f"{CHAT_UPSTREAMS}/none/test")
 
         stored = await world.store.get("chat_upstream", "local")
 

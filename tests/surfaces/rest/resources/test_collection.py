@@ -39,12 +39,12 @@ async def body_of(world: RestWorld, kind: Kind, record_id: str) -> Any:
 @pytest.mark.requirement("002-013", "002-086")
 async def test_a_server_is_created_read_replaced_and_deleted() -> None:
     async with open_rest() as world:
-        created = await world.ask("POST", SERVERS, stdio("git", tags=["code"]))
+        created = await world.request("POST", SERVERS, stdio("git", tags=["code"]))
         await world.served()
-        read = await world.ask("GET", f"{SERVERS}/git")
-        replaced = await world.ask("PUT", f"{SERVERS}/git", stdio("git", display_name="Git"))
-        deleted = await world.ask("DELETE", f"{SERVERS}/git")
-        gone = await world.ask("GET", f"{SERVERS}/git")
+        read = await world.request("GET", f"{SERVERS}/git")
+        replaced = await world.request("PUT", f"{SERVERS}/git", stdio("git", display_name="Git"))
+        deleted = await world.request("DELETE", f"{SERVERS}/git")
+        gone = await world.request("GET", f"{SERVERS}/git")
 
         assert [one.status_code for one in (created, read, replaced, deleted, gone)] == [
             201,
@@ -93,9 +93,9 @@ async def test_every_acknowledged_write_is_audited_with_who_and_what() -> None:
     async with open_rest() as world:
         await world.post(SERVERS, http("git"))
         await world.post(TASKS, task("review"), key=secret_of("publisher"))
-        await world.ask("POST", TASKS, {"task_id": "bad", "config": {"mcp.enabled": "maybe"}})
-        await world.ask("DELETE", f"{TASKS}/review", key=secret_of("admin"))
-        await world.ask("DELETE", f"{TASKS}/review", key=secret_of("admin"))
+        await world.request("POST", TASKS, {"task_id": "bad", "config": {"mcp.enabled": "maybe"}})
+        await world.request("DELETE", f"{TASKS}/review", key=secret_of("admin"))
+        await world.request("DELETE", f"{TASKS}/review", key=secret_of("admin"))
 
         assert world.audited == [
             AdminRecorded(NOW_MS, "local", "put", "server", "git", revision=2),
@@ -125,7 +125,7 @@ async def test_a_write_that_its_caller_abandons_is_audited_all_the_same() -> Non
     async with open_rest(store=store) as world, asyncio.timeout(60):
         store.begun.clear()
         store.go_on.clear()
-        asking = asyncio.create_task(world.ask("PUT", f"{TASKS}/review", task("review")))
+        asking = asyncio.create_task(world.request("PUT", f"{TASKS}/review", task("review")))
         await store.begun.wait()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
@@ -168,9 +168,9 @@ async def test_config_values_may_be_json_and_are_stored_as_their_text() -> None:
         "owner": 7,
     }
     async with open_rest() as world:
-        answer = await world.put(f"{TASKS}/review", {"config": sent})
+        response = await world.put(f"{TASKS}/review", {"config": sent})
 
-        assert answer["task"]["config"] == {
+        assert response["task"]["config"] == {
             "mcp.enabled": "true",
             "mcp.default_server_ids": '["git"]',
             "mcp.profile": '"coding"',
@@ -241,36 +241,38 @@ async def test_a_record_that_is_wrong_is_refused_with_its_field_and_nothing_is_s
     path: str, body: Any, message: str
 ) -> None:
     async with open_rest() as world:
-        answer = await world.ask("POST", path, body)
+        response = await world.request("POST", path, body)
 
-        assert error_of(answer) == (400, "invalid_record")
-        assert answer.json()["error"]["message"] == message
+        assert error_of(response) == (400, "invalid_record")
+        assert response.json()["error"]["message"] == message
         assert world.store.revision == 1
 
 
 async def test_the_id_in_the_path_and_in_the_body_must_be_the_same() -> None:
     async with open_rest() as world:
-        answer = await world.ask("PUT", f"{TASKS}/review", task("other"))
+        response = await world.request("PUT", f"{TASKS}/review", task("other"))
 
-        assert error_of(answer) == (400, "invalid_record")
+        assert error_of(response) == (400, "invalid_record")
         assert world.store.revision == 1
 
 
 async def test_adm_12_a_stale_revision_is_a_conflict_and_changes_nothing() -> None:
     async with open_rest() as world:
-        first = await world.ask("PUT", f"{TASKS}/review", task("review"))
-        second = await world.ask(
+        first = await world.request("PUT", f"{TASKS}/review", task("review"))
+        second = await world.request(
             "PUT", f"{TASKS}/review", {"display_name": "B"}, if_match=first.headers["etag"]
         )
         stale = [
-            await world.ask("PUT", f"{TASKS}/review", {"display_name": "C"}, if_match=first.headers["etag"]),
-            await world.ask("DELETE", f"{TASKS}/review", if_match=first.headers["etag"]),
-            await world.ask("PUT", f"{TASKS}/review", {}, if_none_match="*"),
-            await world.ask("POST", TASKS, task("review"), if_none_match="*"),
-            await world.ask("PUT", f"{TASKS}/absent", {}, if_match='"7"'),
+            await world.request(
+                "PUT", f"{TASKS}/review", {"display_name": "C"}, if_match=first.headers["etag"]
+            ),
+            await world.request("DELETE", f"{TASKS}/review", if_match=first.headers["etag"]),
+            await world.request("PUT", f"{TASKS}/review", {}, if_none_match="*"),
+            await world.request("POST", TASKS, task("review"), if_none_match="*"),
+            await world.request("PUT", f"{TASKS}/absent", {}, if_match='"7"'),
         ]
         stored = await body_of(world, "task", "review")
-        deleted = await world.ask("DELETE", f"{TASKS}/review", if_match=second.headers["etag"])
+        deleted = await world.request("DELETE", f"{TASKS}/review", if_match=second.headers["etag"])
 
         assert second.status_code == 200
         assert [error_of(one) for one in stale] == [(409, "conflict")] * 5
@@ -283,23 +285,25 @@ async def test_adm_12_a_stale_revision_is_a_conflict_and_changes_nothing() -> No
 )
 async def test_a_precondition_that_cannot_be_read_is_refused(tag: str) -> None:
     async with open_rest() as world:
-        answers = [
-            await world.ask("PUT", f"{TASKS}/review", {}, if_match=tag),
-            await world.ask("PUT", f"{TASKS}/review", {}, if_none_match=tag.replace("*", '"*"')),
-            await world.ask("PUT", f"{TASKS}/review", {}, if_match='"1"', if_none_match="*"),
+        responses = [
+            await world.request("PUT", f"{TASKS}/review", {}, if_match=tag),
+            await world.request("PUT", f"{TASKS}/review", {}, if_none_match=tag.replace("*", '"*"')),
+            await world.request("PUT", f"{TASKS}/review", {}, if_match='"1"', if_none_match="*"),
         ]
 
-        assert [error_of(one) for one in answers] == [(400, "invalid_request")] * 3
+        assert [error_of(one) for one in responses] == [(400, "invalid_request")] * 3
         assert world.store.revision == 1
 
 
 async def test_a_tool_namespace_belongs_to_one_server() -> None:
     async with open_rest() as world:
         await world.post(SERVERS, http("a", tool_namespace="shared"))
-        taken = await world.ask("POST", SERVERS, http("b", tool_namespace="shared"))
-        defaults = await world.ask("POST", SERVERS, http("b", tool_namespace="mcp.c"))
-        default_taken = await world.ask("POST", SERVERS, http("c"))
-        again = await world.ask("PUT", f"{SERVERS}/a", http("a", tool_namespace="shared", display_name="A"))
+        taken = await world.request("POST", SERVERS, http("b", tool_namespace="shared"))
+        defaults = await world.request("POST", SERVERS, http("b", tool_namespace="mcp.c"))
+        default_taken = await world.request("POST", SERVERS, http("c"))
+        again = await world.request(
+            "PUT", f"{SERVERS}/a", http("a", tool_namespace="shared", display_name="A")
+        )
 
         assert error_of(taken) == (400, "invalid_record")
         assert defaults.status_code == 201
@@ -312,11 +316,11 @@ async def test_of_many_who_want_one_namespace_at_once_one_gets_it(tmp_path: Path
         open_sqlite_store(tmp_path / "registry.db", lambda: NOW_MS) as store,
         open_rest(store=store) as world,
     ):
-        answers = await asyncio.gather(
-            *(world.ask("POST", SERVERS, http(f"s{n}", tool_namespace="shared")) for n in range(4))
+        responses = await asyncio.gather(
+            *(world.request("POST", SERVERS, http(f"s{n}", tool_namespace="shared")) for n in range(4))
         )
 
-        assert sorted(one.status_code for one in answers) == [201, 400, 400, 400]
+        assert sorted(one.status_code for one in responses) == [201, 400, 400, 400]
 
 
 async def test_many_who_write_different_records_at_once_are_in_nobodys_way(tmp_path: Path) -> None:
@@ -324,9 +328,11 @@ async def test_many_who_write_different_records_at_once_are_in_nobodys_way(tmp_p
         open_sqlite_store(tmp_path / "registry.db", lambda: NOW_MS) as store,
         open_rest(store=store) as world,
     ):
-        answers = await asyncio.gather(*(world.ask("PUT", f"{TASKS}/t{n}", task(f"t{n}")) for n in range(32)))
+        responses = await asyncio.gather(
+            *(world.request("PUT", f"{TASKS}/t{n}", task(f"t{n}")) for n in range(32))
+        )
 
-        assert [one.status_code for one in answers] == [201] * 32
+        assert [one.status_code for one in responses] == [201] * 32
 
 
 class Restless(MemoryStore):
@@ -342,9 +348,9 @@ class Restless(MemoryStore):
 
 async def test_a_registry_that_never_holds_still_is_a_conflict_in_the_end() -> None:
     async with open_rest(store=Restless(lambda: NOW_MS)) as world:
-        answer = await world.ask("PUT", f"{TASKS}/review", task("review"))
+        response = await world.request("PUT", f"{TASKS}/review", task("review"))
 
-        assert error_of(answer) == (409, "conflict")
+        assert error_of(response) == (409, "conflict")
         assert await body_of(world, "task", "review") is None
 
 
@@ -355,11 +361,11 @@ async def test_deleting_what_others_name_is_allowed_and_shown() -> None:
             task=[task("review", default_server_ids=["git"], profile="coding")],
             profile=[{"profile_id": "coding", "servers": ["git"]}],
         )
-        answer = await world.ask("DELETE", f"{SERVERS}/git")
-        profile = await world.ask("DELETE", f"{PROFILES}/coding")
-        quiet = await world.ask("DELETE", f"{SERVERS}/notes")
+        response = await world.request("DELETE", f"{SERVERS}/git")
+        profile = await world.request("DELETE", f"{PROFILES}/coding")
+        quiet = await world.request("DELETE", f"{SERVERS}/notes")
 
-        assert answer.json()["warnings"] == [
+        assert response.json()["warnings"] == [
             "profile `coding`, `servers`: there is no server `git`",
             "task `review`, `mcp.default_server_ids`: there is no server `git`",
         ]
@@ -370,8 +376,8 @@ async def test_deleting_what_others_name_is_allowed_and_shown() -> None:
 async def test_adm_14_the_registry_takes_only_so_many_records_of_a_kind() -> None:
     async with open_rest() as world:
         await world.seed(profile=[{"profile_id": f"p{n}"} for n in range(MAX_RECORDS)])
-        more = await world.ask("POST", PROFILES, {"profile_id": "more"})
-        replaced = await world.ask("PUT", f"{PROFILES}/p1", {"deny": ["x"]})
+        more = await world.request("POST", PROFILES, {"profile_id": "more"})
+        replaced = await world.request("PUT", f"{PROFILES}/p1", {"deny": ["x"]})
 
         assert error_of(more) == (400, "invalid_record")
         assert replaced.status_code == 200
@@ -383,7 +389,7 @@ async def test_a_saved_server_is_tried_alongside_the_connection_in_use() -> None
     async with open_rest(net) as world:
         await world.seed(server=[stdio("git")])
         report = await world.post(f"{SERVERS}/git/test")
-        missing = await world.ask("POST", f"{SERVERS}/none/test")
+        missing = await world.request("POST", f"{SERVERS}/none/test")
         health = (await world.get(f"{SERVERS}/git"))["health"]
 
         assert {name: report[name] for name in ("ok", "era", "version", "tools", "error")} == {
@@ -415,11 +421,15 @@ async def test_a_refresh_lists_the_tools_again_now() -> None:
     async with open_rest(net) as world:
         await world.seed(server=[stdio("git")])
         net["git"].tools = [definition("log"), definition("push")]
-        answer = await world.post(f"{SERVERS}/git/refresh", {})
-        missing = await world.ask("POST", f"{SERVERS}/none/refresh")
+        response = await world.post(f"{SERVERS}/git/refresh", {})
+        missing = await world.request("POST", f"{SERVERS}/none/refresh")
 
-        assert (answer["server_id"], answer["tools"], answer["quarantined"]) == ("git", ["log", "push"], {})
-        assert answer["health"]["tools"] == 2
+        assert (response["server_id"], response["tools"], response["quarantined"]) == (
+            "git",
+            ["log", "push"],
+            {},
+        )
+        assert response["health"]["tools"] == 2
         assert error_of(missing) == (404, "not_found")
 
 
@@ -435,9 +445,9 @@ async def test_a_server_that_is_deleted_while_it_is_refreshed_is_not_there_any_m
     async with open_rest(net) as world, asyncio.timeout(60):
         await world.seed(server=[stdio("git")])
         net["git"].on_list = hang
-        refreshing = asyncio.create_task(world.ask("POST", f"{SERVERS}/git/refresh"))
+        refreshing = asyncio.create_task(world.request("POST", f"{SERVERS}/git/refresh"))
         await listing.wait()
-        await world.ask("DELETE", f"{SERVERS}/git")
+        await world.request("DELETE", f"{SERVERS}/git")
 
         assert error_of(await refreshing) == (404, "not_found")
 
@@ -446,7 +456,7 @@ async def test_a_record_of_another_version_is_shown_as_it_is_and_can_be_replaced
     async with open_rest() as world:
         await world.seed(server=[http("git", version=2, novelty={"a": 1})])
         listed = await world.http.get(SERVERS)
-        replaced = await world.ask("PUT", f"{SERVERS}/git", http("git"))
+        replaced = await world.request("PUT", f"{SERVERS}/git", http("git"))
 
         assert [one["version"] for one in listed.json()["servers"]] == [2]
         assert replaced.status_code == 200

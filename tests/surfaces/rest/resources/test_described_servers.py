@@ -41,12 +41,12 @@ DECLARED: Final = json.dumps(json.loads(DOCUMENTS)["tools"][0]).encode()
 async def describe(world: RestWorld, document: Any = DOCUMENTS) -> dict[str, Any]:
     """Upload a manifest and install it."""
     content = document.encode() if isinstance(document, str) else document
-    uploaded = await upload(world.ask, pack(content))
+    uploaded = await upload(world.request, pack(content))
     assert uploaded.status_code == 200, uploaded.text
-    answer = await world.ask("POST", INSTALL, {})
-    assert answer.is_success, answer.text
+    response = await world.request("POST", INSTALL, {})
+    assert response.is_success, response.text
     await world.served()
-    done: dict[str, Any] = answer.json()
+    done: dict[str, Any] = response.json()
     return done
 
 
@@ -66,7 +66,7 @@ async def test_the_documents_manifest_describes_a_server_that_is_registered() ->
         done = await describe(world)
         server = await world.get(f"{SERVERS}/excel-tools")
         package = await world.get("/api/packages/excel-tools")
-        pin = await world.ask("GET", f"{PINS}/excel-tools")
+        pin = await world.request("GET", f"{PINS}/excel-tools")
 
         described = {
             "display_name": "Excel 工具集",
@@ -83,9 +83,9 @@ async def test_the_documents_manifest_describes_a_server_that_is_registered() ->
 @pytest.mark.requirement("004-12")
 async def test_a_manifest_without_run_says_what_to_do_if_its_server_is_not_registered() -> None:
     async with open_rest() as world:
-        refused = await upload(world.ask, pack(DOCUMENTS.encode()))
+        refused = await upload(world.request, pack(DOCUMENTS.encode()))
         await world.seed(server=[stdio("excel-tools")])
-        taken = await upload(world.ask, pack(DOCUMENTS.encode()))
+        taken = await upload(world.request, pack(DOCUMENTS.encode()))
 
     error = refused.json()["error"]
     assert (refused.status_code, taken.status_code) == (400, 200)
@@ -127,7 +127,7 @@ async def test_uninstalling_leaves_the_server_and_what_it_lists_differently_was_
         await world.seed(server=[stdio("excel-tools")])
         await describe(world)
         rows = await catalog(world)
-        gone = await world.ask("DELETE", "/api/packages/excel-tools")
+        gone = await world.request("DELETE", "/api/packages/excel-tools")
         server = await world.store.get("server", "excel-tools")
 
     assert rows == {"create_workbook": ("discovered", "data")}
@@ -138,8 +138,8 @@ async def test_uninstalling_leaves_the_server_and_what_it_lists_differently_was_
 
 async def test_a_package_that_runs_is_not_replaced_by_one_that_only_describes() -> None:
     async with open_rest() as world:
-        assert (await upload(world.ask, pack(manifest("excel-tools")))).status_code == 200
-        assert (await world.ask("POST", INSTALL, {})).status_code == 201
-        refused = await upload(world.ask, pack(manifest("excel-tools", "2", run=None)))
+        assert (await upload(world.request, pack(manifest("excel-tools")))).status_code == 200
+        assert (await world.request("POST", INSTALL, {})).status_code == 201
+        refused = await upload(world.request, pack(manifest("excel-tools", "2", run=None)))
 
     assert error_of(refused) == (400, "invalid_record")

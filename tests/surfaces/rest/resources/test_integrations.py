@@ -50,8 +50,8 @@ async def test_a_server_that_only_another_version_of_a_profile_has_is_not_there_
         await world.seed(profile=[profile], task=[task("desk", profile="p")])
 
         assert await states(world) == {"git": "on"}
-        answer = await world.ask("PUT", f"{MINE}/mail", {"state": "off"}, key=SECRET)
-        assert error_of(answer) == (404, "not_found")
+        response = await world.request("PUT", f"{MINE}/mail", {"state": "off"}, key=SECRET)
+        assert error_of(response) == (404, "not_found")
 
 
 async def states(world: RestWorld) -> dict[str, str]:
@@ -107,7 +107,7 @@ async def test_what_a_caller_switches_holds_for_it_alone_at_once_and_is_audited(
         after_reading = await tools(world)
         explained = await world.get("/api/v1/mcp/explain?key=ada", key=secret_of("admin"))
         others = await world.get("/api/v1/mcp/tools", key=secret_of("agent"))
-        await world.ask("DELETE", f"{MINE}/files", key=SECRET)
+        await world.request("DELETE", f"{MINE}/files", key=SECRET)
         after_reset = await tools(world)
 
         assert (off["state"], off["chosen"], off["revision"]) == ("off", True, begin + 1)
@@ -165,19 +165,19 @@ async def test_a_server_beyond_the_key_answers_like_one_that_does_not_exist() ->
     async with open_rest(net(), trusts_local=False) as world:
         await furnish(world)
         before = world.store.revision
-        answers = {
+        responses = {
             server_id: [
-                (answer.status_code, answer.text.replace(server_id, "@"))
-                for answer in (
-                    await world.ask("PUT", f"{MINE}/{server_id}", {"state": "on"}, key=SECRET),
-                    await world.ask("DELETE", f"{MINE}/{server_id}", key=SECRET),
+                (response.status_code, response.text.replace(server_id, "@"))
+                for response in (
+                    await world.request("PUT", f"{MINE}/{server_id}", {"state": "on"}, key=SECRET),
+                    await world.request("DELETE", f"{MINE}/{server_id}", key=SECRET),
                 )
             ]
             for server_id in ("mail", "absent")
         }
 
-        assert answers["mail"] == answers["absent"]
-        assert [status for status, _ in answers["mail"]] == [404, 404]
+        assert responses["mail"] == responses["absent"]
+        assert [status for status, _ in responses["mail"]] == [404, 404]
         assert world.store.revision == before
 
 
@@ -186,7 +186,7 @@ async def test_a_choice_goes_with_its_key_in_one_transaction() -> None:
         await furnish(world)
         await world.put(f"{MINE}/files", {"state": "off"}, key=SECRET)
         before = world.store.revision
-        await world.ask("DELETE", f"{KEYS}/ada")
+        await world.request("DELETE", f"{KEYS}/ada")
         left = await world.store.list("choice")
 
         assert (left.records, left.revision) == ((), before + 1)
@@ -196,10 +196,10 @@ async def test_the_last_reset_leaves_no_record_and_what_is_gone_can_still_be_res
     async with open_rest(net()) as world:
         await furnish(world)
         await world.put(f"{MINE}/files", {"state": "off"}, key=SECRET)
-        await world.ask("DELETE", "/admin/api/mcp/servers/files")
+        await world.request("DELETE", "/admin/api/mcp/servers/files")
         await world.served()
-        reset = await world.ask("DELETE", f"{MINE}/files", key=SECRET)
-        again = await world.ask("DELETE", f"{MINE}/git", key=SECRET)
+        reset = await world.request("DELETE", f"{MINE}/files", key=SECRET)
+        again = await world.request("DELETE", f"{MINE}/git", key=SECRET)
 
         assert (reset.status_code, again.status_code) == (200, 200)
         assert (await world.store.list("choice")).records == ()
@@ -215,17 +215,17 @@ async def test_administrators_see_and_reset_what_callers_chose_unless_they_are_b
         listed = await world.get(ALL, key=secret_of("admin"))
         one = f"{ALL}/{listed['choices'][0]['choice_id']}"
         refused = [
-            await world.ask("GET", ALL, key=bound),
-            await world.ask("DELETE", one, key=bound),
-            await world.ask("GET", ALL, key=secret_of("publisher")),
+            await world.request("GET", ALL, key=bound),
+            await world.request("DELETE", one, key=bound),
+            await world.request("GET", ALL, key=secret_of("publisher")),
         ]
-        done = await world.ask("DELETE", one, key=secret_of("admin"))
-        gone = await world.ask("DELETE", one, key=secret_of("admin"))
+        done = await world.request("DELETE", one, key=secret_of("admin"))
+        gone = await world.request("DELETE", one, key=secret_of("admin"))
 
         assert [(one["principal"], one["servers"]) for one in listed["choices"]] == [
             ("key:ada", {"files": "off"})
         ]
-        assert [error_of(answer) for answer in refused] == [(403, "forbidden")] * 3
+        assert [error_of(response) for response in refused] == [(403, "forbidden")] * 3
         assert done.status_code == 200
         assert error_of(gone) == (404, "not_found")
         assert world.audited[-1] == AdminRecorded(
@@ -239,10 +239,10 @@ async def test_what_callers_choose_is_bounded() -> None:
         full = dict.fromkeys([f"s{number}" for number in range(MAX_CHOICES - 1)], "on")
         body = {"choice_id": make_choice_id("key:ada"), "principal": "key:ada", "servers": full}
         await world.seed(choice=[body])
-        fits = await world.ask("PUT", f"{MINE}/files", {"state": "off"}, key=SECRET)
-        makes_room = await world.ask("PUT", f"{MINE}/git", {"state": "off"}, key=SECRET)
+        fits = await world.request("PUT", f"{MINE}/files", {"state": "off"}, key=SECRET)
+        makes_room = await world.request("PUT", f"{MINE}/git", {"state": "off"}, key=SECRET)
         stored = await world.store.get("choice", make_choice_id("key:ada"))
-        wrong = await world.ask("PUT", f"{MINE}/git", {"state": "some"}, key=SECRET)
+        wrong = await world.request("PUT", f"{MINE}/git", {"state": "some"}, key=SECRET)
 
         assert (fits.status_code, makes_room.status_code) == (200, 200)
         assert stored is not None
@@ -264,6 +264,6 @@ def test_one_caller_cannot_change_its_integrations_without_end() -> None:
 
 async def test_nothing_is_stored_for_a_key_that_only_follows_the_registry() -> None:
     async with open_rest(net(), trusts_local=False) as world:
-        answer = await world.ask("PUT", f"{MINE}/git", {"state": "on"}, key=secret_of("node"))
+        response = await world.request("PUT", f"{MINE}/git", {"state": "on"}, key=secret_of("node"))
 
-        assert error_of(answer) == (403, "forbidden")
+        assert error_of(response) == (403, "forbidden")

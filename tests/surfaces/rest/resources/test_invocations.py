@@ -80,14 +80,14 @@ async def begin(world: RestWorld, *, key: str = AGENT, **body: Any) -> str:
 
 async def test_a_caller_that_waits_is_answered_with_what_came_out_of_the_run() -> None:
     async with open_mcp_world() as world, asyncio.TaskGroup() as tasks:
-        asked = tasks.create_task(world.ask("POST", SUM, {"input": "6*7"}, key=AGENT))
+        asked = tasks.create_task(world.request("POST", SUM, {"input": "6*7"}, key=AGENT))
         claimed = await claim(world)
         await end(world, claimed)
-        answer = await asked
+        response = await asked
 
-    found = answer.json()
+    found = response.json()
     assert (claimed.input, claimed.principal.id, claimed.retries) == (b"6*7", "key:agent", 2)
-    assert answer.status_code == 200
+    assert response.status_code == 200
     assert found["ending"] == {
         "ended_by": "exit",
         "exit_code": 0,
@@ -111,23 +111,23 @@ async def test_a_caller_that_waits_is_answered_with_what_came_out_of_the_run() -
 
 async def test_a_caller_that_does_not_wait_is_shown_where_to_look() -> None:
     async with open_mcp_world() as world:
-        answer = await world.ask("POST", SUM, {"input_base64": "/w==", "mode": "async"}, key=AGENT)
+        response = await world.request("POST", SUM, {"input_base64": "/w==", "mode": "async"}, key=AGENT)
         claimed = await claim(world)
-        running = await world.get(answer.headers["location"], key=AGENT)
+        running = await world.get(response.headers["location"], key=AGENT)
         await end(world, claimed)
-        ended = await world.get(answer.headers["location"], key=AGENT)
+        ended = await world.get(response.headers["location"], key=AGENT)
 
-    assert (answer.status_code, answer.json()["state"], claimed.input) == (202, "queued", b"\xff")
+    assert (response.status_code, response.json()["state"], claimed.input) == (202, "queued", b"\xff")
     assert (running["state"], running["ending"]) == ("running", None)
     assert (ended["state"], ended["exit_code"]) == ("succeeded", 0)
 
 
 async def test_a_run_that_takes_longer_than_someone_waits_goes_on() -> None:
     async with open_mcp_world() as world:
-        answer = await world.ask("POST", SUM, {"wait_s": 0}, key=AGENT)
-        found = await world.get(answer.headers["location"], key=AGENT)
+        response = await world.request("POST", SUM, {"wait_s": 0}, key=AGENT)
+        found = await world.get(response.headers["location"], key=AGENT)
 
-    assert answer.status_code == 202
+    assert response.status_code == 202
     assert (found["state"], found["is_cancel_asked"]) == ("queued", False)
 
 
@@ -142,7 +142,7 @@ async def test_who_goes_away_while_it_waits_ends_its_run_unless_it_gave_a_key(
     headers: dict[str, str], is_cancelled: bool
 ) -> None:
     async with open_mcp_world() as world:
-        asked = asyncio.ensure_future(world.ask("POST", SUM, {}, key=AGENT, **headers))
+        asked = asyncio.ensure_future(world.request("POST", SUM, {}, key=AGENT, **headers))
         claimed = await claim(world)
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
@@ -155,10 +155,10 @@ async def test_who_goes_away_while_it_waits_ends_its_run_unless_it_gave_a_key(
 async def test_a_key_that_is_given_again_begins_nothing_new() -> None:
     async with open_mcp_world() as world:
         sent = {"input": "a", "mode": "async"}
-        first = await world.ask("POST", SUM, sent, key=AGENT, idempotency_key="once")
-        again = await world.ask("POST", SUM, sent, key=AGENT, idempotency_key="once")
-        others = await world.ask("POST", SUM, sent, key=OTHER, idempotency_key="once")
-        changed = await world.ask("POST", SUM, {**sent, "input": "b"}, key=AGENT, idempotency_key="once")
+        first = await world.request("POST", SUM, sent, key=AGENT, idempotency_key="once")
+        again = await world.request("POST", SUM, sent, key=AGENT, idempotency_key="once")
+        others = await world.request("POST", SUM, sent, key=OTHER, idempotency_key="once")
+        changed = await world.request("POST", SUM, {**sent, "input": "b"}, key=AGENT, idempotency_key="once")
 
     assert first.json() == again.json()
     assert others.json()["invocation_id"] != first.json()["invocation_id"]
@@ -168,16 +168,16 @@ async def test_a_key_that_is_given_again_begins_nothing_new() -> None:
 async def test_what_cannot_be_run_is_refused_and_says_why() -> None:
     async with open_mcp_world() as world:
         refused = {
-            "no task": await world.ask("POST", SUM.replace("sum", "none"), {}, key=AGENT),
-            "no task of this key": await world.ask("POST", SUM, {}, key=BOUND),
-            "no workload": await world.ask("POST", SUM.replace("sum", "review"), {}, key=BOUND),
-            "two inputs": await world.ask("POST", SUM, {"input": "", "input_base64": ""}, key=AGENT),
-            "not base64": await world.ask("POST", SUM, {"input_base64": "?"}, key=AGENT),
-            "too long a wait": await world.ask("POST", SUM, {"wait_s": 301}, key=AGENT),
-            "too much": await world.ask("POST", SUM, {"input": "x" * (MAX_INPUT_BYTES + 1)}, key=AGENT),
+            "no task": await world.request("POST", SUM.replace("sum", "none"), {}, key=AGENT),
+            "no task of this key": await world.request("POST", SUM, {}, key=BOUND),
+            "no workload": await world.request("POST", SUM.replace("sum", "review"), {}, key=BOUND),
+            "two inputs": await world.request("POST", SUM, {"input": "", "input_base64": ""}, key=AGENT),
+            "not base64": await world.request("POST", SUM, {"input_base64": "?"}, key=AGENT),
+            "too long a wait": await world.request("POST", SUM, {"wait_s": 301}, key=AGENT),
+            "too much": await world.request("POST", SUM, {"input": "x" * (MAX_INPUT_BYTES + 1)}, key=AGENT),
         }
 
-    assert {why: error_of(answer) for why, answer in refused.items()} == {
+    assert {why: error_of(response) for why, response in refused.items()} == {
         "no task": (404, "not_found"),
         "no task of this key": (404, "not_found"),
         "no workload": (409, "no_workload"),
@@ -195,7 +195,7 @@ async def test_a_full_queue_takes_no_more() -> None:
         assert first is not None
         for n in range(DEFAULT_QUEUE_LIMITS.max_queued - 1):
             await world.store.invocations.create(replace(first, invocation_id=f"{n}"))
-        refused = await world.ask("POST", SUM, {"mode": "async"}, key=AGENT)
+        refused = await world.request("POST", SUM, {"mode": "async"}, key=AGENT)
 
     assert error_of(refused) == (429, "queue_full")
 
@@ -208,16 +208,16 @@ async def test_agents_see_their_own_runs_viewers_all_and_no_one_else_any() -> No
             for who, key in {"own": AGENT, "others": OTHER, "viewer": secret_of("viewer")}.items()
         }
         paths = [f"{SUM}/{others}{end}" for end in ("", "/logs", "/events")]
-        hidden = [await world.ask("GET", path, key=AGENT) for path in paths]
-        hidden += [await world.ask("POST", f"{SUM}/{others}/cancel", key=AGENT)]
+        hidden = [await world.request("GET", path, key=AGENT) for path in paths]
+        hidden += [await world.request("POST", f"{SUM}/{others}/cancel", key=AGENT)]
         for key in (BOUND, WATCHER):
-            hidden += [await world.ask("GET", path, key=key) for path in (f"{SUM}/{own}", SUM)]
-        elsewhere = await world.ask("GET", f"{SUM}/{own}".replace("sum", "review"), key=AGENT)
-        none = await world.ask("GET", f"{SUM}/{'0' * 32}", key=AGENT)
-        seen = await world.ask("GET", f"{SUM}/{others}", key=secret_of("viewer"))
+            hidden += [await world.request("GET", path, key=key) for path in (f"{SUM}/{own}", SUM)]
+        elsewhere = await world.request("GET", f"{SUM}/{own}".replace("sum", "review"), key=AGENT)
+        none = await world.request("GET", f"{SUM}/{'0' * 32}", key=AGENT)
+        seen = await world.request("GET", f"{SUM}/{others}", key=secret_of("viewer"))
 
     assert listed == {"own": [own], "others": [others], "viewer": [others, own]}
-    assert [error_of(answer) for answer in [*hidden, elsewhere]] == [(404, "not_found")] * 9
+    assert [error_of(response) for response in [*hidden, elsewhere]] == [(404, "not_found")] * 9
     assert none.json()["error"]["hint"] == hidden[0].json()["error"]["hint"]
     assert seen.status_code == 200
 
@@ -225,7 +225,7 @@ async def test_agents_see_their_own_runs_viewers_all_and_no_one_else_any() -> No
 async def test_runs_are_ended_by_who_began_them_and_by_administrators() -> None:
     async with open_mcp_world() as world:
         first, second = await begin(world), await begin(world)
-        refused = await world.ask("POST", f"{SUM}/{first}/cancel", key=secret_of("viewer"))
+        refused = await world.request("POST", f"{SUM}/{first}/cancel", key=secret_of("viewer"))
         own = await world.post(f"{SUM}/{first}/cancel", key=AGENT)
         again = await world.post(f"{SUM}/{first}/cancel", key=AGENT)
         claimed = await claim(world)
@@ -243,11 +243,11 @@ async def test_the_list_comes_in_pages_the_newest_first() -> None:
         made = [await begin(world) for _ in range(5)]
         pages, query = [], "?limit=2"
         while True:
-            answer = await world.get(SUM + query, key=AGENT)
-            pages.append([one["invocation_id"] for one in answer["invocations"]])
-            if answer["next_cursor"] is None:
+            response = await world.get(SUM + query, key=AGENT)
+            pages.append([one["invocation_id"] for one in response["invocations"]])
+            if response["next_cursor"] is None:
                 break
-            query = f"?limit=2&cursor={answer['next_cursor']}"
+            query = f"?limit=2&cursor={response['next_cursor']}"
 
     assert pages == [[made[4], made[3]], [made[2], made[1]], [made[0]]]
 
@@ -305,7 +305,7 @@ async def test_a_stream_ends_with_the_key_it_was_opened_with() -> None:
         invocation_id = await begin(world, key=OTHER)
         async with open_events(world.api, f"{SUM}/{invocation_id}/events", key=OTHER) as stream:
             await stream.read(1)
-            await world.ask("DELETE", "/admin/api/keys/other", key=secret_of("admin"))
+            await world.request("DELETE", "/admin/api/keys/other", key=secret_of("admin"))
             last = await stream.read(9)
 
     assert [(one.name, one.data["code"]) for one in last] == [("error", "unauthenticated")]
@@ -314,12 +314,12 @@ async def test_a_stream_ends_with_the_key_it_was_opened_with() -> None:
 async def test_the_runs_of_a_task_that_is_gone_can_still_be_seen_and_ended() -> None:
     async with open_mcp_world() as world:
         invocation_id = await begin(world)
-        await world.ask("DELETE", "/admin/api/tasks/sum", key=secret_of("admin"))
+        await world.request("DELETE", "/admin/api/tasks/sum", key=secret_of("admin"))
         await world.served()
         listed = await world.get(SUM, key=AGENT)
         ended = await world.post(f"{SUM}/{invocation_id}/cancel", key=AGENT)
-        refused = await world.ask("POST", SUM, {}, key=AGENT)
-        nothing = await world.ask("GET", SUM, key=OTHER)
+        refused = await world.request("POST", SUM, {}, key=AGENT)
+        nothing = await world.request("GET", SUM, key=OTHER)
 
     assert [one["invocation_id"] for one in listed["invocations"]] == [invocation_id]
     assert ended["state"] == "cancelled"

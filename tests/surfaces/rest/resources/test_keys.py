@@ -35,7 +35,7 @@ async def test_a_key_is_shown_once_works_at_once_and_is_stored_as_a_hash() -> No
         }
         made = await world.post(KEYS, sent, key=secret_of("admin"))
         await world.served()
-        used = await world.ask("GET", "/api/v1/mcp/tools", key=made["secret"])
+        used = await world.request("GET", "/api/v1/mcp/tools", key=made["secret"])
         read = await world.get(f"{KEYS}/ci", key=secret_of("viewer"))
         listed = await world.get(KEYS, key=secret_of("viewer"))
         stored = await world.store.get("key", "ci")
@@ -75,10 +75,10 @@ async def test_keys_are_all_different() -> None:
 
 async def test_a_revoked_key_proves_nothing_any_more() -> None:
     async with open_rest(trusts_local=False) as world:
-        before = await world.ask("GET", TASKS, key=secret_of("viewer"))
-        revoked = await world.ask("DELETE", f"{KEYS}/viewer", key=secret_of("admin"))
+        before = await world.request("GET", TASKS, key=secret_of("viewer"))
+        revoked = await world.request("DELETE", f"{KEYS}/viewer", key=secret_of("admin"))
         await world.served()
-        after = await world.ask("GET", TASKS, key=secret_of("viewer"))
+        after = await world.request("GET", TASKS, key=secret_of("viewer"))
 
         assert (before.status_code, revoked.status_code) == (200, 200)
         assert error_of(after) == (401, "unauthenticated")
@@ -86,12 +86,12 @@ async def test_a_revoked_key_proves_nothing_any_more() -> None:
 
 async def test_an_existing_key_is_never_replaced() -> None:
     async with open_rest() as world:
-        answers = [
-            await world.ask("POST", KEYS, {"key_id": "viewer", "role": "admin"}),
-            await world.ask("PUT", f"{KEYS}/viewer", {"role": "admin"}),
+        responses = [
+            await world.request("POST", KEYS, {"key_id": "viewer", "role": "admin"}),
+            await world.request("PUT", f"{KEYS}/viewer", {"role": "admin"}),
         ]
 
-        assert [error_of(one) for one in answers] == [(409, "conflict"), (405, "method_not_allowed")]
+        assert [error_of(one) for one in responses] == [(409, "conflict"), (405, "method_not_allowed")]
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ async def test_an_existing_key_is_never_replaced() -> None:
 )
 async def test_a_key_that_is_wrong_is_refused(change: dict[str, Any]) -> None:
     async with open_rest() as world:
-        answer = await world.ask("POST", KEYS, {"key_id": "ci", "role": "agent"} | change)
+        response = await world.request("POST", KEYS, {"key_id": "ci", "role": "agent"} | change)
 
-        assert error_of(answer) == (400, "invalid_request")
+        assert error_of(response) == (400, "invalid_request")
         assert world.store.revision == 1
 
 
@@ -134,11 +134,11 @@ async def test_adm_8_an_administrator_with_a_ceiling_grants_nothing_beyond_it() 
     async with open_rest(trusts_local=False) as world:
         await world.seed(key=[bounded])
         refused = [
-            await world.ask("POST", KEYS, {"key_id": "k", "role": "agent", "ceiling": one}, key=secret)
+            await world.request("POST", KEYS, {"key_id": "k", "role": "agent", "ceiling": one}, key=secret)
             for one in wider
         ]
         narrower = {**ceiling, "tasks": [], "deny": ["push", "tag"]}
-        made = await world.ask(
+        made = await world.request(
             "POST", KEYS, {"key_id": "k", "role": "admin", "ceiling": narrower}, key=secret
         )
 
@@ -164,11 +164,11 @@ async def test_adm_8_fields_of_a_request_give_no_rights() -> None:
     async with open_rest(trusts_local=False) as world:
         viewer = secret_of("viewer")
         refused = [
-            await world.ask("POST", KEYS, {"key_id": "k", "role": "admin"}, key=viewer),
-            await world.ask("POST", SERVERS, stdio("git", role="admin"), key=viewer),
-            await world.ask("PUT", f"{TASKS}/t", {**task("t"), "owner": "viewer"}, key=viewer),
+            await world.request("POST", KEYS, {"key_id": "k", "role": "admin"}, key=viewer),
+            await world.request("POST", SERVERS, stdio("git", role="admin"), key=viewer),
+            await world.request("PUT", f"{TASKS}/t", {**task("t"), "owner": "viewer"}, key=viewer),
         ]
-        unknown = await world.ask("PUT", f"{TASKS}/t", {"role": "admin"}, key=secret_of("publisher"))
+        unknown = await world.request("PUT", f"{TASKS}/t", {"role": "admin"}, key=secret_of("publisher"))
 
         assert [error_of(one) for one in refused] == [(403, "forbidden")] * 3
         assert error_of(unknown) == (400, "invalid_record")

@@ -59,8 +59,8 @@ async def opened(
 
 
 async def tools_of(world: RestWorld) -> list[str]:
-    answer = await world.get(SCOPE, key=VIEWER)
-    return list(answer["tools"])
+    response = await world.get(SCOPE, key=VIEWER)
+    return list(response["tools"])
 
 
 def names(found: Any) -> list[str]:
@@ -100,14 +100,14 @@ async def test_a_lesson_is_applied_as_its_plan_showed_and_not_once_that_is_outda
     async with opened(tmp_path, used("log")) as (world, _):
         lesson = await world.get(LEARN, key=VIEWER)
         change = {"kind": "task", "id": "review", "body": lesson["record"]}
-        bare = await world.ask("POST", "/admin/api/apply", {"changes": [change]})
+        bare = await world.request("POST", "/admin/api/apply", {"changes": [change]})
         sent = {"changes": [change], "plan": lesson["plan"]["id"]}
         done = await world.post("/admin/api/apply", sent)
         await world.served()
         seen = await tools_of(world)
         again = await world.get(LEARN, key=VIEWER)
         await world.seed(task=[task("review", default_server_ids=["git", "notes"])])
-        late = await world.ask("POST", "/admin/api/apply", sent)
+        late = await world.request("POST", "/admin/api/apply", sent)
 
     assert error_of(bare) == (428, "plan_required")
     assert [one["id"] for one in done["changes"]] == ["review"]
@@ -118,7 +118,7 @@ async def test_a_lesson_is_applied_as_its_plan_showed_and_not_once_that_is_outda
 
 async def test_where_nothing_was_used_there_is_no_lesson_unless_it_is_asked_for(tmp_path: Path) -> None:
     async with opened(tmp_path) as (world, _):
-        refused = await world.ask("GET", LEARN, key=VIEWER)
+        refused = await world.request("GET", LEARN, key=VIEWER)
         asked = await world.get(f"{LEARN}?deny_all=true", key=VIEWER)
 
     assert error_of(refused) == (400, "invalid_request")
@@ -129,16 +129,16 @@ async def test_where_nothing_was_used_there_is_no_lesson_unless_it_is_asked_for(
 @pytest.mark.parametrize("query", ["since=99999999999999", "since=-1", "since=x", "deny_all=yes", "until=1"])
 async def test_what_a_lesson_is_asked_for_is_checked(tmp_path: Path, query: str) -> None:
     async with opened(tmp_path) as (world, _):
-        answer = await world.ask("GET", f"{LEARN}?{query}", key=VIEWER)
+        response = await world.request("GET", f"{LEARN}?{query}", key=VIEWER)
 
-    assert answer.status_code == 400
+    assert response.status_code == 400
 
 
 async def test_there_is_no_lesson_for_a_task_that_is_not_there(tmp_path: Path) -> None:
     async with opened(tmp_path) as (world, _):
-        answer = await world.ask("GET", "/admin/api/tasks/none/learn", key=VIEWER)
+        response = await world.request("GET", "/admin/api/tasks/none/learn", key=VIEWER)
 
-    assert error_of(answer) == (404, "not_found")
+    assert error_of(response) == (404, "not_found")
 
 
 async def test_what_a_task_that_is_not_enforced_would_deny_is_shown_and_learned(tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ async def test_a_plan_warns_of_a_task_that_would_no_longer_be_enforced(tmp_path:
 async def test_unused_grants_are_shown_by_task_and_by_key_and_servers_no_one_uses(tmp_path: Path) -> None:
     events = [used("log"), used("log", 40), used("push", 40)]
     async with opened(tmp_path, *events) as (world, _):
-        answer = await world.get(UNUSED, key=VIEWER)
-        holders = {f"{one['kind']}/{one['id']}": one for one in answer["holders"]}
+        response = await world.get(UNUSED, key=VIEWER)
+        holders = {f"{one['kind']}/{one['id']}": one for one in response["holders"]}
         review, bound = holders["task/review"], holders["key/bound"]
 
         assert list(holders) == sorted(holders)
@@ -203,7 +203,7 @@ async def test_unused_grants_are_shown_by_task_and_by_key_and_servers_no_one_use
         assert bound | {"kind": "task", "id": "review"} == review
         assert (holders["task/idle"]["granted"], holders["task/idle"]["last_used_ms"]) == (0, None)
         assert (holders["key/viewer"]["granted"], holders["key/viewer"]["unused"]) == (4, 4)
-        assert answer["servers"] == [{"server_id": "notes", "last_used_ms": None}]
+        assert response["servers"] == [{"server_id": "notes", "last_used_ms": None}]
 
 
 async def test_unused_grants_come_in_pages_or_of_one_task_or_key(tmp_path: Path) -> None:
@@ -213,11 +213,11 @@ async def test_unused_grants_come_in_pages_or_of_one_task_or_key(tmp_path: Path)
         second = await world.get(f"{UNUSED}?cursor={first['next_cursor']}", key=VIEWER)
         tasks = await world.get(f"{UNUSED}?kind=task&limit=1", key=VIEWER)
         keys = await world.get(f"{UNUSED}?kind=key", key=VIEWER)
-        no_kind = error_of(await world.ask("GET", f"{UNUSED}?kind=node", key=VIEWER))
+        no_kind = error_of(await world.request("GET", f"{UNUSED}?kind=node", key=VIEWER))
         one = await world.get(f"{UNUSED}?task=review", key=VIEWER)
         both = await world.get(f"{UNUSED}?task=review&key=bound", key=VIEWER)
         missing = [
-            error_of(await world.ask("GET", f"{UNUSED}?{query}", key=VIEWER))
+            error_of(await world.request("GET", f"{UNUSED}?{query}", key=VIEWER))
             for query in ("task=none", "key=node", "key=none")
         ]
 
@@ -241,8 +241,8 @@ async def test_a_call_that_an_unenforced_task_would_deny_goes_through_and_is_on_
     async with opened(tmp_path, **config) as (world, _):
         for tool in ("git.log", "git.push", "notes.add", "git.push"):
             sent: dict[str, Any] = {"name": tool, "arguments": {}}
-            answer = await world.ask("POST", "/api/v1/mcp/call?task=review", sent, key=AGENT)
-            assert answer.json()["is_error"] is False, answer.text
+            response = await world.request("POST", "/api/v1/mcp/call?task=review", sent, key=AGENT)
+            assert response.json()["is_error"] is False, response.text
         gateway = world.control.gateway
         gateway.audit.flush()
         calls = [event for _, event in world.sink.events if isinstance(event, CallRecorded)]

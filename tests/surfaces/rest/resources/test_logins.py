@@ -29,11 +29,11 @@ async def test_a_login_is_begun_finished_shown_and_ended(tmp_path: Path) -> None
         await world.seed(server=[http("there", http={"url": servers.serving.url, "oauth": oauth})])
         path = f"{REACHED}/there/login"
         begun = await world.post(path, {"redirect_uri": REDIRECT})
-        answer = servers.authority.negotiate(begun["authorization_url"])
-        finished = await world.post(f"{path}/finish", answer)
+        response = servers.authority.negotiate(begun["authorization_url"])
+        finished = await world.post(f"{path}/finish", response)
         shown = await world.get(f"{SERVERS}/there")
-        ended = await world.ask("DELETE", path)
-        again = await world.ask("DELETE", path)
+        ended = await world.request("DELETE", path)
+        again = await world.request("DELETE", path)
         after = await world.get(f"{SERVERS}/there")
 
         login = {"issuer": servers.authority.issuer, "expires_at_s": NOW_S + 3600, "renews": False}
@@ -58,21 +58,21 @@ async def test_a_record_that_was_read_can_be_sent_back_with_its_login(tmp_path: 
 async def test_where_no_servers_are_called_no_one_logs_in() -> None:
     async with open_rest() as world:
         await world.seed(server=[http("there")])
-        answer = await world.ask("POST", f"{REACHED}/there/login", {"redirect_uri": REDIRECT})
+        response = await world.request("POST", f"{REACHED}/there/login", {"redirect_uri": REDIRECT})
 
-    assert error_of(answer) == (400, "invalid_request")
-    assert "client_credentials" in answer.json()["error"]["hint"]
+    assert error_of(response) == (400, "invalid_request")
+    assert "client_credentials" in response.json()["error"]["hint"]
 
 
 async def test_an_unknown_server_cannot_be_logged_in_to() -> None:
     async with open_rest() as world:
-        answers = [
-            await world.ask("POST", f"{REACHED}/nowhere/login", {"redirect_uri": REDIRECT}),
-            await world.ask("POST", f"{REACHED}/nowhere/login/finish", {"state": "x", "code": "y"}),
-            await world.ask("DELETE", f"{REACHED}/nowhere/login"),
+        responses = [
+            await world.request("POST", f"{REACHED}/nowhere/login", {"redirect_uri": REDIRECT}),
+            await world.request("POST", f"{REACHED}/nowhere/login/finish", {"state": "x", "code": "y"}),
+            await world.request("DELETE", f"{REACHED}/nowhere/login"),
         ]
 
-    assert [error_of(answer) for answer in answers] == [(404, "not_found")] * 3
+    assert [error_of(response) for response in responses] == [(404, "not_found")] * 3
 
 
 def logins_in(directory: Path) -> Logins:
@@ -92,12 +92,12 @@ async def test_a_caller_that_reaches_a_server_logs_in_for_itself_where_the_recor
         await world.seed(server=[http("there", http=endpoint, allowed_tools=["*"], enabled=True)])
         path, agent = f"{REACHED}/there/login", secret_of("agent")
         begun = await world.post(path, {"redirect_uri": REDIRECT}, key=agent)
-        answer = servers.authority.negotiate(begun["authorization_url"])
-        stolen = await world.ask("POST", f"{path}/finish", answer, key=secret_of("viewer"))
-        finished = await world.post(f"{path}/finish", answer, key=agent)
+        response = servers.authority.negotiate(begun["authorization_url"])
+        stolen = await world.request("POST", f"{path}/finish", response, key=secret_of("viewer"))
+        finished = await world.post(f"{path}/finish", response, key=agent)
         shared = await world.get(f"{SERVERS}/there")
-        of_others = await world.ask("DELETE", path, key=secret_of("viewer"))
-        ended = await world.ask("DELETE", path, key=agent)
+        of_others = await world.request("DELETE", path, key=secret_of("viewer"))
+        ended = await world.request("DELETE", path, key=agent)
 
         assert error_of(stolen) == (400, "invalid_request")
         assert (finished["server_id"], shared["login"]) == ("there", None)
@@ -124,7 +124,9 @@ async def test_only_an_administrator_logs_in_for_others(
         bodies = {"": {"redirect_uri": REDIRECT}, "/finish": {"state": "x", "code": "y"}}
         refused = [
             error_of(
-                await world.ask("POST", f"{REACHED}/there/login{end}", body | sent, key=secret_of("agent"))
+                await world.request(
+                    "POST", f"{REACHED}/there/login{end}", body | sent, key=secret_of("agent")
+                )
             )
             for end, body in bodies.items()
         ]
@@ -136,18 +138,21 @@ async def test_to_an_agent_a_server_it_cannot_reach_is_not_there(tmp_path: Path)
     async with open_oauth_world() as servers, open_rest(logins=logins_in(tmp_path)) as world:
         endpoint = {"url": servers.serving.url, "oauth": OWN}
         await world.seed(server=[http("hidden", http=endpoint, allowed_tools=[], enabled=True)])
-        answers = [
-            await world.ask(
+        responses = [
+            await world.request(
                 "POST", f"{REACHED}/{name}/login", {"redirect_uri": REDIRECT}, key=secret_of("agent")
             )
             for name in ("hidden", "absent")
         ]
 
-        assert [answer.json()["error"]["message"] for answer in answers] == [
+        assert [response.json()["error"]["message"] for response in responses] == [
             "no server `hidden`",
             "no server `absent`",
         ]
-        assert (servers.issuing.connections, [answer.status_code for answer in answers]) == (0, [404, 404])
+        assert (servers.issuing.connections, [response.status_code for response in responses]) == (
+            0,
+            [404, 404],
+        )
 
 
 async def test_the_gateway_says_who_it_is_where_it_asks_for_tokens(tmp_path: Path) -> None:
@@ -175,7 +180,7 @@ async def test_more_scopes_are_asked_for_by_who_logs_in(tmp_path: Path) -> None:
         await world.seed(server=[http("there", http={"url": servers.serving.url, "oauth": oauth})])
         body = {"redirect_uri": REDIRECT, "scopes": ["write"]}
         begun = await world.post(f"{REACHED}/there/login", body)
-        refused = await world.ask("POST", f"{REACHED}/there/login", body | {"scopes": ["a b"]})
+        refused = await world.request("POST", f"{REACHED}/there/login", body | {"scopes": ["a b"]})
 
     assert "scope=read+write" in begun["authorization_url"]
     assert error_of(refused) == (400, "invalid_request")
@@ -191,7 +196,7 @@ async def test_a_key_that_is_deleted_takes_its_connections_with_it(tmp_path: Pat
         for principal_id in ("key:spare", "key:agent"):
             await servers.call("there", "tools/call", params("echo"), client=SilentClient(principal_id))
         before = servers.health()["there"].session_links
-        assert (await world.ask("DELETE", f"{KEYS}/spare")).status_code == 200
+        assert (await world.request("DELETE", f"{KEYS}/spare")).status_code == 200
         await world.served()
 
         assert (before, servers.health()["there"].session_links) == (2, 1)

@@ -53,9 +53,9 @@ async def test_on_trusted_loopback_no_one_needs_a_key_and_one_that_is_shown_coun
 
 async def test_elsewhere_no_one_is_shown_anything_without_a_key() -> None:
     async with open_rest(trusts_local=False) as world:
-        answers = [await world.ask("GET", ME), await world.ask("GET", ME, key="tg_wrong")]
+        responses = [await world.request("GET", ME), await world.request("GET", ME, key="tg_wrong")]
 
-    assert [error_of(answer) for answer in answers] == [(401, "unauthenticated")] * 2
+    assert [error_of(response) for response in responses] == [(401, "unauthenticated")] * 2
 
 
 async def test_what_this_process_demands_and_can_do_is_shown() -> None:
@@ -69,10 +69,10 @@ async def test_where_the_issuer_does_not_know_the_console_there_is_no_login_but_
     sent = {"code": "x", "code_verifier": "v" * 43, "redirect_uri": "http://127.0.0.1:8080/console/login"}
     async with open_rest(trusts_local=False) as world:
         ways = await world.get("/api/v1/login")
-        answer = await world.ask("POST", "/api/v1/login", sent)
+        response = await world.request("POST", "/api/v1/login", sent)
 
     assert ways == {"oidc": None}
-    assert error_of(answer) == (404, "not_found")
+    assert error_of(response) == (404, "not_found")
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ async def test_where_the_issuer_does_not_know_the_console_there_is_no_login_but_
 async def test_what_is_not_a_code_and_its_verifier_is_refused(wrong: dict[str, str]) -> None:
     sent = {"code": "x", "code_verifier": "v" * 43, "redirect_uri": "http://127.0.0.1:8080/console/login"}
     async with open_rest(trusts_local=False) as world:
-        answer = await world.ask("POST", "/api/v1/login", sent | wrong)
+        response = await world.request("POST", "/api/v1/login", sent | wrong)
 
-    assert error_of(answer) == (400, "invalid_request")
+    assert error_of(response) == (400, "invalid_request")
 
 
 @pytest.mark.parametrize(
@@ -119,6 +119,6 @@ async def test_the_way_back_is_one_of_this_gateways(redirect_uri: str, expected:
     async with open_rest(
         oidc_login=login, discovery=ResourceMetadata(no_one, "https://tools.example/")
     ) as world:
-        answer = await world.ask("POST", "/api/v1/login", sent)
+        response = await world.request("POST", "/api/v1/login", sent)
 
-    assert error_of(answer) == expected
+    assert error_of(response) == expected

@@ -36,11 +36,11 @@ def body(task_id: str = "job", **workload: Any) -> dict[str, Any]:
 
 
 async def upload(world: RestWorld, content: bytes = GUEST, *, key: str | None = None) -> httpx2.Response:
-    return await world.ask("POST", MODULES, content, key=key, content_type="application/wasm")
+    return await world.request("POST", MODULES, content, key=key, content_type="application/wasm")
 
 
-def refusal(answer: httpx2.Response) -> dict[str, Any]:
-    found: dict[str, Any] = answer.json()["error"]
+def refusal(response: httpx2.Response) -> dict[str, Any]:
+    found: dict[str, Any] = response.json()["error"]
     return found
 
 
@@ -55,13 +55,13 @@ async def keep(world: RestWorld, content: bytes = GUEST) -> None:
 async def test_a_module_is_uploaded_listed_named_by_a_task_and_then_not_removed() -> None:
     async with open_rest() as world:
         first, again = await upload(world), await upload(world)
-        written = await world.ask("PUT", f"{TASKS}/job", body(args=["x"]))
+        written = await world.request("PUT", f"{TASKS}/job", body(args=["x"]))
         listed = await world.get(MODULES)
         one = await world.get(f"{MODULES}/{sha256(GUEST)}")
-        used = await world.ask("DELETE", f"{MODULES}/{sha256(GUEST)}")
-        await world.ask("DELETE", f"{TASKS}/job")
-        removed = await world.ask("DELETE", f"{MODULES}/{sha256(GUEST)}")
-        gone = await world.ask("GET", f"{MODULES}/{sha256(GUEST)}")
+        used = await world.request("DELETE", f"{MODULES}/{sha256(GUEST)}")
+        await world.request("DELETE", f"{TASKS}/job")
+        removed = await world.request("DELETE", f"{MODULES}/{sha256(GUEST)}")
+        gone = await world.request("GET", f"{MODULES}/{sha256(GUEST)}")
 
     expected = {
         "sha256": sha256(GUEST),
@@ -88,11 +88,11 @@ async def test_a_module_in_parts_is_checked_against_its_hash_and_kept() -> None:
     path = f"/api/uploads/{sha256(GUEST)}"
     async with open_rest() as world:
         for number, part in enumerate((GUEST[:20], GUEST[20:]), 1):
-            await world.ask("PUT", f"{path}/{number}", part, content_type="application/octet-stream")
-        kept = await world.ask("POST", f"{MODULES}/{sha256(GUEST)}", {"parts": 2})
+            await world.request("PUT", f"{path}/{number}", part, content_type="application/octet-stream")
+        kept = await world.request("POST", f"{MODULES}/{sha256(GUEST)}", {"parts": 2})
         other = f"/api/uploads/{'0' * 64}"
-        await world.ask("PUT", f"{other}/1", GUEST, content_type="application/octet-stream")
-        mixed_up = await world.ask("POST", f"{MODULES}/{'0' * 64}", {"parts": 1})
+        await world.request("PUT", f"{other}/1", GUEST, content_type="application/octet-stream")
+        mixed_up = await world.request("POST", f"{MODULES}/{'0' * 64}", {"parts": 1})
         listed = (await world.get(MODULES))["modules"]
 
     assert kept.json()["sha256"] == sha256(GUEST)
@@ -101,20 +101,20 @@ async def test_a_module_in_parts_is_checked_against_its_hash_and_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "reply"),
+    ("content", "rpc"),
     [
         pytest.param(STRANGER, "env.system", id="calls what is not there"),
         pytest.param(b"#!/bin/sh\n", "", id="no module"),
         pytest.param(GUEST[:-4], "", id="cut off"),
     ],
 )
-async def test_a_module_that_cannot_be_run_is_not_kept(content: bytes, reply: str) -> None:
+async def test_a_module_that_cannot_be_run_is_not_kept(content: bytes, rpc: str) -> None:
     async with open_rest() as world:
-        answer = await upload(world, content)
+        response = await upload(world, content)
         listed = await world.get(MODULES)
 
-    assert refusal(answer)["code"] == "invalid_module"
-    assert reply in refusal(answer)["message"]
+    assert refusal(response)["code"] == "invalid_module"
+    assert rpc in refusal(response)["message"]
     assert listed == {"modules": []}
 
 
@@ -125,21 +125,21 @@ async def test_a_module_that_is_too_large_is_refused_before_anyone_looks_at_it()
     path = f"/api/uploads/{sha256(content)}"
     async with open_rest() as world:
         for number, part in enumerate(parts, 1):
-            await world.ask("PUT", f"{path}/{number}", part, content_type="application/octet-stream")
-        answer = await world.ask("POST", f"{MODULES}/{sha256(content)}", {"parts": len(parts)})
+            await world.request("PUT", f"{path}/{number}", part, content_type="application/octet-stream")
+        response = await world.request("POST", f"{MODULES}/{sha256(content)}", {"parts": len(parts)})
 
-    assert (answer.status_code, refusal(answer)["code"]) == (413, "too_large")
+    assert (response.status_code, refusal(response)["code"]) == (413, "too_large")
 
 
 async def test_a_task_is_not_given_a_module_that_is_not_there() -> None:
     """Neither by itself nor with others; a plan says that it is to come."""
     async with open_rest() as world:
         changes = {"changes": [{"kind": "task", "id": "job", "body": body()}]}
-        alone = await world.ask("PUT", f"{TASKS}/job", body())
-        together = await world.ask("POST", "/admin/api/apply", changes)
+        alone = await world.request("PUT", f"{TASKS}/job", body())
+        together = await world.request("POST", "/admin/api/apply", changes)
         plan = await world.post("/admin/api/plan", changes)
         await keep(world)
-        applied = await world.ask("POST", "/admin/api/apply", changes)
+        applied = await world.request("POST", "/admin/api/apply", changes)
         then = await world.post("/admin/api/plan", changes)
 
     for refused in (alone, together):
@@ -173,9 +173,9 @@ async def test_a_task_that_lost_its_module_can_still_be_changed_and_rolled_back_
         await keep(world)
         first = (await world.put(f"{TASKS}/job", body()))["revision"]
         await world.control.modules.remove(sha256(GUEST))
-        changed = await world.ask("PUT", f"{TASKS}/job", body(retries=1))
+        changed = await world.request("PUT", f"{TASKS}/job", body(retries=1))
         await world.put(f"{TASKS}/job", {"task_id": "job"})
-        back = await world.ask("POST", f"{TASKS}/job/rollback", {"revision": first})
+        back = await world.request("POST", f"{TASKS}/job/rollback", {"revision": first})
 
     assert changed.status_code == 200
     assert refusal(back)["code"] == "invalid_record"
@@ -191,9 +191,9 @@ async def test_secrets_of_a_workload_are_hidden_and_come_back_unchanged() -> Non
         sent_back = {**shown, "display_name": "Job"}
         await world.put(f"{TASKS}/job", sent_back)
         stored = await world.store.get("task", "job")
-        moved = await world.ask("PUT", f"{TASKS}/job", body(env={"MODE": "***"}))
+        moved = await world.request("PUT", f"{TASKS}/job", body(env={"MODE": "***"}))
         texts = [
-            (await world.ask("GET", f"{TASKS}/job/{view}")).text
+            (await world.request("GET", f"{TASKS}/job/{view}")).text
             for view in ("history", f"diff?since={written['revision'] - 1}")
         ]
 
@@ -215,9 +215,9 @@ async def test_a_bound_key_uploads_modules_and_removes_none() -> None:
             key=[{"key_id": "bound", "sha256": hash_key(bound), "role": "admin", "ceiling": ceiling}]
         )
         uploaded = await upload(world, key=bound)
-        own = await world.ask("PUT", f"{TASKS}/job", body(), key=bound)
-        others = await world.ask("PUT", f"{TASKS}/other", body("other"), key=bound)
-        removed = await world.ask("DELETE", f"{MODULES}/{sha256(GUEST)}", key=bound)
+        own = await world.request("PUT", f"{TASKS}/job", body(), key=bound)
+        others = await world.request("PUT", f"{TASKS}/other", body("other"), key=bound)
+        removed = await world.request("DELETE", f"{MODULES}/{sha256(GUEST)}", key=bound)
         by_viewer = await upload(world, key=secret_of("viewer"))
 
     assert (uploaded.status_code, own.status_code) == (201, 201)

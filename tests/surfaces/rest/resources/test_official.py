@@ -72,19 +72,19 @@ async def furnish(world: RestWorld) -> None:
     await world.cataloged()
 
 
-def names(answer: Any) -> list[str]:
-    return [one["server"]["name"] for one in answer["servers"]]
+def names(response: Any) -> list[str]:
+    return [one["server"]["name"] for one in response["servers"]]
 
 
 async def test_servers_are_listed_as_the_official_registry_lists_them() -> None:
     async with open_rest(open_world()) as world:
         await furnish(world)
-        answer = await world.get(LISTED, key=secret_of("agent"))
+        response = await world.get(LISTED, key=secret_of("agent"))
 
-        check_official(LIST, answer)
-        assert names(answer) == ["toolgate.local/git", "toolgate.local/notes", "toolgate.local/web"]
-        assert answer["metadata"] == {"count": 3}
-        git, notes, _ = (one["server"] for one in answer["servers"])
+        check_official(LIST, response)
+        assert names(response) == ["toolgate.local/git", "toolgate.local/notes", "toolgate.local/web"]
+        assert response["metadata"] == {"count": 3}
+        git, notes, _ = (one["server"] for one in response["servers"])
         assert (git["title"], git["description"], git["version"]) == (
             "Git & friends",
             "Git & friends",
@@ -93,7 +93,7 @@ async def test_servers_are_listed_as_the_official_registry_lists_them() -> None:
         assert (notes["title"], notes["version"]) == ("Notes", "2.1.0")
         assert notes["description"] == f"Keeps notes. {'x' * 87}"
         assert git["remotes"][0]["url"] == f"{BASE_URL}/api/mcp/s/git"
-        assert answer["servers"][0]["_meta"][OFFICIAL] == {
+        assert response["servers"][0]["_meta"][OFFICIAL] == {
             "status": "active",
             "publishedAt": "2023-11-14T22:13:20.000Z",
             "updatedAt": "2023-11-14T22:13:20.000Z",
@@ -173,7 +173,7 @@ async def test_what_a_caller_cannot_reach_answers_like_what_is_not_there(end: st
         await furnish(world)
         listed = await world.get(LISTED, key=NARROW)
         hidden, missing, foreign, odd = [
-            await world.ask("GET", f"{LISTED}/{name}/{end}", key=NARROW)
+            await world.request("GET", f"{LISTED}/{name}/{end}", key=NARROW)
             for name in (
                 "toolgate.local/git",
                 "toolgate.local/none",
@@ -195,7 +195,7 @@ async def test_one_server_has_one_version_and_it_is_the_latest() -> None:
         versions = await world.get(f"{LISTED}/toolgate.local%2Fnotes/versions")
         latest = await world.get(f"{LISTED}/toolgate.local%2Fnotes/versions/latest")
         exact = await world.get(f"{LISTED}/toolgate.local%2Fnotes/versions/2.1.0")
-        other = await world.ask("GET", f"{LISTED}/toolgate.local%2Fnotes/versions/2.2.0")
+        other = await world.request("GET", f"{LISTED}/toolgate.local%2Fnotes/versions/2.2.0")
 
         check_official(LIST, versions)
         check_official(ANSWER, latest)
@@ -223,9 +223,9 @@ async def test_the_list_is_narrowed_as_the_official_registry_narrows_it(
 ) -> None:
     async with open_rest(open_world()) as world:
         await furnish(world)
-        answer = await world.get(f"{LISTED}?{query}", key=secret_of("viewer"))
+        response = await world.get(f"{LISTED}?{query}", key=secret_of("viewer"))
 
-        assert names(answer) == [f"toolgate.local/{one}" for one in expected]
+        assert names(response) == [f"toolgate.local/{one}" for one in expected]
 
 
 async def test_the_list_comes_in_pages() -> None:
@@ -244,7 +244,7 @@ async def test_the_list_comes_in_pages() -> None:
 )
 async def test_a_query_that_cannot_be_read_is_refused(query: str) -> None:
     async with open_rest() as world:
-        assert error_of(await world.ask("GET", f"{LISTED}?{query}")) == (400, "invalid_request")
+        assert error_of(await world.request("GET", f"{LISTED}?{query}")) == (400, "invalid_request")
 
 
 @pytest.mark.parametrize(
@@ -267,17 +267,17 @@ def test_the_namespace_is_the_gateways_host_reversed(url: str, expected: str) ->
 async def test_names_and_urls_are_those_of_the_door_where_that_is_elsewhere() -> None:
     async with open_rest(open_world(), client_url=lambda: "https://tools.example.com") as world:
         await furnish(world)
-        answer = await world.get(f"{LISTED}/com.example.tools/git/versions/latest")
+        response = await world.get(f"{LISTED}/com.example.tools/git/versions/latest")
 
-        assert answer["server"]["remotes"][0]["url"] == "https://tools.example.com/api/mcp/s/git"
+        assert response["server"]["remotes"][0]["url"] == "https://tools.example.com/api/mcp/s/git"
 
 
 async def test_a_record_is_exported_without_its_secrets() -> None:
     async with open_rest(open_world()) as world:
         await furnish(world)
         found = await world.get(f"{SERVERS}/git/server.json", key=secret_of("viewer"))
-        program = await world.ask("GET", f"{SERVERS}/notes/server.json", key=secret_of("viewer"))
-        missing = await world.ask("GET", f"{SERVERS}/none/server.json", key=secret_of("viewer"))
+        program = await world.request("GET", f"{SERVERS}/notes/server.json", key=secret_of("viewer"))
+        missing = await world.request("GET", f"{SERVERS}/none/server.json", key=secret_of("viewer"))
 
         check_official(SERVER, found)
         assert CANARY not in json.dumps(found)

@@ -31,25 +31,25 @@ Json = dict[str, Any]
 
 async def publish(world: RestWorld, **members: Any) -> Json:
     """Upload a package."""
-    answer = await upload(world.ask, pack(manifest(**members)))
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
+    response = await upload(world.request, pack(manifest(**members)))
+    assert response.status_code == 200, response.text
+    found: Json = response.json()
     return found
 
 
 async def install(world: RestWorld, package_id: str = "notes", **body: Any) -> httpx2.Response:
-    answer = await world.ask("POST", f"{PACKAGES}/{package_id}/install", body)
-    if answer.is_success:
+    response = await world.request("POST", f"{PACKAGES}/{package_id}/install", body)
+    if response.is_success:
         await world.served()
-    return answer
+    return response
 
 
 async def installed(world: RestWorld, **members: Any) -> Json:
     """Upload a package and install it."""
     await publish(world, **members)
-    answer = await install(world)
-    assert answer.is_success, answer.text
-    found: Json = answer.json()
+    response = await install(world)
+    assert response.is_success, response.text
+    found: Json = response.json()
     return found
 
 
@@ -60,9 +60,9 @@ async def served_tools(world: RestWorld) -> list[str]:
 async def test_an_uploaded_package_is_listed_and_installed_as_package_server_and_pin_together() -> None:
     async with open_rest() as world:
         archive = pack(manifest(category="office", tags=["text"]), {"server.py": b"pass"})
-        uploaded = (await upload(world.ask, archive, part_bytes=100)).json()
+        uploaded = (await upload(world.request, archive, part_bytes=100)).json()
         before = world.store.revision
-        answer = await install(world)
+        response = await install(world)
         package = await world.get(f"{PACKAGES}/notes")
         server = await world.get(f"{SERVERS}/notes")
         pin = await world.get(f"{PINS}/notes")
@@ -79,8 +79,8 @@ async def test_an_uploaded_package_is_listed_and_installed_as_package_server_and
             "tools": ["echo"],
             "kept": True,
         }
-        assert (answer.status_code, answer.json()["revision"]) == (201, before + 1)
-        assert [one["kind"] for one in answer.json()["changes"]] == ["package", "pin", "server"]
+        assert (response.status_code, response.json()["revision"]) == (201, before + 1)
+        assert [one["kind"] for one in response.json()["changes"]] == ["package", "pin", "server"]
         assert package["installed"] == "1.0.0"
         assert [(one["version"], one["installed"]) for one in package["versions"]] == [("1.0.0", True)]
         assert server["package"] == {"version": "1.0.0", "sha256": sha256(archive)}
@@ -110,13 +110,13 @@ async def test_an_upgrade_replaces_what_was_declared_and_keeps_what_an_operator_
         server = await world.get(f"{SERVERS}/notes")
         await world.put(f"{SERVERS}/notes", {**server, "budgets": {"max_concurrency": 2}, "prewarm": True})
         world.net.servers["notes"].tools = (definition("echo"), definition("add"))
-        answer = await installed(
+        response = await installed(
             world, version="1.1.0", name="Better notes", tools=[tool("echo"), tool("add")]
         )
         after = await world.get(f"{SERVERS}/notes")
 
-        assert (answer["before"], answer["version"]) == ("1.0.0", "1.1.0")
-        assert answer["tools"] == {"added": ["add"], "removed": [], "renamed": [], "changed": {}}
+        assert (response["before"], response["version"]) == ("1.0.0", "1.1.0")
+        assert response["tools"] == {"added": ["add"], "removed": [], "renamed": [], "changed": {}}
         assert after["allowed_tools"] == ["echo", "add"]
         assert (after["display_name"], after["prewarm"]) == ("Better notes", True)
         assert after["budgets"]["max_concurrency"] == 2
@@ -177,13 +177,13 @@ async def test_credentials_that_an_operator_set_survive_an_upgrade() -> None:
 async def test_a_pin_that_an_operator_took_off_stays_off_until_asked_for() -> None:
     async with open_rest() as world:
         await installed(world)
-        await world.ask("DELETE", f"{PINS}/notes")
+        await world.request("DELETE", f"{PINS}/notes")
         await installed(world, version="2")
-        without = (await world.ask("GET", f"{PINS}/notes")).status_code
+        without = (await world.request("GET", f"{PINS}/notes")).status_code
         await install(world, pin=True)
-        asked = (await world.ask("GET", f"{PINS}/notes")).status_code
+        asked = (await world.request("GET", f"{PINS}/notes")).status_code
         await install(world, pin=False)
-        declined = (await world.ask("GET", f"{PINS}/notes")).status_code
+        declined = (await world.request("GET", f"{PINS}/notes")).status_code
 
         assert (without, asked, declined) == (404, 200, 404)
 
@@ -210,9 +210,9 @@ async def test_what_someone_else_changes_meanwhile_is_not_undone() -> None:
             return await read(package_id, version)
 
         vars(world.control.artifacts)["manifest"] = read_slowly
-        answer = await install(world)
+        response = await install(world)
 
-        assert error_of(answer) == (409, "conflict")
+        assert error_of(response) == (409, "conflict")
         assert (await world.get(f"{SERVERS}/notes"))["allowed_tools"] == ["e*"]
 
 
@@ -220,10 +220,10 @@ async def test_a_server_that_was_registered_by_itself_is_not_taken_over() -> Non
     async with open_rest() as world:
         await world.seed(server=[stdio("notes")])
         await publish(world)
-        answer = await install(world)
+        response = await install(world)
 
-        assert error_of(answer) == (409, "conflict")
-        assert "servers delete notes" in answer.json()["error"]["hint"]
+        assert error_of(response) == (409, "conflict")
+        assert "servers delete notes" in response.json()["error"]["hint"]
         assert "package" not in (await world.get(f"{SERVERS}/notes"))
 
 
@@ -237,11 +237,11 @@ async def test_a_dry_run_shows_diff_and_plan_of_what_was_not_even_uploaded_and_i
         revision = world.store.revision
         dry = await world.post(f"{PACKAGES}/notes/install", offered)
         unchanged = world.store.revision
-        await upload(world.ask, archive)
-        other = await world.ask(
+        await upload(world.request, archive)
+        other = await world.request(
             "POST", f"{PACKAGES}/notes/install", {"pin": False}, toolgate_plan=dry["plan"]["id"]
         )
-        same = await world.ask("POST", f"{PACKAGES}/notes/install", {}, toolgate_plan=dry["plan"]["id"])
+        same = await world.request("POST", f"{PACKAGES}/notes/install", {}, toolgate_plan=dry["plan"]["id"])
 
         assert unchanged == revision
         assert (dry["before"], dry["version"], dry["tools"]["added"]) == ("1.0.0", "2", ["add"])
@@ -260,10 +260,10 @@ async def test_where_plans_are_required_installing_and_uninstalling_need_theirs(
         path = f"{PACKAGES}/notes"
         refused = await install(world)
         dry = await world.post(f"{path}/install", {"dry_run": True})
-        done = await world.ask("POST", f"{path}/install", {}, toolgate_plan=dry["plan"]["id"])
-        kept = await world.ask("DELETE", path)
-        removal = (await world.ask("DELETE", f"{path}?dry_run=true")).json()
-        gone = await world.ask("DELETE", path, toolgate_plan=removal["plan"]["id"])
+        done = await world.request("POST", f"{path}/install", {}, toolgate_plan=dry["plan"]["id"])
+        kept = await world.request("DELETE", path)
+        removal = (await world.request("DELETE", f"{path}?dry_run=true")).json()
+        gone = await world.request("DELETE", path, toolgate_plan=removal["plan"]["id"])
 
         assert (error_of(refused)[1], error_of(kept)[1]) == ("plan_required", "plan_required")
         assert (done.status_code, gone.status_code) == (201, 200)
@@ -272,21 +272,21 @@ async def test_where_plans_are_required_installing_and_uninstalling_need_theirs(
 async def test_what_the_operator_allows_to_run_holds_for_packages() -> None:
     async with open_rest(operator_policy=OperatorPolicy(allowed_commands=("uvx",))) as world:
         await publish(world)
-        answer = await install(world)
+        response = await install(world)
 
-        assert error_of(answer) == (400, "invalid_record")
-        assert "stdio.command" in answer.json()["error"]["message"]
+        assert error_of(response) == (400, "invalid_record")
+        assert "stdio.command" in response.json()["error"]["message"]
         assert (await world.store.list("package")).records == ()
 
 
 async def test_uninstalling_removes_all_three_records_and_leaves_the_archive_unless_asked_to_purge() -> None:
     async with open_rest() as world:
         await installed(world)
-        gone = (await world.ask("DELETE", f"{PACKAGES}/notes")).json()
+        gone = (await world.request("DELETE", f"{PACKAGES}/notes")).json()
         left = await world.get(f"{PACKAGES}/notes")
         await install(world)
-        purged = (await world.ask("DELETE", f"{PACKAGES}/notes?purge=true")).json()
-        nothing = await world.ask("GET", f"{PACKAGES}/notes")
+        purged = (await world.request("DELETE", f"{PACKAGES}/notes?purge=true")).json()
+        nothing = await world.request("GET", f"{PACKAGES}/notes")
 
         assert sorted((one["operation"], one["kind"]) for one in gone["changes"]) == [
             ("removed", "package"),
@@ -296,7 +296,7 @@ async def test_uninstalling_removes_all_three_records_and_leaves_the_archive_unl
         assert (left["installed"], len(left["versions"])) == (None, 1)
         assert purged["removed_versions"] == ["1.0.0"]
         assert nothing.status_code == 404
-        assert (await world.ask("DELETE", f"{PACKAGES}/notes")).status_code == 404
+        assert (await world.request("DELETE", f"{PACKAGES}/notes")).status_code == 404
 
 
 async def test_fil_3_an_archive_that_is_installed_stays_and_another_goes_alone() -> None:
@@ -304,8 +304,8 @@ async def test_fil_3_an_archive_that_is_installed_stays_and_another_goes_alone()
         await publish(world, package_id="other")
         await installed(world)
         await publish(world, version="2")
-        kept = await world.ask("DELETE", f"{PACKAGES}/notes/1.0.0")
-        gone = await world.ask("DELETE", f"{PACKAGES}/notes/2")
+        kept = await world.request("DELETE", f"{PACKAGES}/notes/1.0.0")
+        gone = await world.request("DELETE", f"{PACKAGES}/notes/2")
         listed = await world.get(PACKAGES)
 
         assert error_of(kept) == (409, "conflict")
@@ -320,8 +320,8 @@ async def test_an_archive_that_a_server_was_taken_back_to_stays() -> None:
     async with open_rest() as world:
         first = (await installed(world))["revision"]
         await installed(world, version="2.0.0")
-        back = await world.ask("POST", f"{SERVERS}/notes/rollback", {"revision": first})
-        kept = await world.ask("DELETE", f"{PACKAGES}/notes/1.0.0")
+        back = await world.request("POST", f"{SERVERS}/notes/rollback", {"revision": first})
+        kept = await world.request("DELETE", f"{PACKAGES}/notes/1.0.0")
 
         assert back.is_success, back.text
         assert error_of(kept) == (409, "conflict")
@@ -330,9 +330,9 @@ async def test_an_archive_that_a_server_was_taken_back_to_stays() -> None:
 async def test_a_server_that_someone_made_their_own_stays_when_its_package_goes() -> None:
     async with open_rest() as world:
         await installed(world)
-        await world.ask("DELETE", f"{SERVERS}/notes")
+        await world.request("DELETE", f"{SERVERS}/notes")
         await world.put(f"{SERVERS}/notes", stdio("notes"))
-        gone = await world.ask("DELETE", f"{PACKAGES}/notes")
+        gone = await world.request("DELETE", f"{PACKAGES}/notes")
 
         assert [(one["kind"], one["id"]) for one in gone.json()["changes"]] == [("package", "notes")]
         assert (await world.get(f"{SERVERS}/notes"))["server_id"] == "notes"
@@ -350,8 +350,8 @@ async def test_pruning_leaves_what_was_installed_alone() -> None:
 async def test_a_version_never_changes() -> None:
     async with open_rest() as world:
         await publish(world)
-        same = await upload(world.ask, pack(manifest()))
-        other = await upload(world.ask, pack(manifest(), {"more.txt": b"more"}))
+        same = await upload(world.request, pack(manifest()))
+        other = await upload(world.request, pack(manifest(), {"more.txt": b"more"}))
 
         assert same.status_code == 200
         assert error_of(other) == (409, "conflict")
@@ -360,19 +360,19 @@ async def test_a_version_never_changes() -> None:
 async def test_all_that_is_wrong_with_a_manifest_is_shown_at_once() -> None:
     wrong = manifest(version="../2", tools=[{"name": "a b", "inputSchema": {}}], colour="red")
     async with open_rest() as world:
-        answer = await upload(world.ask, pack(wrong))
-        fields = {one["field"] for one in answer.json()["error"]["data"]["problems"]}
+        response = await upload(world.request, pack(wrong))
+        fields = {one["field"] for one in response.json()["error"]["data"]["problems"]}
 
-        assert error_of(answer) == (400, "invalid_record")
+        assert error_of(response) == (400, "invalid_record")
         assert {"version", "colour"} <= fields
         assert any(field.startswith("tools[0]") for field in fields)
 
 
 async def test_an_upload_that_is_only_checked_is_not_kept() -> None:
     async with open_rest() as world:
-        answer = await upload(world.ask, pack(manifest()), dry_run=True)
+        response = await upload(world.request, pack(manifest()), dry_run=True)
 
-        assert (answer.status_code, answer.json()["kept"]) == (200, False)
+        assert (response.status_code, response.json()["kept"]) == (200, False)
         assert (await world.get(PACKAGES))["packages"] == []
 
 
@@ -381,11 +381,11 @@ async def test_parts_that_are_there_need_not_be_sent_again() -> None:
     path = f"/api/uploads/{sha256(archive)}"
     octets = {"content_type": "application/octet-stream"}
     async with open_rest() as world:
-        await world.ask("PUT", f"{path}/2", archive[100:], **octets)
-        early = await world.ask("POST", path, {"parts": 2})
+        await world.request("PUT", f"{path}/2", archive[100:], **octets)
+        early = await world.request("POST", path, {"parts": 2})
         there = await world.get(path)
-        await world.ask("PUT", f"{path}/1", archive[:100], **octets)
-        done = await world.ask("POST", path, {"parts": 2})
+        await world.request("PUT", f"{path}/1", archive[:100], **octets)
+        done = await world.request("POST", path, {"parts": 2})
 
         assert error_of(early) == (400, "invalid_request")
         assert there == {"parts": [2]}
@@ -395,8 +395,8 @@ async def test_parts_that_are_there_need_not_be_sent_again() -> None:
 async def test_an_upload_that_no_one_wants_any_more_is_discarded() -> None:
     path = f"/api/uploads/{'0' * 64}"
     async with open_rest() as world:
-        await world.ask("PUT", f"{path}/1", b"...", content_type="application/octet-stream")
-        discarded = await world.ask("DELETE", path)
+        await world.request("PUT", f"{path}/1", b"...", content_type="application/octet-stream")
+        discarded = await world.request("DELETE", path)
 
         assert (discarded.status_code, discarded.json()) == (200, {"parts": []})
         assert await world.get(path) == {"parts": []}
@@ -413,9 +413,11 @@ async def test_an_upload_that_no_one_wants_any_more_is_discarded() -> None:
 )
 async def test_what_is_no_part_is_refused(part: str, media_type: str, expected: tuple[int, str]) -> None:
     async with open_rest() as world:
-        answer = await world.ask("PUT", f"/api/uploads/{'0' * 64}/{part}", b"...", content_type=media_type)
+        response = await world.request(
+            "PUT", f"/api/uploads/{'0' * 64}/{part}", b"...", content_type=media_type
+        )
 
-        assert error_of(answer) == expected
+        assert error_of(response) == expected
 
 
 async def test_a_manifest_is_shown_in_one_form_without_its_secrets() -> None:
@@ -423,7 +425,7 @@ async def test_a_manifest_is_shown_in_one_form_without_its_secrets() -> None:
     async with open_rest() as world:
         await publish(world, run=run, **{"x-team": "blue"})
         shown = await world.get(f"{PACKAGES}/notes/1.0.0/manifest")
-        old = await upload(world.ask, pack({"id": "old", "command": "serve", "toolsSummary": ["a", "b"]}))
+        old = await upload(world.request, pack({"id": "old", "command": "serve", "toolsSummary": ["a", "b"]}))
         modern = await world.get(f"{PACKAGES}/old/{old.json()['version']}/manifest")
 
         assert shown["run"]["env"] == {"API_KEY": "***", "REGION": "eu"}
@@ -436,8 +438,10 @@ async def test_a_manifest_is_shown_in_one_form_without_its_secrets() -> None:
 
 async def test_what_only_names_its_tools_or_says_nothing_is_installed_without_a_pin() -> None:
     async with open_rest() as world:
-        await upload(world.ask, pack({"id": "old", "command": "serve", "toolsSummary": {"echo": "Says it."}}))
-        await upload(world.ask, pack({"id": "bare", "command": "serve"}))
+        await upload(
+            world.request, pack({"id": "old", "command": "serve", "toolsSummary": {"echo": "Says it."}})
+        )
+        await upload(world.request, pack({"id": "bare", "command": "serve"}))
         summary = (await install(world, "old")).json()
         nothing = (await install(world, "bare")).json()
         offered = await served_tools(world)
@@ -454,23 +458,23 @@ async def test_a_key_that_is_bound_to_servers_publishes_and_installs_those_alone
     async with open_rest(trusts_local=False) as world:
         bound = {"key_id": "bound", "role": "admin", "ceiling": {"servers": ["notes"]}}
         admin = {"authorization": f"Bearer {secret_of('admin')}"}
-        made = await world.ask("POST", "/admin/api/keys", bound, **admin)
+        made = await world.request("POST", "/admin/api/keys", bound, **admin)
         key = {"authorization": f"Bearer {made.json()['secret']}"}
 
-        async def ask(method: str, url: str, body: Any = None, **headers: str) -> httpx2.Response:
-            return await world.ask(method, url, body, **key, **headers)
+        async def request(method: str, url: str, body: Any = None, **headers: str) -> httpx2.Response:
+            return await world.request(method, url, body, **key, **headers)
 
         async def ask_as_admin(method: str, url: str, body: Any = None, **headers: str) -> httpx2.Response:
-            return await world.ask(method, url, body, **admin, **headers)
+            return await world.request(method, url, body, **admin, **headers)
 
-        own = await upload(ask, pack(manifest()))
-        foreign = await upload(ask, pack(manifest(package_id="other")))
+        own = await upload(request, pack(manifest()))
+        foreign = await upload(request, pack(manifest(package_id="other")))
         await upload(ask_as_admin, pack(manifest(package_id="other")))
-        installs = [await ask("POST", f"{PACKAGES}/{one}/install", {}) for one in ("notes", "other")]
-        removal = await ask("DELETE", f"{PACKAGES}/other/1.0.0")
+        installs = [await request("POST", f"{PACKAGES}/{one}/install", {}) for one in ("notes", "other")]
+        removal = await request("DELETE", f"{PACKAGES}/other/1.0.0")
 
         assert (own.status_code, error_of(foreign)) == (200, (403, "forbidden"))
-        assert [answer.status_code for answer in installs] == [201, 403]
+        assert [response.status_code for response in installs] == [201, 403]
         assert removal.status_code == 403
 
 
@@ -479,9 +483,9 @@ async def test_a_condition_is_held_against_the_record_of_the_package() -> None:
         await installed(world)
         revision = (await world.get(f"{PACKAGES}/notes"))["revision"]
         await publish(world, version="2")
-        stale = await world.ask("POST", f"{PACKAGES}/notes/install", {}, if_match='"1"')
-        fresh = await world.ask("POST", f"{PACKAGES}/notes/install", {}, if_match=f'"{revision}"')
-        late = await world.ask("DELETE", f"{PACKAGES}/notes", if_match=f'"{revision}"')
+        stale = await world.request("POST", f"{PACKAGES}/notes/install", {}, if_match='"1"')
+        fresh = await world.request("POST", f"{PACKAGES}/notes/install", {}, if_match=f'"{revision}"')
+        late = await world.request("DELETE", f"{PACKAGES}/notes", if_match=f'"{revision}"')
 
         assert [stale.status_code, fresh.status_code, late.status_code] == [409, 200, 409]
 

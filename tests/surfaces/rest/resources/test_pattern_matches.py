@@ -25,9 +25,11 @@ async def test_each_pattern_has_what_it_would_match_in_a_rule() -> None:
     patterns = ["log", "git/*", "*/?o*", "prompt:*", "resource:file:///*", "nothing*"]
     async with open_rest(open_world()) as world:
         await world.seed(server=[stdio("git", allowed_tools=["log"]), stdio("notes")])
-        answer = await world.post(MATCH, {"patterns": patterns}, key=secret_of("viewer"))
+        response = await world.post(MATCH, {"patterns": patterns}, key=secret_of("viewer"))
 
-        assert [(one["pattern"], one["count"], one["tools"], one["error"]) for one in answer["matches"]] == [
+        assert [
+            (one["pattern"], one["count"], one["tools"], one["error"]) for one in response["matches"]
+        ] == [
             ("log", 2, ["git.log", "notes.log"], None),
             ("git/*", 3, ["git.broken", "git.log", "git.push"], None),
             ("*/?o*", 2, ["git.log", "notes.log"], None),
@@ -55,11 +57,11 @@ async def test_what_is_no_pattern_is_stated_of_that_one_alone() -> None:
     patterns = ["", "a b", "x" * 200, "prompt:", "log"]
     async with open_rest(open_world()) as world:
         await world.seed(server=[stdio("notes")])
-        answer = await world.post(MATCH, {"patterns": patterns})
+        response = await world.post(MATCH, {"patterns": patterns})
 
-        assert [one["error"] is None for one in answer["matches"]] == [False] * 4 + [True]
-        assert answer["matches"][0]["error"] == "a pattern is empty; name a tool, or use `*` for all"
-        assert answer["matches"][4]["tools"] == ["notes.log"]
+        assert [one["error"] is None for one in response["matches"]] == [False] * 4 + [True]
+        assert response["matches"][0]["error"] == "a pattern is empty; name a tool, or use `*` for all"
+        assert response["matches"][4]["tools"] == ["notes.log"]
 
 
 async def test_a_pattern_that_matches_much_shows_the_first_and_counts_all() -> None:
@@ -76,4 +78,4 @@ async def test_a_pattern_that_matches_much_shows_the_first_and_counts_all() -> N
 )
 async def test_what_is_too_much_is_refused(body: object) -> None:
     async with open_rest() as world:
-        assert error_of(await world.ask("POST", MATCH, body)) == (400, "invalid_request")
+        assert error_of(await world.request("POST", MATCH, body)) == (400, "invalid_request")

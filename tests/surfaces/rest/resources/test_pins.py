@@ -167,7 +167,7 @@ async def test_a_definition_that_was_approved_elsewhere_is_compared_as_a_whole()
 
         assert (found["log"]["state"], found["log"]["is_whole"]) == ("changed", True)
         assert '+  "name": "log"' in found["log"]["diff"]
-        assert error_of(await world.ask("GET", f"{PINS}/other/diff")) == (404, "not_found")
+        assert error_of(await world.request("GET", f"{PINS}/other/diff")) == (404, "not_found")
 
 
 async def test_with_since_it_is_the_record_that_is_compared() -> None:
@@ -175,9 +175,9 @@ async def test_with_since_it_is_the_record_that_is_compared() -> None:
         await approve(world)
         since = world.store.revision
         await becomes(world, OTHER_LOG, PUSH)
-        answer = await world.get(f"{GIT}/diff?since={since}")
+        response = await world.get(f"{GIT}/diff?since={since}")
 
-        assert [one["field"] for one in answer["fields"]] == ["changed.log"]
+        assert [one["field"] for one in response["fields"]] == ["changed.log"]
 
 
 async def test_no_one_clears_it_by_accident_and_a_word_about_the_tool_approves_of_it() -> None:
@@ -209,7 +209,7 @@ async def test_a_rollback_leaves_held_back_what_is() -> None:
         await becomes(world, LOG, PUSH)
         held = (await world.get(GIT))["changed"]
         rolled = await world.post(f"{GIT}/rollback", {"revision": approved})
-        refused = await world.ask("POST", f"{GIT}/rollback", {"revision": before_pin})
+        refused = await world.request("POST", f"{GIT}/rollback", {"revision": before_pin})
         await world.served()
 
         assert rolled["pin"]["changed"] == held
@@ -233,7 +233,7 @@ async def test_definitions_are_kept_as_long_as_a_pin_names_them() -> None:
         await world.put(GIT, {"tools": {"push": digests["push"]}})
         await world.served()
         await until_pinned(world, lambda kept: kept == {digests["push"]})
-        await world.ask("DELETE", GIT)
+        await world.request("DELETE", GIT)
         await world.served()
         await until_pinned(world, lambda kept: not kept)
 

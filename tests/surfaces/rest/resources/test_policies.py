@@ -162,10 +162,10 @@ async def test_a_plan_for_every_kind_of_change(sent: Any, changes: Any, unchange
 )
 async def test_a_plan_that_cannot_be_made_is_refused(sent: Any, status: int, code: str) -> None:
     async with open_rest() as world:
-        answer = await world.ask("POST", PLAN, sent)
+        response = await world.request("POST", PLAN, sent)
 
-        assert error_of(answer) == (status, code)
-        assert len(answer.text) < 1_000
+        assert error_of(response) == (status, code)
+        assert len(response.text) < 1_000
 
 
 async def test_lint_names_the_rule_that_does_nothing() -> None:
@@ -189,14 +189,14 @@ async def test_lint_says_which_rules_it_could_not_judge_while_a_server_is_down()
             server=[stdio("git"), stdio("down", allowed_tools=["read_*"]), stdio("off", enabled=False)],
             task=[task("review", default_server_ids=["git", "down"], tool_allowlist=["log", "down/write_*"])],
         )
-        answer = await world.get(LINT)
+        response = await world.get(LINT)
 
-    assert answer["findings"] == []
-    assert [(one["where"], one["rule"], one["subject"]) for one in answer["unjudged"]] == [
+    assert response["findings"] == []
+    assert [(one["where"], one["rule"], one["subject"]) for one in response["unjudged"]] == [
         ("server down", "allowed_tools", "read_*"),
         ("task review", "mcp.tool_allowlist", "down/write_*"),
     ]
-    assert {one["message"] for one in answer["unjudged"]} == {
+    assert {one["message"] for one in response["unjudged"]} == {
         "server `down` has not listed its tools (list failed)"
     }
 
@@ -295,21 +295,23 @@ async def test_changing_a_server_that_comes_from_a_file_is_asked_to_last_only_un
     (tmp_path / "git.toml").write_text(GIT_FILE)
     async with open_rest(store=store, services=[loader]) as world:
         await world.post(RELOAD)
-        answer = await world.put(f"{SERVERS}/git", http("git"))
+        response = await world.put(f"{SERVERS}/git", http("git"))
 
-        assert answer["warnings"][0] == "`git` comes from `git.toml`, which wins when the files are next read"
+        assert (
+            response["warnings"][0] == "`git` comes from `git.toml`, which wins when the files are next read"
+        )
 
 
 async def test_a_reload_without_a_directory_or_with_another_query_is_refused(tmp_path: Path) -> None:
     loader = DirectoryLoader(MemoryStore(lambda: 0), tmp_path / "gone")
     async with open_rest(services=()) as world, open_rest(services=[loader]) as other:
-        answers = [
-            await world.ask("POST", RELOAD),
-            await other.ask("POST", RELOAD),
-            await other.ask("POST", f"{RELOAD}?dry_run=yes"),
+        responses = [
+            await world.request("POST", RELOAD),
+            await other.request("POST", RELOAD),
+            await other.request("POST", f"{RELOAD}?dry_run=yes"),
         ]
 
-        assert [error_of(answer) for answer in answers] == [
+        assert [error_of(response) for response in responses] == [
             (404, "not_found"),
             (404, "not_found"),
             (400, "invalid_request"),

@@ -75,7 +75,7 @@ async def test_budgets_come_in_pages() -> None:
 async def test_an_agent_is_shown_which_budgets_its_calls_take_from() -> None:
     async with open_rest() as world:
         await furnish(world)
-        found = await world.ask("GET", "/api/v1/mcp/explain?task=night", key=ADA)
+        found = await world.request("GET", "/api/v1/mcp/explain?task=night", key=ADA)
 
         assert [list(one.values()) for one in found.json()["budgets"]] == [
             ["key", "ada", "calls_per_minute", 60],
@@ -86,7 +86,7 @@ async def test_an_agent_is_shown_which_budgets_its_calls_take_from() -> None:
 
 async def test_a_key_is_made_and_shown_with_its_budgets() -> None:
     async with open_rest() as world:
-        made = await world.ask(
+        made = await world.request(
             "POST", KEYS, {"key_id": "ci", "role": "agent", "budgets": {"calls_per_day": 5}}
         )
 
@@ -98,19 +98,19 @@ async def test_a_key_is_made_and_shown_with_its_budgets() -> None:
 async def test_bud_7_what_is_no_budget_is_refused(wrong: Any) -> None:
     async with open_rest() as world:
         body = {"key_id": "ci", "role": "agent", "budgets": {"calls_per_minute": wrong}}
-        answer = await world.ask("POST", KEYS, body)
+        response = await world.request("POST", KEYS, body)
 
-        assert error_of(answer) == (400, "invalid_request")
+        assert error_of(response) == (400, "invalid_request")
 
 
 async def test_a_key_gets_other_budgets_and_keeps_all_else() -> None:
     async with open_rest() as world:
         await furnish(world)
         before = await world.get(f"{KEYS}/ada")
-        changed = await world.ask("PUT", f"{KEYS}/ada/budgets", {"calls_per_day": 7})
-        still = await world.ask("GET", "/api/v1/mcp/scope", key=ADA)
-        freed = await world.ask("PUT", f"{KEYS}/ada/budgets", {})
-        missing = await world.ask("PUT", f"{KEYS}/bob/budgets", {})
+        changed = await world.request("PUT", f"{KEYS}/ada/budgets", {"calls_per_day": 7})
+        still = await world.request("GET", "/api/v1/mcp/scope", key=ADA)
+        freed = await world.request("PUT", f"{KEYS}/ada/budgets", {})
+        missing = await world.request("PUT", f"{KEYS}/bob/budgets", {})
 
         revision = changed.json()["revision"]
         assert changed.json() == before | {"budgets": {"calls_per_day": 7}, "revision": revision}

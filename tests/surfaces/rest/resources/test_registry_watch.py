@@ -91,17 +91,17 @@ async def test_the_last_event_id_says_where_to_go_on_whatever_the_url_says() -> 
 
 async def test_wat_4_a_watch_ahead_of_the_registry_is_asked_to_list_again() -> None:
     async with open_rest() as world:
-        answer = await world.ask("GET", f"{WATCH}?since={world.store.revision + 1}")
+        response = await world.request("GET", f"{WATCH}?since={world.store.revision + 1}")
 
-    assert error_of(answer) == (410, "compacted")
+    assert error_of(response) == (410, "compacted")
 
 
 async def test_wat_12_a_watch_is_resumed_only_in_the_history_it_saw() -> None:
     async with open_rest() as world:
         since, digest = world.store.revision, world.store.digest
         await write(world, put("git"))
-        resumed = await world.ask("GET", f"{WATCH}?since={since}&digest={digest}")
-        refused = await world.ask("GET", f"{WATCH}?since={since}&digest={'0' * 64}")
+        resumed = await world.request("GET", f"{WATCH}?since={since}&digest={digest}")
+        refused = await world.request("GET", f"{WATCH}?since={since}&digest={'0' * 64}")
 
     assert resumed.status_code == 200
     assert error_of(refused) == (410, "compacted")
@@ -112,9 +112,9 @@ async def test_wat_3_what_is_too_old_or_of_another_history_is_refused_before_the
         for n in range(6):
             await write(world, put("git", n=n))
         await world.store.compact(keep_revisions=2, keep_ms=0)
-        old = await world.ask("GET", f"{WATCH}?since=3")
-        foreign = await world.ask("GET", f"{WATCH}?since=6&epoch=other")
-        own = await world.ask("GET", f"{WATCH}?since=6&epoch={world.store.epoch}")
+        old = await world.request("GET", f"{WATCH}?since=3")
+        foreign = await world.request("GET", f"{WATCH}?since=6&epoch=other")
+        own = await world.request("GET", f"{WATCH}?since=6&epoch={world.store.epoch}")
 
     assert [error_of(one) for one in (old, foreign)] == [(410, "compacted")] * 2
     assert own.status_code == 200
@@ -152,7 +152,7 @@ async def test_a_revision_that_holds_nothing_for_the_reader_is_a_bookmark() -> N
         ):
             seen = [[(one.name, one.id) for one in await each.read(3)] for each in (viewer, admin, narrow)]
         refused = [
-            await world.ask("GET", f"{WATCH}?kinds={kinds}", key=secret_of("viewer"))
+            await world.request("GET", f"{WATCH}?kinds={kinds}", key=secret_of("viewer"))
             for kinds in ("key", "secret", "server,nothing", "")
         ]
 
@@ -169,7 +169,7 @@ async def test_a_stream_ends_with_the_key_it_was_opened_with() -> None:
         ):
             await revoked.read(2)
             await kept.read(2)
-            await world.ask("DELETE", "/admin/api/keys/viewer", key=secret_of("admin"))
+            await world.request("DELETE", "/admin/api/keys/viewer", key=secret_of("admin"))
             received = [event async for event in revoked]
             more = await kept.read(1)
 
@@ -194,10 +194,10 @@ async def test_shutting_down_ends_every_stream_and_lets_no_new_one_last() -> Non
 async def test_a_principal_has_only_so_many_watches_and_closing_one_makes_room() -> None:
     async with open_rest(watches=RegistryWatches(most=2)) as world:
         async with open_events(world.api, WATCH), open_events(world.api, WATCH):
-            full = await world.ask("GET", WATCH)
-            other = await world.ask("GET", WATCH, key=secret_of("viewer"))
-        again = await world.ask("GET", WATCH)
-        head = await world.ask("HEAD", WATCH)
+            full = await world.request("GET", WATCH)
+            other = await world.request("GET", WATCH, key=secret_of("viewer"))
+        again = await world.request("GET", WATCH)
+        head = await world.request("HEAD", WATCH)
 
         assert error_of(full) == (503, "session_limit")
         assert [one.status_code for one in (other, again, head)] == [200, 200, 200]

@@ -47,7 +47,7 @@ def processes() -> set[str]:
 async def test_a_draft_is_tried_and_not_saved() -> None:
     async with open_rest(open_world()) as world:
         tried = await world.post(f"{SERVERS}/git/test", stdio("git"))
-        missing = await world.ask("POST", f"{SERVERS}/git/test")
+        missing = await world.request("POST", f"{SERVERS}/git/test")
 
         assert (tried["ok"], tried["tools"]) == (True, ["log", "push"])
         assert (await world.store.list("server")).records == ()
@@ -60,12 +60,12 @@ async def test_adm_3_who_may_not_save_a_program_starts_none(role: str) -> None:
     async with open_rest() as world:
         await world.seed(server=[stdio("idle", enabled=False)])
         before = processes()
-        answers = [
-            await world.ask("POST", f"{SERVERS}/{name}/test", stdio(name), key=secret_of(role))
+        responses = [
+            await world.request("POST", f"{SERVERS}/{name}/test", stdio(name), key=secret_of(role))
             for name in ("idle", "evil")
         ]
 
-        assert [error_of(one) for one in answers] == [(403, "forbidden")] * 2
+        assert [error_of(one) for one in responses] == [(403, "forbidden")] * 2
         assert dict(world.net.servers) == {}
         assert {one for one in processes() - before if _is_child(one)} == set()
 
@@ -93,8 +93,8 @@ def _is_child(pid: str) -> bool:
 async def test_adm_3_what_may_not_be_saved_is_never_started(draft: dict[str, Any]) -> None:
     async with open_rest(operator_policy=OperatorPolicy(allowed_commands=("serve",))) as world:
         await world.seed(server=[http("taken", tool_namespace="mcp.taken")])
-        tried = await world.ask("POST", f"{SERVERS}/git/test", draft)
-        saved = await world.ask("PUT", f"{SERVERS}/git", draft)
+        tried = await world.request("POST", f"{SERVERS}/git/test", draft)
+        saved = await world.request("PUT", f"{SERVERS}/git", draft)
 
         assert error_of(tried) == error_of(saved) == (400, "invalid_record")
         assert tried.json() == saved.json()
@@ -171,9 +171,9 @@ async def test_sco_2_prompts_and_resources_show_with_what_becomes_of_them() -> N
 async def test_a_preview_of_what_is_not_there_says_so() -> None:
     async with open_rest() as world:
         await world.seed(server=[http("web")])
-        missing = await world.ask("GET", f"{SERVERS}/none/tools")
-        task_id = await world.ask("GET", f"{SERVERS}/web/tools?task=none")
-        odd = await world.ask("GET", f"{SERVERS}/web/tools?task=%20")
+        missing = await world.request("GET", f"{SERVERS}/none/tools")
+        task_id = await world.request("GET", f"{SERVERS}/web/tools?task=none")
+        odd = await world.request("GET", f"{SERVERS}/web/tools?task=%20")
 
         assert [error_of(one)[0] for one in (missing, task_id, odd)] == [404, 404, 400]
 
@@ -223,11 +223,13 @@ async def test_an_official_server_json_becomes_a_record_and_its_secrets_referenc
             "name": "x/bundle",
             "packages": [{"registryType": "mcpb", "identifier": "https://x.example/a"}],
         }
-        answer = await world.post(IMPORT, {"content": [OFFICIAL, bundle], "allowed_tools": ["get_*"]})
+        response = await world.post(IMPORT, {"content": [OFFICIAL, bundle], "allowed_tools": ["get_*"]})
         shown = await world.get(f"{SERVERS}/weather")
 
-        assert answer["servers"] == ["weather"]
-        assert answer["skipped"] == [{"name": "x/bundle", "reason": "packages of type `mcpb` cannot be run"}]
+        assert response["servers"] == ["weather"]
+        assert response["skipped"] == [
+            {"name": "x/bundle", "reason": "packages of type `mcpb` cannot be run"}
+        ]
         assert (shown["display_name"], shown["allowed_tools"]) == ("Weather", ["get_*"])
         assert shown["stdio"]["command"] == "npx"
         assert shown["stdio"]["args"] == ["-y", "@ada/weather@1.2.3"]
@@ -238,10 +240,10 @@ async def test_a_file_of_our_own_is_imported_as_text_and_what_is_allowed_stays_s
     text = 'server_id = "git"\ntransport = "stdio"\n[stdio]\ncommand = "serve"\nargs = ["-v"]\n'
     async with open_rest() as world:
         await world.seed(server=[stdio("git", allowed_tools=["log"])])
-        answer = await world.post(IMPORT, {"content": text, "allowed_tools": []})
+        response = await world.post(IMPORT, {"content": text, "allowed_tools": []})
         stored = await world.store.get("server", "git")
 
-        assert [one["operation"] for one in answer["changes"]] == ["changed"]
+        assert [one["operation"] for one in response["changes"]] == ["changed"]
         assert stored is not None
         assert (stored.body["stdio"]["args"], stored.body["allowed_tools"]) == (["-v"], ["log"])
 
@@ -251,9 +253,9 @@ async def test_an_import_passes_the_checks_of_saving_or_changes_nothing() -> Non
     content = {"mcpServers": {"good": {"command": "serve"}, "evil": {"command": "sh"}}}
     async with open_rest(operator_policy=OperatorPolicy(allowed_commands=("serve",))) as world:
         before = await world.store.list()
-        refused = await world.ask("POST", IMPORT, {"content": content})
-        nothing = await world.ask("POST", IMPORT, {"content": {"a": 1}})
-        broken = await world.ask("POST", IMPORT, {"content": "= = ="})
+        refused = await world.request("POST", IMPORT, {"content": content})
+        nothing = await world.request("POST", IMPORT, {"content": {"a": 1}})
+        broken = await world.request("POST", IMPORT, {"content": "= = ="})
 
         assert [error_of(one) for one in (refused, nothing, broken)] == [(400, "invalid_record")] * 3
         assert await world.store.list() == before
@@ -268,8 +270,8 @@ async def test_an_import_can_leave_out_what_cannot_be_stored_and_says_why() -> N
         operator_policy=OperatorPolicy(allowed_commands=("serve",), requires_plan=True)
     ) as world:
         dry = await world.post(IMPORT, {**sent, "dry_run": True})
-        unplanned = await world.ask("POST", IMPORT, sent)
-        done = (await world.ask("POST", IMPORT, sent, toolgate_plan=dry["plan"])).json()
+        unplanned = await world.request("POST", IMPORT, sent)
+        done = (await world.request("POST", IMPORT, sent, toolgate_plan=dry["plan"])).json()
         stored = [one.id for one in (await world.store.list("server")).records]
 
         assert dry["servers"] == ["good", "evil", "b"]
@@ -283,9 +285,9 @@ async def test_an_import_can_leave_out_what_cannot_be_stored_and_says_why() -> N
 
 async def test_a_server_may_be_called_import_all_the_same() -> None:
     async with open_rest() as world:
-        put = await world.ask("PUT", IMPORT, http("import"))
+        put = await world.request("PUT", IMPORT, http("import"))
         read = await world.get(IMPORT)
-        patched = await world.ask("PATCH", IMPORT)
+        patched = await world.request("PATCH", IMPORT)
 
         assert put.status_code == 201
         assert read["server_id"] == "import"
@@ -335,12 +337,14 @@ async def test_nodes_show_as_they_report_and_servers_on_each() -> None:
 
 async def test_rep_4_a_reader_waits_for_the_revision_it_names_or_is_shown() -> None:
     async with open_rest() as world:
-        waiting = asyncio.create_task(world.ask("GET", TASKS, toolgate_min_revision="2"))
+        waiting = asyncio.create_task(world.request("GET", TASKS, toolgate_min_revision="2"))
         await asyncio.sleep(0)
         written = await world.put(f"{TASKS}/review", task("review"))
         reached = await waiting
-        scope = await world.ask("GET", "/api/v1/mcp/scope", toolgate_min_revision=str(written["revision"]))
-        odd = await world.ask("GET", TASKS, toolgate_min_revision="x")
+        scope = await world.request(
+            "GET", "/api/v1/mcp/scope", toolgate_min_revision=str(written["revision"])
+        )
+        odd = await world.request("GET", TASKS, toolgate_min_revision="x")
 
         assert [one["task_id"] for one in reached.json()["tasks"]] == ["review"]
         assert reached.headers["toolgate-revision"] == "2"
@@ -350,22 +354,22 @@ async def test_rep_4_a_reader_waits_for_the_revision_it_names_or_is_shown() -> N
 
 async def test_rep_4_a_revision_that_does_not_come_is_412() -> None:
     async with open_rest(max_revision_wait_s=0.01) as world:
-        answer = await world.ask("GET", SERVERS, toolgate_min_revision="99")
+        response = await world.request("GET", SERVERS, toolgate_min_revision="99")
 
-        assert error_of(answer) == (412, "revision_not_reached")
-        assert answer.json()["error"]["data"] == {"revision": 1}
+        assert error_of(response) == (412, "revision_not_reached")
+        assert response.json()["error"]["data"] == {"revision": 1}
 
 
 async def test_a_backup_is_one_whole_export_for_its_owner_only(tmp_path: Path) -> None:
     async with open_rest(data_dir=tmp_path) as world:
         await world.seed(server=[http("git")])
-        answer = await world.ask("POST", "/admin/api/backup")
-        path = Path(answer.json()["path"])
+        response = await world.request("POST", "/admin/api/backup")
+        path = Path(response.json()["path"])
 
-        assert answer.status_code == 201
+        assert response.status_code == 201
         assert path.parent == tmp_path.resolve()
         assert path.stat().st_mode & 0o077 == 0
-        assert (answer.json()["revision"], answer.json()["records"]) == (2, 6)
+        assert (response.json()["revision"], response.json()["records"]) == (2, 6)
         assert check_export(path).revision == 2
         assert [one.operation for one in world.audited] == ["backup"]
 
@@ -386,8 +390,8 @@ async def test_an_agent_sees_its_scope_and_the_state_of_what_it_reaches_and_noth
         health = await world.get("/api/v1/mcp/health", key=agent)
         scope = await world.get("/api/v1/mcp/scope?task=review", key=agent)
         seen = await world.get("/api/v1/mcp/servers/git", key=agent)
-        hidden = await world.ask("GET", "/api/v1/mcp/servers/hidden", key=agent)
-        missing = await world.ask("GET", "/api/v1/mcp/servers/not-there", key=agent)
+        hidden = await world.request("GET", "/api/v1/mcp/servers/hidden", key=agent)
+        missing = await world.request("GET", "/api/v1/mcp/servers/not-there", key=agent)
 
         assert [one["server_id"] for one in servers["servers"]] == ["git"]
         assert seen == servers["servers"][0]
@@ -436,12 +440,14 @@ async def test_adm_4_only_an_administrator_has_a_program_started_in_whatever_way
         key = secret_of(role)
         changed = {"kind": "server", "id": "web", "body": stdio("web")}
         refused = [
-            await world.ask("POST", SERVERS, stdio("new"), key=key),
-            await world.ask("PUT", f"{SERVERS}/web", stdio("web"), key=key),
-            await world.ask("PUT", f"{SERVERS}/git", stdio("git", stdio={"command": "other"}), key=key),
-            await world.ask("POST", f"{SERVERS}/git/rollback", {"revision": 1}, key=key),
-            await world.ask("POST", "/admin/api/apply", {"changes": [changed]}, key=key),
-            await world.ask("POST", IMPORT, {"content": {"mcpServers": {"a": {"command": "npx"}}}}, key=key),
+            await world.request("POST", SERVERS, stdio("new"), key=key),
+            await world.request("PUT", f"{SERVERS}/web", stdio("web"), key=key),
+            await world.request("PUT", f"{SERVERS}/git", stdio("git", stdio={"command": "other"}), key=key),
+            await world.request("POST", f"{SERVERS}/git/rollback", {"revision": 1}, key=key),
+            await world.request("POST", "/admin/api/apply", {"changes": [changed]}, key=key),
+            await world.request(
+                "POST", IMPORT, {"content": {"mcpServers": {"a": {"command": "npx"}}}}, key=key
+            ),
         ]
 
         assert [error_of(one) for one in refused] == [(403, "forbidden")] * 6

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_an_installation_and_a_refresh_say_how_many_tools_callers_can_see() -> None:
     async with open_rest() as world:
-        await upload(world.ask, pack(manifest(), {"server.py": b"pass"}))
+        await upload(world.request, pack(manifest(), {"server.py": b"pass"}))
         hidden = (await install(world, allowed_tools=["read_*"])).json()
         refreshed = await world.post(f"{SERVERS}/notes/refresh")
         allowed = (await install(world, allowed_tools=["*"])).json()

@@ -27,8 +27,8 @@ async def notified(*, is_set: bool = True) -> AsyncIterator[RestWorld]:
     store = MemoryStore(lambda: NOW_MS)
     services = [webhook_of(store, SIGNER)] if is_set else []
     async with open_rest(store=store, services=services, trusts_local=False) as world:
-        await store.approvals.ask(ASKED, new_id=A)
-        await store.approvals.ask(question(tool="other"), new_id=B)
+        await store.approvals.request(ASKED, new_id=A)
+        await store.approvals.request(question(tool="other"), new_id=B)
         yield world
 
 
@@ -39,7 +39,7 @@ async def send(
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     if signature is not None:
         headers[SIGNATURE] = signature or SIGNER.sign(raw)
-    return await world.ask("POST", f"/admin/api/approvals/{approval_id}/decision", raw, **headers)
+    return await world.request("POST", f"/admin/api/approvals/{approval_id}/decision", raw, **headers)
 
 
 async def test_what_is_signed_decides_once() -> None:
@@ -57,7 +57,7 @@ async def test_what_is_not_signed_is_answered_like_everything_without_a_key() ->
     async with notified() as world, notified(is_set=False) as unset:
         raw = json.dumps(APPROVED).encode()
         wrong = BodySigner("other" * 8, lambda: NOW_MS).sign(raw)
-        answers = [
+        responses = [
             await send(world, A, APPROVED, None),
             await send(world, A, APPROVED, wrong),
             await send(world, A, APPROVED, STALE.sign(raw)),
@@ -68,8 +68,8 @@ async def test_what_is_not_signed_is_answered_like_everything_without_a_key() ->
             await send(unset, A, APPROVED),
         ]
 
-        assert {one.content for one in answers} == {answers[0].content}
-        assert [error_of(one) for one in answers] == [(401, "unauthenticated")] * len(answers)
+        assert {one.content for one in responses} == {responses[0].content}
+        assert [error_of(one) for one in responses] == [(401, "unauthenticated")] * len(responses)
         assert [one.state for one in await world.store.approvals.list()] == ["pending", "pending"]
 
 
@@ -90,7 +90,7 @@ async def test_what_is_signed_and_no_decision_is_refused(
     approval_id: str, body: Any, expected: tuple[int, str]
 ) -> None:
     async with notified() as world:
-        answer = await send(world, approval_id, body)
+        response = await send(world, approval_id, body)
 
-        assert error_of(answer) == expected
+        assert error_of(response) == expected
         assert [one.state for one in await world.store.approvals.list()] == ["pending", "pending"]

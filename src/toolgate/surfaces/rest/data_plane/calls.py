@@ -26,9 +26,9 @@ from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import post
 from toolgate.telemetry.spans import read_trace_id
 from toolgate.upstream.connection.messages import is_tool_error
-from toolgate.upstream.pool.pool import ServerResponse as Answered
+from toolgate.upstream.pool.pool import ServerResponse as DecodedCall
 
-AUDIT_DOOR: Final = "rest"
+AUDIT_SURFACE: Final = "rest"
 """What the audit calls this door."""
 _NO_ARGUMENTS: Final = msgspec.Raw(b"{}")
 
@@ -42,7 +42,7 @@ class CallSent(StrictBody):
     """What fits the tool's `inputSchema`."""
 
 
-class CallAnswer(ResponseShape, frozen=True, kw_only=True):
+class CallResponse(ResponseShape, frozen=True, kw_only=True):
     """What the tool said."""
 
     result: dict[str, Any]
@@ -66,7 +66,7 @@ def _parse_call_body(body: bytes) -> tuple[str, msgspec.Raw]:
     "/api/v1/mcp/call",
     "agent",
     "Call a tool",
-    CallAnswer,
+    CallResponse,
     body=BodySpec(CallSent, _parse_call_body, is_raw=True),
     query=SELECTION,
     errors=(
@@ -98,7 +98,7 @@ async def call_tool(serving: GatewayProcess, call: RestCall[tuple[str, msgspec.R
     """
     gateway, clock = serving.gateway, asyncio.get_running_loop().time
     caller = parse_caller(call.caller, call.query)
-    trace = Trace(AUDIT_DOOR, request_id=call.request_id, trace_id=read_trace_id(gateway.tracer))
+    trace = Trace(AUDIT_SURFACE, request_id=call.request_id, trace_id=read_trace_id(gateway.tracer))
     try:
         view = await gateway.wait_for_view(caller, for_call=True)
     except errors.PolicyDenied as exc:
@@ -117,16 +117,16 @@ async def call_tool(serving: GatewayProcess, call: RestCall[tuple[str, msgspec.R
     return {**_show_result(answered), "duration_ms": took_ms, "request_id": call.request_id}
 
 
-def _show_result(answered: Answered) -> Mapping[str, Any]:
+def _show_result(answered: DecodedCall) -> Mapping[str, Any]:
     """The result as its server wrote it."""
-    members = answered.reply.members
+    members = answered.rpc.members
     if members is None:
         # What a server says of a call that it did not make.
-        error = parse_server_error(answered.reply.error)
+        error = parse_server_error(answered.rpc.error)
         is_invalid = error.code == errors.InvalidArguments.code
         raise (errors.InvalidArguments if is_invalid else errors.ServerRefused)(error.message)
     try:
-        result = adapt_result(members, upstream=answered.era, client="legacy")
+        result = adapt_result(members, upstream=answered.revision, client="legacy")
     except InputRequired as exc:
         problem = "the tool wants to elicit input from its user, and REST has no way to"
         raise errors.InputNotGiven(problem) from exc

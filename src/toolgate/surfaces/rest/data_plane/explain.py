@@ -93,7 +93,7 @@ class ProfileSeen(ResponseShape, frozen=True, kw_only=True):
     by: RolloutBy
 
 
-class ExplainAnswer(ResponseShape, frozen=True, kw_only=True):
+class ExplainResponse(ResponseShape, frozen=True, kw_only=True):
     """Every decision about a scope."""
 
     revision: Revision
@@ -125,7 +125,7 @@ _QUERY: Final = (
 
 
 @get("/api/v1/mcp/explain", "agent", "Explain what is seen and why", query=_QUERY, errors=(NotFound,))
-async def explain_scope(serving: GatewayProcess, call: RestCall[None]) -> ExplainAnswer:
+async def explain_scope(serving: GatewayProcess, call: RestCall[None]) -> ExplainResponse:
     """Everything there is, in or out, by which layer and rule. An agent is told of its own tools alone."""
     gateway, query = serving.gateway, call.query
     if "server" in query:
@@ -135,11 +135,11 @@ async def explain_scope(serving: GatewayProcess, call: RestCall[None]) -> Explai
     unverified = frozenset(gateway.servers.unverified)
     side, asker = call.choice("side", get_args(Side)), call.caller
 
-    def explain(query: Mapping[str, str]) -> ExplainAnswer:
+    def explain(query: Mapping[str, str]) -> ExplainResponse:
         snapshot = gateway.snapshot
         found = explain_for(asker, caller, snapshot, gateway.limits, side=side)
         scope = found.scope
-        return ExplainAnswer.of(
+        return ExplainResponse.of(
             found,
             scope,
             revision=snapshot.revision,
@@ -158,12 +158,12 @@ async def explain_scope(serving: GatewayProcess, call: RestCall[None]) -> Explai
         )
 
     split = _split_tool(gateway, query)
-    answer = await asyncio.to_thread(explain, split)
-    if split is not query and not answer.tools:
+    response = await asyncio.to_thread(explain, split)
+    if split is not query and not response.tools:
         # The dot may be part of the tool's own name.
         whole = await asyncio.to_thread(explain, query)
-        answer = whole if whole.tools or not answer.servers else answer
-    return answer
+        response = whole if whole.tools or not response.servers else response
+    return response
 
 
 def _split_tool(gateway: Gateway, query: Mapping[str, str]) -> Mapping[str, str]:

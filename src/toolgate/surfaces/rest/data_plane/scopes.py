@@ -306,7 +306,7 @@ class AssistantShown(ResponseShape, frozen=True, kw_only=True):
     """What to do then."""
 
 
-class ConnectAnswer(ResponseShape, frozen=True, kw_only=True):
+class ConnectResponse(ResponseShape, frozen=True, kw_only=True):
     """How each client is told about `url`."""
 
     url: str
@@ -325,7 +325,7 @@ _CONNECT_QUERY: Final = (
 
 
 @get("/api/v1/mcp/connect", "agent", "Show how to connect a client", query=_CONNECT_QUERY)
-async def show_client_setup(serving: GatewayProcess, call: RestCall[None]) -> ConnectAnswer:
+async def show_client_setup(serving: GatewayProcess, call: RestCall[None]) -> ConnectResponse:
     """What to paste into each client, so that it has the selected tools."""
     caller = parse_caller(call.caller, call.query)
     url = format_selected_url(serving, call, caller)
@@ -334,7 +334,7 @@ async def show_client_setup(serving: GatewayProcess, call: RestCall[None]) -> Co
         needs_key = call.flag("needs_key")
     door = clients.GatewayEndpoint(name=caller.task_id or "toolgate", url=url, needs_key=needs_key)
     platform = call.choice("platform", _PLATFORMS) or _PLATFORMS[0]
-    return ConnectAnswer(
+    return ConnectResponse(
         url=url,
         note=clients.describe_selection(call.query),
         warnings=list(filter(None, [clients.warn_about_length(url)])),

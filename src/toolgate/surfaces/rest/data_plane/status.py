@@ -29,7 +29,7 @@ class ReasonGiven(ResponseShape, frozen=True, kw_only=True):
     """What to do."""
 
 
-class HealthAnswer(ResponseShape, frozen=True, kw_only=True):
+class HealthResponse(ResponseShape, frozen=True, kw_only=True):
     """Whether the gateway serves, and what."""
 
     status: Literal["ok", "degraded"]
@@ -44,7 +44,7 @@ class HealthAnswer(ResponseShape, frozen=True, kw_only=True):
     """How many servers are in each state that any is in: for the role `viewer` and above."""
 
 
-class ReadyAnswer(ResponseShape, frozen=True, kw_only=True):
+class ReadyResponse(ResponseShape, frozen=True, kw_only=True):
     """Whether the gateway answers every caller as its policy says."""
 
     status: Literal["ready", "not_ready"]
@@ -53,7 +53,7 @@ class ReadyAnswer(ResponseShape, frozen=True, kw_only=True):
     revision: Revision
 
 
-class MetadataAnswer(ResponseShape, frozen=True, kw_only=True):
+class MetadataResponse(ResponseShape, frozen=True, kw_only=True):
     """Where tokens come from (RFC 9728)."""
 
     resource: str
@@ -64,11 +64,11 @@ class MetadataAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 @get("/healthz", ANYONE, "Whether the gateway serves")
-async def show_health(serving: GatewayProcess, call: RestCall[None]) -> HealthAnswer:
+async def show_health(serving: GatewayProcess, call: RestCall[None]) -> HealthResponse:
     """Answers as long as the process lives. Needs no key, and without one says nothing of servers."""
     readiness = serving.readiness()
     may_count = call.principal is not None and reaches(call.principal.role, "viewer")
-    return HealthAnswer.of(
+    return HealthResponse.of(
         status="degraded" if readiness.is_degraded else "ok",
         reasons=readiness.conditions,
         version=__version__,
@@ -78,7 +78,7 @@ async def show_health(serving: GatewayProcess, call: RestCall[None]) -> HealthAn
     )
 
 
-@get("/readyz", ANYONE, "Whether calls can be sent here", ReadyAnswer, statuses=(200, 503))
+@get("/readyz", ANYONE, "Whether calls can be sent here", ReadyResponse, statuses=(200, 503))
 async def show_readiness(serving: GatewayProcess, _call: RestCall[None]) -> RestResponse:
     """Whether calls can be sent here. If not, the code of each reason is one they would be refused with.
 
@@ -87,10 +87,10 @@ async def show_readiness(serving: GatewayProcess, _call: RestCall[None]) -> Rest
     readiness = serving.readiness()
     blocking = [one for one in readiness.conditions if one.blocks]
     status = "ready" if readiness.is_ready else "not_ready"
-    answer = ReadyAnswer.of(status=status, reasons=blocking, revision=serving.gateway.snapshot.revision)
+    response = ReadyResponse.of(status=status, reasons=blocking, revision=serving.gateway.snapshot.revision)
     if readiness.is_ready:
-        return RestResponse(answer)
-    return RestResponse(answer, 503, headers={"retry-after": "1"})
+        return RestResponse(response)
+    return RestResponse(response, 503, headers={"retry-after": "1"})
 
 
 @get("/metrics", "viewer", "The metrics of this node", CONTENT_TYPE)
@@ -111,7 +111,7 @@ def _metadata_endpoint(path: str) -> RestEndpoint[None]:
     # The same whether a server or task exists or not: a caller without a token learns nothing by asking.
     summary = f"Where tokens come from {path}".strip()
 
-    @get(WELL_KNOWN + path, ANYONE, summary, MetadataAnswer, errors=(NotFound,))
+    @get(WELL_KNOWN + path, ANYONE, summary, MetadataResponse, errors=(NotFound,))
     async def show_metadata(serving: GatewayProcess, call: RestCall[None]) -> Mapping[str, Any]:
         """Which issuer's tokens are taken here. Not found where the gateway knows only its own keys."""
         return serving.discovery.metadata(call.base_url, path.format_map(call.ids))

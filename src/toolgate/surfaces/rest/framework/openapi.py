@@ -16,7 +16,7 @@ from pydantic.json_schema import JsonSchemaMode
 from toolgate import __version__, errors
 from toolgate.govern.process import GatewayProcess
 from toolgate.surfaces.rest.framework.request import FORM, BodySpec, Parameter, RestCall
-from toolgate.surfaces.rest.framework.response import JSON, ErrorAnswer, Shape
+from toolgate.surfaces.rest.framework.response import JSON, ErrorResponse, Shape
 from toolgate.surfaces.rest.framework.routing import ANYONE, MIN_REVISION, RestEndpoint, get
 
 Json = dict[str, Any]
@@ -156,7 +156,7 @@ def _parameter(place: str, name: str, description: str, schema: Json) -> Json:
 
 
 def _success_responses(endpoint: RestEndpoint[Any]) -> Json:
-    schema = {} if isinstance(endpoint.answer, str) else _ref(endpoint.answer)
+    schema = {} if isinstance(endpoint.response, str) else _ref(endpoint.response)
     content = {media_type: {"schema": schema} for media_type in (endpoint.media_type, *endpoint.also)}
     return {
         str(status): {"description": HTTPStatus(status).phrase, "content": content}
@@ -168,9 +168,9 @@ def _error_responses(endpoint: RestEndpoint[Any]) -> Json:
     codes: dict[int, set[str]] = defaultdict(set)
     for error in list_errors(endpoint):
         codes[errors.WIRE[error.code].http].add(f"`{error.code}`")
-    failed = _ref(ErrorAnswer)
+    failed = _ref(ErrorResponse)
     # The answer itself may come with the status of an error.
-    own = failed if isinstance(endpoint.answer, str) else {"anyOf": [_ref(endpoint.answer), failed]}
+    own = failed if isinstance(endpoint.response, str) else {"anyOf": [_ref(endpoint.response), failed]}
     return {
         str(status): {
             "description": ", ".join(sorted(names)),
@@ -181,9 +181,11 @@ def _error_responses(endpoint: RestEndpoint[Any]) -> Json:
 
 
 def _schemas(endpoints: Iterable[RestEndpoint[Any]]) -> Json:
-    shapes: set[type[object]] = {ErrorAnswer}
+    shapes: set[type[object]] = {ErrorResponse}
     shapes |= {one.body.model for one in endpoints if one.body is not None and one.body.model is not None}
-    shapes |= {part for one in endpoints if not isinstance(one.answer, str) for part in _parts(one.answer)}
+    shapes |= {
+        part for one in endpoints if not isinstance(one.response, str) for part in _parts(one.response)
+    }
     named = sorted(shapes, key=lambda shape: shape.__name__)
     # One mode for all: members of a record that have a default may be left out both ways.
     mode: JsonSchemaMode = "validation"

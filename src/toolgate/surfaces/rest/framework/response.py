@@ -92,7 +92,7 @@ class ErrorDetail(ResponseShape, frozen=True, kw_only=True):
     """More about it, where there is more."""
 
 
-class ErrorAnswer(ResponseShape, frozen=True, kw_only=True):
+class ErrorResponse(ResponseShape, frozen=True, kw_only=True):
     """The one shape of every error."""
 
     error: ErrorDetail

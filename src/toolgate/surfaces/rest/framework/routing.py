@@ -73,7 +73,7 @@ class RestEndpoint(Generic[B]):
     """
     role: Role | None
     summary: str
-    answer: Shape | str
+    response: Shape | str
     """The shape of its response body, or the media type of what is not JSON."""
     also: tuple[str, ...] = ()
     """Other media types of its responses, on request; its handler sets the header."""
@@ -93,7 +93,7 @@ class RestEndpoint(Generic[B]):
 
     @property
     def media_type(self) -> str:
-        return self.answer if isinstance(self.answer, str) else JSON
+        return self.response if isinstance(self.response, str) else JSON
 
 
 Handler = Callable[[Any, RestCall[B]], Awaitable[RestResponse | ResponseBody]]
@@ -104,7 +104,7 @@ def _endpoint(
     path: str,
     role: Role | None,
     summary: str,
-    answer: Shape | str | None = None,
+    response: Shape | str | None = None,
     **options: Any,
 ) -> Callable[[Handler[B]], RestEndpoint[B]]:
     """A decorator that makes an endpoint of its handler, and so a row of the table: see `list_endpoints`.
@@ -124,7 +124,7 @@ def _endpoint(
             role=role,
             summary=summary,
             handler=handler,
-            answer=answer or return_type,
+            response=response or return_type,
             **{"body": body, **options},
         )
 

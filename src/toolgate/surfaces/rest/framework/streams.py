@@ -40,7 +40,7 @@ async def stream_response(
     news: AbstractAsyncContextManager[AsyncIterator[T]],
     *,
     first: bytes,
-    tell: Callable[[T], bytes],
+    encode: Callable[[T], bytes],
 ) -> RestResponse:
     """`first`, then what `tell` makes of each piece of `news`; at last, where it cannot go on, `error`.
 
@@ -58,7 +58,7 @@ async def stream_response(
                         while not watch.is_over:
                             piece = await watch.next(pieces, within_s=HEARTBEAT_S)
                             if piece is not None:
-                                if encoded := tell(piece):
+                                if encoded := encode(piece):
                                     yield encoded
                             elif not watch.is_over:
                                 yield _KEEP_ALIVE

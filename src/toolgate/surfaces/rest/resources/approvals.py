@@ -69,7 +69,7 @@ class ApprovalShown(ResponseShape, frozen=True, kw_only=True):
     used_ms: int | None
 
 
-class ApprovalsAnswer(ResponseShape, frozen=True, kw_only=True):
+class ApprovalsResponse(ResponseShape, frozen=True, kw_only=True):
     """A page of them, the newest first."""
 
     approvals: list[ApprovalShown]
@@ -97,14 +97,14 @@ STATE: Final = Parameter("state", f"Only those in this state: {join_quoted(_STAT
 
 
 @get(_ALL, "viewer", "List the approvals of calls", query=(STATE, *PAGING))
-async def show_approvals(control: Control, call: RestCall[None]) -> ApprovalsAnswer:
+async def show_approvals(control: Control, call: RestCall[None]) -> ApprovalsResponse:
     """The newest first: those that wait, and what became of others."""
     page, state = parse_page(call), call.choice("state", _STATES)
     found = await approvals.list_approvals(
         control, call.caller, state=state, before=page.after or None, limit=page.limit + 1
     )
     shown, more = page.first(found, lambda one: one.approval_id)
-    return ApprovalsAnswer(approvals=[show_approval(one) for one in shown], next_cursor=more)
+    return ApprovalsResponse(approvals=[show_approval(one) for one in shown], next_cursor=more)
 
 
 @get(_ONE, "viewer", "Read an approval")

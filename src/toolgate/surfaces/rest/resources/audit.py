@@ -147,14 +147,14 @@ class AuditShown(ResponseShape, frozen=True, kw_only=True):
     """The versions of profiles that decided, like `code-review@4`, separated by spaces."""
 
 
-class AuditAnswer(ResponseShape, frozen=True, kw_only=True):
+class AuditResponse(ResponseShape, frozen=True, kw_only=True):
     """A page of events, the newest first."""
 
     events: list[AuditShown]
     next_cursor: NextCursor
 
 
-class AuditStoryAnswer(ResponseShape, frozen=True, kw_only=True):
+class AuditStoryResponse(ResponseShape, frozen=True, kw_only=True):
     """One event, and what happened around it."""
 
     event: AuditShown
@@ -241,7 +241,7 @@ def parse_exact_filters(call: RestCall[None]) -> Mapping[str, str]:
 
 
 @get("/admin/api/audit", "viewer", "List what happened", query=(*FILTERS, *describe_paging(PAGE)))
-async def list_events(control: Control, call: RestCall[None]) -> AuditAnswer:
+async def list_events(control: Control, call: RestCall[None]) -> AuditResponse:
     """The newest events first: calls, denials, offered scopes, changes, refused credentials, runs,
     approvals, processes.
 
@@ -254,7 +254,7 @@ async def list_events(control: Control, call: RestCall[None]) -> AuditAnswer:
     before = None if place is None else EventPosition(int(place[1]), int(place[2]))
     found = await control.audit_index.page(parse_filter(call), before=before, limit=page.limit + 1)
     shown, more = page.first(found, lambda event: "{}.{}".format(*event.place))
-    return AuditAnswer(events=[show_event(one) for one in shown], next_cursor=more)
+    return AuditResponse(events=[show_event(one) for one in shown], next_cursor=more)
 
 
 @get(
@@ -281,7 +281,7 @@ async def follow_events(control: Control, call: RestCall[None]) -> RestResponse:
     def encode(new: Sequence[IndexedEvent]) -> bytes:
         return b"".join(streams.encode_named_event("event", show_event(one), one.position) for one in new)
 
-    return await streams.stream_response(control, call, tail, first=first, tell=encode)
+    return await streams.stream_response(control, call, tail, first=first, encode=encode)
 
 
 CSV: Final = "text/csv; charset=utf-8"
@@ -370,7 +370,7 @@ async def _encode_events(control: Control, only: EventFilter, chosen: ExportForm
 
 
 @get("/admin/api/audit/{event_id}", "viewer", "Read one event and its story")
-async def show_story(control: Control, call: RestCall[None]) -> AuditStoryAnswer:
+async def show_story(control: Control, call: RestCall[None]) -> AuditStoryResponse:
     """One event whole, and around it the others of its session, run, request or approval, in order."""
     event, around = await read_event(control, call.ids["event_id"])
-    return AuditStoryAnswer(event=show_event(event), around=list(map(show_event, around)))
+    return AuditStoryResponse(event=show_event(event), around=list(map(show_event, around)))

@@ -184,7 +184,7 @@ class IntegrationSwitched(IntegrationShown, frozen=True, kw_only=True):
     """From this revision of the registry on, every node decides by it."""
 
 
-class IntegrationsAnswer(ResponseShape, frozen=True, kw_only=True):
+class IntegrationsResponse(ResponseShape, frozen=True, kw_only=True):
     """A page of them, sorted by server."""
 
     revision: Revision
@@ -205,7 +205,7 @@ class ChoiceShown(ResponseShape, frozen=True, kw_only=True):
     updated_at_ms: int
 
 
-class ChoicesAnswer(ResponseShape, frozen=True, kw_only=True):
+class ChoicesResponse(ResponseShape, frozen=True, kw_only=True):
     """A page of them, sorted by id."""
 
     choices: list[ChoiceShown]
@@ -213,13 +213,13 @@ class ChoicesAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 @get(_OWN, "agent", "List your integrations", query=PAGING)
-async def show_integrations(control: Control, call: RestCall[None]) -> IntegrationsAnswer:
+async def show_integrations(control: Control, call: RestCall[None]) -> IntegrationsResponse:
     """Every server within your key's ceiling, and how much of it you have switched on."""
     revision, default = control.gateway.snapshot.revision, call.caller.integrations
     found = await integrations.list_integrations(control, call.caller)
     page, more = parse_page(call).cut(found, lambda one: one.server_id)
     shown = [_show_integration(IntegrationShown, one) for one in page]
-    return IntegrationsAnswer(revision=revision, default=default, integrations=shown, next_cursor=more)
+    return IntegrationsResponse(revision=revision, default=default, integrations=shown, next_cursor=more)
 
 
 @put(
@@ -252,7 +252,7 @@ async def unset_integration(control: Control, call: RestCall[None]) -> collectio
 
 
 @get(_ALL, "admin", "List what callers have chosen for themselves", query=PAGING)
-async def show_choices(control: Control, call: RestCall[None]) -> ChoicesAnswer:
+async def show_choices(control: Control, call: RestCall[None]) -> ChoicesResponse:
     """What all callers have chosen for themselves."""
     found = await integrations.list_choices(control, call.caller)
     page, more = parse_page(call).cut(found, lambda one: one.id)
@@ -260,7 +260,7 @@ async def show_choices(control: Control, call: RestCall[None]) -> ChoicesAnswer:
         ChoiceShown.of(one, **{"principal": "", "servers": {}, "choice_id": one.id, **one.body})
         for one in page
     ]
-    return ChoicesAnswer(choices=shown, next_cursor=more)
+    return ChoicesResponse(choices=shown, next_cursor=more)
 
 
 @delete(

@@ -39,7 +39,7 @@ class CategoryShown(ResponseShape, frozen=True, kw_only=True):
     toolCount: int  # noqa: N815
 
 
-class CategoriesAnswer(ResponseShape, frozen=True, kw_only=True):
+class CategoriesResponse(ResponseShape, frozen=True, kw_only=True):
     """The categories that hold something you can see."""
 
     categories: list[CategoryShown]
@@ -64,7 +64,7 @@ class CatalogPackageShown(ResponseShape, frozen=True, kw_only=True):
     """How far its tools are known."""
 
 
-class CatalogPackagesAnswer(ResponseShape, frozen=True, kw_only=True):
+class CatalogPackagesResponse(ResponseShape, frozen=True, kw_only=True):
     """The packages of a category."""
 
     packages: list[CatalogPackageShown]
@@ -100,7 +100,7 @@ class CatalogToolShown(ResponseShape, frozen=True, kw_only=True):
     annotations: dict[str, Any] | None = None
 
 
-class CatalogToolsAnswer(ResponseShape, frozen=True, kw_only=True):
+class CatalogToolsResponse(ResponseShape, frozen=True, kw_only=True):
     """The tools of a package."""
 
     tools: list[CatalogToolShown]
@@ -114,7 +114,7 @@ class ToolFound(CatalogToolShown, frozen=True, kw_only=True):
     serverName: str  # noqa: N815
 
 
-class CatalogSearchAnswer(ResponseShape, frozen=True, kw_only=True):
+class CatalogSearchResponse(ResponseShape, frozen=True, kw_only=True):
     """What was found, the best first."""
 
     tools: list[ToolFound]
@@ -150,7 +150,7 @@ class PackageQualityShown(QualityShown, frozen=True, kw_only=True):
     """Rows that callers do not see, because the fallback has ended."""
 
 
-class CatalogQualityAnswer(ResponseShape, frozen=True, kw_only=True):
+class CatalogQualityResponse(ResponseShape, frozen=True, kw_only=True):
     """How well the catalog knows its tools. For an agent: the tools that it sees."""
 
     total: QualityShown
@@ -166,7 +166,7 @@ class CatalogQualityAnswer(ResponseShape, frozen=True, kw_only=True):
     next_cursor: NextCursor
 
 
-class BackfillAnswer(ResponseShape, frozen=True, kw_only=True):
+class BackfillResponse(ResponseShape, frozen=True, kw_only=True):
     """How far a run through the catalog has come."""
 
     done: int
@@ -199,7 +199,7 @@ _SEARCH: Final = (
 
 
 @get("/api/catalog", "agent", "List the categories of the catalog", query=PAGING)
-async def show_categories(control: Control, call: RestCall[None]) -> CategoriesAnswer:
+async def show_categories(control: Control, call: RestCall[None]) -> CategoriesResponse:
     """Every category with something in it that the caller can reach, and how much.
 
     The `id` is for paths. It is the name, but `~` is written `~0` there and `/` `~1`, and the
@@ -208,10 +208,10 @@ async def show_categories(control: Control, call: RestCall[None]) -> CategoriesA
     found = catalog.list_categories(await catalog.find_visible(control, call.caller))
     page, next_cursor = parse_page(call).cut(found, lambda one: one.id)
     shown = [CategoryShown.of(one, packageCount=one.packages, toolCount=one.tools) for one in page]
-    return CategoriesAnswer(categories=shown, next_cursor=next_cursor)
+    return CategoriesResponse(categories=shown, next_cursor=next_cursor)
 
 
-@get("/api/catalog/search", "agent", "Search the catalog", CatalogSearchAnswer, query=_SEARCH)
+@get("/api/catalog/search", "agent", "Search the catalog", CatalogSearchResponse, query=_SEARCH)
 async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """Tools that suit the words, among those that the caller can reach; without words, all by name."""
     query = call.query
@@ -237,16 +237,18 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
 
 
 @get("/api/catalog/{category}", "agent", "List the packages of a category", query=PAGING)
-async def show_category(control: Control, call: RestCall[None]) -> CatalogPackagesAnswer:
+async def show_category(control: Control, call: RestCall[None]) -> CatalogPackagesResponse:
     """The packages of a category, and the servers without one, as far as the caller can reach them."""
     found = catalog.list_packages(
         control, await catalog.find_visible(control, call.caller), call.ids["category"]
     )
     page, next_cursor = parse_page(call).cut(found, lambda one: one.package_id)
-    return CatalogPackagesAnswer(packages=list(map(_show_package, page)), next_cursor=next_cursor)
+    return CatalogPackagesResponse(packages=list(map(_show_package, page)), next_cursor=next_cursor)
 
 
-@get("/api/catalog/{package}/tools", "agent", "List the tools of a package", CatalogToolsAnswer, query=PAGING)
+@get(
+    "/api/catalog/{package}/tools", "agent", "List the tools of a package", CatalogToolsResponse, query=PAGING
+)
 async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """The tools of a package that the caller can reach, with their whole schemas."""
     package = catalog.read_package(
@@ -263,7 +265,7 @@ async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any
     "Show the quality of the catalog",
     query=(Parameter("dependent", "Only packages that depend on the summary fallback.", "flag"), *PAGING),
 )
-async def show_quality(control: Control, call: RestCall[None]) -> CatalogQualityAnswer:
+async def show_quality(control: Control, call: RestCall[None]) -> CatalogQualityResponse:
     """How many rows of the catalog have full definitions, and which packages depend on the summary fallback.
 
     Viewers, publishers and administrators see the whole catalog, hidden rows included. An agent sees the
@@ -272,7 +274,7 @@ async def show_quality(control: Control, call: RestCall[None]) -> CatalogQuality
     view = await catalog.read_quality(control, call.caller)
     listed = view.dependent if call.flag("dependent") else view.packages
     page, next_cursor = parse_page(call).cut(listed, lambda one: one.package_id)
-    return CatalogQualityAnswer(
+    return CatalogQualityResponse(
         total=QualityShown.of(view.total),
         full_percent=view.total.full_percent,
         summary_fallback=view.ends_at,
@@ -303,7 +305,7 @@ async def show_quality(control: Control, call: RestCall[None]) -> CatalogQuality
     ),
     errors=(StorageFailed,),
 )
-async def run_backfill(control: Control, call: RestCall[NoBody]) -> BackfillAnswer:
+async def run_backfill(control: Control, call: RestCall[NoBody]) -> BackfillResponse:
     """Make the rows of the next packages, as far as they are not made of what there is.
 
     Begin without a cursor, and go on with the one of the answer until it is null. A run that was cut off is
@@ -312,7 +314,7 @@ async def run_backfill(control: Control, call: RestCall[NoBody]) -> BackfillAnsw
     check_unbounded(call.caller, "the catalog is for all callers")
     page = parse_page(call, default=BATCH)
     done = await catalog.backfill_catalog(control, after=page.after, limit=min(page.limit, catalog.MAX_BATCH))
-    return BackfillAnswer.of(done, next_cursor=None if done.after is None else encode_cursor(done.after))
+    return BackfillResponse.of(done, next_cursor=None if done.after is None else encode_cursor(done.after))
 
 
 def _show_package(package: catalog.CatalogPackage) -> CatalogPackageShown:

@@ -156,7 +156,7 @@ class TaskPlan(ResponseShape, frozen=True, kw_only=True):
     several entries."""
 
 
-class PlanAnswer(ResponseShape, frozen=True, kw_only=True):
+class PlanResponse(ResponseShape, frozen=True, kw_only=True):
     """What changes would do to each task. Nothing has been changed."""
 
     id: str
@@ -173,11 +173,11 @@ class PlanAnswer(ResponseShape, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-async def show_plan(plan: ChangePlan, revision: int, warnings: Sequence[str]) -> PlanAnswer:
+async def show_plan(plan: ChangePlan, revision: int, warnings: Sequence[str]) -> PlanResponse:
     """A plan as answers hold it. In a thread: it may be of thousands of records."""
     changes = await asyncio.to_thread(show_edits, plan.edits)
     tasks = [_show_task(one) for one in plan.tasks]
-    return PlanAnswer.of(plan, revision=revision, changes=changes, tasks=tasks, warnings=warnings)
+    return PlanResponse.of(plan, revision=revision, changes=changes, tasks=tasks, warnings=warnings)
 
 
 def _show_task(change: TaskChange) -> TaskPlan:
@@ -186,7 +186,7 @@ def _show_task(change: TaskChange) -> TaskPlan:
     return TaskPlan.of(change, **refs, refusal=change.refusal_after, problem=change.problem_after)
 
 
-class ApplyAnswer(ResponseShape, frozen=True, kw_only=True):
+class ApplyResponse(ResponseShape, frozen=True, kw_only=True):
     """What was changed, in one transaction. Nothing, where everything was so already."""
 
     revision: Revision
@@ -194,16 +194,16 @@ class ApplyAnswer(ResponseShape, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-async def show_commit(done: CommittedChange) -> ApplyAnswer:
+async def show_commit(done: CommittedChange) -> ApplyResponse:
     """A commit as answers hold it. In a thread: it may be of thousands of records."""
-    return ApplyAnswer.of(done, changes=await asyncio.to_thread(show_edits, done.edits))
+    return ApplyResponse.of(done, changes=await asyncio.to_thread(show_edits, done.edits))
 
 
 _PLAN_ERRORS: Final = (errors.InvalidRecord, errors.NotFound, errors.Compacted)
 
 
 @post("/admin/api/plan", "viewer", "Show what changes would do", errors=_PLAN_ERRORS)
-async def show_change_plan(control: Control, call: RestCall[PlanSent]) -> PlanAnswer:
+async def show_change_plan(control: Control, call: RestCall[PlanSent]) -> PlanResponse:
     """What changes of records would do to each task: written, taken back or, with a null body, deleted.
 
     Nothing is changed. A change that names its plan is made as that showed it, or not at all.
@@ -235,7 +235,7 @@ async def _parse_plan_drafts(control: Control, actor: Principal, sent: PlanSent)
 
 
 @post("/admin/api/apply", "publisher", "Make several changes at once", **WRITE)
-async def apply_changes(control: Control, call: RestCall[ApplySent]) -> ApplyAnswer:
+async def apply_changes(control: Control, call: RestCall[ApplySent]) -> ApplyResponse:
     """Make records what they shall be: all of them or none, and nothing where everything is so already."""
     sent, drafts = call.body, _parse_drafts(call.body.changes)
     plan_id = sent.plan if sent.plan is not None else call.plan_id

@@ -76,7 +76,7 @@ class EntryShown(ResponseShape, frozen=True, kw_only=True):
     fields: list[FieldShown]
 
 
-class HistoryAnswer(ResponseShape, frozen=True, kw_only=True):
+class HistoryResponse(ResponseShape, frozen=True, kw_only=True):
     """The changes of a record, newest first, as far as the log reaches."""
 
     revision: Revision
@@ -84,7 +84,7 @@ class HistoryAnswer(ResponseShape, frozen=True, kw_only=True):
     entries: list[EntryShown]
 
 
-class DiffAnswer(ResponseShape, frozen=True, kw_only=True):
+class DiffResponse(ResponseShape, frozen=True, kw_only=True):
     """How a record differs between two revisions of the registry."""
 
     revision: Revision
@@ -205,14 +205,14 @@ class RecordCollection:
         """Remove the record. The warnings name what still refers to it."""
         return await self._commit(control, call, self._change(call, call.ids[self.id_field]))
 
-    async def history(self, control: Control, call: RestCall[None]) -> HistoryAnswer:
+    async def history(self, control: Control, call: RestCall[None]) -> HistoryResponse:
         """The changes of the record, newest first: who made each, when, and in which fields."""
         limit = call.count("limit", default=ENTRIES, most=MAX_HISTORY)
         revision = control.store.revision
         entries = await read_history(control, self.kind, call.ids[self.id_field], limit=limit)
-        return HistoryAnswer.of(revision=revision, entries=entries)
+        return HistoryResponse.of(revision=revision, entries=entries)
 
-    async def diff(self, control: Control, call: RestCall[None]) -> DiffAnswer:
+    async def diff(self, control: Control, call: RestCall[None]) -> DiffResponse:
         """How the record at one revision of the registry differs from the record at another, or now."""
         since = call.number("since")
         if since is None:
@@ -220,7 +220,7 @@ class RecordCollection:
         revision = control.store.revision
         record_id, upto = call.ids[self.id_field], call.number("upto")
         fields = await diff_revisions(control, self.kind, record_id, since=since, upto=upto)
-        return DiffAnswer.of(revision=revision, fields=fields)
+        return DiffResponse.of(revision=revision, fields=fields)
 
     async def rollback(self, control: Control, call: RestCall[RollbackSent]) -> RestResponse | Deleted:
         """Make the record what it was at a revision of the registry, or remove it if there was none."""
@@ -253,7 +253,7 @@ class RecordCollection:
         deletes: dict[str, Any] = {"headers": (PLAN_HEADER,), "is_conditional": True}
         puts = deletes | {"body": accept_as(shapes.sent), "statuses": (200, 201), "errors": WRITE_ERRORS}
         back = deletes | {"statuses": (200, 201), "errors": (Compacted, *WRITE_ERRORS)}
-        back["answer"] = shapes.written | Deleted
+        back["response"] = shapes.written | Deleted
         rows: dict[str, Any] = {
             "list": get(every, "viewer", f"List the {name}s", shapes.listed, query=(*PAGING, *self.query)),
             "post": post(every, role, f"Create or replace a {name}", shapes.written, **puts),

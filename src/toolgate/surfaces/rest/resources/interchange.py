@@ -36,9 +36,9 @@ from toolgate.surfaces.rest.framework.routing import get, post
 from toolgate.surfaces.rest.resources.changes import (
     MAX_CHANGES,
     WRITE,
-    ApplyAnswer,
+    ApplyResponse,
     ChangeShown,
-    PlanAnswer,
+    PlanResponse,
     show_commit,
     show_plan,
 )
@@ -77,7 +77,7 @@ class SkippedShown(ResponseShape, frozen=True, kw_only=True):
     reason: str
 
 
-class ImportAnswer(ResponseShape, frozen=True, kw_only=True):
+class ImportResponse(ResponseShape, frozen=True, kw_only=True):
     """What became of the definitions."""
 
     revision: Revision
@@ -88,7 +88,7 @@ class ImportAnswer(ResponseShape, frozen=True, kw_only=True):
     warnings: list[str]
     plan: str | None
     """Of a dry run: the id of its plan."""
-    effect: PlanAnswer | None
+    effect: PlanResponse | None
     """Of a dry run: what it would do to each task."""
 
 
@@ -114,7 +114,7 @@ def _read_form(parts: Sequence[tuple[str, str]]) -> dict[str, Any]:
     body=replace(validate_as(ImportSent), parse_form_fields=_read_form),
     **WRITE,
 )
-async def import_servers(control: Control, call: RestCall[ImportSent]) -> ImportAnswer:
+async def import_servers(control: Control, call: RestCall[ImportSent]) -> ImportResponse:
     """Store the servers that a file of another program defines. What is allowed of a known one stays so.
 
     The file may also be uploaded as `multipart/form-data`: the part `file`, and the other members as parts of
@@ -125,7 +125,7 @@ async def import_servers(control: Control, call: RestCall[ImportSent]) -> Import
     if len(found.bodies) > MAX_CHANGES:
         raise InvalidRecord(f"the file defines more than {MAX_CHANGES} servers")
     drafts = await _select_drafts(control, call, found)
-    shown: ApplyAnswer | PlanAnswer
+    shown: ApplyResponse | PlanResponse
     if sent.dry_run:
         planned = await plan_changes(control, call.caller, drafts)
         warnings = [*planned.warnings, *_warn_of_denied(planned.plan.edits)]
@@ -134,8 +134,8 @@ async def import_servers(control: Control, call: RestCall[ImportSent]) -> Import
         done = await commit_changes(control, call.caller, drafts, plan_id=call.plan_id)
         warnings = [*done.warnings, *_warn_of_denied(done.edits)]
         shown = await show_commit(done)
-    effect = shown if isinstance(shown, PlanAnswer) else None
-    return ImportAnswer.of(
+    effect = shown if isinstance(shown, PlanResponse) else None
+    return ImportResponse.of(
         shown,
         servers=[body["server_id"] for body in found.bodies],
         skipped=[SkippedShown(name=name, reason=reason) for name, reason in found.skipped.items()],

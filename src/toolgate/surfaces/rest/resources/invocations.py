@@ -123,14 +123,14 @@ class InvocationShown(InvocationSummary, frozen=True, kw_only=True):
     """Null until it has ended."""
 
 
-class InvocationsAnswer(ResponseShape, frozen=True, kw_only=True):
+class InvocationsResponse(ResponseShape, frozen=True, kw_only=True):
     """A page of them, the newest first."""
 
     invocations: list[InvocationSummary]
     next_cursor: NextCursor
 
 
-class LinesAnswer(ResponseShape, frozen=True, kw_only=True):
+class LinesResponse(ResponseShape, frozen=True, kw_only=True):
     """Lines of a log, the oldest first."""
 
     state: InvocationState
@@ -220,14 +220,14 @@ async def _await_or_cancel(control: Control, made: Invocation, wait_s: int, *, i
 
 
 @get(_ALL, "agent", "List the runs of a task", query=PAGING)
-async def show_invocations(control: Control, call: RestCall[None]) -> InvocationsAnswer:
+async def show_invocations(control: Control, call: RestCall[None]) -> InvocationsResponse:
     """The caller's invocations of the task, the newest first; to the role `viewer`, those of all callers."""
     page = parse_page(call)
     found = await list_invocations(
         control, call.caller, call.ids["task_id"], before=page.after or None, limit=page.limit + 1
     )
     shown, more = page.first(found, lambda one: one.invocation_id)
-    return InvocationsAnswer(invocations=[summarize(one) for one in shown], next_cursor=more)
+    return InvocationsResponse(invocations=[summarize(one) for one in shown], next_cursor=more)
 
 
 @get(_ONE, "agent", "Read a run of a task")
@@ -242,13 +242,13 @@ async def read_invocation(control: Control, call: RestCall[None]) -> InvocationS
     "Read the log of a run",
     query=(Parameter("after", "Only lines after the one with this `seq`.", "number"),),
 )
-async def read_lines(control: Control, call: RestCall[None]) -> LinesAnswer:
+async def read_lines(control: Control, call: RestCall[None]) -> LinesResponse:
     """What the guest has written and logged so far, or after the line `after`, up to a thousand lines."""
     found = await _find(control, call)
     lines = await control.store.invocations.lines(
         found.invocation_id, after=call.number("after") or 0, limit=PAGE_OF_LINES
     )
-    return LinesAnswer.of(found, lines=lines)
+    return LinesResponse.of(found, lines=lines)
 
 
 @post(f"{_ONE}/cancel", "agent", "Cancel a run")
@@ -277,7 +277,7 @@ async def follow_invocation(control: Control, call: RestCall[None]) -> RestRespo
     after = call.number("after") or 0 if last is None else last
     found = await _find(control, call)
     news = nullcontext(_InvocationFeed(control, found, after=after))
-    return await streams.stream_response(control, call, news, first=_encode_state(found), tell=bytes)
+    return await streams.stream_response(control, call, news, first=_encode_state(found), encode=bytes)
 
 
 async def _find(control: Control, call: RestCall[None]) -> Invocation:

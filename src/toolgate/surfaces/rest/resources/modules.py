@@ -26,19 +26,19 @@ class UploadSent(StrictBody):
     """Check the archive, and do not keep it."""
 
 
-class PartAnswer(ResponseShape, frozen=True, kw_only=True):
+class PartResponse(ResponseShape, frozen=True, kw_only=True):
     """A part that was taken in."""
 
     part: int
 
 
-class PartsAnswer(ResponseShape, frozen=True, kw_only=True):
+class PartsResponse(ResponseShape, frozen=True, kw_only=True):
     """The parts of an upload that are there already."""
 
     parts: list[int]
 
 
-class UploadAnswer(ResponseShape, frozen=True, kw_only=True):
+class UploadResponse(ResponseShape, frozen=True, kw_only=True):
     """An archive that was found good."""
 
     package_id: str
@@ -63,31 +63,31 @@ class UploadAnswer(ResponseShape, frozen=True, kw_only=True):
     body=BodySpec(None, bytes, media_type="application/octet-stream"),
     errors=(SessionLimit, StorageFailed),
 )
-async def put_part(control: Control, call: RestCall[bytes]) -> PartAnswer:
+async def put_part(control: Control, call: RestCall[bytes]) -> PartResponse:
     """Send one part of an archive or module, of at most 4 MiB. Parts may come in any order, and again.
 
     What lies there for an hour without another part is forgotten. No other caller sees it.
     """
     part = int(call.ids["part"])
     await control.uploads.put_part(call.caller.id, call.ids["sha256"], part, call.body)
-    return PartAnswer(part=part)
+    return PartResponse(part=part)
 
 
 @get(_UPLOAD, "publisher", "List the parts of an upload")
-async def list_parts(control: Control, call: RestCall[None]) -> PartsAnswer:
+async def list_parts(control: Control, call: RestCall[None]) -> PartsResponse:
     """Which parts of your upload are there: those need not be sent again."""
-    return PartsAnswer(parts=await control.uploads.parts(call.caller.id, call.ids["sha256"]))
+    return PartsResponse(parts=await control.uploads.parts(call.caller.id, call.ids["sha256"]))
 
 
 @delete(_UPLOAD, "publisher", "Discard an upload", errors=(StorageFailed,))
-async def discard_upload(control: Control, call: RestCall[None]) -> PartsAnswer:
+async def discard_upload(control: Control, call: RestCall[None]) -> PartsResponse:
     """Forget what you sent of an upload. What was not begun is no error."""
     await control.uploads.discard(call.caller.id, call.ids["sha256"])
-    return PartsAnswer(parts=[])
+    return PartsResponse(parts=[])
 
 
 @post(_UPLOAD, "admin", "Finish an upload", errors=(BodyTooLarge, Conflict, SessionLimit, StorageFailed))
-async def finish_upload(control: Control, call: RestCall[UploadSent]) -> UploadAnswer:
+async def finish_upload(control: Control, call: RestCall[UploadSent]) -> UploadResponse:
     """Put the parts together, check the archive, and keep it as a version of the package it holds.
 
     It is a gzipped tar with a `manifest.json` at its root, or an `.mcpb` bundle. All that is wrong with its
@@ -97,7 +97,7 @@ async def finish_upload(control: Control, call: RestCall[UploadSent]) -> UploadA
     looked = await packages.publish_package(
         control, call.caller, call.ids["sha256"], parts=sent.parts, is_dry_run=sent.dry_run
     )
-    return UploadAnswer.of(looked.package, looked, tools=looked.package.declared, kept=not sent.dry_run)
+    return UploadResponse.of(looked.package, looked, tools=looked.package.declared, kept=not sent.dry_run)
 
 
 _MODULES: Final = "/admin/api/modules"
@@ -150,7 +150,7 @@ class ModuleRemoved(ResponseShape, frozen=True, kw_only=True):
 
 _WASM: Final = BodySpec(None, bytes, media_type="application/wasm")
 _UPLOADED: Final[dict[str, Any]] = {
-    "answer": ModuleUploaded,
+    "response": ModuleUploaded,
     "statuses": (200, 201),
     "errors": (InvalidModule, BodyTooLarge, Conflict, QueueFull, SessionLimit, StorageFailed),
 }

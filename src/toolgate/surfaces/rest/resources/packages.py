@@ -28,9 +28,9 @@ from toolgate.surfaces.rest.framework.response import JSON, NextCursor, Response
 from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post
 from toolgate.surfaces.rest.resources.changes import (
     WRITE,
-    ApplyAnswer,
+    ApplyResponse,
     ChangeShown,
-    PlanAnswer,
+    PlanResponse,
     show_commit,
     show_plan,
 )
@@ -138,7 +138,7 @@ class ToolChangesShown(ResponseShape, frozen=True, kw_only=True):
     """Tool to the lines of a diff."""
 
 
-class InstallAnswer(ResponseShape, frozen=True, kw_only=True):
+class InstallResponse(ResponseShape, frozen=True, kw_only=True):
     """What installing did or, of a dry run, would do."""
 
     package_id: str
@@ -158,11 +158,11 @@ class InstallAnswer(ResponseShape, frozen=True, kw_only=True):
     revision: Revision
     changes: list[ChangeShown]
     warnings: list[str]
-    plan: PlanAnswer | None
+    plan: PlanResponse | None
     """Of a dry run: what each task would notice."""
 
 
-class UninstallAnswer(ResponseShape, frozen=True, kw_only=True):
+class UninstallResponse(ResponseShape, frozen=True, kw_only=True):
     """What uninstalling did or, of a dry run, would do."""
 
     package_id: str
@@ -171,7 +171,7 @@ class UninstallAnswer(ResponseShape, frozen=True, kw_only=True):
     removed_versions: list[str]
     """Archives that went, too."""
     warnings: list[str]
-    plan: PlanAnswer | None
+    plan: PlanResponse | None
     """Of a dry run: what each task would notice."""
 
 
@@ -202,12 +202,12 @@ def _show_package(
     return PackageShown.of(package, stored, installed=package.version, tools=package.declared, versions=shown)
 
 
-def _show_install(prepared: Installation, effect: ApplyAnswer | PlanAnswer) -> InstallAnswer:
+def _show_install(prepared: Installation, effect: ApplyResponse | PlanResponse) -> InstallResponse:
     bodies = {change.kind: change.sent for change in prepared.changes}
     server = bodies["server"]
     assert server is not None
     renamed = [RenamedShown(before=before, after=after) for before, after in prepared.tools.renamed]
-    return InstallAnswer.of(
+    return InstallResponse.of(
         prepared.package,
         effect,
         before=None if prepared.before is None else prepared.before.version,
@@ -217,7 +217,7 @@ def _show_install(prepared: Installation, effect: ApplyAnswer | PlanAnswer) -> I
         declared_tools=len(prepared.package.declared),
         visible_tools=len(prepared.visible),
         warnings=[*prepared.hints, *effect.warnings],
-        plan=effect if isinstance(effect, PlanAnswer) else None,
+        plan=effect if isinstance(effect, PlanResponse) else None,
     )
 
 
@@ -264,8 +264,8 @@ _UNINSTALL_QUERY: Final = (
 )
 
 
-@post(f"{_ONE}/install", "admin", "Install a package", InstallAnswer, **_INSTALL)
-async def install_package(control: Control, call: RestCall[InstallSent]) -> InstallAnswer | RestResponse:
+@post(f"{_ONE}/install", "admin", "Install a package", InstallResponse, **_INSTALL)
+async def install_package(control: Control, call: RestCall[InstallSent]) -> InstallResponse | RestResponse:
     """Install a version that was uploaded, or another one in place of what is installed.
 
     That is the approval of exactly what its manifest declares. The records of package, server and pin change
@@ -281,19 +281,19 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Inst
 
 
 @delete(_ONE, "admin", "Uninstall a package", query=_UNINSTALL_QUERY, is_conditional=True, **WRITE)
-async def uninstall_package(control: Control, call: RestCall[None]) -> UninstallAnswer:
+async def uninstall_package(control: Control, call: RestCall[None]) -> UninstallResponse:
     """Remove a package with its server and its pin, together. Archives stay, unless `purge` is set."""
     package_id = call.ids["package_id"]
     if call.flag("dry_run"):
         planned = await packages.plan_uninstall(control, call.caller, package_id)
         plan = await show_plan(planned.plan, planned.revision, planned.warnings)
-        return UninstallAnswer.of(plan, package_id=package_id, removed_versions=[], plan=plan)
+        return UninstallResponse.of(plan, package_id=package_id, removed_versions=[], plan=plan)
     done = await packages.uninstall(
         control, call.caller, package_id, if_revision=call.if_revision, plan_id=call.plan_id
     )
     removed = await packages.purge_package(control, call.caller, package_id) if call.flag("purge") else []
     shown = await show_commit(done)
-    return UninstallAnswer.of(shown, package_id=package_id, removed_versions=removed, plan=None)
+    return UninstallResponse.of(shown, package_id=package_id, removed_versions=removed, plan=None)
 
 
 @delete(f"{_ONE}/{{version}}", "admin", "Remove an archive", errors=(Conflict, StorageFailed))

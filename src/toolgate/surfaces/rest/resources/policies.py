@@ -76,7 +76,7 @@ class FindingShown(ResponseShape, frozen=True, kw_only=True):
     message: str
 
 
-class LintAnswer(ResponseShape, frozen=True, kw_only=True):
+class LintResponse(ResponseShape, frozen=True, kw_only=True):
     """Rules that match nothing, and the like."""
 
     revision: Revision
@@ -98,7 +98,7 @@ class TaskOverview(ResponseShape, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-class OverviewAnswer(ResponseShape, frozen=True, kw_only=True):
+class OverviewResponse(ResponseShape, frozen=True, kw_only=True):
     """All tasks, and what there is to see."""
 
     revision: Revision
@@ -126,7 +126,7 @@ class VersionActivity(ResponseShape, frozen=True, kw_only=True):
     """Both within 5 %."""
 
 
-class VersionsAnswer(ResponseShape, frozen=True, kw_only=True):
+class VersionsResponse(ResponseShape, frozen=True, kw_only=True):
     """The versions of a profile compared by the calls that each decided."""
 
     profile_id: str
@@ -138,7 +138,7 @@ class VersionsAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 @get("/admin/api/lint", "viewer", "Find rules that do nothing")
-async def lint_policy(control: Control, _call: RestCall[None]) -> LintAnswer:
+async def lint_policy(control: Control, _call: RestCall[None]) -> LintResponse:
     """Rules that match nothing, name what is not there, or cancel out; and literals that may be secrets.
 
     Where the setting `summary_fallback` is on, also packages that lose catalog rows by it.
@@ -152,7 +152,7 @@ async def lint_policy(control: Control, _call: RestCall[None]) -> LintAnswer:
     linted = await asyncio.to_thread(lint, snapshot)
     literals = await asyncio.to_thread(find_literals, snapshot.servers.values())
     hidden = find_fallback_rows(control.catalog)
-    return LintAnswer(
+    return LintResponse(
         revision=snapshot.revision,
         findings=show_all((*linted.findings, *literals, *hidden)),
         unjudged=show_all(linted.unjudged),
@@ -160,7 +160,7 @@ async def lint_policy(control: Control, _call: RestCall[None]) -> LintAnswer:
 
 
 @get("/admin/api/mcp/tasks-overview", "viewer", "Show what each task sees")
-async def show_overview(control: Control, call: RestCall[None]) -> OverviewAnswer:
+async def show_overview(control: Control, call: RestCall[None]) -> OverviewResponse:
     """What each task sees of what is registered, and the URL to see it at."""
     snapshot, limits, base_url = control.gateway.snapshot, control.gateway.limits, control.client_url()
 
@@ -172,10 +172,10 @@ async def show_overview(control: Control, call: RestCall[None]) -> OverviewAnswe
         url = format_mcp_url(base_url or call.base_url, task.task_id)
         return TaskOverview.of(task, scope, servers=scope.servers, tools=len(scope.tools), url=url)
 
-    def show_all() -> OverviewAnswer:
+    def show_all() -> OverviewResponse:
         tasks = [show_task(task) for _, task in sorted(snapshot.tasks.items())]
         total = count_registered(snapshot)
-        return OverviewAnswer.of(
+        return OverviewResponse.of(
             snapshot, registered_tools=total.tools, registered_tokens=total.tokens, tasks=tasks
         )
 
@@ -188,7 +188,7 @@ async def show_overview(control: Control, call: RestCall[None]) -> OverviewAnswe
     "Compare the versions of a profile",
     query=(Parameter("since", "Calls from this time on, in unix milliseconds.", "number"),),
 )
-async def compare_versions(control: Control, call: RestCall[None]) -> VersionsAnswer:
+async def compare_versions(control: Control, call: RestCall[None]) -> VersionsResponse:
     """Calls, failures, denials and times of a profile, by the version that decided.
 
     Counts are of the audit events that are kept. Without `since`, of the last day.
@@ -208,7 +208,7 @@ async def compare_versions(control: Control, call: RestCall[None]) -> VersionsAn
         }
     placed = [(one, *sides.get(one.version, (None, 0))) for one in found]
     versions = [VersionActivity.of(one, side=side, share=share) for one, side, share in placed]
-    return VersionsAnswer.of(profile, by=by, since_ms=since_ms, until_ms=until_ms, versions=versions)
+    return VersionsResponse.of(profile, by=by, since_ms=since_ms, until_ms=until_ms, versions=versions)
 
 
 _Pattern = Annotated[str, Field(max_length=MAX_KIND_PATTERN)]
@@ -234,7 +234,7 @@ class MatchShown(ResponseShape, frozen=True, kw_only=True):
     """What is wrong with an invalid pattern."""
 
 
-class MatchAnswer(ResponseShape, frozen=True, kw_only=True):
+class MatchResponse(ResponseShape, frozen=True, kw_only=True):
     """What each pattern matches, in their order."""
 
     revision: Revision
@@ -242,14 +242,14 @@ class MatchAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 @post("/admin/api/match", "viewer", "See what patterns match")
-async def match_patterns(control: Control, call: RestCall[MatchSent]) -> MatchAnswer:
+async def match_patterns(control: Control, call: RestCall[MatchSent]) -> MatchResponse:
     """What each pattern matches of all that is registered. Nothing is stored."""
     snapshot, sent = control.gateway.snapshot, call.body
 
     def match_all() -> list[MatchShown]:
         return [_match_one(snapshot, pattern, is_deny=sent.deny) for pattern in sent.patterns]
 
-    return MatchAnswer(revision=snapshot.revision, matches=await asyncio.to_thread(match_all))
+    return MatchResponse(revision=snapshot.revision, matches=await asyncio.to_thread(match_all))
 
 
 def _match_one(snapshot: Snapshot, pattern: str, *, is_deny: bool) -> MatchShown:
@@ -292,7 +292,7 @@ class ToolDifferenceShown(ResponseShape, frozen=True, kw_only=True):
     there are too many lines: name the tool."""
 
 
-class PinDiffAnswer(ResponseShape, frozen=True, kw_only=True):
+class PinDiffResponse(ResponseShape, frozen=True, kw_only=True):
     """How what a pinned server lists differs from what was approved."""
 
     revision: Revision
@@ -329,7 +329,9 @@ PIN_ENDPOINTS: Final = PINS.endpoints()
     query=(*collection.DIFF_QUERY, Parameter("tool", "Only what differs in this tool; not with `since`.")),
     errors=(Compacted,),
 )
-async def show_differences(control: Control, call: RestCall[None]) -> PinDiffAnswer | collection.DiffAnswer:
+async def show_differences(
+    control: Control, call: RestCall[None]
+) -> PinDiffResponse | collection.DiffResponse:
     """How what the server lists differs from what was approved, tool by tool.
 
     With `since`, how the pin at that revision of the registry differs from the pin at another, or now.
@@ -339,4 +341,4 @@ async def show_differences(control: Control, call: RestCall[None]) -> PinDiffAns
     server_id, revision = call.ids["server_id"], control.store.revision
     found = await diff_pin(control, server_id, tool=call.query.get("tool"))
     shown = [ToolDifferenceShown.of(one, diff=one.lines) for one in found]
-    return PinDiffAnswer(revision=revision, server_id=server_id, tools=shown)
+    return PinDiffResponse(revision=revision, server_id=server_id, tools=shown)

@@ -49,7 +49,7 @@ async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
         call,
         control.store.watch(since, digest),
         first=streams.encode_named_event("start", {"epoch": control.store.epoch, "revision": since}),
-        tell=lambda batch: _encode_batch(filter_batch(batch, kinds)),
+        encode=lambda batch: _encode_batch(filter_batch(batch, kinds)),
     )
 
 
@@ -88,7 +88,7 @@ def _encode_batch(batch: ChangeBatch) -> bytes:
 _SIGNS: Final = {"added": "+", "changed": "~", "removed": "-"}
 
 
-class ReloadAnswer(ResponseShape, frozen=True, kw_only=True):
+class ReloadResponse(ResponseShape, frozen=True, kw_only=True):
     """What the directory of server files did to the registry, or, in a dry run, would do."""
 
     revision: Revision
@@ -109,18 +109,18 @@ class ReloadAnswer(ResponseShape, frozen=True, kw_only=True):
     query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", "flag"),),
     errors=(errors.InvalidRecord, errors.Conflict, errors.StorageFailed),
 )
-async def reload_directory(loader: DirectoryLoader, call: RestCall[NoBody]) -> ReloadAnswer:
+async def reload_directory(loader: DirectoryLoader, call: RestCall[NoBody]) -> ReloadResponse:
     """Make the registry agree with the directory of server files, or, in a dry run, only say how."""
     check_unbounded(call.caller, "the directory holds servers of all callers")
     report = await (loader.preview() if call.flag("dry_run") else loader.reload(call.caller.id))
-    return ReloadAnswer.of(
+    return ReloadResponse.of(
         report,
         applied=[f"{_SIGNS[diff.operation]} {diff.details}" for diff in report.applied],
         problems=list(map(str, report.problems)),
     )
 
 
-class BackupAnswer(ResponseShape, frozen=True, kw_only=True):
+class BackupResponse(ResponseShape, frozen=True, kw_only=True):
     """A copy that was written."""
 
     path: str
@@ -133,7 +133,7 @@ class BackupAnswer(ResponseShape, frozen=True, kw_only=True):
 _BACKUP: Final[dict[str, Any]] = {"statuses": (201,), "errors": (errors.StorageFailed,)}
 
 
-@post("/admin/api/backup", "admin", "Write a backup", BackupAnswer, **_BACKUP)
+@post("/admin/api/backup", "admin", "Write a backup", BackupResponse, **_BACKUP)
 async def make_backup(control: Control, call: RestCall[NoBody]) -> RestResponse:
     """Write everything the registry holds into a new file in the gateway's data directory.
 
@@ -144,10 +144,10 @@ async def make_backup(control: Control, call: RestCall[NoBody]) -> RestResponse:
     path = control.data_dir.resolve() / name
     done = await control.store.export(path)
     audit_change(control, call.caller, operation="backup", kind="registry", record_id=name)
-    return RestResponse(BackupAnswer(path=str(path), revision=done.revision, records=done.records), 201)
+    return RestResponse(BackupResponse(path=str(path), revision=done.revision, records=done.records), 201)
 
 
-class DataDirectoryAnswer(ResponseShape, frozen=True, kw_only=True):
+class DataDirectoryResponse(ResponseShape, frozen=True, kw_only=True):
     """Where the gateway keeps its data."""
 
     path: str
@@ -155,9 +155,9 @@ class DataDirectoryAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 @get("/admin/api/data-directory", "admin", "Show the data directory")
-async def show_data_directory(control: Control, _call: RestCall[None]) -> DataDirectoryAnswer:
+async def show_data_directory(control: Control, _call: RestCall[None]) -> DataDirectoryResponse:
     """The directory that holds the audit log, packages and, without a database, the registry."""
-    return DataDirectoryAnswer(path=str(control.data_dir.resolve()))
+    return DataDirectoryResponse(path=str(control.data_dir.resolve()))
 
 
 class NodeShown(ResponseShape, frozen=True, kw_only=True):
@@ -181,7 +181,7 @@ class NodeShown(ResponseShape, frozen=True, kw_only=True):
     """How many servers it knows."""
 
 
-class NodesAnswer(ResponseShape, frozen=True, kw_only=True):
+class NodesResponse(ResponseShape, frozen=True, kw_only=True):
     """All nodes there are reports of."""
 
     revision: Revision
@@ -190,7 +190,7 @@ class NodesAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 @get("/admin/api/nodes", "viewer", "List the nodes")
-async def list_nodes(control: Control, _call: RestCall[None]) -> NodesAnswer:
+async def list_nodes(control: Control, _call: RestCall[None]) -> NodesResponse:
     """Every node with what it serves, how old that is, and whether it is still there."""
     store, now_ms = control.store, control.clock_ms()
     reports = await store.reports.list_reports()
@@ -204,4 +204,4 @@ async def list_nodes(control: Control, _call: RestCall[None]) -> NodesAnswer:
         )
         for one in reports
     ]
-    return NodesAnswer(revision=store.revision, nodes=shown)
+    return NodesResponse(revision=store.revision, nodes=shown)

@@ -211,7 +211,7 @@ async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> Log
     record = await _find_server(control, call, is_shared=sent.shared)
     login_key = _login_owner(record)
     came_back = logins.LoginCallback(state=sent.state, code=sent.code, issuer=sent.iss)
-    login = await control.logins.finish(login_key, principal=call.caller.id, answer=came_back)
+    login = await control.logins.finish(login_key, principal=call.caller.id, response=came_back)
     _audit_login(control, call.caller, "login", login_key)
     if not login_key.owner:
         await control.gateway.servers.refresh(login_key.server_id)

@@ -40,7 +40,7 @@ from toolgate.surfaces.rest.resources.servers import SERVERS, show_health
 from toolgate.upstream.pool.health import ServerHealth
 
 
-class TrialAnswer(ResponseShape, frozen=True, kw_only=True):
+class TrialResponse(ResponseShape, frozen=True, kw_only=True):
     """What came of connecting to a server once, next to the connection in use."""
 
     ok: bool
@@ -57,7 +57,7 @@ class TrialAnswer(ResponseShape, frozen=True, kw_only=True):
     stderr_tail: str
 
 
-class RefreshAnswer(ResponseShape, frozen=True, kw_only=True):
+class RefreshResponse(ResponseShape, frozen=True, kw_only=True):
     """A server after its tools were listed again."""
 
     server_id: str
@@ -91,7 +91,7 @@ class ToolPreview(ResponseShape, frozen=True, kw_only=True):
     rule: str
 
 
-class PreviewAnswer(ResponseShape, frozen=True, kw_only=True):
+class PreviewResponse(ResponseShape, frozen=True, kw_only=True):
     """All that a server lists, after filtering."""
 
     revision: Revision
@@ -113,7 +113,7 @@ _TRIAL: Final[dict[str, Any]] = {"headers": (PLAN_HEADER,), "errors": (PlanRequi
 
 
 @post(f"{_ONE}/test", "admin", "Try a server", body=_SERVER, **_TRIAL)
-async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> TrialAnswer:
+async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> TrialResponse:
     """Connect to a server once, next to the connection in use, and list its tools.
 
     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not.
@@ -124,7 +124,7 @@ async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> Tri
     audit_change(control, call.caller, operation="test", kind="server", record_id=server_id)
     report = await control.gateway.servers.test(record)
     texts = {name: redact_text(getattr(report, name)) for name in ("error", "hint", "stderr_tail")}
-    return TrialAnswer.of(report, ok=not report.error, tools=sorted(report.tools), **texts)
+    return TrialResponse.of(report, ok=not report.error, tools=sorted(report.tools), **texts)
 
 
 async def resolve_trial_record(
@@ -140,7 +140,7 @@ async def resolve_trial_record(
 
 
 @post(f"{_ONE}/refresh", "admin", "List the tools of a server again")
-async def refresh_server(control: Control, call: RestCall[NoBody]) -> RefreshAnswer:
+async def refresh_server(control: Control, call: RestCall[NoBody]) -> RefreshResponse:
     """List the tools of the server again now. Its health shows the outcome."""
     server_id = call.ids["server_id"]
     check_removal(call.caller, "server", server_id)
@@ -151,7 +151,7 @@ async def refresh_server(control: Control, call: RestCall[NoBody]) -> RefreshAns
         raise NotFound(f"there is no server `{server_id}` any more")
     decisions, health = _decide_tools(control.gateway.snapshot, offer, None), show_health(health)
     visible = [name for name, one in decisions.items() if one.allowed and name in offer.tools]
-    return RefreshAnswer.of(
+    return RefreshResponse.of(
         offer, server_id=server_id, health=health, tools=sorted(offer.tools), visible=visible
     )
 
@@ -160,7 +160,7 @@ _TASK: Final = Parameter("task", "Say what this task gets of them.")
 
 
 @get(f"{_ONE}/tools", "viewer", "Preview the tools of a server", query=(_TASK,))
-async def preview_tools(control: Control, call: RestCall[None]) -> PreviewAnswer:
+async def preview_tools(control: Control, call: RestCall[None]) -> PreviewResponse:
     """Every tool the server lists: its names on the doors, and whether it passes, or what keeps it out.
 
     That is by the platform's own rules; with `task`, by those of the task as well, for a request that asks
@@ -178,7 +178,7 @@ async def preview_tools(control: Control, call: RestCall[None]) -> PreviewAnswer
         names = make_chat_names(refs, {server_id: offer.record.tool_namespace})
         shown = sorted((ref, name) for name, ref in names.items() if ref.name in decisions)
         tools = [_show_tool(offer, ref, name, decisions[ref.name]) for ref, name in shown]
-    return PreviewAnswer(
+    return PreviewResponse(
         revision=snapshot.revision,
         server_id=server_id,
         state="pending" if offer is None else offer.state,
@@ -227,7 +227,7 @@ MAX_MODELS: Final = 1_000
 """Shown of those that an upstream lists."""
 
 
-class ChatTrialAnswer(ResponseShape, frozen=True, kw_only=True):
+class ChatTrialResponse(ResponseShape, frozen=True, kw_only=True):
     """What came of asking a chat upstream for its models once, next to the connections in use."""
 
     ok: bool
@@ -253,7 +253,7 @@ CHAT_UPSTREAM_ENDPOINTS: Final = CHAT_UPSTREAMS.endpoints()
 
 
 @post(f"{CHAT_UPSTREAMS.one_path}/test", "admin", "Try a chat upstream", body=_UPSTREAM, **_TRIAL)
-async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> ChatTrialAnswer:
+async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> ChatTrialResponse:
     """Ask a chat upstream once for its models, next to the connections in use; no model is asked anything.
 
     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not. The
@@ -266,7 +266,7 @@ async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> C
     trial = await control.try_models(record)
     names = sorted(set(trial.models))
     admitted = [name for name in names if any(matches_glob(one, name) for one in record.models)]
-    return ChatTrialAnswer.of(
+    return ChatTrialResponse.of(
         trial,
         ok=not trial.error,
         found=len(names),

@@ -21,7 +21,7 @@ from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import get
 from toolgate.surfaces.rest.resources.audit import parse_exact_filters
-from toolgate.surfaces.rest.resources.changes import PlanAnswer, show_plan
+from toolgate.surfaces.rest.resources.changes import PlanResponse, show_plan
 
 
 class BudgetUsed(ResponseShape, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class BudgetUsed(ResponseShape, frozen=True, kw_only=True):
     """When the next minute or day begins, by UTC."""
 
 
-class BudgetsAnswer(ResponseShape, frozen=True, kw_only=True):
+class BudgetsResponse(ResponseShape, frozen=True, kw_only=True):
     """A page of them, sorted by holder."""
 
     budgets: list[BudgetUsed]
@@ -45,13 +45,13 @@ class BudgetsAnswer(ResponseShape, frozen=True, kw_only=True):
 
 
 @get("/admin/api/budgets", "viewer", "Show budgets over time, and what is used of them", query=PAGING)
-async def list_quotas(control: Control, call: RestCall[None]) -> BudgetsAnswer:
+async def list_quotas(control: Control, call: RestCall[None]) -> BudgetsResponse:
     """Every budget over time that a key or a task has, and what is used of it at all nodes together."""
     found = await list_quota_usage(control)
     # No id has a space, and it sorts before all they have.
     uses, more = parse_page(call).cut(found, lambda use: " ".join((*use.holder, use.budget)))
     shown = [BudgetUsed.of(one, holder_kind=one.holder.kind, holder_id=one.holder.id) for one in uses]
-    return BudgetsAnswer(budgets=shown, next_cursor=more)
+    return BudgetsResponse(budgets=shown, next_cursor=more)
 
 
 DAYS: Final = 7  # a week
@@ -88,7 +88,7 @@ class TokensOfTask(TokensShown, frozen=True, kw_only=True):
     """Empty: callers without a task."""
 
 
-class TokensAnswer(ResponseShape, frozen=True, kw_only=True):
+class TokensResponse(ResponseShape, frozen=True, kw_only=True):
     """What some days cost, by day and by task."""
 
     since: str
@@ -111,7 +111,7 @@ class TokensAnswer(ResponseShape, frozen=True, kw_only=True):
         Parameter("task", "Only this task. Empty: only callers without one."),
     ),
 )
-async def show_tokens(control: Control, call: RestCall[None]) -> TokensAnswer:
+async def show_tokens(control: Control, call: RestCall[None]) -> TokensResponse:
     """What lists of tools and results of calls cost models, and what smaller lists have saved.
 
     All are estimates, good for comparing. Nodes tell once a minute, so the newest may be missing.
@@ -128,7 +128,7 @@ async def show_tokens(control: Control, call: RestCall[None]) -> TokensAnswer:
     def format_day(day: int) -> str:
         return datetime.fromtimestamp(day * DAY_MS / 1000, UTC).date().isoformat()
 
-    return TokensAnswer(
+    return TokensResponse(
         since=format_day(since),
         until=format_day(today),
         days=[TokensOfDay(day=format_day(day), **encode(sums)) for day, sums in found.days.items()],
@@ -137,7 +137,7 @@ async def show_tokens(control: Control, call: RestCall[None]) -> TokensAnswer:
     )
 
 
-class ActivityAnswer(ResponseShape, frozen=True, kw_only=True):
+class ActivityResponse(ResponseShape, frozen=True, kw_only=True):
     """Calls over time, and by whom and what."""
 
     since_ms: int
@@ -170,7 +170,7 @@ _MAX_MS: Final = 10**15  # the year 33658: no overflow in sums
         Parameter("task", "Only calls of this task."),
     ),
 )
-async def read_activity_counts(control: Control, call: RestCall[None]) -> ActivityAnswer:
+async def read_activity_counts(control: Control, call: RestCall[None]) -> ActivityResponse:
     """How many calls there were, how they went, what was slow and what was denied.
 
     Without `since`, of the last day. Counts are of the events that are kept.
@@ -183,7 +183,7 @@ async def read_activity_counts(control: Control, call: RestCall[None]) -> Activi
     only, index = EventFilter(equals=parse_exact_filters(call)), control.audit_index
     async with index.counting:  # it scans every call, so one query runs at a time
         found = await index.activity(only, since_ms=since_ms, until_ms=until_ms, buckets=buckets)
-    return ActivityAnswer.of(found)
+    return ActivityResponse.of(found)
 
 
 MAX_NAMED: Final = 100
@@ -219,7 +219,7 @@ class UnusedShown(IdleServerShown, frozen=True, kw_only=True):
     """About what its definition costs a model in each list."""
 
 
-class LearnAnswer(ResponseShape, frozen=True, kw_only=True):
+class LearnResponse(ResponseShape, frozen=True, kw_only=True):
     """The least policy by what a task used, and what it would do. Nothing has been changed."""
 
     task_id: str
@@ -234,7 +234,7 @@ class LearnAnswer(ResponseShape, frozen=True, kw_only=True):
     """In each list, for callers who ask for nothing in particular."""
     record: dict[str, Any]
     """The task as it should be, to be applied with the id of the plan."""
-    plan: PlanAnswer
+    plan: PlanResponse
     warnings: list[str]
 
 
@@ -260,7 +260,7 @@ class HolderShown(ResponseShape, frozen=True, kw_only=True):
     """The first of those, by server and name; all of them where one task or key is asked about."""
 
 
-class UnusedAnswer(ResponseShape, frozen=True, kw_only=True):
+class UnusedResponse(ResponseShape, frozen=True, kw_only=True):
     """Unused grants, by task and key."""
 
     revision: Revision
@@ -307,7 +307,7 @@ _UNUSED_QUERY: Final = (
 
 
 @get("/admin/api/tasks/{task_id}/learn", "viewer", "Work out the least policy of a task", query=_LEARN_QUERY)
-async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
+async def learn_policy(control: Control, call: RestCall[None]) -> LearnResponse:
     """The least policy that would have let through all that was used of the task, and what it would do.
 
     Nothing is changed: apply `record` with the id of the plan. Calls that were denied do not count, nor do
@@ -326,13 +326,13 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnAnswer:
         for ref, used in found.kept.items()
     ]
     removed, begins_ms = _show_unused(found.removed), found.begins_ms
-    return LearnAnswer.of(
+    return LearnResponse.of(
         found, task_id=task_id, audit_begins_ms=begins_ms, kept=kept, removed=removed, plan=plan
     )
 
 
 @get("/admin/api/unused", "viewer", "Show unused grants", query=_UNUSED_QUERY, errors=(NotFound,))
-async def list_unused(control: Control, call: RestCall[None]) -> UnusedAnswer:
+async def list_unused(control: Control, call: RestCall[None]) -> UnusedResponse:
     """What each task grants, and each key lets through at most, that no one used since.
 
     Sorted by kind and id, page by page. The first page has the servers that no one used at all.
@@ -347,7 +347,7 @@ async def list_unused(control: Control, call: RestCall[None]) -> UnusedAnswer:
     is_one = task_id is not None or key_id is not None
     found = await least_privilege.weigh_holders(snapshot, shown, uses)
     servers = [] if is_one or page.after else least_privilege.find_idle_servers(snapshot, uses)[:MAX_SERVERS]
-    return UnusedAnswer.of(
+    return UnusedResponse.of(
         uses,
         revision=snapshot.revision,
         audit_begins_ms=uses.begins_ms,

@@ -22,13 +22,13 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from toolgate.chat import replies
-from toolgate.chat.replies import EMPTY_VALUES, ModelCompletion, SurrogateMender
+from toolgate.chat import model_completion
+from toolgate.chat.model_completion import EMPTY_VALUES, ModelCompletion, SurrogateMender
 from toolgate.errors import ModelRefused, ModelUnavailable
 from toolgate.model import json_text
 from toolgate.model.json_text import NULL, UNREADABLE, Members, as_object, as_text, decode_members, encode_raw
 
-MAX_REPLY_BYTES: Final = 32 * 1_048_576
+MAX_COMPLETION_BYTES: Final = 32 * 1_048_576
 """Of all its chunks. Arguments that are too long for a tool still fit, and are refused as such."""
 MAX_DEPTH: Final = 16  # below this level a later value replaces the earlier one; real deltas have four levels
 _COMPLETION: Final = msgspec.Raw(b'"chat.completion"')
@@ -169,8 +169,8 @@ class CompletionAssembler:
             self._is_done = True
             return None
         self._bytes += len(data)
-        if self._bytes > MAX_REPLY_BYTES:
-            raise ModelUnavailable(f"the model's reply is longer than {MAX_REPLY_BYTES} bytes")
+        if self._bytes > MAX_COMPLETION_BYTES:
+            raise ModelUnavailable(f"the model's reply is longer than {MAX_COMPLETION_BYTES} bytes")
         try:
             data.decode()
             chunk = decode_members(self._mender.mend(data))
@@ -191,9 +191,9 @@ class CompletionAssembler:
         choice["finish_reason"] = self._finish_reason or NULL
         if "object" in self._head:
             self._head["object"] = _COMPLETION
-        reply = replies.build_completion(message, choice, self._head, nth=self._nth)
-        reply.usage = self._usage
-        return reply
+        completion = model_completion.build_completion(message, choice, self._head, nth=self._nth)
+        completion.usage = self._usage
+        return completion
 
     def _take(self, chunk: Members) -> CompletionDelta | None:
         choices = json_text.as_array(chunk.pop("choices", None))
@@ -219,7 +219,7 @@ class CompletionAssembler:
         number = _read_number(piece.pop("index", NULL))
         index = number if number is not None else self._calls[-1].index if self._calls else 0
         held = as_object(piece.get("function")) or as_object(piece.get("custom")) or {}
-        arguments = replies.read_arguments(held.get("arguments", NULL))
+        arguments = model_completion.read_arguments(held.get("arguments", NULL))
         call_id, name = as_text(piece.get("id")) or "", as_text(held.get("name")) or ""
         call = self._by_id.get((index, call_id)) or self._latest.get(index)
         if call is None or (name and call.is_over(call_id, arguments)):

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from tests.chat.cut_replies import Cut, cut_replies
-from toolgate.chat.replies import ModelCompletion, parse_completion
-from toolgate.chat.streamed_replies import MAX_REPLY_BYTES, CompletionAssembler, CompletionDelta
+from tests.chat.cut_completions import Cut, cut_completions
+from toolgate.chat.model_completion import ModelCompletion, parse_completion
+from toolgate.chat.streamed_completion import MAX_COMPLETION_BYTES, CompletionAssembler, CompletionDelta
 from toolgate.chat.tool_calls import ToolCall
 from toolgate.errors import ModelRefused, ModelUnavailable
 from toolgate.model.json_text import Members
@@ -19,10 +19,12 @@ def plain(members: Members | None) -> Any:
     return None if members is None else {name: json.loads(bytes(raw)) for name, raw in members.items()}
 
 
-def received(reply: ModelCompletion) -> Any:
-    calls = [(call.call_id, call.name, call.arguments, call.kind) for call in reply.calls]
-    members = [plain(part) for part in (reply.message, reply.choice, reply.head, reply.usage)]
-    return calls, members, reply.text, reply.finish_reason
+def received(completion: ModelCompletion) -> Any:
+    calls = [(call.call_id, call.name, call.arguments, call.kind) for call in completion.calls]
+    members = [
+        plain(part) for part in (completion.message, completion.choice, completion.head, completion.usage)
+    ]
+    return calls, members, completion.text, completion.finish_reason
 
 
 def chunk(reason: str | None = None, **delta: Any) -> bytes:
@@ -45,13 +47,13 @@ def calls_of(*chunks: bytes) -> list[tuple[str, str]]:
     return [(call.name, call.arguments) for call in assembled(*chunks).calls]
 
 
-@given(cut_replies())
+@given(cut_completions())
 def test_a_reply_is_the_same_whole_and_streamed(cut: Cut) -> None:
     """CHT-6"""
     assert received(assembled(*cut.chunks)) == received(parse_completion(cut.whole))
 
 
-@given(cut_replies())
+@given(cut_completions())
 def test_what_is_shown_is_the_text_and_never_a_call(cut: Cut) -> None:
     assembly = CompletionAssembler()
     shown = [delta for delta in map(assembly.feed, cut.chunks) if delta is not None]
@@ -183,9 +185,11 @@ def test_calls_are_reported_apart(chunks: list[bytes], expected: list[tuple[str,
 def test_a_custom_call_is_put_together() -> None:
     custom = {"index": 0, "id": "a", "type": "custom", "custom": {"name": "grep", "input": "a"}}
 
-    reply = assembled(chunk(tool_calls=[custom]), chunk(tool_calls=[{"index": 0, "custom": {"input": " b"}}]))
+    completion = assembled(
+        chunk(tool_calls=[custom]), chunk(tool_calls=[{"index": 0, "custom": {"input": " b"}}])
+    )
 
-    assert reply.calls == (ToolCall(call_id="a", name="grep", arguments="a b", kind="other"),)
+    assert completion.calls == (ToolCall(call_id="a", name="grep", arguments="a b", kind="other"),)
 
 
 def test_ids_that_are_missing_are_made_up_as_in_a_whole_reply() -> None:
@@ -201,10 +205,10 @@ def test_pieces_of_one_character_take_no_longer_than_they_are_many() -> None:
     for _ in range(2_000):
         letters += [chunk(content="x"), piece(0, arguments="y")]
 
-    reply = assembled(*letters, piece(0, arguments='"}'))
+    completion = assembled(*letters, piece(0, arguments='"}'))
 
-    assert reply.text == "x" * 2_001
-    assert reply.calls[0].arguments == '{"a":"' + "y" * 2_000 + '"}'
+    assert completion.text == "x" * 2_001
+    assert completion.calls[0].arguments == '{"a":"' + "y" * 2_000 + '"}'
 
 
 def test_half_a_character_is_shown_with_its_other_half() -> None:
@@ -232,15 +236,15 @@ def test_what_is_repeated_whole_with_every_piece_is_passed_over() -> None:
 
 
 def test_the_last_usage_and_the_last_of_a_head_stand() -> None:
-    reply = assembled(
+    completion = assembled(
         b'{"id":"a","usage":{"n":1},"choices":[{"delta":{"content":"x"}}]}',
         b'{"id":"a","timings":{"t":1},"usage":{"n":2},"choices":[{"delta":{}}]}',
         b'{"id":null,"usage":null,"choices":null}',
         b'{"choices":[null]}',
     )
 
-    assert plain(reply.usage) == {"n": 2}
-    assert plain(reply.head) == {"id": "a", "timings": {"t": 1}}
+    assert plain(completion.usage) == {"n": 2}
+    assert plain(completion.head) == {"id": "a", "timings": {"t": 1}}
 
 
 @pytest.mark.parametrize("reason", ["stop", "length", "tool_calls", "content_filter"])
@@ -310,8 +314,8 @@ def test_garbage_is_no_reply(data: bytes) -> None:
 
 
 def test_a_reply_without_end_is_cut_off() -> None:
-    assembly, half = CompletionAssembler(), chunk(content="x" * (MAX_REPLY_BYTES // 2))
+    assembly, half = CompletionAssembler(), chunk(content="x" * (MAX_COMPLETION_BYTES // 2))
     assembly.feed(half)
 
-    with pytest.raises(ModelUnavailable, match=f"longer than {MAX_REPLY_BYTES} bytes"):
+    with pytest.raises(ModelUnavailable, match=f"longer than {MAX_COMPLETION_BYTES} bytes"):
         assembly.feed(half)

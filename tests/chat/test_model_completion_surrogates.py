@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.replies import SurrogateMender
+from toolgate.chat.model_completion import SurrogateMender
 
 TEXTS = st.text(st.sampled_from('aé😀🇪\\"u\n') | st.characters(codec="utf-8"), max_size=12)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolgate.chat.streamed_replies import PartialValue, join_pieces, merge_pieces
+from toolgate.chat.streamed_completion import PartialValue, join_pieces, merge_pieces
 from toolgate.model.json_text import decode_members
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.replies import MAX_CALLS, ModelCompletion, parse_completion
+from toolgate.chat.model_completion import MAX_CALLS, ModelCompletion, parse_completion
 from toolgate.chat.tool_calls import ToolCall
 from toolgate.errors import ModelUnavailable
 from toolgate.model.json_text import Members
@@ -17,13 +17,13 @@ def plain(members: Members | None) -> Any:
     return None if members is None else {name: json.loads(bytes(raw)) for name, raw in members.items()}
 
 
-def completion(message: dict[str, Any], **rest: Any) -> bytes:
+def encode_body(message: dict[str, Any], **rest: Any) -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
     return json.dumps({"id": "chatcmpl-1", "choices": [choice | rest]}).encode()
 
 
 def reply_with(*calls: Any, nth: int = 0, **fields: Any) -> ModelCompletion:
-    return parse_completion(completion({"content": None, "tool_calls": list(calls), **fields}), nth=nth)
+    return parse_completion(encode_body({"content": None, "tool_calls": list(calls), **fields}), nth=nth)
 
 
 def function(call_id: Any = "c1", **rest: Any) -> dict[str, Any]:
@@ -54,19 +54,24 @@ def test_a_text_is_read_with_all_that_came_next_to_it() -> None:
         }
     )
 
-    reply = parse_completion(body.encode())
+    completion = parse_completion(body.encode())
 
-    assert (reply.text, reply.has_text, reply.finish_reason) == ("hello", True, "length")
-    assert (reply.calls, reply.entries) == ((), ())
-    assert plain(reply.message) == {
+    assert (completion.text, completion.has_text, completion.finish_reason) == ("hello", True, "length")
+    assert (completion.calls, completion.entries) == ((), ())
+    assert plain(completion.message) == {
         "role": "assistant",
         "content": "hello",
         "reasoning_content": "hm",
         "refusal": None,
     }
-    assert plain(reply.usage) == {"total_tokens": 3}
-    assert plain(reply.head) == {"id": "chatcmpl-1", "object": "chat.completion", "model": "m", "x_new": [1]}
-    assert plain(reply.choice) == {"logprobs": None}
+    assert plain(completion.usage) == {"total_tokens": 3}
+    assert plain(completion.head) == {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "model": "m",
+        "x_new": [1],
+    }
+    assert plain(completion.choice) == {"logprobs": None}
 
 
 def test_calls_are_read_whatever_the_finish_reason_says_and_their_other_fields_stay() -> None:
@@ -74,18 +79,18 @@ def test_calls_are_read_whatever_the_finish_reason_says_and_their_other_fields_s
         "function": {"name": "f", "arguments": '{"a": 1}', "x": 2}
     }
 
-    reply = reply_with(one, reasoning_details=[{"index": 0}])
+    completion = reply_with(one, reasoning_details=[{"index": 0}])
 
-    assert reply.calls == (ToolCall(call_id="c1", name="f", arguments='{"a": 1}'),)
-    assert reply.finish_reason == "stop"
-    assert plain(reply.message) == {
+    assert completion.calls == (ToolCall(call_id="c1", name="f", arguments='{"a": 1}'),)
+    assert completion.finish_reason == "stop"
+    assert plain(completion.message) == {
         "role": "assistant",
         "content": None,
         "tool_calls": [one],
         "reasoning_details": [{"index": 0}],
     }
-    assert json.loads(bytes(reply.entries[0])) == one
-    assert plain(reply.without_calls()) == {
+    assert json.loads(bytes(completion.entries[0])) == one
+    assert plain(completion.without_calls()) == {
         "role": "assistant",
         "content": None,
         "reasoning_details": [{"index": 0}],
@@ -112,10 +117,10 @@ def test_calls_are_read_whatever_the_finish_reason_says_and_their_other_fields_s
 def test_a_call_is_put_into_the_form_that_everyone_takes(
     sent: dict[str, Any], name: str, arguments: str
 ) -> None:
-    reply = reply_with(sent | {"id": "c1"})
+    completion = reply_with(sent | {"id": "c1"})
 
-    assert reply.calls == (ToolCall(call_id="c1", name=name, arguments=arguments),)
-    assert json.loads(bytes(reply.entries[0])) == {
+    assert completion.calls == (ToolCall(call_id="c1", name=name, arguments=arguments),)
+    assert json.loads(bytes(completion.entries[0])) == {
         "id": "c1",
         "type": "function",
         "function": {"name": name, "arguments": arguments},
@@ -133,10 +138,10 @@ def test_a_call_is_put_into_the_form_that_everyone_takes(
     ],
 )
 def test_a_call_that_is_no_function_stays_as_it_is(sent: dict[str, Any], name: str, arguments: str) -> None:
-    reply = reply_with(sent | {"id": "c1"})
+    completion = reply_with(sent | {"id": "c1"})
 
-    assert reply.calls == (ToolCall(call_id="c1", name=name, arguments=arguments, kind="other"),)
-    assert json.loads(bytes(reply.entries[0])) == sent | {"id": "c1"}
+    assert completion.calls == (ToolCall(call_id="c1", name=name, arguments=arguments, kind="other"),)
+    assert json.loads(bytes(completion.entries[0])) == sent | {"id": "c1"}
 
 
 @given(st.lists(st.sampled_from([None, "", 7, "a", "b", "c" * 60]), max_size=8), st.integers(0, 9))
@@ -171,15 +176,15 @@ def test_an_id_that_is_made_up_is_invalid_that_was_given() -> None:
 
 
 def test_a_call_of_old_is_a_call() -> None:
-    body = completion(
+    body = encode_body(
         {"content": None, "function_call": {"name": "f", "arguments": "{}"}}, finish_reason=None
     )
 
-    reply = parse_completion(body)
+    completion = parse_completion(body)
 
-    [call] = reply.calls
-    assert (call.name, call.arguments, reply.finish_reason) == ("f", "{}", "tool_calls")
-    assert plain(reply.message) == {
+    [call] = completion.calls
+    assert (call.name, call.arguments, completion.finish_reason) == ("f", "{}", "tool_calls")
+    assert plain(completion.message) == {
         "role": "assistant",
         "content": None,
         "tool_calls": [
@@ -189,17 +194,17 @@ def test_a_call_of_old_is_a_call() -> None:
 
 
 def test_a_call_sent_in_both_forms_is_one_call() -> None:
-    reply = reply_with(function(), function_call={"name": "f", "arguments": "{}"})
+    completion = reply_with(function(), function_call={"name": "f", "arguments": "{}"})
 
-    assert [call.call_id for call in reply.calls] == ["c1"]
-    assert "function_call" not in reply.message
+    assert [call.call_id for call in completion.calls] == ["c1"]
+    assert "function_call" not in completion.message
 
 
 @pytest.mark.parametrize("sent", [None, [], {}, [None, 1, "f", []]])
 def test_what_is_no_call_is_invalid(sent: Any) -> None:
-    reply = parse_completion(completion({"content": "x", "tool_calls": sent, "function_call": None}))
+    completion = parse_completion(encode_body({"content": "x", "tool_calls": sent, "function_call": None}))
 
-    assert reply.calls == ()
+    assert completion.calls == ()
 
 
 @pytest.mark.parametrize(
@@ -219,16 +224,21 @@ def test_what_is_no_call_is_invalid(sent: Any) -> None:
     ],
 )
 def test_what_can_are_as_an_answer(message: dict[str, Any], text: str | None, has_text: bool) -> None:
-    reply = parse_completion(completion(message))
+    completion = parse_completion(encode_body(message))
 
-    assert (reply.text, reply.has_text) == (text, has_text)
+    assert (completion.text, completion.has_text) == (text, has_text)
 
 
 def test_a_message_without_a_role_is_the_assistants() -> None:
-    reply = parse_completion(b'{"choices":[{"message":{"content":"a"}}]}')
+    completion = parse_completion(b'{"choices":[{"message":{"content":"a"}}]}')
 
-    assert plain(reply.message) == {"role": "assistant", "content": "a"}
-    assert (reply.finish_reason, reply.usage, reply.head, reply.choice) == ("stop", None, {}, {})
+    assert plain(completion.message) == {"role": "assistant", "content": "a"}
+    assert (completion.finish_reason, completion.usage, completion.head, completion.choice) == (
+        "stop",
+        None,
+        {},
+        {},
+    )
 
 
 def test_a_text_that_ends_in_half_a_character_is_read_up_to_there() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.replies import add_usage, is_usage_only, reported_tokens, request_usage
+from toolgate.chat.model_completion import add_usage, is_usage_only, reported_tokens, request_usage
 from toolgate.model.json_text import Members, decode_members
 
 COUNTS = st.dictionaries(

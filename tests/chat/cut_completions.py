@@ -103,7 +103,7 @@ def _calls(draw: st.DrawFn, quirk: Quirk) -> tuple[list[dict[str, Any]], list[di
 
 
 @st.composite
-def cut_replies(draw: st.DrawFn) -> Cut:
+def cut_completions(draw: st.DrawFn) -> Cut:
     """Replies, whole and streamed in any of the ways there are."""
     content = draw(st.none() | TEXTS)
     fields = draw(FIELDS)
