@@ -12,7 +12,7 @@ Bodies and answers are JSON. Roles from below: `agent`, `viewer`, `publisher`, `
 those below it may. On loopback a request without a key is the local administrator's. Every endpoint may
 answer `unauthenticated`, `forbidden`, `invalid_request` and `internal`, and where it takes an id or a body
 also `invalid_record`, `parse_error`, `unsupported_media` and `too_large`; the others stand with it. The MCP
-door (`/api/mcp`) is not REST: see [clients](../guides/clients.md).
+door (`/api/mcp`) is not REST: see [clients](../how-to/clients.md).
 """
 
 

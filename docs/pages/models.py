@@ -41,10 +41,10 @@ everywhere.
 """
 _CHAT_UPSTREAM: Final = """
 A chat upstream is one record: the body of `PUT /admin/api/chat-upstreams/{upstream_id}`, or the file given to
-`toolgate chat-upstreams apply`. [The guide](../guides/chat-upstreams.md) has examples.
+`toolgate chat-upstreams apply`. [The guide](../how-to/chat-upstreams.md) has examples.
 """
 _POLICY: Final = """
-The records that say who sees which tools. [The policy guide](../guides/policy.md) tells how they work
+The records that say who sees which tools. [The policy guide](../explanation/policy.md) tells how they work
 together.
 """
 _SERVER_MODELS: Final[Models] = (

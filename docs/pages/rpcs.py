@@ -9,7 +9,7 @@ from toolgate.surfaces.grpc.server import list_rpcs
 
 _INTRO: Final = """
 What `toolgate control` answers on `grpc.listen`. The messages are defined in `proto/`; the
-[guide](../guides/grpc.md) tells how to list and watch. Every RPC that needs a role may end with
+[guide](../how-to/grpc.md) tells how to list and watch. Every RPC that needs a role may end with
 `UNAUTHENTICATED` and `PERMISSION_DENIED`, and any with the status of its [error](errors.md).
 """
 

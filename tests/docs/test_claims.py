@@ -25,7 +25,7 @@ SOURCE = ROOT / "src" / "toolgate"
 PACKAGES = {path.stem for path in SOURCE.iterdir() if not path.name.startswith(("_", "py."))}
 MOVES = "docs/adr/0066-sub-packages-by-concept.md"
 """Decisions are not edited: a table in this one says where the modules are now that older ones name."""
-CLIENTS = "docs/guides/clients.md"
+CLIENTS = "docs/how-to/clients.md"
 MIB = 2**20
 
 
@@ -113,7 +113,7 @@ def test_the_readme_says_how_many_conformance_scenarios_pass() -> None:
 
 
 def test_the_base_environment_of_children_is_the_one_the_guide_lists() -> None:
-    text = " ".join(document("docs/guides/getting-started.md").text.split())
+    text = " ".join(document("docs/tutorials/first-gateway.md").text.split())
 
     assert ", ".join(f"`{name}`" for name in BASE_ENVIRONMENT) in text
     assert [name for name in NETWORK_ENVIRONMENT if f"`{name.upper()}`" not in text] == []

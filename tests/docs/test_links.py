@@ -12,6 +12,7 @@ from toolgate.cli.root import app
 from toolgate.settings import NAMES, PREFIX
 
 MAX_LINE = 140
+PARTS = ("tutorials", "how-to", "reference", "explanation")
 VARIABLES = {
     *(PREFIX + name.upper() for name in NAMES),
     "TOOLGATE_KEY",
@@ -90,9 +91,9 @@ def test_the_check_of_commands_sees_what_it_should(words: list[str], *, expected
 
 
 def test_every_guide_and_page_can_be_reached_from_the_index() -> None:
-    index = document("docs/README.md")
+    index = document("docs/index.md")
     linked = {(index.path.parent / link).resolve() for link in index.links}
-    pages = {*Path(ROOT, "docs", "guides").glob("*.md"), *Path(ROOT, "docs", "reference").glob("*.md")}
+    pages = {page for part in PARTS for page in Path(ROOT, "docs", part).glob("*.md")}
 
     assert pages - linked == set()
 

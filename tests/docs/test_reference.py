@@ -86,4 +86,4 @@ def test_every_rpc_is_documented_with_its_service() -> None:
 
 @pytest.mark.parametrize("code", [*Reason, *get_args(FindingCode)])
 def test_every_reason_and_finding_is_explained_with_what_to_do(code: str) -> None:
-    assert f"\n| `{code}` | " in document("docs/guides/policy.md").text
+    assert f"\n| `{code}` | " in document("docs/explanation/policy.md").text

@@ -19,11 +19,11 @@ from tests.docs.gateways import (
 from toolgate.cli import main
 
 DEFAULT_URL = "http://127.0.0.1:8080"
-ON_DEMO = ["README.md", "docs/guides/policy.md", "docs/guides/clients.md", "docs/guides/skills.md"]
-ON_QUICK_START = ["docs/guides/getting-started.md"]
-ON_EMPTY = ["docs/guides/gitops.md", "docs/guides/chat-upstreams.md"]
-IN_A_DIRECTORY = ["docs/guides/packages.md"]
-WITH_MODEL = ["README.md", "docs/guides/chat.md"]
+ON_DEMO = ["README.md", "docs/explanation/policy.md", "docs/how-to/clients.md", "docs/how-to/skills.md"]
+ON_QUICK_START = ["docs/tutorials/first-gateway.md"]
+ON_EMPTY = ["docs/how-to/gitops.md", "docs/how-to/chat-upstreams.md"]
+IN_A_DIRECTORY = ["docs/how-to/packages.md"]
+WITH_MODEL = ["README.md", "docs/how-to/chat.md"]
 """What they say to the demo's model, and the tutorial, are run in `test_with_model`."""
 CHAT = "python examples/chat.py "
 
@@ -140,5 +140,5 @@ def test_sessions_are_only_shown_where_they_are_run() -> None:
     with_sessions = [str(one) for one in documents() if one.blocks("console")]
 
     assert sorted(with_sessions) == sorted(
-        {*ON_DEMO, *ON_QUICK_START, *ON_EMPTY, *IN_A_DIRECTORY, *WITH_MODEL, "docs/guides/wasm-tutorial.md"}
+        {*ON_DEMO, *ON_QUICK_START, *ON_EMPTY, *IN_A_DIRECTORY, *WITH_MODEL, "docs/tutorials/first-wasm-task.md"}
     )

@@ -15,7 +15,7 @@ from tests.docs.gateways import Started, model_gateway
 from tests.docs.test_sessions import DEFAULT_URL, WITH_MODEL, sessions
 from tests.guests.built import BUILT
 
-TUTORIAL = document("docs/guides/wasm-tutorial.md")
+TUTORIAL = document("docs/tutorials/first-wasm-task.md")
 WITHIN_S = 600.0
 
 
