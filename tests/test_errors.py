@@ -1,4 +1,4 @@
-"""Every failure has one code, and every code one answer on each wire."""
+"""Errors: each has one code, and each code one form on each wire."""
 
 import errno
 import re
@@ -36,26 +36,26 @@ def family(parent: type[ToolgateError]) -> Iterator[type[ToolgateError]]:
         yield from family(child)
 
 
-# A test elsewhere may define an error of its own; the product's are all ours.
+# Other tests may define errors, too: only those of the product count.
 ERRORS = [error for error in family(ToolgateError) if error.__module__.startswith("toolgate")]
 
 
 @pytest.mark.requirement("002-101")
-def test_every_error_has_its_own_code_and_every_code_its_error() -> None:
+def test_every_error_has_its_own_code_and_every_code_an_error() -> None:
     codes = sorted(error.code for error in ERRORS)
 
     assert codes == sorted(WIRE)
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_every_error_says_what_it_is_and_what_to_do(error: type[ToolgateError]) -> None:
+def test_every_error_has_a_docstring_and_a_hint(error: type[ToolgateError]) -> None:
     assert error.__doc__
     assert re.fullmatch(r"[a-z]+(_[a-z]+)*", error.code)
     assert error is ToolgateError or error.default_hint != ToolgateError.default_hint
 
 
 @pytest.mark.parametrize("code", WIRE)
-def test_every_answer_is_one_its_wire_knows(code: str) -> None:
+def test_every_code_has_a_valid_form_on_each_wire(code: str) -> None:
     wire = WIRE[code]
 
     assert 400 <= wire.http < 600
@@ -70,7 +70,7 @@ def test_json_rpc_codes_are_standard_mcps_or_outside_the_reserved_range(code: st
     assert number in JSON_RPC | MCP or not -32768 <= number <= -32000
 
 
-def test_our_own_json_rpc_codes_are_unique() -> None:
+def test_json_rpc_codes_of_toolgate_are_unique() -> None:
     own = [wire.jsonrpc for wire in WIRE.values() if wire.jsonrpc not in JSON_RPC]
 
     assert len(own) == len(set(own))

@@ -14,14 +14,14 @@ def test_sup_3_the_defaults_are_loopback_and_production() -> None:
     assert (settings.listen, settings.is_loopback, settings.environment) == ("127.0.0.1:8080", True, "prod")
 
 
-def test_there_are_at_most_40_and_each_says_what_it_is_for() -> None:
+def test_there_are_at_most_40_settings_and_each_is_documented() -> None:
     fields = Settings.model_json_schema()["properties"]
 
     assert len(fields) <= 40
     assert [name for name, field in fields.items() if not field.get("description")] == []
 
 
-def test_the_file_gives_way_to_the_environment_and_both_to_the_command_line(tmp_path: Path) -> None:
+def test_variables_override_the_file_and_options_override_both(tmp_path: Path) -> None:
     path = tmp_path / "toolgate.toml"
     path.write_text('log_level = "error"\nmax_tools = 5\nlisten = "127.0.0.1:1"\n')
 
@@ -34,7 +34,7 @@ def test_the_file_gives_way_to_the_environment_and_both_to_the_command_line(tmp_
 
 @pytest.mark.requirement("002-057")
 @pytest.mark.parametrize("variable", ["TOOLGATE_MCP_REGISTRY_DIR", "SMS_MCP_REGISTRY_DIR", "SMS_MCP_DIR"])
-def test_the_registry_directory_has_the_variables_of_spear_too(variable: str) -> None:
+def test_the_registry_directory_can_be_set_by_the_variables_of_spear(variable: str) -> None:
     assert load_settings(None, {variable: "servers.d"}).mcp_registry_dir == Path("servers.d")
 
 
@@ -48,7 +48,7 @@ def test_the_registry_directory_has_the_variables_of_spear_too(variable: str) ->
         '[mcp]\ndir = "servers.d"',
     ],
 )
-def test_the_registry_directory_may_be_named_as_spear_names_it(tmp_path: Path, text: str) -> None:
+def test_the_registry_directory_can_be_set_by_the_keys_of_spear(tmp_path: Path, text: str) -> None:
     path = tmp_path / "toolgate.toml"
     path.write_text(f"{text}\n")
 
@@ -69,14 +69,14 @@ def test_a_list_in_the_environment_is_separated_by_commas() -> None:
         'allow_plaintext_grpc = true\n[grpc]\nlisten = "127.0.0.1:1"',
     ],
 )
-def test_a_field_of_a_table_may_be_named_flat(tmp_path: Path, text: str) -> None:
+def test_a_field_of_a_table_can_be_set_by_its_flat_name(tmp_path: Path, text: str) -> None:
     path = tmp_path / "toolgate.toml"
     path.write_text(text)
 
     assert load_settings(path, {}).grpc == GrpcSettings(listen="127.0.0.1:1", allow_plaintext=True)
 
 
-def test_a_variable_of_one_field_leaves_the_rest_of_its_table(tmp_path: Path) -> None:
+def test_a_variable_for_one_field_keeps_the_rest_of_its_table(tmp_path: Path) -> None:
     path = tmp_path / "toolgate.toml"
     path.write_text("[audit]\ndays = 30\nrows = 2000")
     environ = {"TOOLGATE_AUDIT_DAYS": "7", "TOOLGATE_GRPC": '{"listen": "127.0.0.1:1"}'}
@@ -87,13 +87,13 @@ def test_a_variable_of_one_field_leaves_the_rest_of_its_table(tmp_path: Path) ->
     assert settings.grpc == GrpcSettings(listen="127.0.0.1:1", cert_file=Path("control.pem"))
 
 
-@pytest.mark.parametrize(("value", "reply"), [("{", "is not JSON"), ("[1]", "is not a table")])
-def test_a_table_that_cannot_be_read_is_named(value: str, reply: str) -> None:
-    with pytest.raises(StartRefused, match=f"setting `audit`: {reply}"):
+@pytest.mark.parametrize(("value", "message"), [("{", "is not JSON"), ("[1]", "is not a table")])
+def test_an_error_names_the_table_that_cannot_be_read(value: str, message: str) -> None:
+    with pytest.raises(StartRefused, match=f"setting `audit`: {message}"):
         load_settings(None, {"TOOLGATE_AUDIT": value, "TOOLGATE_AUDIT_DAYS": "7"})
 
 
-def test_every_table_in_the_environment_is_json() -> None:
+def test_tables_in_variables_are_json() -> None:
     fields = Settings.model_json_schema()["properties"]
     tables = [name for name, field in fields.items() if "$ref" in str(field)]
 
@@ -104,7 +104,7 @@ def test_every_table_in_the_environment_is_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reply"),
+    ("text", "message"),
     [
         pytest.param("max_tols = 3", "there is no setting `max_tols`", id="an unknown key"),
         pytest.param('[mcp]\nregistry_dirs = "x"', "mcp.registry_dirs", id="an unknown key in a section"),
@@ -117,11 +117,11 @@ def test_every_table_in_the_environment_is_json() -> None:
         pytest.param("= broken", "cannot read settings", id="not TOML"),
     ],
 )
-def test_a_wrong_setting_is_named(tmp_path: Path, text: str, reply: str) -> None:
+def test_an_error_names_the_invalid_setting(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "toolgate.toml"
     path.write_text(text)
 
-    with pytest.raises(StartRefused, match=reply):
+    with pytest.raises(StartRefused, match=message):
         load_settings(path, {})
 
 
@@ -135,7 +135,7 @@ def test_a_wrong_setting_is_named(tmp_path: Path, text: str, reply: str) -> None
         ("10.0.0.1:1", False),
     ],
 )
-def test_loopback_is_recognised(listen: str, expected: bool) -> None:
+def test_loopback_addresses_are_recognized(listen: str, expected: bool) -> None:
     assert Settings(listen=listen).is_loopback is expected
 
 
@@ -157,7 +157,7 @@ def test_a_mistyped_setting_suggests_the_right_name(tmp_path: Path, text: str, h
     assert refused.value.hint == hint
 
 
-def test_the_standard_variables_name_a_collector_where_no_setting_does() -> None:
+def test_the_standard_otlp_variables_apply_only_without_the_otlp_setting() -> None:
     standard = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318/",
         "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
@@ -180,16 +180,16 @@ def test_the_standard_variables_name_a_collector_where_no_setting_does() -> None
 
 
 @pytest.mark.parametrize(
-    ("environ", "reply"),
+    ("environ", "message"),
     [
         pytest.param({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "only `http/protobuf` is spoken", id="gRPC"),
         pytest.param({"OTEL_EXPORTER_OTLP_HEADERS": "a=s3cret"}, "an `https` URL", id="headers in the open"),
         pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "otlp.endpoint", id="no URL"),
     ],
 )
-def test_a_collector_that_cannot_be_spoken_to_is_refused(environ: dict[str, str], reply: str) -> None:
+def test_an_unusable_collector_prevents_the_start(environ: dict[str, str], message: str) -> None:
     with pytest.raises(StartRefused) as refused:
         load_settings(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", **environ})
 
-    assert reply in str(refused.value)
+    assert message in str(refused.value)
     assert "s3cret" not in str(refused.value)

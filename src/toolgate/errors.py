@@ -87,79 +87,77 @@ WIRE: Final[Mapping[str, Wire]] = {
 }
 HINTS: Final[Mapping[str, str]] = {
     "internal": "this is a bug in Toolgate: report it with the request id",
-    "parse_error": "send one object as UTF-8 JSON, without duplicate names, NaN and Infinity",
-    "invalid_request": "check the request against the reference at `/openapi.json` or the MCP specification",
-    "invalid_params": "check the method's parameters",
-    "invalid_record": "correct the named field and send the record again",
-    "method_not_found": "use the methods of the capabilities that this endpoint declares",
-    "header_mismatch": "send the `Mcp-*` headers that match the body, each once",
+    "parse_error": "send one JSON object in UTF-8, without duplicate names, NaN or Infinity",
+    "invalid_request": "compare the request with `/openapi.json` or the MCP specification",
+    "invalid_params": "compare the parameters with `/openapi.json` or the MCP specification",
+    "invalid_record": "correct the field named in the message and send the record again",
+    "method_not_found": "call only methods of the capabilities that this endpoint declares",
+    "header_mismatch": "send each `Mcp-*` header once, with the value that the body has",
     "unsupported_version": "use one of the versions in `data.supported`",
     "unauthenticated": "send `Authorization: Bearer <key>` with a key of this gateway",
-    "too_many_attempts": "wait a minute, or send a right credential",
-    "issuer_unavailable": "retry in a moment; an operator finds the reason in the log",
-    "forbidden": "ask an administrator of this gateway for a key with the role this needs",
-    "foreign_origin": "call the gateway by its own address, or add the host to `allowed_hosts`",
-    "not_found": "list what there is first",
-    "unknown_session": "send `initialize` again to open a new session",
-    "unknown_tool": "list the tools of this URL; `toolgate explain` says why one is missing",
-    "unknown_prompt": "list the prompts of this URL; `toolgate explain` says why one is missing",
-    "unknown_resource": "list the resources of this URL; `toolgate explain` says why one is missing",
+    "too_many_attempts": "wait a minute, or send a valid credential",
+    "issuer_unavailable": "retry in a moment; the gateway's log shows why it cannot reach the issuer",
+    "forbidden": "ask an admin of this gateway for a key with the required role",
+    "foreign_origin": "use the gateway's own address, or add the host to `allowed_hosts`",
+    "not_found": "check the name, or list what this key can access",
+    "unknown_session": "send `initialize` to start a new session",
+    "unknown_tool": "list the tools of this URL; `toolgate explain` shows why a tool is missing",
+    "unknown_prompt": "list the prompts of this URL; `toolgate explain` shows why a prompt is missing",
+    "unknown_resource": "list the resources of this URL; `toolgate explain` shows why a resource is missing",
     "input_state_refused": "send the request again without `requestState` and `inputResponses`",
     "missing_capability": "declare the capabilities in `data.requiredCapabilities`, or use another tool",
-    "mcp_input_not_given": "respond to the input requests of the tool, or call it with all it needs",
-    "mcp_policy_denied": "ask for fewer servers, or have the task's `mcp.allowed_server_ids` extended",
+    "mcp_input_not_given": "respond to the server's input requests, or send everything it needs as arguments",
+    "mcp_policy_denied": "request fewer servers, or add them to the task's `mcp.allowed_server_ids`",
     "too_many_tools": (
-        "narrow it with `?tools=`, `?servers=`, a task or a profile, or search it with `?mode=find`"
+        "narrow the scope with `?tools=`, `?servers=`, a task or a profile, or search it with `?mode=find`"
     ),
     "conflict": "read the record again and repeat the change on its new revision",
-    "plan_required": (
-        "run `toolgate plan` on the change, then make it with `--require-plan` and the plan's id"
-    ),
-    "plan_outdated": "plan the change again, look at it, and make it with the new plan's id",
-    "revision_not_reached": "retry in a moment, or ask where the change was made",
-    "compacted": "list again and watch from the listed revision",
-    "watch_lagged": "list again and watch from the listed revision",
-    "not_ready": "retry in a moment; `/readyz` says when calls can be sent here",
-    "policy_stale": "retry when the node reaches control again; `/healthz` and its log say why it does not",
+    "plan_required": "run `toolgate plan` for the change, then apply it with `--require-plan` and its id",
+    "plan_outdated": "plan the change again, review it, and apply it with the new plan's id",
+    "revision_not_reached": "retry in a moment, or send the request to the gateway that made the change",
+    "compacted": "list the records again, and watch from the revision of that list",
+    "watch_lagged": "list the records again, and watch from the revision of that list",
+    "not_ready": "retry in a moment; `/readyz` shows when this node accepts calls",
+    "policy_stale": "retry once the node reaches the control plane; `/healthz` and its log show the error",
     "control_unavailable": "check the node's `control` setting, and that `toolgate control` runs there",
     "too_large": "send less than the limit in the message",
     "head_too_large": "send fewer or shorter headers",
     "unsupported_media": "send `Content-Type: application/json` and no content encoding",
-    "not_acceptable": "accept `application/json` and `text/event-stream`",
+    "not_acceptable": "send `Accept: application/json, text/event-stream`",
     "method_not_allowed": "see `/openapi.json` for the methods of this route",
-    "session_limit": "close sessions with DELETE, or retry after a while",
+    "session_limit": "close sessions, streams or uploads that you no longer use, or retry later",
     "storage_failed": "free disk space or repair the data directory, then repeat the change",
-    "storage_unavailable": "retry in a moment; if it lasts, check the database and the network to it",
-    "import_refused": "import a file that `toolgate export` wrote, unchanged, into an empty registry",
+    "storage_unavailable": "retry in a moment; if it fails again, check the database and the network to it",
+    "import_refused": "import an unchanged file from `toolgate export` into an empty registry",
     "start_refused": "correct the setting named in the message",
-    "mcp_unavailable": "see `toolgate servers list` for its state and last error",
-    "mcp_login_required": "log in with `toolgate servers login ID` and your own key, then repeat the call",
-    "mcp_timeout": "raise the server's `budgets.tool_timeout_ms`, or ask for less at once",
+    "mcp_unavailable": "see `toolgate servers list` for the server's state and last error",
+    "mcp_login_required": "run `toolgate servers login ID` with your own key, then repeat the call",
+    "mcp_timeout": "request less at once, or raise the server's `budgets.tool_timeout_ms`",
     "mcp_busy": "retry in a moment, or raise the server's `budgets.max_concurrency`",
     "node_busy": "retry in a moment, or ask an operator to raise `max_calls` or to add a node",
-    "mcp_refused": "the message has the error of the server",
-    "mcp_invalid_arguments": "send an object that fits the tool's `inputSchema`",
-    "mcp_output_too_large": "ask for less at once, or raise the server's `budgets.max_tool_output_bytes`",
-    "mcp_approval_required": "ask an operator of this gateway to approve the call",
+    "mcp_refused": "correct the call as the server's error in the message requires",
+    "mcp_invalid_arguments": "send arguments that match the tool's `inputSchema`",
+    "mcp_output_too_large": "request less at once, or raise the server's `budgets.max_tool_output_bytes`",
+    "mcp_approval_required": "ask an operator of this gateway to approve the call, then repeat it unchanged",
     "mcp_approval_denied": "do not repeat the call unchanged: that would request approval again",
-    "cancelled": "nothing to do: the call was cancelled on request",
-    "tool_call_limit": "finish with what is there, or start a new session",
-    "budget_exceeded": "try again after `data.retry_after_s` seconds, or ask an operator for a larger budget",
-    "invalid_chat": "send a valid request of the OpenAI API; see `docs/guides/chat.md`",
+    "cancelled": "nothing to do: the client cancelled the call",
+    "tool_call_limit": "finish with the results so far, or start a new session",
+    "budget_exceeded": "retry after `data.retry_after_s` seconds, or ask an operator for a larger quota",
+    "invalid_chat": "send a valid OpenAI API request; see `docs/how-to/chat.md`",
     "model_not_found": "list the models with `GET /v1/models`",
-    "model_unavailable": "try again; if it stays so, ask an operator for `toolgate chat-upstreams test`",
-    "model_timeout": "try again, or ask an operator for a longer `answer_timeout_ms`",
-    "model_busy": "try again in a moment, or ask an operator for a higher `max_concurrency`",
-    "model_refused": "the message has the error of the model's server",
-    "invalid_module": "build it for WASI preview 1, with the header in `sdk/c`",
-    "no_workload": "give it one: `workload.module` in its file, then `toolgate tasks apply -f FILE`",
-    "queue_full": "try again in a moment, or add nodes: queued invocations are not lost",
+    "model_unavailable": "retry; if it fails again, ask an operator to run `toolgate chat-upstreams test`",
+    "model_timeout": "retry, or ask an operator to raise the upstream's `answer_timeout_ms`",
+    "model_busy": "retry in a moment, or ask an operator to raise the upstream's `max_concurrency`",
+    "model_refused": "correct the request as the model server's error in the message requires",
+    "invalid_module": "build the module for WASI preview 1, with the header in `sdk/c`",
+    "no_workload": "set `workload.module` in the task's file, then run `toolgate tasks apply -f FILE`",
+    "queue_full": "retry in a moment, or add nodes; queued invocations are not lost",
 }
-"""What to do next, if the one who raises an error knows nothing better."""
+"""What to do next, if the error is raised without a hint."""
 
 
 class ToolgateError(Exception):
-    """A failure a caller may see. The code is stable; the message is for people."""
+    """A failure that a caller may see. The code is stable; the message is for people."""
 
     code: ClassVar[str] = "internal"
     default_hint: ClassVar[str] = HINTS["internal"]
@@ -181,12 +179,12 @@ class ToolgateError(Exception):
 
     @property
     def retry_after_s(self) -> int | None:
-        """When to retry, if that is known."""
+        """Seconds until a retry can succeed, if known."""
         return self.data.get("retry_after_s")
 
     @property
     def detail(self) -> Mapping[str, Any]:
-        """All its details, for wires with room for them."""
+        """The error as an object, for wires with room for it."""
         detail = {"code": self.code, "message": str(self), "hint": self.hint}
         return {**detail, "data": self.data} if self.data else detail
 
@@ -196,72 +194,72 @@ class ParseFailed(ToolgateError, code="parse_error"):
 
 
 class InvalidRequest(ToolgateError, code="invalid_request"):
-    """Well-formed JSON, but not a request of this endpoint."""
+    """The JSON is valid, but not a request to this endpoint."""
 
 
 class InvalidParams(ToolgateError, code="invalid_params"):
-    """The method is known and its parameters are wrong."""
+    """The method exists, but its parameters are invalid."""
 
 
 class InvalidRecord(ToolgateError, code="invalid_record"):
-    """A server, task, profile or key that may not be stored."""
+    """The registry cannot store this record: a field is invalid."""
 
 
 class MethodNotFound(ToolgateError, code="method_not_found"):
-    """No such method at this endpoint."""
+    """This endpoint has no such method."""
 
 
 class HeaderMismatch(ToolgateError, code="header_mismatch"):
-    """An `Mcp-*` header and the body differ, so one of them would be routed wrongly."""
+    """An `Mcp-*` header differs from the body, so a proxy could route the request wrongly."""
 
 
 class UnsupportedVersion(ToolgateError, code="unsupported_version"):
-    """A protocol revision this gateway does not speak."""
+    """The gateway does not support this protocol revision."""
 
 
 class Unauthenticated(ToolgateError, code="unauthenticated"):
-    """No credential, or an invalid one. Never treated as anonymous."""
+    """The request has no credential, or an invalid one. It is never treated as anonymous."""
 
 
 class TooManyAttempts(ToolgateError, code="too_many_attempts", retryable=True):
-    """Too many invalid credentials from one address (a valid one still passes), or too many changes of a
-    caller's integrations."""
+    """One address sent too many invalid credentials (valid ones still pass), or one caller changed its
+    integrations too often."""
 
 
 class IssuerUnavailable(ToolgateError, code="issuer_unavailable", retryable=True):
-    """A token was signed with an unknown key, and its issuer cannot be reached."""
+    """A token was signed with an unknown key, and the gateway cannot reach its issuer."""
 
 
 class Forbidden(ToolgateError, code="forbidden"):
-    """The role of the caller does not allow it."""
+    """The caller's role does not allow this request."""
 
 
 class ForeignOrigin(ToolgateError, code="foreign_origin"):
-    """The Host or Origin is not one this gateway answers to (DNS rebinding)."""
+    """The Host or Origin header names a site that may not call this gateway (DNS rebinding)."""
 
 
 class NotFound(ToolgateError, code="not_found"):
-    """It does not exist, or not for this caller: the response is the same."""
+    """The named thing does not exist, or this caller may not see it. The response is the same."""
 
 
 class UnknownSession(ToolgateError, code="unknown_session"):
-    """A session id that was never issued, has expired, or belongs to another caller."""
+    """The session id was never issued, has expired, or belongs to another caller."""
 
 
 class UnknownTool(ToolgateError, code="unknown_tool"):
-    """Not in this caller's scope. Whether it exists elsewhere must not show."""
+    """The tool is not in this caller's scope. The error never reveals whether it exists elsewhere."""
 
 
 class UnknownPrompt(ToolgateError, code="unknown_prompt"):
-    """Not in this caller's scope. Whether it exists elsewhere must not show."""
+    """The prompt is not in this caller's scope. The error never reveals whether it exists elsewhere."""
 
 
 class UnknownResource(ToolgateError, code="unknown_resource"):
-    """Not in this caller's scope, or not at any server. Which of the two must not show."""
+    """The resource is not in this caller's scope. The error never reveals whether it exists elsewhere."""
 
 
 class InputStateRefused(ToolgateError, code="input_state_refused"):
-    """A `requestState` that is forged, has expired, or belongs to another caller or request."""
+    """The `requestState` is forged, has expired, or belongs to another caller or request."""
 
 
 class MissingCapability(ToolgateError, code="missing_capability"):
@@ -273,14 +271,14 @@ class InputNotGiven(ToolgateError, code="mcp_input_not_given"):
 
 
 class PolicyDenied(ToolgateError, code="mcp_policy_denied"):
-    """The request selects more than its task allows; nothing of it is applied."""
+    """The request selects more than its task allows. The gateway applies none of it."""
 
     servers: tuple[str, ...] = ()
-    """The servers in question, for metrics. The message names them to the caller."""
+    """The servers that are not allowed, for metrics. The message names them to the caller."""
 
 
 class TooManyTools(ToolgateError, code="too_many_tools"):
-    """The scope is larger than its limit. Never cut silently."""
+    """The scope is larger than its limit. The gateway never cuts it silently."""
 
 
 class Conflict(ToolgateError, code="conflict"):
@@ -288,47 +286,47 @@ class Conflict(ToolgateError, code="conflict"):
 
 
 class PlanRequired(ToolgateError, code="plan_required"):
-    """A change that requires a plan, and has none."""
+    """The gateway requires a plan for this change, and the request names none."""
 
 
 class PlanOutdated(ToolgateError, code="plan_outdated"):
-    """The effect of the change differs from its plan."""
+    """The change no longer has the effect that its plan showed."""
 
 
 class RevisionNotReached(ToolgateError, code="revision_not_reached", retryable=True):
-    """A requested revision is not served here yet, and did not arrive in time."""
+    """This process does not serve the requested revision so far, and it did not arrive in time."""
 
 
 class Compacted(ToolgateError, code="compacted"):
-    """The change log no longer reaches back that far."""
+    """The change log no longer has the requested revision."""
 
 
 class WatchLagged(ToolgateError, code="watch_lagged", retryable=True):
-    """A watcher read too slowly, and was disconnected instead of buffered without bound."""
+    """The watcher read too slowly, so the gateway disconnected it."""
 
 
 class NotReady(ToolgateError, code="not_ready", retryable=True):
-    """The node has no policy from the control plane yet."""
+    """The node has not received its policy from the control plane."""
 
 
 class PolicyStale(ToolgateError, code="policy_stale", retryable=True):
-    """The node has not reached the control plane for longer than it may serve without it."""
+    """The node lost the control plane for longer than `max_policy_staleness_s` allows."""
 
 
 class ControlUnavailable(ToolgateError, code="control_unavailable", retryable=True):
-    """The control plane cannot be reached, or sends invalid responses."""
+    """The node cannot reach the control plane, or receives invalid responses from it."""
 
 
 class BodyTooLarge(ToolgateError, code="too_large"):
-    """More bytes than the published limit."""
+    """The body is larger than the limit in the message."""
 
 
 class HeadTooLarge(ToolgateError, code="head_too_large"):
-    """More header bytes than the published limit."""
+    """The request line and headers are larger than the limit in the message."""
 
 
 class UnsupportedMedia(ToolgateError, code="unsupported_media"):
-    """Not JSON by its own declaration. Also what stops cross-site form posts."""
+    """The request does not declare its body as JSON. This check also stops cross-site form posts."""
 
 
 class NotAcceptable(ToolgateError, code="not_acceptable"):
@@ -340,11 +338,11 @@ class MethodNotAllowed(ToolgateError, code="method_not_allowed"):
 
 
 class SessionLimit(ToolgateError, code="session_limit", retryable=True):
-    """The node has as many sessions as it may."""
+    """The gateway has reached a limit of open sessions, connections, streams or uploads."""
 
 
 class StorageFailed(ToolgateError, code="storage_failed", retryable=True):
-    """The store could not make the write durable, so it was not acknowledged."""
+    """The store could not make the write durable, so the change is not acknowledged."""
 
 
 class StorageUnavailable(ToolgateError, code="storage_unavailable", retryable=True):
@@ -352,11 +350,11 @@ class StorageUnavailable(ToolgateError, code="storage_unavailable", retryable=Tr
 
 
 class ImportRefused(ToolgateError, code="import_refused"):
-    """The file is not a complete export, or the registry is not empty. Nothing was stored."""
+    """The file is not a complete export, or the registry is not empty. The import stored nothing."""
 
 
 class StartRefused(ToolgateError, code="start_refused"):
-    """A configuration that would be unsafe or useless."""
+    """The configuration is invalid, or would be unsafe."""
 
 
 class ServerUnavailable(ToolgateError, code="mcp_unavailable", retryable=True):
@@ -364,19 +362,19 @@ class ServerUnavailable(ToolgateError, code="mcp_unavailable", retryable=True):
 
 
 class LoginRequired(ToolgateError, code="mcp_login_required"):
-    """The server requires a login of the caller, which has none."""
+    """The server requires the caller to log in, and the caller has not."""
 
 
 class CallTimedOut(ToolgateError, code="mcp_timeout", retryable=True):
-    """No response within the timeout. The call was cancelled at the server."""
+    """The server did not respond within the timeout. The gateway cancelled the call there."""
 
 
 class ServerBusy(ToolgateError, code="mcp_busy", retryable=True):
-    """Concurrency and queue of the server are both full; nothing was sent."""
+    """The server has reached its concurrency limit, and its queue is full. The call was not sent."""
 
 
 class NodeBusy(ToolgateError, code="node_busy", retryable=True):
-    """The node has as many calls in flight and waiting as `max_calls` allows; nothing was sent."""
+    """The node has reached `max_calls`, and its queue is full. The call was not sent."""
 
 
 class ServerRefused(ToolgateError, code="mcp_refused"):
@@ -384,27 +382,27 @@ class ServerRefused(ToolgateError, code="mcp_refused"):
 
 
 class InvalidArguments(ToolgateError, code="mcp_invalid_arguments"):
-    """Arguments that are not an object, or not valid for the tool."""
+    """The arguments are not an object, or not valid for the tool."""
 
 
 class OutputTooLarge(ToolgateError, code="mcp_output_too_large"):
-    """A result over the limit that cannot be cut into a valid one."""
+    """The result is over the limit, and cannot be cut to a valid one."""
 
 
 class ApprovalRequired(ToolgateError, code="mcp_approval_required"):
-    """A person must approve this call first."""
+    """A person must approve the call first."""
 
 
 class ApprovalDenied(ToolgateError, code="mcp_approval_denied"):
-    """An approver denied this call."""
+    """An approver denied the call."""
 
 
 class CallCancelled(ToolgateError, code="cancelled"):
-    """The client cancelled the call; it was cancelled at the server, too."""
+    """The client cancelled the call, and the gateway cancelled it at the server."""
 
 
 class ToolCallLimit(ToolgateError, code="tool_call_limit"):
-    """The session or the chat has used all its calls."""
+    """The session or chat has used all its tool calls."""
 
 
 class BudgetExceeded(ToolgateError, code="budget_exceeded", retryable=True):
@@ -412,7 +410,7 @@ class BudgetExceeded(ToolgateError, code="budget_exceeded", retryable=True):
 
 
 class InvalidChat(ToolgateError, code="invalid_chat"):
-    """A chat request that is not valid. `data["param"]` names the parameter."""
+    """The chat request is invalid. `data.param` names the parameter."""
 
     def __init__(self, message: str, *, param: str | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint, data={} if param is None else {"param": param})
@@ -423,7 +421,7 @@ class UnknownModel(ToolgateError, code="model_not_found"):
 
 
 class ModelUnavailable(ToolgateError, code="model_unavailable", retryable=True):
-    """The model's server cannot be reached, or disconnected."""
+    """The gateway cannot reach the model's server, or lost the connection."""
 
 
 class ModelTimedOut(ToolgateError, code="model_timeout", retryable=True):
@@ -431,15 +429,15 @@ class ModelTimedOut(ToolgateError, code="model_timeout", retryable=True):
 
 
 class ModelBusy(ToolgateError, code="model_busy", retryable=True):
-    """The model's server has as many requests as it may."""
+    """The model's server has reached its limit of concurrent requests."""
 
 
 class ModelRefused(ToolgateError, code="model_refused"):
-    """The model's server responded with an error. `data` has its `status` and body."""
+    """The model's server responded with an error. `data` has its status and body."""
 
 
 class InvalidModule(ToolgateError, code="invalid_module"):
-    """Not a WebAssembly module that can run here."""
+    """The file is not a WebAssembly module that Toolgate can run."""
 
 
 class NoWorkload(ToolgateError, code="no_workload"):
@@ -447,4 +445,4 @@ class NoWorkload(ToolgateError, code="no_workload"):
 
 
 class QueueFull(ToolgateError, code="queue_full", retryable=True):
-    """The queue is full; this invocation was not accepted."""
+    """The queue is full, so the invocation was not accepted."""

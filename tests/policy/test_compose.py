@@ -216,7 +216,9 @@ def test_a_task_the_key_may_not_use_answers_as_if_it_did_not_exist() -> None:
     scope = compose(ScopeInputs(PLATFORM, Ceiling(tasks=("u",)), TASK, ASK))
 
     assert (scope.tools, scope.servers) == ((), ())
-    assert scope.refusal == Refusal(code="not_found", message="no task `t`", hint="list what there is first")
+    assert scope.refusal == Refusal(
+        code="not_found", message="no task `t`", hint="check the name, or list what this key can access"
+    )
 
 
 def test_servers_asked_for_outside_the_key_are_left_out_and_not_refused() -> None:
@@ -396,14 +398,14 @@ def test_a_request_to_a_task_chooses_within_what_the_task_allows(
             WIDE,
             SessionRequest(servers=("fs", "web", "ghost")),
             "task `t` does not allow `ghost`, `web`",
-            "ask for fewer servers, or have the task's `mcp.allowed_server_ids` extended",
+            "request fewer servers, or add them to the task's `mcp.allowed_server_ids`",
             id="servers outside the allowed",
         ),
         pytest.param(
             TASK,
             SessionRequest(servers=("git",)),
             "task `t` does not allow `git`",
-            "ask for fewer servers, or have the task's `mcp.allowed_server_ids` extended",
+            "request fewer servers, or add them to the task's `mcp.allowed_server_ids`",
             id="allowed absent equals the default",
         ),
         pytest.param(
@@ -417,7 +419,7 @@ def test_a_request_to_a_task_chooses_within_what_the_task_allows(
             replace(TASK, enabled=False),
             SessionRequest(servers=("git",)),
             "task `t` does not allow `git`",
-            "ask for fewer servers, or have the task's `mcp.allowed_server_ids` extended",
+            "request fewer servers, or add them to the task's `mcp.allowed_server_ids`",
             id="servers outside the allowed of a task that is off",
         ),
     ],

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.policy.worlds import offer, refs, snapshot
+from toolgate.errors import TooManyTools
 from toolgate.model.tasks import Profile, Selection, Task
 from toolgate.model.tools import Snapshot
 from toolgate.policy.plan import Plan, Planner, TaskChange
@@ -109,7 +110,7 @@ def test_a_change_that_makes_a_scope_too_large_shows_the_refusal_and_what_came_i
         refusal_after=Refusal(
             code="too_many_tools",
             message="the scope has 3 tools, 1 more than `max_tools` 2",
-            hint="narrow it with `?tools=`, `?servers=`, a task or a profile, or search it with `?mode=find`",
+            hint=TooManyTools.default_hint,
         ),
     )
 

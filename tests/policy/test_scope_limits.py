@@ -12,7 +12,7 @@ from toolgate.policy.scope import NO_LIMITS, Refusal, Scope, ScopeLimits
 
 PLATFORM = snapshot(offer("fs", "list", "read", "write"))
 TOOLS = refs("fs/list", "fs/read", "fs/write")
-HINT = "narrow it with `?tools=`, `?servers=`, a task or a profile, or search it with `?mode=find`"
+HINT = "narrow the scope with `?tools=`, `?servers=`, a task or a profile, or search it with `?mode=find`"
 
 
 def scope_within(limits: ScopeLimits, request: SessionRequest | None = None) -> Scope:

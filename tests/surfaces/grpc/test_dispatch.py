@@ -72,7 +72,7 @@ async def test_an_error_has_status_words_hint_and_code() -> None:
 
     assert refusal_of(exc) == ("INVALID_ARGUMENT", "invalid_record")
     assert "`budgets.max_concurrency`" in (exc.details() or "")
-    assert "correct the named field" in (exc.details() or "")
+    assert "correct the field named in the message" in (exc.details() or "")
     error = error_data(exc)
     assert error["code"] == "invalid_record"
     assert {one["field"] for one in error["data"]["problems"]} == {"budgets.max_concurrency"}
