@@ -124,7 +124,7 @@ def _lists() -> Rows:
         ("what a session asks for, as its id", size(session.MAX_ID_BYTES), "`invalid_params`"),
         (
             "requests without an answer on an SSE stream",
-            f"{session.DEFAULT_LIMITS.max_unanswered}",
+            f"{session.DEFAULT_LIMITS.max_stream_requests}",
             "503 `session_limit`",
         ),
         ("messages in a batch (2025-03-26)", f"{session_transports.MAX_BATCH}", "400 `invalid_request`"),

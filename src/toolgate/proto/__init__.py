@@ -1,1 +1,1 @@
-"""Message code for gRPC, written by `proto/generate.py`. Nothing here is edited by hand."""
+"""Message code for gRPC. `proto/generate.py` writes it; do not edit it by hand."""

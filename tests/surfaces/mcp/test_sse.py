@@ -434,7 +434,7 @@ async def test_a_stream_outlives_a_change_of_the_key_that_sessions_are_signed_wi
 async def test_a_stream_takes_so_many_requests_at_once() -> None:
     gate = Gate()
     async with (
-        settled(world(), GIT, session_limits=SessionLimits(max_unanswered=1)) as opened,
+        settled(world(), GIT, session_limits=SessionLimits(max_stream_requests=1)) as opened,
         calling(opened, gate) as client,
     ):
         full = await client.post(PING)

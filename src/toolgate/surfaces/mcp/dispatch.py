@@ -1,8 +1,8 @@
 """What all revisions share: lists from memory, requests that go to a server, and declared capabilities.
 
-Revisions differ only in the shape of the response. Where requests are traced, each is a span. Nothing here
-waits for a server unless the request needs one. Each side relies on what it is told, so no capability is
-passed on that would get lost on the way.
+Revisions differ only in the shape of the response. With tracing on, each request is a span. Nothing here
+waits for a server unless the request needs one. Clients and servers rely on declared capabilities, so the
+gateway declares none that it cannot carry.
 """
 
 from collections.abc import Coroutine, Mapping
@@ -39,7 +39,7 @@ LIST_KINDS: Final[Mapping[str, ListKind]] = {method: kind for kind, method in LI
 SERVER_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 """Methods that a server serves."""
 Request = Coroutine[Any, Any, ServerResponse]
-"""One on its way to a server, to be awaited for its response."""
+"""A request on its way to a server; awaiting it returns the server's response."""
 
 
 class RequestDispatcher:
@@ -49,7 +49,7 @@ class RequestDispatcher:
         self._gateway = gateway
         self._tracer = gateway.tracer
         self.request = self._dispatch if self._tracer is None else self._dispatch_traced
-        """The response of a server to one of `SERVER_METHODS`. Does not change the message."""
+        """Sends one of `SERVER_METHODS` to its server, without changing the message; returns the response."""
 
     async def list(
         self, responder: Responder, message: McpMessage, binding: CallerBinding, *, revision: Revision
@@ -62,7 +62,7 @@ class RequestDispatcher:
             view = await gateway.wait_for_view(binding.caller, for_call=not is_limited)
         cursor = message.text("cursor")
         page = view.page(kind, revision, cursor, SERVER_INFO)
-        if cursor is None:  # further pages are of the same list
+        if cursor is None:  # further pages belong to the same listing
             if kind == "tools":
                 gateway.record_listing(view, SURFACE)
             else:
@@ -101,7 +101,7 @@ class RequestDispatcher:
     async def _dispatch_traced(
         self, message: McpMessage, binding: CallerBinding, client: ClientChannel, session: str = ""
     ) -> ServerResponse:
-        """As `_ask`; records the outcome on the span of the request."""
+        """As `_dispatch`; records the outcome on the span of the request."""
         assert self._tracer is not None  # see `__init__`
         span = self._tracer.current
         if session:
@@ -118,25 +118,23 @@ class RequestDispatcher:
         return response
 
     def server_of(self, message: McpMessage, binding: CallerBinding) -> str:
-        """Where one of `SERVER_METHODS` would go now. Raises as `ask` does."""
+        """The server that one of `SERVER_METHODS` would go to now. Raises as `request` does."""
         view = binding.calling_view(self._gateway)
         return self._gateway.server_of(view, message.method, message.params, trace=self.trace(message))
 
     def trace(self, message: McpMessage, session: str = "") -> Trace:
-        """What identifies its call in the audit."""
+        """What identifies the message's call in the audit log."""
         trace_id = "" if self._tracer is None else self._tracer.trace_id
         return Trace(SURFACE, session, (message.id or b"null").decode(), message.round, trace_id)
 
 
 class _MetaTrace(msgspec.Struct):
-    """The trace context in a `_meta`."""
-
     traceparent: str = ""
     tracestate: str = ""
 
 
 def read_meta_trace(message: McpMessage) -> Mapping[str, str]:
-    """The trace in the `_meta` of a request; empty if it has none that is valid."""
+    """The trace context in the `_meta` of a request; empty if absent or invalid."""
     try:
         found = msgspec.json.decode(message.params.get("_meta", b"{}"), type=_MetaTrace)
     except UNREADABLE:
@@ -147,7 +145,7 @@ def read_meta_trace(message: McpMessage) -> Mapping[str, str]:
 def trace_request(
     tracing: Tracer | None, message: McpMessage, principal_id: str
 ) -> AbstractContextManager[Span | None]:
-    """A span for the block, which serves a request. Nothing where requests are not traced."""
+    """A span for the block that serves a request; no span with tracing off, or for a notification."""
     if tracing is None or message.id is None:
         return nullcontext()
     method, target = message.method[:MAX_SPAN_NAME_CHARS], None
@@ -165,13 +163,13 @@ def trace_request(
 
 
 MAX_BYTES: Final = 1_024
-"""Of what is carried of a client's capabilities. Of one that sends more, only their names are."""
+"""Of a client's capabilities that the gateway carries. Of a larger object, it carries only the names."""
 _CARRIED: Final = ("elicitation", "roots", "sampling")
 _NOT_CARRIED_EXTENSIONS: Final = frozenset({"io.modelcontextprotocol/tasks"})
-"""A task continues at its server, and the gateway has no way back to it: no server learns that a client
-supports them."""
+"""A task continues at its server, and the gateway has no route back to it: no server learns that a client
+supports tasks."""
 
-_ANNOUNCED: Final[Mapping[str, dict[str, bool]]] = {
+_DECLARED: Final[Mapping[str, dict[str, bool]]] = {
     "tools": {"listChanged": True},
     "prompts": {"listChanged": True},
     "resources": {"listChanged": True, "subscribe": True},
@@ -183,7 +181,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def filter_client_capabilities(sent: bytes | msgspec.Raw | None) -> bytes:
-    """The capabilities in `sent` that are carried, as a JSON object. An invalid one is left out."""
+    """The capabilities in `sent` that the gateway carries, as a JSON object. Invalid ones are left out."""
     members = _members(sent)
     carried = {name: members[name] for name in _CARRIED if _is_object(members.get(name))}
     extensions = {
@@ -200,11 +198,11 @@ def filter_client_capabilities(sent: bytes | msgspec.Raw | None) -> bytes:
 
 
 def build_server_capabilities(view: View) -> dict[str, dict[str, bool]]:
-    """What the servers of a view support, including what is not known yet."""
-    can = FEATURES if view.is_partial else view.features
-    announced = {name: settings for name, settings in _ANNOUNCED.items() if name == "tools" or name in can}
+    """The capabilities of a view's servers; all of them while some servers have not listed theirs."""
+    features = FEATURES if view.is_partial else view.features
+    declared = {name: settings for name, settings in _DECLARED.items() if name in {"tools", *features}}
     # In find mode the list is fixed. Others get the find tools when their scope grows too large.
-    return announced | {"tools": {"listChanged": False}} if view.caller.mode == "find" else announced
+    return declared | {"tools": {"listChanged": False}} if view.caller.mode == "find" else declared
 
 
 def _members(raw: bytes | msgspec.Raw | None) -> Members:
@@ -233,9 +231,9 @@ def parse_log_level(level: str | None) -> str:
 
 
 def is_severe_enough(params: bytes, least: str) -> bool:
-    """Whether a log message is at least as severe as `least`; empty: any.
+    """Whether a log message is at least as severe as `least`; empty: any level of the specification.
 
-    A message without a level of the specification is dropped: clients reject it.
+    Clients reject other levels.
     """
     try:
         level = msgspec.json.decode(params, type=_LogMessage).level

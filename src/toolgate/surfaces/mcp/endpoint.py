@@ -71,7 +71,8 @@ class McpEndpoint:
         self._stateless = StatelessHandler(gateway, identities, rounds)
         self._sse = SseTransport(self._stateful)
         self._bindings: dict[tuple[int, str, bytes], CallerBinding] = {}
-        self._take = self._post if gateway.tracer is None else partial(self._post_traced, gateway.tracer)
+        tracer = gateway.tracer
+        self._handle_post = self._post if tracer is None else partial(self._post_traced, tracer)
 
     def close(self) -> None:
         """End the open streams, each with its last event, and the calls that wait for input."""
@@ -104,9 +105,9 @@ class McpEndpoint:
                 message = await parse_off_loop(parse_message, body) if is_large else parse_message(body)
                 if isinstance(message, McpMessage):
                     message.check()
-                await self._take(exchange, message)
+                await self._handle_post(exchange, message)
             elif request.method == "GET":
-                binding = self._find_binding(exchange)  # a path that does not exist has no stream either
+                binding = self._find_binding(exchange)  # raises NotFound for an unknown path
                 if b"mcp-session-id" not in exchange.headers and wants_stream(exchange):
                     await self._sse.stream(exchange, binding)
                 else:
@@ -123,7 +124,7 @@ class McpEndpoint:
             self._send_error(exc, request, responder, message)
 
     def _post(self, exchange: McpExchange, message: Message) -> Awaitable[None]:
-        """Not itself a coroutine: that saves a plain call one frame."""
+        """Serve a message. Not itself a coroutine: that saves a plain call one frame."""
         is_on_stream = exchange.request.query.startswith(SESSION_QUERY)
         if isinstance(message, ClientResponse):
             sse, stateful = self._sse, self._stateful

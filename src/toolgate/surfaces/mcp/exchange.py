@@ -1,7 +1,7 @@
 """One HTTP request to the MCP endpoint: what its URL selects, and its headers compared with its body.
 
 `CallerBinding` binds what a URL selects for a principal with its newest view. Intermediaries route and filter
-by headers (2026-07-28), so headers that repeat the body must not say something else.
+by headers (2026-07-28), so headers that repeat the body must agree with it.
 """
 
 import base64
@@ -75,11 +75,11 @@ def _parse_path(path: str) -> tuple[str | None, str | None, Mode]:
 
 
 def _parse_name(parse: Callable[[str], str], text: str) -> str:
-    """An invalid name answers like one that does not exist."""
+    """The name, if valid. An invalid one cannot exist: NotFound."""
     try:
         return parse(text)
     except InvalidRecord as exc:
-        raise NotFound(f"nothing is called `{text[:80]}`", hint=exc.hint) from exc
+        raise NotFound(f"no server or task has the id `{text[:80]}`", hint=exc.hint) from exc
 
 
 SURFACE: Final = "mcp"  # the name of this endpoint in the audit, its member `door`
@@ -108,10 +108,10 @@ class CallerBinding:
         return CallerBinding(replace(self.caller, principal=principal))
 
     def view(self, gateway: Gateway) -> View:
-        """The view of the current snapshot. Raises why the scope is rejected."""
+        """The view of the current snapshot. Raises an error if the scope is rejected."""
         known = self._known
         view = None if known is None or self._serial != gateway.snapshot.serial else known()
-        if view is None or view.caller.mode != self.caller.mode:  # kept for calls only
+        if view is None or view.caller.mode != self.caller.mode:  # the view of `calling_view` has no list
             view = self._look_up(gateway, gateway.view)
         return view
 
@@ -132,11 +132,11 @@ class CallerBinding:
             return self.calling_view(gateway), f"{exc}: {exc.hint}"
         return view, view.instructions
 
-    def _look_up(self, gateway: Gateway, look: Callable[[Caller], View]) -> View:
-        """The view by `look`. A caller that selects more than it may is audited."""
+    def _look_up(self, gateway: Gateway, find_view: Callable[[Caller], View]) -> View:
+        """Find the view and keep it. A caller that selects more than it may is audited."""
         serial = gateway.snapshot.serial
         try:
-            view = look(self.caller)
+            view = find_view(self.caller)
         except PolicyDenied as exc:
             task_id = self.caller.effective_task_id
             gateway.record_refused(self.caller.principal, exc, trace=Trace(SURFACE), task_id=task_id)
@@ -158,7 +158,7 @@ class McpExchange(msgspec.Struct):
     def accepts_stream(self) -> bool:
         """Whether the client accepts an event stream as a response."""
         accepted = self.headers.get(b"accept", b"*/*")
-        if b"text/event-stream" in accepted:  # as nearly all write it
+        if b"text/event-stream" in accepted:  # the usual spelling
             return True
         return b"*/*" in accepted or b"text/event-stream" in accepted.lower()
 
@@ -171,7 +171,7 @@ class McpExchange(msgspec.Struct):
 
 
 async def return_at_once() -> None:
-    """For a request that has its response already."""
+    """Do nothing: the response is sent already."""
 
 
 def check_header(exchange: McpExchange, name: bytes, expected: str) -> None:

@@ -1,7 +1,7 @@
 """Multi-round-trip requests of the stateless revision: a server may require input before it responds.
 
-A stateless client cannot be sent requests. It gets them as a result with `requestState`, and sends its
-request again with the responses. Nothing in a state is believed before its seal is verified.
+The gateway cannot send requests to a stateless client. The client gets them as a result with `requestState`,
+and sends its request again with the responses. No state is used before its seal is verified.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from toolgate.upstream.pool.pool import ServerResponse
 
 
 class ClientEnvelope(NamedTuple):
-    """What a request says about its client."""
+    """What a request declares about its client."""
 
     capabilities: bytes
     """Those that the gateway carries."""
@@ -36,10 +36,9 @@ class ClientEnvelope(NamedTuple):
 
 
 class StatelessRequest:
-    """One request as its client sent it, and that client as its server reaches it.
+    """One request of a stateless client, and the channel from its server to that client.
 
-    Notifications go on the stream of the response. Requests cannot be sent to it: it gets them as its result,
-    and sends its request again with the responses.
+    Notifications go on the stream of the response.
     """
 
     has_session: Final = False
@@ -61,16 +60,16 @@ class StatelessRequest:
         self.missing: errors.MissingCapability | None = None
         """Why the request was aborted: its server needs a capability that the client does not have."""
         self.rounds = 0
-        """How often input was required before, by the state it carries."""
+        """How often the server required input before, according to the state in the request."""
 
     @property
     def credential(self) -> str:
-        """The fingerprint of its credential."""
+        """The fingerprint of the caller's credential."""
         return fingerprint_of(self.exchange.principal)
 
     @property
     def digest(self) -> str:
-        """What its state is bound to: the request and where it would go now. Raises why it is rejected."""
+        """What its state is bound to: the request and its server as of now. Raises as `server_of` does."""
         server_id = self.dispatcher.server_of(self.message, self.binding)
         return request_digest(self.message.method, self.message.params, server_id=server_id)
 
@@ -166,10 +165,10 @@ class _Pages(msgspec.Struct):
 
 
 class RoundTrips:
-    """Takes requests through as many rounds as they need.
+    """Serves requests that take several rounds.
 
-    What has to be remembered between rounds travels with the client, sealed: good for its credential and
-    request, on any node. A call that a session-based server has not completed is parked on this node.
+    The state between rounds travels with the client, sealed: it is valid for one credential and request, on
+    any node. A call that a session-based server has not completed is parked on this node.
     """
 
     def __init__(self, parking: elicitation.ParkedCalls, seals: StateSealer) -> None:
@@ -177,7 +176,7 @@ class RoundTrips:
         self._seals = seals
 
     async def run(self, request: StatelessRequest) -> RpcResponse:
-        """The response of this round. Raises what its server's call does, and InputStateRefused."""
+        """The response of this round. Raises as the call to its server does, and InputStateRefused."""
         params = request.message.params
         state = params.pop("requestState", None)
         if state is None:
@@ -198,7 +197,7 @@ class RoundTrips:
         return self._require_input(request, inputs, "parked", outcome.handle)
 
     def finish(self, request: StatelessRequest, response: ServerResponse) -> RpcResponse:
-        """What a server responded, in the form of this revision, its state sealed.
+        """A server's response, adapted to this revision, with its state sealed.
 
         Raises MissingCapability if the client cannot give the required input, and ServerUnavailable.
         """
@@ -218,7 +217,7 @@ class RoundTrips:
         return RpcResponse(result=result)
 
     async def _begin(
-        self, request: StatelessRequest, agreement: elicitation.ElicitedResponse | None = None
+        self, request: StatelessRequest, elicited: elicitation.ElicitedResponse | None = None
     ) -> ServerResponse | elicitation.PendingInput | elicitation.ApprovalElicitation:
         size = sum(map(len, request.message.params.values()))
         call = elicitation.ParkableCall(
@@ -226,12 +225,12 @@ class RoundTrips:
             request.capabilities,
             request.log_level,
             size=size,
-            elicited=agreement,
+            elicited=elicited,
             credential=request.credential,
         )
         try:
-            asked = request.dispatcher.request(request.message, request.binding, call)
-            return await self._parking.run(call, asked, request.notify)
+            pending = request.dispatcher.request(request.message, request.binding, call)
+            return await self._parking.run(call, pending, request.notify)
         except errors.ApprovalRequired:
             if call.elicitation_due is None:
                 raise
@@ -257,7 +256,7 @@ class RoundTrips:
         return await self._begin(request)
 
     def _as_input_request(self, request: StatelessRequest, rpc: RpcResponse) -> RpcResponse:
-        """An error that requires a URL visit, as an input request; any other error as it is."""
+        """An error that requires a URL visit, as an input request; any other error unchanged."""
         error = parse_error(rpc.error)
         if error.code != URL_ELICITATION_REQUIRED:
             return rpc

@@ -1,14 +1,15 @@
-"""JSON-RPC messages: the envelope is parsed once and checked; what is only carried stays raw.
+"""JSON-RPC messages: the envelope is parsed and checked once; members that are only forwarded stay raw.
 
 A body is decoded in full once, to prove that it is JSON that any server can read (no NaN, no numbers out of
-range, no lone surrogates, no depth bomb). The bytes travel as they came. A server may ignore letter case,
-stop at a NUL or normalize Unicode, so members that only look like one that decides something are rejected
-before anything is looked up.
+range, no lone surrogates, no depth bomb). The bytes are forwarded unchanged. A server may ignore letter case,
+stop at a NUL or normalize Unicode. So a message is rejected first if a member looks like one that the gateway
+decides on and is not spelled like it.
 """
 
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,9 +33,9 @@ PARAMS_MEMBERS: Final = KnownNames(
     *("requestState", "inputResponses", "notifications", "requestId", "reason", "progressToken", "progress"),
     *("protocolVersion", "capabilities", "clientInfo", "tools"),
 )
-"""Those of all methods, as a server may read any of them."""
+"""The members of all methods: a server may read any of them."""
 RESULT_MEMBERS: Final = KnownNames("action", "content", "_meta", "model", "role", "stopReason", "roots")
-"""Of the response of a client to a request."""
+"""The members of a client's result for a request."""
 _OBJECT_MEMBERS: Final[Mapping[str, KnownNames]] = {
     "_meta": KnownNames(
         *(PROTOCOL_VERSION_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY),
@@ -51,9 +52,9 @@ _OBJECT_MEMBERS: Final[Mapping[str, KnownNames]] = {
 
 
 def find_ambiguity(params: Mapping[str, Any]) -> str:
-    """Why a reader may find something else in `params` than the gateway decides on; empty if none can.
+    """How a server could read `params` differently from the gateway; empty if it cannot.
 
-    The members of `arguments` are the tool's own: they are checked where the tool is known.
+    The members of `arguments` belong to the tool: they are checked once the tool is known.
     """
     impostor = PARAMS_MEMBERS.find_impostor(params)
     if impostor is not None:
@@ -102,14 +103,14 @@ class McpMessage(msgspec.Struct):
     params: Params
     id: bytes | None
     round: int = 0
-    """How often its server required input, and it was sent again with it."""
+    """How often its server has required input."""
     fault: str = ""
-    """Why other readers of its `params` may read something else. Such a message is rejected."""
+    """How a server could read `params` differently. A message with a fault is rejected."""
 
     def check(self) -> None:
         """Raise InvalidParams for an ambiguous message."""
         if self.fault:
-            raise InvalidParams(self.fault, hint="name each member once, exactly as the specification has it")
+            raise InvalidParams(self.fault, hint="send each member once, spelled as in the specification")
 
     def text(self, member: str) -> str | None:
         """A string member of `params`; None if it is absent. Raises InvalidParams."""
@@ -151,8 +152,8 @@ def parse_message(body: bytes) -> McpMessage | ClientResponse:
     if has_duplicate_members(body, whole):
         names = json.loads(body, object_pairs_hook=lambda pairs: [name for name, _ in pairs])
         if len(names) > len(set(names)):
-            raise InvalidRequest("the message has two members of one name")
-        fault = "an object in `params` has two members of one name"
+            raise InvalidRequest("the message has a duplicate member")
+        fault = "an object in `params` has a duplicate member"
     return McpMessage(method, params, _parse_id(bytes(envelope.id)) if envelope.id else None, fault=fault)
 
 
@@ -164,7 +165,7 @@ def _parse_envelope(body: bytes) -> tuple[_Envelope, dict[str, Any]]:
         if whole is None:
             whole = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        parse_json(body)  # reports JSON that cannot be read at all as such
+        parse_json(body)  # raises ParseFailed if it is not JSON at all
         raise InvalidRequest("the body must be one JSON-RPC message") from exc
     impostor = ENVELOPE_MEMBERS.find_impostor(whole)
     if impostor is not None:
@@ -173,41 +174,39 @@ def _parse_envelope(body: bytes) -> tuple[_Envelope, dict[str, Any]]:
 
 
 def _parse_response(envelope: _Envelope, body: bytes, whole: dict[str, Any]) -> ClientResponse:
-    """Raises InvalidRequest also if a server may read another response than the gateway decides on."""
+    """Raises InvalidRequest, also if a server could read the response differently from the gateway."""
     if has_duplicate_members(body, whole):
-        raise InvalidRequest("an object of the message has two members of one name")
+        raise InvalidRequest("an object in the message has a duplicate member")
     result = whole.get("result")
     impostor = RESULT_MEMBERS.find_impostor(result) if isinstance(result, dict) else None
     if impostor is not None:
         raise InvalidRequest(describe_ambiguity(impostor, "`result`"))
-    return ClientResponse(_parse_id(bytes(envelope.id)), _parse_reply(envelope))
+    return ClientResponse(_parse_id(bytes(envelope.id)), _parse_outcome(envelope))
 
 
-def _decode_carried(raw: bytes) -> None:
+def _check_readable(raw: bytes) -> None:
     try:
         _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise ParseFailed("the body is not JSON that can be carried") from exc
+        raise ParseFailed("the body is not JSON that the gateway can forward") from exc
 
 
 def _parse_id(raw: bytes) -> bytes:
     if (raw.isdigit() and len(raw) <= _PLAIN_DIGITS) or _INTEGER.fullmatch(raw):
         return raw
     if raw[:1] == b'"' and len(raw) <= MAX_ID_BYTES:
-        _decode_carried(raw)
+        _check_readable(raw)
         return raw
     raise InvalidRequest("`id` must be a string of at most 256 bytes or a 64-bit integer")
 
 
-def _parse_reply(envelope: _Envelope) -> RpcResponse:
+def _parse_outcome(envelope: _Envelope) -> RpcResponse:
     result, error = bytes(envelope.result), bytes(envelope.error)
-    _decode_carried(result or error)
+    _check_readable(result or error)
     if result[:1] == b"{" and not error:
         return RpcResponse(result=result)
-    try:
+    with suppress(msgspec.DecodeError):
         if not result:
             decode_error(error)
             return RpcResponse(error=error)
-    except msgspec.DecodeError:
-        pass
     raise InvalidRequest("the body is neither a request nor a response with one result or one error")

@@ -1,7 +1,7 @@
 """What the MCP endpoint sends: JSON-RPC bodies, the one translation of errors, and event streams.
 
-Nothing is kept for a broken stream: an event id holds the signatures of the lists as they were, so any node
-can notify a client of what it missed. It only decides which changes are notified, so it is not signed.
+No node keeps anything for a broken stream: an event id holds the signatures of the lists at that time, so any
+node can notify a client of what it missed. The id only selects notifications, so it is not signed.
 """
 
 import base64
@@ -52,7 +52,6 @@ _SHOWN_AS_TEXT: Final = frozenset(
     {"mcp_approval_denied", "mcp_approval_required", "mcp_login_required", "too_many_tools"}
 )
 
-
 _UNREADABLE: Final = b'{"code":-32603,"message":"the server sent an error that cannot be read"}'
 
 _encode = msgspec.json.encode
@@ -82,7 +81,7 @@ def encode_request(request_id: bytes, method: str, params: bytes) -> bytes:
 def send_upstream_error(
     responder: Responder, message: McpMessage, error: bytes | None, *, stateless: bool
 ) -> None:
-    """Send a server's own JSON-RPC error as it came, or the gateway's if it is not valid."""
+    """Send a server's JSON-RPC error unchanged, or the gateway's if it is not valid."""
     error = error or b"{}"
     try:
         code = decode_error(error).code
@@ -125,7 +124,7 @@ def _status(exc: ToolgateError, *, stateless: bool) -> int:
 
 
 def send_server_response(responder: Responder, message: McpMessage, response: ServerResponse) -> None:
-    """Send what a server responded, in the form of session-based revisions. Raises InputRequired."""
+    """Send a server's response, adapted to session-based revisions. Raises InputRequired."""
     rpc = response.rpc
     if rpc.members is None:
         send_upstream_error(responder, message, rpc.error, stateless=False)
@@ -163,7 +162,7 @@ def encode_event_id(signatures: ListSignatures) -> bytes:
 
 
 def parse_event_id(event_id: bytes) -> ListSignatures:
-    """The lists that a client saw whose last event this was. An invalid id: none."""
+    """The list signatures in the id of a client's last event; empty if the id is invalid."""
     try:
         seen = base64.b64decode(event_id, altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -188,7 +187,7 @@ async def send_changes(
     subscription: Subscription,
     encode: Callable[[Subscription, ListenerUpdate], bytes] = encode_changes,
 ) -> None:
-    """Send what changes until the stream has to end. `encode` leaves out what is not subscribed to."""
+    """Send changes until the subscription ends. `encode` leaves out those not subscribed to."""
     while not subscription.is_over:
         changes = await subscription.wait(KEEPALIVE_S)
         if changes.lists or changes.uris:

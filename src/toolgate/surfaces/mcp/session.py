@@ -1,12 +1,12 @@
 """Sessions of the session-based revisions, without a session store, and the requests to their clients.
 
-A session id says, signed, whose it is and what it selects. Any node with the key can serve any session. A
-node keeps a bounded table of the sessions it has seen, for idle time, cancellation and the one GET stream;
-losing the table loses nothing a client would miss. An id is bound to its principal: possessing it
+A session id holds its principal and its selection, signed. Any node with the key can serve any session. A
+node keeps a bounded table of the sessions it has seen, for idle time, cancellation and the one GET stream; a
+client does not notice when a node loses its table. An id is bound to its principal: possessing it
 authenticates no one.
 
 A request to a client goes out on the stream of the request that caused it. Its response is another message of
-the same session, on the same node, and is found by an id that no one can guess.
+the same session, on the same node, matched by an unguessable id.
 """
 
 import asyncio
@@ -52,15 +52,15 @@ class SessionLimits:
     """What sessions may hold on one node."""
 
     max_sessions: int = 10_000
-    """Bounds what callers can make a node hold."""
+    """Bounds the memory that callers can take on a node."""
     displaced_per_session: int = 100
-    """Sessions that make room at once: finding the longest unused ones goes through the whole table."""
+    """Sessions displaced at once: finding the least recently used ones scans the whole table."""
     max_client_requests: int = 32
     """Requests to the client of one session that wait for their responses."""
-    max_unanswered: int = 64
+    max_stream_requests: int = 64
     """Requests on one SSE stream that wait for their responses: each holds a task."""
     max_batch_bytes: int = 16 * 1024 * 1024
-    """Of all responses to a batch, which are held until the last one is there. A single one may be larger."""
+    """Of all responses to a batch, held until the last one arrives. A single response may be larger."""
     keepalive_s: float = KEEPALIVE_S
     """Between events on a stream while its client responds to a request."""
 
@@ -69,10 +69,10 @@ DEFAULT_LIMITS: Final = SessionLimits()
 
 
 SHARE: Final = 10
-"""A principal with less than this part of a full table gets a session, and the largest holder loses one."""
+"""A principal with less than a tenth of a full table gets a session, and the largest holder loses some."""
 IDLE_S: Final = 30 * 60  # a choice: outlasts a short break, and abandoned sessions leave the table
 LIFETIME_S: Final = 24 * 60 * 60
-"""An id must end some time, as no node remembers for ever which sessions were deleted."""
+"""Ids expire because no node remembers deleted sessions forever."""
 MAX_ID_BYTES: Final = 7 * 1024
 """An id is a header, and many proxies and clients accept no header line over 8 KiB."""
 NO_SESSION: Final = "no such session"
@@ -108,7 +108,7 @@ class ClientSession:
     revision: int
     """Of the registry when the session was opened: a node that is behind catches up first."""
     binding: CallerBinding
-    """What it selects, by the credential that was used last."""
+    """What the session selects for the credential that was used last."""
     last_used: float
     limits: SessionLimits
     watch: ResourceWatch
@@ -151,7 +151,7 @@ class ClientSession:
     async def request(
         self, responder: Responder, method: str, params: bytes, principal: Principal
     ) -> RpcResponse:
-        """Send its client a request before the response that `responder` is for, and wait for its response.
+        """Send the client a request on the stream of `responder`, and wait for its response.
 
         Only the credential of `principal` may respond: another token of the same subject may be allowed less.
         If the wait is cancelled, so is the request.
@@ -224,7 +224,7 @@ class ClientSessions:
     def issue(
         self, caller: Caller, version: str, capabilities: bytes = NO_CAPABILITIES, *, revision: int = 0
     ) -> bytes:
-        """Open a session; its id. Raises InvalidParams if the caller selects more than an id can hold.
+        """Open a session and return its id. Raises InvalidParams if the selection does not fit into an id.
 
         `capabilities`: those of the client that the gateway carries. `revision`: of the registry, now.
         """
@@ -318,9 +318,9 @@ class ClientSessions:
         return session
 
     def _displace(self, principal_id: str, *, is_new: bool) -> None:
-        """Make room in a full table: for a session that is already open, and for a new one within its share.
+        """Make room in a full table: for a session that is already open, or a new one within its share.
 
-        The displaced ones lose nothing: their ids stay valid, and bring them back when they are used.
+        Displaced sessions lose nothing: their ids stay valid, and the next use of an id restores its session.
         """
         most, own = self.limits.max_sessions, self._held[principal_id]
         if is_new and own * SHARE >= most:

@@ -1,9 +1,9 @@
-"""Other ways into a session than one message a POST: batches, and the HTTP+SSE transport of 2024.
+"""Batches and the HTTP+SSE transport of 2024: sessions without one request for each message.
 
-A batch is several messages in one POST, which only sessions of revision 2025-03-26 have. Each is served as if
-it came alone, all at once. In the 2024 transport a GET opens the one stream, which carries the responses to
-what is POSTed. What the URL of the GET selects holds while the stream is open; a POST names nothing but the
-stream. The stream lives on the node that opened it, and only that node serves what is posted to it.
+A batch is several messages in one POST, which only sessions of revision 2025-03-26 have. The gateway serves
+them concurrently, each as if it came alone. In the 2024 transport a GET opens the one stream, which carries
+the responses to POSTed messages. The selection in the URL of the GET applies while the stream is open; a POST
+names only the stream. The stream lives on the node that opened it, and only that node serves its messages.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class HeldResponder:
     """Holds the response to one message of a batch or stream, which has no place for a status or headers."""
 
     def __init__(self, whole: Responder) -> None:
-        """In the task that serves the message."""
+        """Create it in the task that serves the message."""
         task = asyncio.current_task()
         assert task is not None
         self.task = task
@@ -64,21 +64,21 @@ class HeldResponder:
 
 @contextmanager
 def responding_with_errors(responder: HeldResponder, request_id: bytes | None) -> Iterator[None]:
-    """Make what fails in the block the response to one message. The other messages go on."""
+    """Make an error in the block the response to one message. The other messages continue."""
     try:
         yield
     except errors.CallCancelled:
         pass  # the client that cancelled it expects no response
     except errors.ToolgateError as exc:
         send_error(responder, exc, request_id=request_id)
-    except Exception:  # a message ends here, whatever is wrong with it
+    except Exception:  # the last handler of a message
         _log.exception("a request failed")
         send_error(responder, errors.ToolgateError("internal error"), request_id=request_id)
 
 
 BATCH_VERSION: Final = "2025-03-26"  # the one revision with batches: the next one, 2025-06-18, removed them
 MAX_BATCH: Final = 64
-"""Messages in one batch: as many as a 2024 client may have without a response on its stream."""
+"""Messages in one batch: as many as may wait for responses on the stream of a 2024 client."""
 
 BatchPart = McpMessage | ClientResponse | errors.ToolgateError
 
@@ -86,7 +86,7 @@ _decode_parts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 async def serve_batch(stateful: StatefulHandler, exchange: McpExchange) -> None:
-    """Serve one POST of several messages. Raises what rejects the batch as a whole.
+    """Serve one POST of several messages. Raises an error that rejects the batch as a whole.
 
     The responses are one array, in the order of their requests.
     """
@@ -100,7 +100,7 @@ async def serve_batch(stateful: StatefulHandler, exchange: McpExchange) -> None:
     held, most = 0, session.limits.max_batch_bytes
 
     async def serve(part: BatchPart) -> bytes:
-        """The response to one message; empty if it gets none."""
+        """The response to one message; empty for a notification."""
         nonlocal held
         responder = HeldResponder(exchange.responder)
         request_id = part.id if isinstance(part, McpMessage) else None
@@ -153,7 +153,7 @@ def parse_batch(body: bytes) -> list[BatchPart]:
     return parts
 
 
-SESSION_QUERY: Final = b"sessionId="  # how the query of a POST to a stream begins: the gateway wrote it so
+SESSION_QUERY: Final = b"sessionId="  # the start of the query of a POST to a stream; the gateway writes it
 
 _VERSION_KEY_BYTES: Final = PROTOCOL_VERSION_KEY.encode()
 _VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in LEGACY_VERSIONS)})
@@ -166,7 +166,8 @@ class _SseStream:
     """What the URL of the GET selects; the session may have narrowed that further."""
     responder: Responder
     requests: asyncio.TaskGroup
-    unanswered: int = 0
+    pending: int = 0
+    """Requests that wait for their responses."""
 
 
 class SseTransport:
@@ -179,7 +180,7 @@ class SseTransport:
 
     async def stream(self, exchange: McpExchange, binding: CallerBinding) -> None:
         """GET: serve one stream until its client leaves, its credential expires or the endpoint closes."""
-        # Raises why the scope is rejected before anything is opened for it. A list checks its size later.
+        # Rejects the scope before anything is opened for it. A list checks its size later.
         binding.calling_view(self._stateful.gateway)
         session_id = self._sessions.issue(binding.caller, LEGACY_VERSIONS[-1])
         session = self._sessions.find(session_id, exchange.principal)
@@ -212,12 +213,11 @@ class SseTransport:
             )
             await self._stateful.respond(message, client)
             return
-        if stream.unanswered >= self._sessions.limits.max_unanswered:
-            raise errors.SessionLimit(
-                f"{self._sessions.limits.max_unanswered} requests on this stream have no response yet",
-                hint="wait for some of them",
-            )
-        stream.unanswered += 1
+        most = self._sessions.limits.max_stream_requests
+        if stream.pending >= most:
+            problem = f"{most} requests on this stream wait for their responses"
+            raise errors.SessionLimit(problem, hint="send the request again after a response")
+        stream.pending += 1
         stream.requests.create_task(self._serve(stream, message, message.id, exchange.principal))
         send_empty(exchange.responder, 202)
 
@@ -233,7 +233,7 @@ class SseTransport:
             self._stateful.find_session(exchange, session_id)
             raise errors.UnknownSession(
                 "the stream of this session is not open on this node",
-                hint="open it again with GET; with several nodes, send all of a client's to the same one",
+                hint="open it again with GET; with several nodes, route all requests of a client to one node",
             )
         return stream
 
@@ -261,15 +261,13 @@ class SseTransport:
                 # Waits while the client is slow to read.
                 await stream.responder.write(encode_event(responder.body))
         finally:
-            stream.unanswered -= 1
+            stream.pending -= 1
 
 
 def wants_stream(exchange: McpExchange) -> bool:
-    """Whether a GET without a session is of a 2024 client: it accepts events and names no later revision."""
-    accepted = exchange.headers.get(b"accept", b"").lower()
-    return (
-        b"text/event-stream" in accepted and exchange.headers.get(b"mcp-protocol-version") in _VERSIONS_SENT
-    )
+    """Whether a GET without a session is a 2024 client's: it accepts events and names no later revision."""
+    accepted, version = exchange.headers.get(b"accept", b""), exchange.headers.get(b"mcp-protocol-version")
+    return b"text/event-stream" in accepted.lower() and version in _VERSIONS_SENT
 
 
 def _check_stateful(message: McpMessage) -> None:

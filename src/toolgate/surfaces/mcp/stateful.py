@@ -1,7 +1,7 @@
 """The session-based revisions (2025-03-26 to 2025-11-25): `initialize`, a signed session, one GET stream.
 
-`StatefulHandler` serves each message of an open session, however it came: alone, in a batch, or posted to an
-SSE stream. Log levels and subscriptions hold for the session on this node, while the node knows the session.
+`StatefulHandler` serves each message of an open session: sent alone, in a batch, or posted to an SSE stream.
+Log levels and subscriptions apply to the session on this node, while the node knows the session.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class SessionClient:
         self.session = session
         self.responder = responder
         self.binding = session.bind(principal)
-        """What decides its request, however long that takes."""
+        """What decides the request, even if the session is used with another credential meanwhile."""
         self.principal_id = session.principal_id
         self.capabilities = session.capabilities if accepts_stream else NO_CAPABILITIES
         self.log_level = session.log_level or DEFAULT_LEVEL if accepts_stream else ""
@@ -74,7 +74,7 @@ class SessionClient:
 
 
 class Handshake(NamedTuple):
-    """The outcome of `initialize`."""
+    """The result of `initialize`, and what it decides for the session."""
 
     binding: CallerBinding
     """What the session selects: what its URL selects, or less."""
@@ -152,13 +152,13 @@ class StatefulHandler:
         session.revision = 0  # a restored registry may never reach it
 
     async def _call_server(self, message: McpMessage, client: SessionClient) -> None:
-        """Serve what goes to a server. The client may cancel it while it runs."""
+        """Serve a request that goes to a server. The client may cancel it while it runs."""
         session, responder = client.session, client.responder
         request_id, handler = message.id or b"null", responder.task
         session.totals.calls += message.method == "tools/call"
         session.calls[request_id] = handler
         if "requestState" in message.params or "inputResponses" in message.params:
-            # A stateless server would take them for input that it requested, of this client or another.
+            # A stateless server would take them for input that it required, from this client or another.
             message.params = {name: raw for name, raw in message.params.items() if name not in _ROUND_MEMBERS}
         try:
             try:
@@ -209,7 +209,7 @@ class StatefulHandler:
             last_id = exchange.headers.get(b"last-event-id")
             seen = subscription.seen if last_id is None else responses.parse_event_id(last_id)
             can_resume = session.version == STATEFUL_VERSIONS[0]
-            # An empty event with an id, so that a stream can be resumed that got no other.
+            # An empty event with an id makes a stream resumable that gets no other event.
             first = b"id: %b\ndata: \n\n" % responses.encode_event_id(seen) if can_resume else b": open\n\n"
             await responder.write(first)
             if last_id is not None:
@@ -237,14 +237,14 @@ class StatefulHandler:
                 self._release(session)
 
     def _record_end(self, session: ClientSession) -> None:
-        """Record what a session used that ended on this node, and release what is kept for it."""
+        """Record the totals of a session that ended on this node, and release its resources."""
         audit, metrics = self.gateway.audit, self.gateway.metrics
         trace = Trace(SURFACE, session.nonce)
         session.totals.record_end(audit, metrics, session.binding.caller, trace, ended_by=session.ended_by)
         self._release(session)
 
     def _release(self, session: ClientSession) -> None:
-        """Release what is kept for a session that this node does not know, once its stream has ended."""
+        """Release the resources of a session that left the table, once its stream has ended."""
         if session.stream is not None:
             return
         self.gateway.subscriptions.watches.drop(session.watch)
@@ -272,7 +272,7 @@ class StatefulHandler:
         responses.send_result(exchange.responder, message.id, handshake.result, headers)
 
     def negotiate(self, message: McpMessage, binding: CallerBinding, versions: Sequence[str]) -> Handshake:
-        """The outcome of `initialize`, if `versions` are served, newest first."""
+        """Negotiate an `initialize` request. `versions` are those served, newest first."""
         requested = message.text("protocolVersion")
         if requested is None:
             raise errors.InvalidParams("`protocolVersion` is missing")
@@ -299,7 +299,7 @@ class StatefulHandler:
             raise
 
     def session(self, exchange: McpExchange) -> ClientSession:
-        """The session that the headers name. Raises UnknownSession and InvalidRequest."""
+        """The session in the headers. Raises UnknownSession and InvalidRequest."""
         session_id = exchange.headers.get(b"mcp-session-id")
         if session_id is None:
             raise errors.InvalidRequest(

@@ -1,6 +1,6 @@
 """The stateless revision (2026-07-28): every request carries its own envelope, and the gateway keeps nothing.
 
-`subscriptions/listen` opens one stream for exactly what its client names.
+`subscriptions/listen` opens one stream for exactly the changes that its client names.
 """
 
 import asyncio
@@ -32,8 +32,6 @@ from toolgate.upstream.connection.contract import NO_CAPABILITIES
 
 
 class _ListenFilter(msgspec.Struct, rename="camel"):
-    """What a client subscribes to."""
-
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
     resources_list_changed: bool | None = None
@@ -45,7 +43,7 @@ _VERSION_BYTES: Final = protocol.MODERN_VERSION.encode()
 _VERSION_KEY_BYTES: Final = protocol.PROTOCOL_VERSION_KEY.encode()
 _LEGACY_BYTES: Final = frozenset(version.encode() for version in STATEFUL_VERSIONS)
 DISCOVER_TTL_MS: Final = 300_000
-"""Of what `server/discover` returns: a client that keeps it learns of a change five minutes late at most."""
+"""For results of `server/discover`: a client that caches one learns of a change five minutes late at most."""
 _NAME_MEMBERS: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """Methods whose requests carry `Mcp-Name`, and the member that it repeats."""
 
@@ -81,7 +79,7 @@ class StatelessHandler:
     async def _call_server(
         self, exchange: McpExchange, message: McpMessage, binding: CallerBinding, envelope: ClientEnvelope
     ) -> None:
-        """Respond with what a server responds, or with the input it requires first."""
+        """Send the server's response, or the input that the server requires first."""
         request = StatelessRequest(exchange, message, envelope, binding, self._dispatcher)
         if message.method == "tools/call":
             route = binding.calling_view(self._gateway).routes.get(message.text("name") or "")
@@ -110,7 +108,7 @@ class StatelessHandler:
             responses.send_result(exchange.responder, message.id or b"null", rpc.result)
 
     async def _listen(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> None:
-        """Notify the client of what it subscribes to, without resources that it may not see."""
+        """Serve a subscription, without the resources that the client may not see."""
         exchange.require_stream()
         responder = exchange.responder
         try:
@@ -192,7 +190,7 @@ class StatelessHandler:
             raise UnsupportedVersion(f"protocol version `{version[:40]}` is not served", data=data)
         capabilities = dispatch.filter_client_capabilities(meta[protocol.CLIENT_CAPABILITIES_KEY])
         envelope = ClientEnvelope(capabilities, dispatch.parse_log_level(level) if level else "")
-        # Clients send the same envelope with every request. Those that vary it must not fill the memory.
+        # Clients send the same envelope with every request. One that varies it must not fill the memory.
         if len(raw) <= 1_024:
             if len(self._good_envelopes) >= 1_024:
                 self._good_envelopes.clear()
