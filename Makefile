@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LEGACY := .venv-legacy
+DOCS := .venv-docs
 NODE := requirements/node
 LIVEMCPBENCH ?= ../shared/data/livemcpbench
 GUESTS := $(patsubst sdk/examples/%.c,build/guests/%.wasm,$(wildcard sdk/examples/*.c))
 CONSOLE := build/console/index.html
-READY := $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)/node_modules/.ready \
+READY := $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(DOCS)/.ready $(NODE)/node_modules/.ready \
   $(GUESTS) build/guests/what_time.wasm $(CONSOLE) browser
 # One worker more than the smallest machine has processors: many tests mostly wait.
 AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
@@ -20,7 +21,7 @@ INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo guests console console-types browser screenshots test check bench bench-chat bench-wasm bench-console eval-search soak lock clean
+.PHONY: help setup docs demo guests console console-types browser screenshots test check bench bench-chat bench-wasm bench-console eval-search soak lock clean
 
 help: ## Show this.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -54,6 +55,11 @@ $(VENV)/.model: requirements/model.txt $(VENV)/.run
 $(LEGACY)/.ready: requirements/legacy.txt $(UV)
 	@test -x $(LEGACY)/bin/python || $(PYTHON) -m venv $(LEGACY)
 	@$(INSTALL) --python $(LEGACY)/bin/python --requirements $<
+	@touch $@
+
+$(DOCS)/.ready: requirements/docs.txt $(UV)
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@$(INSTALL) --python $(DOCS)/bin/python --requirements $<
 	@touch $@
 
 # Node itself comes with the test lock; npm of that Node installs the rest, from a lock with the hash of each.
@@ -107,6 +113,10 @@ browser:
 screenshots: $(VENV)/.test $(NODE)/node_modules/.ready $(CONSOLE) build/guests/mcp_direct.wasm browser ## Take the pictures of the console again, into docs/screenshots.
 	@$(BIN)/python -m docs.screenshots
 
+docs: $(DOCS)/.ready ## Build the documentation site, into build/docs. A warning or a broken link fails.
+	@$(DOCS)/bin/sphinx-build --quiet --fail-on-warning --jobs 2 --conf-dir docs . build/docs
+	@echo "open build/docs/docs/index.html"
+
 demo: $(VENV)/.run $(CONSOLE) ## Start the product with real servers behind it and print what to paste into a client.
 	@$(BIN)/toolgate up --demo
 
@@ -151,10 +161,10 @@ soak: $(VENV)/.test ## The long runs: kill -9 loops, crash cycles, many cases, a
 	TOOLGATE_SOAK=1 $(BIN)/pytest -m "soak or hypothesis"
 
 lock: ## Resolve the dependencies again.
-	for name in uv run test legacy demo; do uv pip compile --quiet --universal --python-version 3.11 \
+	for name in uv run test legacy docs demo; do uv pip compile --quiet --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --upgrade requirements/$$name.in -o requirements/$$name.txt; done
 	for name in semantic model guests console; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --upgrade --no-deps requirements/$$name.in -o requirements/$$name.txt; done
 
 clean: ## Remove what the other targets made.
-	rm -rf $(VENV) $(LEGACY) $(NODE)/node_modules console/node_modules build .toolgate .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) $(LEGACY) $(DOCS) $(NODE)/node_modules console/node_modules build .toolgate .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

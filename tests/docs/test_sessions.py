@@ -24,7 +24,8 @@ ON_QUICK_START = ["docs/tutorials/first-gateway.md"]
 ON_EMPTY = ["docs/how-to/gitops.md", "docs/how-to/chat-upstreams.md"]
 IN_A_DIRECTORY = ["docs/how-to/packages.md"]
 WITH_MODEL = ["README.md", "docs/how-to/chat.md"]
-"""What they say to the demo's model, and the tutorial, are run in `test_with_model`."""
+"""What they send to the demo's model is run in `test_with_model`, and so is the tutorial."""
+TUTORIAL = "docs/tutorials/first-wasm-task.md"
 CHAT = "python examples/chat.py "
 
 Run = Callable[[str], list[str]]
@@ -140,5 +141,5 @@ def test_sessions_are_only_shown_where_they_are_run() -> None:
     with_sessions = [str(one) for one in documents() if one.blocks("console")]
 
     assert sorted(with_sessions) == sorted(
-        {*ON_DEMO, *ON_QUICK_START, *ON_EMPTY, *IN_A_DIRECTORY, *WITH_MODEL, "docs/tutorials/first-wasm-task.md"}
+        {*ON_DEMO, *ON_QUICK_START, *ON_EMPTY, *IN_A_DIRECTORY, *WITH_MODEL, TUTORIAL}
     )
