@@ -87,7 +87,7 @@ def test_a_variable_for_one_field_keeps_the_rest_of_its_table(tmp_path: Path) ->
     assert settings.grpc == GrpcSettings(listen="127.0.0.1:1", cert_file=Path("control.pem"))
 
 
-@pytest.mark.parametrize(("value", "message"), [("{", "is not JSON"), ("[1]", "is not a table")])
+@pytest.mark.parametrize(("value", "message"), [("{", "not JSON"), ("[1]", "not a table")])
 def test_an_error_names_the_table_that_cannot_be_read(value: str, message: str) -> None:
     with pytest.raises(StartRefused, match=f"setting `audit`: {message}"):
         load_settings(None, {"TOOLGATE_AUDIT": value, "TOOLGATE_AUDIT_DAYS": "7"})
@@ -106,9 +106,9 @@ def test_tables_in_variables_are_json() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param("max_tols = 3", "there is no setting `max_tols`", id="an unknown key"),
+        pytest.param("max_tols = 3", "unknown setting `max_tols`", id="an unknown key"),
         pytest.param('[mcp]\nregistry_dirs = "x"', "mcp.registry_dirs", id="an unknown key in a section"),
-        pytest.param("mcp = 3", "there is no setting `mcp`", id="a section that is not a table"),
+        pytest.param("mcp = 3", "unknown setting `mcp`", id="a section that is not a table"),
         pytest.param("max_tools = 0", "max_tools", id="out of range"),
         pytest.param('listen = "8080"', "listen", id="no host"),
         pytest.param('listen = "example.com:80"', "listen", id="not an address"),
@@ -144,7 +144,7 @@ def test_loopback_addresses_are_recognized(listen: str, expected: bool) -> None:
     [
         ("max_tols = 3", "did you mean `max_tools`?"),
         ('[mcp]\nregistry_dirs = "x"', "did you mean `mcp_registry_dir`?"),
-        ("colour = 3", "`docs/reference/settings.md` lists them all"),
+        ("colour = 3", "see `docs/reference/settings.md` for all settings"),
     ],
 )
 def test_a_mistyped_setting_suggests_the_right_name(tmp_path: Path, text: str, hint: str) -> None:
@@ -182,7 +182,7 @@ def test_the_standard_otlp_variables_apply_only_without_the_otlp_setting() -> No
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        pytest.param({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "only `http/protobuf` is spoken", id="gRPC"),
+        pytest.param({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "supports only `http/protobuf`", id="gRPC"),
         pytest.param({"OTEL_EXPORTER_OTLP_HEADERS": "a=s3cret"}, "an `https` URL", id="headers in the open"),
         pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "otlp.endpoint", id="no URL"),
     ],
