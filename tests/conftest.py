@@ -3,11 +3,13 @@
 import gc
 import logging
 import os
+from collections.abc import Iterator
 from socketserver import TCPServer
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.grpc_queue import close_queue
 from tests.postgres import remove_shared_server
 from tests.scenarios.soak import rounds
 
@@ -42,6 +44,15 @@ def pytest_collection_finish() -> None:
     """What was loaded until here stays to the end: no one needs to look through it again for garbage."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """Around all others: the loop of the test is closed, and the log records that pytest kept are gone."""
+    try:
+        yield
+    finally:
+        close_queue()
 
 
 def pytest_unconfigure() -> None:

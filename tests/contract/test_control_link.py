@@ -10,7 +10,6 @@ import grpc
 import pytest
 
 from tests.contract.node_service import KEY, Context, NodeService, serving
-from tests.grpc_loop import run_dry
 from tests.memory_audit import MemorySink
 from tests.registry.control_play import MemoryControl
 from tests.registry.memory_store import MemoryStore
@@ -44,17 +43,6 @@ from toolgate.telemetry import Metrics
 pytestmark = pytest.mark.anyio
 
 DEADLINE_S: Final = 240
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module", autouse=True)
-async def one_loop(anyio_backend: str) -> AsyncIterator[None]:
-    yield
-    await run_dry()
 
 
 @asynccontextmanager

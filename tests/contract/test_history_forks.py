@@ -18,7 +18,6 @@ from psycopg import sql
 
 from tests.contract.node_service import KEY
 from tests.contract.stores import DEADLINE_S, schema_url
-from tests.grpc_loop import run_dry
 from tests.memory_audit import MemorySink
 from tests.postgres import shared_server
 from tests.scenarios.ports import own_address
@@ -66,17 +65,6 @@ PATIENCE: Final = SyncLimits(
 POLL_S: Final = 0.1
 TASK_IDS: Final = ("a", "b", "c", "d")
 Fate = Literal["running", "paused", "cut"]
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module", autouse=True)
-async def one_loop(anyio_backend: str) -> AsyncIterator[None]:
-    yield
-    await run_dry()
 
 
 class Registry(Protocol):
