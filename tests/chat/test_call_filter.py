@@ -188,7 +188,7 @@ def test_of_a_second_stream_only_the_choices_pass_that_the_first_lacks() -> None
     first.feed(chunk({"tool_calls": [{"index": 0, **call("theirs")}]}, "tool_calls", index=1))
     rest = StreamContinuation(first)
 
-    assert set(first.unanswered) == {1}
+    assert set(first.empty_choices) == {1}
     assert rest.feed(chunk({"content": "other words"})) is None
     sent_text = rest.feed(chunk({"content": "these"}, index=1))
     assert sent_text is not None
@@ -234,4 +234,4 @@ def test_a_stream_that_reported_of_an_error_does_not_continue() -> None:
     error = b'{"error": {"message": "broken"}}'
 
     assert first.feed(error) is error
-    assert first.unanswered == {}
+    assert first.empty_choices == {}

@@ -120,9 +120,9 @@ def test_how_a_stream_ends_follows_from_what_remains(
 
     ends = [json.loads(data)["choices"][0]["finish_reason"] for one in stream if (data := kept.feed(one))]
 
-    is_unanswered = bool(calls) and not text
-    assert [end for end in ends if end] == ([] if is_unanswered else ["stop"])
-    assert set(kept.unanswered) == ({0} if is_unanswered else set())
+    is_empty = bool(calls) and not text
+    assert [end for end in ends if end] == ([] if is_empty else ["stop"])
+    assert set(kept.empty_choices) == ({0} if is_empty else set())
 
 
 JSON = st.recursive(

@@ -12,15 +12,15 @@ from tests.upstream.strict_history import fault_of
 from toolgate.chat.completions import Transcript
 from toolgate.chat.injection import InjectedTools
 from toolgate.chat.model_completion import ModelCompletion
-from toolgate.chat.tool_loop import AskModel
+from toolgate.chat.tool_loop import PromptModel
 
-SENT = AskModel(choice="sent")
-AUTO = AskModel(choice="auto")
-LAST = AskModel(choice="none", is_last=True)
+SENT = PromptModel(choice="sent")
+AUTO = PromptModel(choice="auto")
+LAST = PromptModel(choice="none", is_last=True)
 
 
-def asked(transcript: Transcript, request: AskModel = SENT) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(transcript.body(request))
+def asked(transcript: Transcript, request: PromptModel = SENT) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(transcript.build_request(request))
     return body
 
 
@@ -40,7 +40,7 @@ def test_the_first_request_is_the_callers_with_tools_next_to_its_own() -> None:
 
 def test_messages_and_tools_pass_byte_for_byte() -> None:
     request = request_of(tools=[function("mine")])
-    body = Transcript(request, InjectedTools()).body(SENT)
+    body = Transcript(request, InjectedTools()).build_request(SENT)
 
     assert json.dumps([HI]).encode() in body
     assert json.dumps(function("mine")).encode() in body
@@ -77,7 +77,7 @@ def allowed(mode: str, *tools: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("sent", "request", "expected"),
+    ("sent", "prompt", "expected"),
     [
         pytest.param(None, SENT, None, id="none sent"),
         pytest.param(None, AUTO, None, id="none sent, later"),
@@ -94,14 +94,14 @@ def allowed(mode: str, *tools: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_choices(sent: Any, request: AskModel, expected: Any) -> None:
+def test_choices(sent: Any, prompt: PromptModel, expected: Any) -> None:
     transcript = Transcript(request_of(tool_choice=sent), offered("read"))
 
-    assert asked(transcript, request).get("tool_choice") == expected
+    assert asked(transcript, prompt).get("tool_choice") == expected
 
 
 @pytest.mark.parametrize(
-    ("sent", "request", "expected"),
+    ("sent", "prompt", "expected"),
     [
         pytest.param({"tool_choice": "auto"}, SENT, {}, id="auto"),
         pytest.param({"tool_choice": "required"}, AUTO, {}, id="satisfied, though by nothing"),
@@ -116,9 +116,9 @@ def test_choices(sent: Any, request: AskModel, expected: Any) -> None:
     ],
 )
 def test_where_there_is_nothing_to_choose_nothing_is_reported_of_choosing(
-    sent: dict[str, Any], request: AskModel, expected: dict[str, Any]
+    sent: dict[str, Any], prompt: PromptModel, expected: dict[str, Any]
 ) -> None:
-    body = asked(Transcript(request_of(**sent), InjectedTools()), request)
+    body = asked(Transcript(request_of(**sent), InjectedTools()), prompt)
 
     assert body == {"model": "m", "messages": [HI], **expected}
 
@@ -243,7 +243,7 @@ def test_a_history_can_be_gone_on_with(
             for one in completion.calls:
                 transcript.add_result(one, "done")
 
-    assert plain(transcript.history(closing)) == [HI, *expected]
+    assert plain(transcript.build_history(closing)) == [HI, *expected]
 
 
 TEXTS = st.sampled_from(["mcp__fs__read", "mcp.fs.read", "mine", "", "a b", "é" * 70, "x" * 99]) | st.text(
@@ -258,7 +258,7 @@ ROUNDS = st.lists(st.lists(CALLS, min_size=1, max_size=4), max_size=4)
 
 @given(ROUNDS, st.sampled_from([SENT, AUTO, LAST]), st.booleans(), st.booleans())
 def test_strict_servers_take_every_history(
-    rounds: list[Any], request: AskModel, declares: bool, stops: bool
+    rounds: list[Any], prompt: PromptModel, declares: bool, stops: bool
 ) -> None:
     """Also that of a conversation that a budget stopped in the middle."""
     own = {"tools": [function("mine")]} if declares else {}
@@ -268,11 +268,11 @@ def test_strict_servers_take_every_history(
         transcript.take(completion)
         for one in completion.calls:
             transcript.add_result(one, "done")
-        assert fault_of(asked(transcript, request)) is None
-    body = asked(transcript, request)
+        assert fault_of(asked(transcript, prompt)) is None
+    body = asked(transcript, prompt)
     if stops:
         transcript.take(reply_of(call("z")))
-    received = plain(transcript.history("Stopped."))
+    received = plain(transcript.build_history("Stopped."))
 
     assert fault_of(body) is None
     assert fault_of({**body, "messages": received}) is None

@@ -28,7 +28,7 @@ from toolgate.chat.hidden_turns import (
 )
 from toolgate.chat.model_completion import ModelCompletion
 from toolgate.chat.parsing import check_messages
-from toolgate.chat.tool_loop import AskModel
+from toolgate.chat.tool_loop import PromptModel
 
 TOKEN = f"{ID_PREFIX}token"
 SIGNED = {"google": {"thought_signature": "s=="}}
@@ -51,7 +51,7 @@ class Handing:
                 if one.name != "mine":
                     self.transcript.add_result(one, f"result of {one.call_id}")
         self.handed = tuple(one for one in rounds[-1].calls if one.name == "mine")
-        sealed = encode_hidden(self.transcript.hidden(self.handed))
+        sealed = encode_hidden(self.transcript.hide_turn(self.handed))
         self.turns = {TOKEN: decode_hidden(sealed)}
         self.completion = rounds[-1]
         self.shown = "".join(completion.text or "" for completion in rounds)
@@ -81,7 +81,9 @@ class Handing:
         """The history as it would be, had the gateway made all calls itself."""
         for one in self.handed:
             self.transcript.add_result(one, "mine")
-        messages: list[Any] = json.loads(self.transcript.body(AskModel(choice="auto")))["messages"]
+        messages: list[Any] = json.loads(self.transcript.build_request(PromptModel(choice="auto")))[
+            "messages"
+        ]
         return messages
 
 

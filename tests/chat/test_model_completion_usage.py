@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.model_completion import add_usage, is_usage_only, reported_tokens, request_usage
+from toolgate.chat.model_completion import add_usage, count_reported_tokens, is_usage_only, request_usage
 from toolgate.model.json_text import Members, decode_members
 
 COUNTS = st.dictionaries(
@@ -88,7 +88,7 @@ def test_every_number_is_the_sum_of_the_rounds(usages: list[dict[str, Any]]) -> 
     ],
 )
 def test_what_an_answer_is_reported_to_have_taken(data: Any, expected: int) -> None:
-    assert reported_tokens(json.dumps(data).encode()) == expected
+    assert count_reported_tokens(json.dumps(data).encode()) == expected
 
 
 @pytest.mark.parametrize(

@@ -286,7 +286,7 @@ def test_a_reply_that_broke_off_is_invalid(chunks: list[bytes]) -> None:
         pytest.param({"message": "no", "code": 7}, "no", 502, id="with another number"),
         pytest.param("no", "no", 502, id="a text"),
         pytest.param(
-            {"a": 1}, "the model's server broke off its reply with an error", 502, id="without words"
+            {"a": 1}, "the model's server broke off its response with an error", 502, id="without words"
         ),
     ],
 )

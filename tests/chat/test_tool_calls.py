@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.tool_calls import CallError, call_error, canonicalize, parse_arguments
+from toolgate.chat.tool_calls import CallError, canonicalize, describe_error, parse_arguments
 from toolgate.errors import CallTimedOut
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
@@ -121,7 +121,7 @@ def test_other_arguments_have_another_canonical_form(value: dict[str, int], data
 
 
 def test_a_failure_of_the_gateway_is_reported_with_its_hint() -> None:
-    received = call_error(CallTimedOut("no answer within 3 s", hint="ask for less"))
+    received = describe_error(CallTimedOut("no answer within 3 s", hint="ask for less"))
 
     assert received == CallError(
         code=CallTimedOut.code, message="no answer within 3 s. ask for less", retryable=CallTimedOut.retryable

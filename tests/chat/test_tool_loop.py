@@ -6,8 +6,8 @@ from toolgate.chat.client_tools import parse_choice
 from toolgate.chat.tool_calls import CallError, ToolCall
 from toolgate.chat.tool_loop import (
     Action,
-    AskModel,
     Finish,
+    PromptModel,
     RefuseTool,
     RunTool,
     RunTools,
@@ -61,7 +61,7 @@ def codes_of(action: Action) -> list[str]:
 def test_a_model_that_calls_nothing_has_answered() -> None:
     talk = loop()
 
-    assert talk.start() == AskModel(choice="sent")
+    assert talk.start() == PromptModel(choice="sent")
     assert talk.on_completion([], has_text=True) == Finish(reason="answered")
     assert (talk.rounds, talk.calls_made) == (0, 0)
 
@@ -71,7 +71,7 @@ def test_a_model_that_says_nothing_at_all_is_spoken_for() -> None:
     talk.start()
 
     assert talk.on_completion([], has_text=False) == Finish(
-        reason="model_silent", closing="The model ended its answer without any text."
+        reason="model_silent", closing="The model ended its response without any text."
     )
 
 
@@ -83,7 +83,7 @@ def test_three_rounds_and_an_answer() -> None:
     for path in "abc":
         one = call(arguments=f'{{"path":"{path}"}}')
         assert talk.on_completion([one], has_text=False) == RunTools(steps=(run(one),))
-        assert talk.on_results() == AskModel(choice="sent")
+        assert talk.on_results() == PromptModel(choice="sent")
     assert talk.on_completion([], has_text=True) == Finish(reason="answered")
     assert (talk.rounds, talk.calls_made) == (3, 3)
 
@@ -108,7 +108,7 @@ def test_an_unknown_tool_is_answered_with_those_there_are_and_the_loop_continues
         message="there is no tool `mcp__fs__reed`. The tools are: `mcp__fs__read`, `mcp__fs__write`, `both`",
         retryable=False,
     )
-    assert talk.on_results() == AskModel(choice="sent")
+    assert talk.on_results() == PromptModel(choice="sent")
     assert talk.calls_made == 1
 
 
@@ -146,7 +146,7 @@ def test_bad_arguments_are_answered_and_counted() -> None:
     asked = talk.on_completion([call(arguments=""), call(arguments='{"a":1}{"b":2}'), call()], has_text=False)
 
     assert codes_of(asked) == ["mcp_invalid_arguments", "mcp_invalid_arguments", "tool_call_limit"]
-    assert talk.on_results() == AskModel(choice="none", is_last=True)
+    assert talk.on_results() == PromptModel(choice="none", is_last=True)
 
 
 def test_a_model_that_calls_for_ever_is_requested_an_answer_once_its_rounds_are_used_up() -> None:
@@ -155,9 +155,9 @@ def test_a_model_that_calls_for_ever_is_requested_an_answer_once_its_rounds_are_
     talk.start()
 
     talk.on_completion([call(arguments='{"n":1}')], has_text=False)
-    assert talk.on_results() == AskModel(choice="sent")
+    assert talk.on_results() == PromptModel(choice="sent")
     talk.on_completion([call(arguments='{"n":2}')], has_text=False)
-    assert talk.on_results() == AskModel(choice="none", is_last=True)
+    assert talk.on_results() == PromptModel(choice="none", is_last=True)
     assert talk.on_completion([call(arguments='{"n":3}')], has_text=False) == Finish(
         reason="round_limit", closing="Stopped: this request may run tools in at most 2 rounds."
     )
@@ -185,7 +185,7 @@ def test_calls_past_the_budget_are_answered_and_not_run() -> None:
     assert isinstance(asked, RunTools)
     assert [step.call for step in asked.steps] == batch
     assert codes_of(asked) == ["run", "run", "tool_call_limit", "tool_call_limit"]
-    assert talk.on_results() == AskModel(choice="none", is_last=True)
+    assert talk.on_results() == PromptModel(choice="none", is_last=True)
     assert talk.on_completion([], has_text=False) == Finish(
         reason="call_limit", closing="Stopped: this request may make at most 2 tool calls."
     )
@@ -205,7 +205,7 @@ def test_a_hundred_calls_at_once_are_run_in_their_order() -> None:
     ("talk", "reason"), [(loop(iterations=0), "round_limit"), (loop(calls=0), "call_limit")]
 )
 def test_a_budget_of_nothing_runs_nothing(talk: ToolLoop, reason: StopReason) -> None:
-    assert talk.start() == AskModel(choice="none", is_last=True)
+    assert talk.start() == PromptModel(choice="none", is_last=True)
     assert talk.on_completion([call()], has_text=True) == Finish(reason=reason)
 
 
@@ -220,7 +220,7 @@ def test_the_third_identical_call_is_refused_however_it_is_spelled() -> None:
 
     assert codes_of(asked) == ["run", "run", "repeated_call", "run"]
     assert not error_of(asked, step=2).retryable
-    assert talk.on_results() == AskModel(choice="sent")
+    assert talk.on_results() == PromptModel(choice="sent")
 
 
 def test_a_model_that_goes_in_a_circle_is_requested_an_answer() -> None:
@@ -228,12 +228,12 @@ def test_a_model_that_goes_in_a_circle_is_requested_an_answer() -> None:
     talk.start()
 
     assert codes_of(talk.on_completion([call(), call()], has_text=False)) == ["run", "run"]
-    assert talk.on_results() == AskModel(choice="sent")
+    assert talk.on_results() == PromptModel(choice="sent")
     assert codes_of(talk.on_completion([call(), call()], has_text=False)) == [
         "repeated_call",
         "repeated_call",
     ]
-    assert talk.on_results() == AskModel(choice="none", is_last=True)
+    assert talk.on_results() == PromptModel(choice="none", is_last=True)
     assert talk.on_completion([], has_text=False) == Finish(
         reason="repeated_calls", closing="Stopped: the model kept making the same tool call."
     )
@@ -281,27 +281,27 @@ def test_a_tool_that_is_no_function_is_never_run_here() -> None:
 def test_a_choice_that_demands_nothing_is_sent_again(choice: bytes | None) -> None:
     talk = loop(choice)
 
-    assert talk.start() == AskModel(choice="sent")
+    assert talk.start() == PromptModel(choice="sent")
     talk.on_completion([call()], has_text=False)
-    assert talk.on_results() == AskModel(choice="sent")
+    assert talk.on_results() == PromptModel(choice="sent")
 
 
 @pytest.mark.requirement("002-022")
 def test_nothing_is_run_where_the_caller_chose_none() -> None:
     talk = loop(b'"none"')
 
-    assert talk.start() == AskModel(choice="none", is_last=True)
+    assert talk.start() == PromptModel(choice="none", is_last=True)
     assert talk.on_completion([call()], has_text=True) == Finish(reason="answered")
 
 
 def test_a_required_call_is_demanded_once() -> None:
     talk = loop(b'"required"')
 
-    assert talk.start() == AskModel(choice="sent")
+    assert talk.start() == PromptModel(choice="sent")
     talk.on_completion([call(arguments="{}")], has_text=False)
-    assert talk.on_results() == AskModel(choice="auto")
+    assert talk.on_results() == PromptModel(choice="auto")
     talk.on_completion([call(arguments='{"again":1}')], has_text=False)
-    assert talk.on_results() == AskModel(choice="auto")
+    assert talk.on_results() == PromptModel(choice="auto")
 
 
 def test_a_call_of_nothing_satisfies_no_demand() -> None:
@@ -309,7 +309,7 @@ def test_a_call_of_nothing_satisfies_no_demand() -> None:
     talk.start()
 
     talk.on_completion([call("nothing")], has_text=False)
-    assert talk.on_results() == AskModel(choice="sent")
+    assert talk.on_results() == PromptModel(choice="sent")
 
 
 def test_a_call_with_bad_arguments_satisfies_the_demand() -> None:
@@ -317,7 +317,7 @@ def test_a_call_with_bad_arguments_satisfies_the_demand() -> None:
     talk.start()
 
     talk.on_completion([call(arguments="{")], has_text=False)
-    assert talk.on_results() == AskModel(choice="auto")
+    assert talk.on_results() == PromptModel(choice="auto")
 
 
 def test_a_function_of_the_caller_that_is_named_is_handed_and_no_tool_runs() -> None:
@@ -342,12 +342,12 @@ def test_a_tool_that_is_named_is_the_only_one_until_it_was_called() -> None:
     talk.start()
 
     assert codes_of(talk.on_completion([call()], has_text=False)) == ["mcp_policy_denied"]
-    assert talk.on_results() == AskModel(choice="sent")
+    assert talk.on_results() == PromptModel(choice="sent")
     assert codes_of(talk.on_completion([call("mcp.fs.write"), call()], has_text=False)) == [
         "run",
         "mcp_policy_denied",
     ]
-    assert talk.on_results() == AskModel(choice="auto")
+    assert talk.on_results() == PromptModel(choice="auto")
     assert codes_of(talk.on_completion([call()], has_text=False)) == ["run"]
 
 
@@ -365,12 +365,12 @@ def test_a_name_on_both_sides_that_is_named_lets_no_tool_run() -> None:
 def test_tools_that_are_not_allowed_stay_so_after_the_demand_was_met() -> None:
     talk = loop(ONLY_READ)
 
-    assert talk.start() == AskModel(choice="sent")
+    assert talk.start() == PromptModel(choice="sent")
     assert codes_of(talk.on_completion([call(), call("mcp__fs__write")], has_text=False)) == [
         "run",
         "mcp_policy_denied",
     ]
-    assert talk.on_results() == AskModel(choice="auto")
+    assert talk.on_results() == PromptModel(choice="auto")
     assert codes_of(talk.on_completion([call("mcp__fs__write")], has_text=False)) == ["mcp_policy_denied"]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from toolgate.chat.client_tools import ToolChoice, parse_choice
 from toolgate.chat.tool_calls import ToolCall, canonicalize, parse_arguments
-from toolgate.chat.tool_loop import MAX_IDENTICAL_CALLS, AskModel, Finish, RunTool, RunTools, ToolLoop
+from toolgate.chat.tool_loop import MAX_IDENTICAL_CALLS, Finish, PromptModel, RunTool, RunTools, ToolLoop
 from toolgate.model.chat import ChatBudgets
 
 NAMES = {"mcp__a__x": "a.x", "mcp.a.x": "a.x", "mcp__a__y": "a.y", "both": "a.z"}
@@ -49,7 +49,7 @@ class Talk:
     """All that happened in one conversation."""
 
     loop: ToolLoop
-    asks: list[AskModel] = field(default_factory=list)
+    asks: list[PromptModel] = field(default_factory=list)
     rounds: list[tuple[list[ToolCall], RunTools]] = field(default_factory=list)
     end: Finish | None = None
 
@@ -74,7 +74,7 @@ def hold(
         if isinstance(action, RunTools):
             talk.rounds.append((calls, action))
             then = talk.loop.on_results()
-            if isinstance(then, AskModel):
+            if isinstance(then, PromptModel):
                 talk.asks.append(then)
                 continue
             action = then

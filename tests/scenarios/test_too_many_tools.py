@@ -87,7 +87,7 @@ def test_try_12_claude_code_shows_why_a_scope_over_the_limit_is_refused(
     status = status_in(era, tmp_path, f"{gateway.url}/api/mcp")
 
     assert "authentication" not in status
-    assert f"{TOO_MANY}: narrow it with" in status
+    assert f"{TOO_MANY}: narrow the scope with" in status
 
 
 @pytest.mark.parametrize("gateway", ["refuse"], indirect=True)
@@ -100,4 +100,4 @@ def test_try_12_the_inspector_shows_why_a_scope_over_the_limit_is_refused(
     ran = run([node(), launcher, *words, "--method", "tools/list"], {"HOME": str(tmp_path), **COMPILED_ONCE})
 
     assert ran.code == 1
-    assert f"{TOO_MANY}: narrow it with" in ran.err
+    assert f"{TOO_MANY}: narrow the scope with" in ran.err

@@ -13,9 +13,9 @@ export interface paths {
         };
         /**
          * The OpenAPI document
-         * @description This document.
+         * @description This OpenAPI document.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
         get: operations["the-openapi-document"];
         put?: never;
@@ -34,12 +34,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Whether the gateway serves
-         * @description Answers as long as the process lives. Needs no key, and without one says nothing of servers.
+         * Show the health of the gateway
+         * @description 200 while the process is alive. Needs no key; without one, `servers` is null.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
-        get: operations["whether-the-gateway-serves"];
+        get: operations["show-the-health-of-the-gateway"];
         put?: never;
         post?: never;
         delete?: never;
@@ -56,14 +56,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Whether calls can be sent here
-         * @description Whether calls can be sent here. If not, the code of each reason is one they would be refused with.
+         * Show the readiness of the gateway
+         * @description 200 if the gateway accepts calls, else 503 with the error codes that calls would fail with.
          *
-         *     A process that is about to end takes no new connection, and so answers nothing.
+         *     A process that is shutting down accepts no connections.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
-        get: operations["whether-calls-can-be-sent-here"];
+        get: operations["show-the-readiness-of-the-gateway"];
         put?: never;
         post?: never;
         delete?: never;
@@ -80,12 +80,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The metrics of this node
-         * @description The metrics of this node, as Prometheus reads them.
+         * Show the metrics of this node
+         * @description The metrics of this node, in the Prometheus text format.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["the-metrics-of-this-node"];
+        get: operations["show-the-metrics-of-this-node"];
         put?: never;
         post?: never;
         delete?: never;
@@ -102,12 +102,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Where tokens come from
-         * @description Which issuer's tokens are taken here. Not found where the gateway knows only its own keys.
+         * Show protected resource metadata
+         * @description The authorization servers whose tokens the gateway accepts. Not found if it accepts keys only.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
-        get: operations["where-tokens-come-from"];
+        get: operations["show-protected-resource-metadata"];
         put?: never;
         post?: never;
         delete?: never;
@@ -124,12 +124,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Where tokens come from /api/mcp
-         * @description Which issuer's tokens are taken here. Not found where the gateway knows only its own keys.
+         * Show protected resource metadata /api/mcp
+         * @description The authorization servers whose tokens the gateway accepts. Not found if it accepts keys only.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
-        get: operations["where-tokens-come-from-api-mcp"];
+        get: operations["show-protected-resource-metadata-api-mcp"];
         put?: never;
         post?: never;
         delete?: never;
@@ -146,12 +146,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Where tokens come from /api/mcp/s/{server_id}
-         * @description Which issuer's tokens are taken here. Not found where the gateway knows only its own keys.
+         * Show protected resource metadata /api/mcp/s/{server_id}
+         * @description The authorization servers whose tokens the gateway accepts. Not found if it accepts keys only.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
-        get: operations["where-tokens-come-from-api-mcp-s-server-id-"];
+        get: operations["show-protected-resource-metadata-api-mcp-s-server-id-"];
         put?: never;
         post?: never;
         delete?: never;
@@ -168,12 +168,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Where tokens come from /api/mcp/t/{task_id}
-         * @description Which issuer's tokens are taken here. Not found where the gateway knows only its own keys.
+         * Show protected resource metadata /api/mcp/t/{task_id}
+         * @description The authorization servers whose tokens the gateway accepts. Not found if it accepts keys only.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
-        get: operations["where-tokens-come-from-api-mcp-t-task-id-"];
+        get: operations["show-protected-resource-metadata-api-mcp-t-task-id-"];
         put?: never;
         post?: never;
         delete?: never;
@@ -190,12 +190,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Where tokens come from /mcp
-         * @description Which issuer's tokens are taken here. Not found where the gateway knows only its own keys.
+         * Show protected resource metadata /mcp
+         * @description The authorization servers whose tokens the gateway accepts. Not found if it accepts keys only.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
-        get: operations["where-tokens-come-from-mcp"];
+        get: operations["show-protected-resource-metadata-mcp"];
         put?: never;
         post?: never;
         delete?: never;
@@ -212,12 +212,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Where tokens come from /mcp/s/{server_id}
-         * @description Which issuer's tokens are taken here. Not found where the gateway knows only its own keys.
+         * Show protected resource metadata /mcp/s/{server_id}
+         * @description The authorization servers whose tokens the gateway accepts. Not found if it accepts keys only.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
-        get: operations["where-tokens-come-from-mcp-s-server-id-"];
+        get: operations["show-protected-resource-metadata-mcp-s-server-id-"];
         put?: never;
         post?: never;
         delete?: never;
@@ -234,12 +234,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Where tokens come from /mcp/t/{task_id}
-         * @description Which issuer's tokens are taken here. Not found where the gateway knows only its own keys.
+         * Show protected resource metadata /mcp/t/{task_id}
+         * @description The authorization servers whose tokens the gateway accepts. Not found if it accepts keys only.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
-        get: operations["where-tokens-come-from-mcp-t-task-id-"];
+        get: operations["show-protected-resource-metadata-mcp-t-task-id-"];
         put?: never;
         post?: never;
         delete?: never;
@@ -257,9 +257,9 @@ export interface paths {
         };
         /**
          * List the servers you can reach
-         * @description The servers the caller can call tools of, or could once they are listed; and no others.
+         * @description The servers whose tools the caller can call, or could call once they are listed. Omits all others.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["list-the-servers-you-can-reach"];
         put?: never;
@@ -279,9 +279,9 @@ export interface paths {
         };
         /**
          * Read a server you can reach
-         * @description One of the servers the caller can reach. Any other answers like one that does not exist.
+         * @description One of the servers the caller can reach. Any other is not found.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["read-a-server-you-can-reach"];
         put?: never;
@@ -301,9 +301,9 @@ export interface paths {
         };
         /**
          * Show the health of the servers you can reach
-         * @description The state of the servers the caller can reach, and whether what is served here is current.
+         * @description The state of the servers the caller can reach, and whether the served revision is current.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["show-the-health-of-the-servers-you-can-reach"];
         put?: never;
@@ -323,9 +323,9 @@ export interface paths {
         };
         /**
          * Show your effective scope
-         * @description What the caller gets at a URL, or why the request for it is turned down.
+         * @description The caller's scope at a URL, or why the request is denied.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["show-your-effective-scope"];
         put?: never;
@@ -345,9 +345,9 @@ export interface paths {
         };
         /**
          * List the tools you can call
-         * @description The tools of a URL, exactly as the MCP door lists them there, or has them found.
+         * @description The tools of a URL, exactly as the MCP endpoint lists or finds them.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["list-the-tools-you-can-call"];
         put?: never;
@@ -367,9 +367,9 @@ export interface paths {
         };
         /**
          * Show how to connect a client
-         * @description What to paste into each client, so that it has the selected tools.
+         * @description The configuration to paste into each client, with the URL of the selected tools.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["show-how-to-connect-a-client"];
         put?: never;
@@ -388,12 +388,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Explain what is seen and why
-         * @description Everything there is, in or out, by which layer and rule. An agent is told of its own tools alone.
+         * Explain a scope
+         * @description Every tool, prompt, resource and server, allowed or denied, with the layer and rule that decided.
          *
-         *     For the role `agent` and those above it.
+         *     An agent gets the decisions about its own tools only.
+         *
+         *     Needs the role `agent` or above.
          */
-        get: operations["explain-what-is-seen-and-why"];
+        get: operations["explain-a-scope"];
         put?: never;
         post?: never;
         delete?: never;
@@ -415,10 +417,10 @@ export interface paths {
          * Call a tool
          * @description Call one tool, as the MCP endpoint does for the same selection.
          *
-         *     Policy, pins and quotas apply as on every endpoint. A caller that disconnects cancels the call. Servers
-         *     cannot elicit anything meanwhile. A name outside the selection is unknown, whatever the reason.
+         *     Policy, pins and quotas apply as on every endpoint. If the caller disconnects, the call is cancelled. The
+         *     server cannot elicit input during the call. A name outside the selection fails with `unknown_tool`.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         post: operations["call-a-tool"];
         delete?: never;
@@ -440,7 +442,7 @@ export interface paths {
          *
          *     Where the gateway trusts its own machine, it answers without a key.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["who-you-are-here"];
         put?: never;
@@ -462,7 +464,7 @@ export interface paths {
          * How to log in with a browser
          * @description How a person can log in with a browser instead of a key.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
         get: operations["how-to-log-in-with-a-browser"];
         put?: never;
@@ -470,7 +472,7 @@ export interface paths {
          * Log in with a browser
          * @description Exchange the code that the issuer sent the browser back with for a token that is good here.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
         post: operations["log-in-with-a-browser"];
         delete?: never;
@@ -490,7 +492,7 @@ export interface paths {
          * List your integrations
          * @description Every server within your key's ceiling, and how much of it you have switched on.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["list-your-integrations"];
         put?: never;
@@ -515,7 +517,7 @@ export interface paths {
          *
          *     It only narrows. A server that your key does not reach answers like one that does not exist.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         put: operations["switch-an-integration-on-or-off-for-yourself"];
         post?: never;
@@ -523,7 +525,7 @@ export interface paths {
          * Reset an integration to the default of your key
          * @description Have of a server what your key gives before you choose.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         delete: operations["reset-an-integration-to-the-default-of-your-key"];
         options?: never;
@@ -542,7 +544,7 @@ export interface paths {
          * List what callers have chosen for themselves
          * @description What all callers have chosen for themselves.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         get: operations["list-what-callers-have-chosen-for-themselves"];
         put?: never;
@@ -567,7 +569,7 @@ export interface paths {
          * Reset the integrations of a caller
          * @description Reset all that one caller has chosen: it has what its key gives before it chooses.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         delete: operations["reset-the-integrations-of-a-caller"];
         options?: never;
@@ -584,9 +586,9 @@ export interface paths {
         };
         /**
          * List the keys
-         * @description The records, sorted by id, page by page; each page is of one revision. Secrets are masked.
+         * @description The records, sorted by id. Each page is at one revision. Secrets are masked.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["list-the-keys"];
         put?: never;
@@ -594,7 +596,7 @@ export interface paths {
          * Make a key
          * @description Make a key. The answer holds its secret, which is not stored and cannot be shown again.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         post: operations["make-a-key"];
         delete?: never;
@@ -614,7 +616,7 @@ export interface paths {
          * Read a key
          * @description One record. Secrets are masked; the ETag is its revision.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["read-a-key"];
         put?: never;
@@ -623,7 +625,7 @@ export interface paths {
          * Revoke a key
          * @description Delete a key. The next request that shows it is refused, whatever session it belongs to.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         delete: operations["revoke-a-key"];
         options?: never;
@@ -639,12 +641,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show what changed a key
-         * @description The changes of the record, newest first: who made each, when, and in which fields.
+         * Show the history of a key
+         * @description The changes of the record, newest first: who changed which fields, and when.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["show-what-changed-a-key"];
+        get: operations["show-the-history-of-a-key"];
         put?: never;
         post?: never;
         delete?: never;
@@ -665,7 +667,7 @@ export interface paths {
          * Set what a key may use over time
          * @description Replace what a key may use over time; budgets left out are taken away. What is used stays used.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         put: operations["set-what-a-key-may-use-over-time"];
         post?: never;
@@ -684,17 +686,17 @@ export interface paths {
         };
         /**
          * List the servers
-         * @description The records, sorted by id, page by page; each page is of one revision. Secrets are masked.
+         * @description The records, sorted by id. Each page is at one revision. Secrets are masked.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["list-the-servers"];
         put?: never;
         /**
          * Create or replace a server
-         * @description Create the record, or replace the one of the same id.
+         * @description Create the record, or replace the one with the same id.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         post: operations["create-or-replace-a-server"];
         delete?: never;
@@ -714,22 +716,22 @@ export interface paths {
          * Read a server
          * @description One record. Secrets are masked; the ETag is its revision.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["read-a-server"];
         /**
-         * Create or replace the server of this id
-         * @description Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored.
+         * Create or replace the server with this id
+         * @description Create or replace the record. A masked value (`***`) keeps its stored value.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
-        put: operations["create-or-replace-the-server-of-this-id"];
+        put: operations["create-or-replace-the-server-with-this-id"];
         post?: never;
         /**
          * Delete a server
-         * @description Remove the record. The warnings name what still refers to it.
+         * @description Delete the record. The warnings list the records that still refer to it.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         delete: operations["delete-a-server"];
         options?: never;
@@ -745,12 +747,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show what changed a server
-         * @description The changes of the record, newest first: who made each, when, and in which fields.
+         * Show the history of a server
+         * @description The changes of the record, newest first: who changed which fields, and when.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["show-what-changed-a-server"];
+        get: operations["show-the-history-of-a-server"];
         put?: never;
         post?: never;
         delete?: never;
@@ -768,9 +770,9 @@ export interface paths {
         };
         /**
          * Compare two revisions of a server
-         * @description How the record at one revision of the registry differs from the record at another, or now.
+         * @description The differences between the record at `since` and at `upto`.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["compare-two-revisions-of-a-server"];
         put?: never;
@@ -791,12 +793,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Take a server back to what it was
-         * @description Make the record what it was at a revision of the registry, or remove it if there was none.
+         * Roll back a server
+         * @description Restore the record as of a registry revision, or delete it if it did not exist then.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
-        post: operations["take-a-server-back-to-what-it-was"];
+        post: operations["roll-back-a-server"];
         delete?: never;
         options?: never;
         head?: never;
@@ -813,20 +815,20 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Begin to log in to a server
-         * @description Where to agree that the gateway may use the server on your behalf: for you, or for all its callers.
+         * Begin a login to a server
+         * @description Begin a login, and return the URL at which you consent that the gateway uses the server.
          *
-         *     For you alone where the server's record has `http.oauth.per_principal`. Its authorization server is asked
-         *     first. The browser comes back to `redirect_uri` with a code.
+         *     If the server's record has `http.oauth.per_principal`, the login is for you, else for all callers. The
+         *     browser returns to `redirect_uri` with a code.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
-        post: operations["begin-to-log-in-to-a-server"];
+        post: operations["begin-a-login-to-a-server"];
         /**
          * Log out of a server
-         * @description Forget the token, have its authorization server take it back, and close connections that show it.
+         * @description Delete the token, revoke it at its authorization server, and close the connections that use it.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         delete: operations["log-out-of-a-server"];
         options?: never;
@@ -844,12 +846,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Finish logging in to a server
-         * @description Hand in what the browser came back with. The server is connected to with the token that it earns.
+         * Finish a login to a server
+         * @description Exchange the code of the redirect for a token, and connect to the server with it.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
-        post: operations["finish-logging-in-to-a-server"];
+        post: operations["finish-a-login-to-a-server"];
         delete?: never;
         options?: never;
         head?: never;
@@ -864,12 +866,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * This gateway as an OAuth client
-         * @description Who this gateway is where it asks for tokens: its `client_id` at authorization servers is this URL.
+         * Show the OAuth client metadata
+         * @description The client metadata of this gateway. This URL is its `client_id` at authorization servers.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
-        get: operations["this-gateway-as-an-oauth-client"];
+        get: operations["show-the-oauth-client-metadata"];
         put?: never;
         post?: never;
         delete?: never;
@@ -893,7 +895,7 @@ export interface paths {
          *
          *     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         post: operations["try-a-server"];
         delete?: never;
@@ -915,7 +917,7 @@ export interface paths {
          * List the tools of a server again
          * @description List the tools of the server again now. Its health shows the outcome.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         post: operations["list-the-tools-of-a-server-again"];
         delete?: never;
@@ -938,7 +940,7 @@ export interface paths {
          *     That is by the platform's own rules; with `task`, by those of the task as well, for a request that asks
          *     for nothing in particular.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["preview-the-tools-of-a-server"];
         put?: never;
@@ -958,17 +960,17 @@ export interface paths {
         };
         /**
          * List the chat upstreams
-         * @description The records, sorted by id, page by page; each page is of one revision. Secrets are masked.
+         * @description The records, sorted by id. Each page is at one revision. Secrets are masked.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["list-the-chat-upstreams"];
         put?: never;
         /**
          * Create or replace a chat upstream
-         * @description Create the record, or replace the one of the same id.
+         * @description Create the record, or replace the one with the same id.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         post: operations["create-or-replace-a-chat-upstream"];
         delete?: never;
@@ -988,22 +990,22 @@ export interface paths {
          * Read a chat upstream
          * @description One record. Secrets are masked; the ETag is its revision.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["read-a-chat-upstream"];
         /**
-         * Create or replace the chat upstream of this id
-         * @description Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored.
+         * Create or replace the chat upstream with this id
+         * @description Create or replace the record. A masked value (`***`) keeps its stored value.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
-        put: operations["create-or-replace-the-chat-upstream-of-this-id"];
+        put: operations["create-or-replace-the-chat-upstream-with-this-id"];
         post?: never;
         /**
          * Delete a chat upstream
-         * @description Remove the record. The warnings name what still refers to it.
+         * @description Delete the record. The warnings list the records that still refer to it.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         delete: operations["delete-a-chat-upstream"];
         options?: never;
@@ -1019,12 +1021,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show what changed a chat upstream
-         * @description The changes of the record, newest first: who made each, when, and in which fields.
+         * Show the history of a chat upstream
+         * @description The changes of the record, newest first: who changed which fields, and when.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["show-what-changed-a-chat-upstream"];
+        get: operations["show-the-history-of-a-chat-upstream"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1042,9 +1044,9 @@ export interface paths {
         };
         /**
          * Compare two revisions of a chat upstream
-         * @description How the record at one revision of the registry differs from the record at another, or now.
+         * @description The differences between the record at `since` and at `upto`.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["compare-two-revisions-of-a-chat-upstream"];
         put?: never;
@@ -1065,12 +1067,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Take a chat upstream back to what it was
-         * @description Make the record what it was at a revision of the registry, or remove it if there was none.
+         * Roll back a chat upstream
+         * @description Restore the record as of a registry revision, or delete it if it did not exist then.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
-        post: operations["take-a-chat-upstream-back-to-what-it-was"];
+        post: operations["roll-back-a-chat-upstream"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1093,7 +1095,7 @@ export interface paths {
          *     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not. The
          *     process that answers asks, which may see another network and other secrets than the nodes do.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         post: operations["try-a-chat-upstream"];
         delete?: never;
@@ -1118,7 +1120,7 @@ export interface paths {
          *     The file may also be uploaded as `multipart/form-data`: the part `file`, and the other members as parts of
          *     their names; `allowed_tools` and `only` once for each entry. Web pages must send JSON.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         post: operations["import-servers-of-another-program"];
         delete?: never;
@@ -1138,7 +1140,7 @@ export interface paths {
          * List servers as the official registry does
          * @description The servers you can reach, as the official registry lists servers: each by its URL at this gateway.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["list-servers-as-the-official-registry-does"];
         put?: never;
@@ -1160,7 +1162,7 @@ export interface paths {
          * List the versions of a server as the official registry does
          * @description The one version of a server there is here. One that you cannot reach is not there.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["list-the-versions-of-a-server-as-the-official-registry-does"];
         put?: never;
@@ -1182,7 +1184,7 @@ export interface paths {
          * Read a version of a server as the official registry does
          * @description A version of a server; `latest` is the one there is.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["read-a-version-of-a-server-as-the-official-registry-does"];
         put?: never;
@@ -1204,7 +1206,7 @@ export interface paths {
          * Export a server as a server.json
          * @description The record as a `server.json`, to be published elsewhere. What is hidden is left to be filled in.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["export-a-server-as-a-server-json"];
         put?: never;
@@ -1224,17 +1226,17 @@ export interface paths {
         };
         /**
          * List the tasks
-         * @description The records, sorted by id, page by page; each page is of one revision. Secrets are masked.
+         * @description The records, sorted by id. Each page is at one revision. Secrets are masked.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["list-the-tasks"];
         put?: never;
         /**
          * Create or replace a task
-         * @description Create the record, or replace the one of the same id.
+         * @description Create the record, or replace the one with the same id.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
         post: operations["create-or-replace-a-task"];
         delete?: never;
@@ -1254,22 +1256,22 @@ export interface paths {
          * Read a task
          * @description One record. Secrets are masked; the ETag is its revision.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["read-a-task"];
         /**
-         * Create or replace the task of this id
-         * @description Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored.
+         * Create or replace the task with this id
+         * @description Create or replace the record. A masked value (`***`) keeps its stored value.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
-        put: operations["create-or-replace-the-task-of-this-id"];
+        put: operations["create-or-replace-the-task-with-this-id"];
         post?: never;
         /**
          * Delete a task
-         * @description Remove the record. The warnings name what still refers to it.
+         * @description Delete the record. The warnings list the records that still refer to it.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
         delete: operations["delete-a-task"];
         options?: never;
@@ -1285,12 +1287,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show what changed a task
-         * @description The changes of the record, newest first: who made each, when, and in which fields.
+         * Show the history of a task
+         * @description The changes of the record, newest first: who changed which fields, and when.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["show-what-changed-a-task"];
+        get: operations["show-the-history-of-a-task"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1308,9 +1310,9 @@ export interface paths {
         };
         /**
          * Compare two revisions of a task
-         * @description How the record at one revision of the registry differs from the record at another, or now.
+         * @description The differences between the record at `since` and at `upto`.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["compare-two-revisions-of-a-task"];
         put?: never;
@@ -1331,12 +1333,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Take a task back to what it was
-         * @description Make the record what it was at a revision of the registry, or remove it if there was none.
+         * Roll back a task
+         * @description Restore the record as of a registry revision, or delete it if it did not exist then.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
-        post: operations["take-a-task-back-to-what-it-was"];
+        post: operations["roll-back-a-task"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1352,17 +1354,17 @@ export interface paths {
         };
         /**
          * List the profiles
-         * @description The records, sorted by id, page by page; each page is of one revision. Secrets are masked.
+         * @description The records, sorted by id. Each page is at one revision. Secrets are masked.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["list-the-profiles"];
         put?: never;
         /**
          * Create or replace a profile
-         * @description Create the record, or replace the one of the same id.
+         * @description Create the record, or replace the one with the same id.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
         post: operations["create-or-replace-a-profile"];
         delete?: never;
@@ -1382,22 +1384,22 @@ export interface paths {
          * Read a profile
          * @description One record. Secrets are masked; the ETag is its revision.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["read-a-profile"];
         /**
-         * Create or replace the profile of this id
-         * @description Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored.
+         * Create or replace the profile with this id
+         * @description Create or replace the record. A masked value (`***`) keeps its stored value.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
-        put: operations["create-or-replace-the-profile-of-this-id"];
+        put: operations["create-or-replace-the-profile-with-this-id"];
         post?: never;
         /**
          * Delete a profile
-         * @description Remove the record. The warnings name what still refers to it.
+         * @description Delete the record. The warnings list the records that still refer to it.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
         delete: operations["delete-a-profile"];
         options?: never;
@@ -1413,12 +1415,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show what changed a profile
-         * @description The changes of the record, newest first: who made each, when, and in which fields.
+         * Show the history of a profile
+         * @description The changes of the record, newest first: who changed which fields, and when.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["show-what-changed-a-profile"];
+        get: operations["show-the-history-of-a-profile"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1436,9 +1438,9 @@ export interface paths {
         };
         /**
          * Compare two revisions of a profile
-         * @description How the record at one revision of the registry differs from the record at another, or now.
+         * @description The differences between the record at `since` and at `upto`.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["compare-two-revisions-of-a-profile"];
         put?: never;
@@ -1459,12 +1461,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Take a profile back to what it was
-         * @description Make the record what it was at a revision of the registry, or remove it if there was none.
+         * Roll back a profile
+         * @description Restore the record as of a registry revision, or delete it if it did not exist then.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
-        post: operations["take-a-profile-back-to-what-it-was"];
+        post: operations["roll-back-a-profile"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1479,15 +1481,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Find rules that do nothing
-         * @description Rules that match nothing, name what is not there, or cancel out; and literals that may be secrets.
+         * Lint the policy
+         * @description Rules that match nothing, name unknown things or cancel out, and literals that may be secrets.
          *
-         *     Where the setting `summary_fallback` is on, also packages that lose catalog rows by it.
-         *     `unjudged` has the rules that only a server could match which has not listed its tools.
+         *     If the setting `summary_fallback` is on, findings include packages that lose catalog rows by it.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["find-rules-that-do-nothing"];
+        get: operations["lint-the-policy"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1504,12 +1505,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show what each task sees
-         * @description What each task sees of what is registered, and the URL to see it at.
+         * Show the scope of each task
+         * @description The scope of each task, and the URL of its MCP endpoint.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["show-what-each-task-sees"];
+        get: operations["show-the-scope-of-each-task"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1527,11 +1528,11 @@ export interface paths {
         };
         /**
          * Compare the versions of a profile
-         * @description Calls, failures, denials and times of a profile, by the version that decided.
+         * @description Calls, errors, denials and latencies of a profile, by the version that decided.
          *
-         *     Counts are of the audit events that are kept. Without `since`, of the last day.
+         *     Counts cover the audit events that are still kept.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["compare-the-versions-of-a-profile"];
         put?: never;
@@ -1552,12 +1553,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * See what patterns match
-         * @description What each pattern matches of all that is registered. Nothing is stored.
+         * Match patterns
+         * @description The matches of each pattern in the whole registry. Nothing is stored.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        post: operations["see-what-patterns-match"];
+        post: operations["match-patterns"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1573,17 +1574,17 @@ export interface paths {
         };
         /**
          * List the pins
-         * @description The records, sorted by id, page by page; each page is of one revision. Secrets are masked.
+         * @description The records, sorted by id. Each page is at one revision. Secrets are masked.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["list-the-pins"];
         put?: never;
         /**
          * Create or replace a pin
-         * @description Create the record, or replace the one of the same id.
+         * @description Create the record, or replace the one with the same id.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         post: operations["create-or-replace-a-pin"];
         delete?: never;
@@ -1603,22 +1604,22 @@ export interface paths {
          * Read a pin
          * @description One record. Secrets are masked; the ETag is its revision.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["read-a-pin"];
         /**
-         * Create or replace the pin of this id
-         * @description Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored.
+         * Create or replace the pin with this id
+         * @description Create or replace the record. A masked value (`***`) keeps its stored value.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
-        put: operations["create-or-replace-the-pin-of-this-id"];
+        put: operations["create-or-replace-the-pin-with-this-id"];
         post?: never;
         /**
          * Delete a pin
-         * @description Remove the record. The warnings name what still refers to it.
+         * @description Delete the record. The warnings list the records that still refer to it.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         delete: operations["delete-a-pin"];
         options?: never;
@@ -1634,12 +1635,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show what changed a pin
-         * @description The changes of the record, newest first: who made each, when, and in which fields.
+         * Show the history of a pin
+         * @description The changes of the record, newest first: who changed which fields, and when.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["show-what-changed-a-pin"];
+        get: operations["show-the-history-of-a-pin"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1656,14 +1657,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Compare what a server lists with what was approved
-         * @description How what the server lists differs from what was approved, tool by tool.
+         * Compare a server with its pin
+         * @description The differences between the listed and the approved definitions, by tool.
          *
-         *     With `since`, how the pin at that revision of the registry differs from the pin at another, or now.
+         *     With `since`, the differences between the pin at that registry revision and at `upto`.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["compare-what-a-server-lists-with-what-was-approved"];
+        get: operations["compare-a-server-with-its-pin"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1682,12 +1683,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Take a pin back to what it was
-         * @description Make the record what it was at a revision of the registry, or remove it if there was none.
+         * Roll back a pin
+         * @description Restore the record as of a registry revision, or delete it if it did not exist then.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
-        post: operations["take-a-pin-back-to-what-it-was"];
+        post: operations["roll-back-a-pin"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1709,7 +1710,7 @@ export interface paths {
          *
          *     Nothing is changed. A change that names its plan is made as that showed it, or not at all.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         post: operations["show-what-changes-would-do"];
         delete?: never;
@@ -1731,7 +1732,7 @@ export interface paths {
          * Make several changes at once
          * @description Make records what they shall be: all of them or none, and nothing where everything is so already.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
         post: operations["make-several-changes-at-once"];
         delete?: never;
@@ -1749,14 +1750,14 @@ export interface paths {
         };
         /**
          * Watch the registry
-         * @description Changes as they are committed, one event a transaction.
+         * @description A stream of changes, one event per transaction.
          *
-         *     First comes `start`, with the `epoch` of the registry. Then `change`, whose id is its revision, with the
-         *     `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been sent. Both have
-         *     the `digest` of the log up to there. `error` is the last event of a watch that cannot go on: list again,
-         *     and watch from the revision listed.
+         *     The first event is `start`, with the `epoch` of the registry. Each `change` has the `upserts` and
+         *     `deletes` of a transaction; its id is the revision. A `bookmark` states that all events up to its revision
+         *     were sent. Both have the `digest` of the log at that revision. If the watch ends with `error`, list again,
+         *     and watch from the revision of the list.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["watch-the-registry"];
         put?: never;
@@ -1777,12 +1778,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Read the server files again
-         * @description Make the registry agree with the directory of server files, or, in a dry run, only say how.
+         * Reload the server files
+         * @description Apply the directory of server files to the registry, or report what would change.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
-        post: operations["read-the-server-files-again"];
+        post: operations["reload-the-server-files"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1800,11 +1801,11 @@ export interface paths {
         put?: never;
         /**
          * Write a backup
-         * @description Write everything the registry holds into a new file in the gateway's data directory.
+         * @description Write the whole registry to a new file in the gateway's data directory.
          *
-         *     The file can be read by its owner only: it holds the hashes of keys and what records hold of secrets.
+         *     Only its owner can read the file: it contains the hashes of keys and the secrets in records.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         post: operations["write-a-backup"];
         delete?: never;
@@ -1824,7 +1825,7 @@ export interface paths {
          * Show the data directory
          * @description The directory that holds the audit log, packages and, without a database, the registry.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         get: operations["show-the-data-directory"];
         put?: never;
@@ -1844,9 +1845,9 @@ export interface paths {
         };
         /**
          * List the nodes
-         * @description Every node with what it serves, how old that is, and whether it is still there.
+         * @description Every node, with its served revision, its state and the age of its last report.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["list-the-nodes"];
         put?: never;
@@ -1871,7 +1872,7 @@ export interface paths {
          *     The `id` is for paths. It is the name, but `~` is written `~0` there and `/` `~1`, and the
          *     category `search` is `~search`.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["list-the-categories-of-the-catalog"];
         put?: never;
@@ -1893,7 +1894,7 @@ export interface paths {
          * Search the catalog
          * @description Tools that suit the words, among those that the caller can reach; without words, all by name.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["search-the-catalog"];
         put?: never;
@@ -1915,7 +1916,7 @@ export interface paths {
          * List the packages of a category
          * @description The packages of a category, and the servers without one, as far as the caller can reach them.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["list-the-packages-of-a-category"];
         put?: never;
@@ -1937,7 +1938,7 @@ export interface paths {
          * List the tools of a package
          * @description The tools of a package that the caller can reach, with their whole schemas.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["list-the-tools-of-a-package"];
         put?: never;
@@ -1962,7 +1963,7 @@ export interface paths {
          *     Viewers, publishers and administrators see the whole catalog, hidden rows included. An agent sees the
          *     quality of the rows that it can see.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["show-the-quality-of-the-catalog"];
         put?: never;
@@ -1989,7 +1990,7 @@ export interface paths {
          *     Begin without a cursor, and go on with the one of the answer until it is null. A run that was cut off is
          *     taken up by beginning again: what is done is passed over.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         post: operations["fill-the-catalog"];
         delete?: never;
@@ -2009,7 +2010,7 @@ export interface paths {
          * List the packages
          * @description What is installed and what was uploaded, sorted by id, page by page.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["list-the-packages"];
         put?: never;
@@ -2031,7 +2032,7 @@ export interface paths {
          * Read a package
          * @description One package: the version that is installed, and all that were uploaded. The ETag is its revision.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["read-a-package"];
         put?: never;
@@ -2040,7 +2041,7 @@ export interface paths {
          * Uninstall a package
          * @description Remove a package with its server and its pin, together. Archives stay, unless `purge` is set.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         delete: operations["uninstall-a-package"];
         options?: never;
@@ -2061,7 +2062,7 @@ export interface paths {
          *
          *     Secrets that stand in it are masked.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["read-the-manifest-of-a-package"];
         put?: never;
@@ -2088,7 +2089,7 @@ export interface paths {
          *     That is the approval of exactly what its manifest declares. The records of package, server and pin change
          *     together or not at all. A server of this id that was registered by itself is not taken over.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         post: operations["install-a-package"];
         delete?: never;
@@ -2111,7 +2112,7 @@ export interface paths {
          * Remove an archive
          * @description Remove the archive of a version that is not installed.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         delete: operations["remove-an-archive"];
         options?: never;
@@ -2130,7 +2131,7 @@ export interface paths {
          * Read the schema of manifests
          * @description The JSON Schema of a manifest, for editors.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
         get: operations["read-the-schema-of-manifests"];
         put?: never;
@@ -2155,7 +2156,7 @@ export interface paths {
          *
          *     What lies there for an hour without another part is forgotten. No other caller sees it.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
         put: operations["send-a-part-of-an-archive-or-module"];
         post?: never;
@@ -2176,7 +2177,7 @@ export interface paths {
          * List the parts of an upload
          * @description Which parts of your upload are there: those need not be sent again.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
         get: operations["list-the-parts-of-an-upload"];
         put?: never;
@@ -2187,14 +2188,14 @@ export interface paths {
          *     It is a gzipped tar with a `manifest.json` at its root, or an `.mcpb` bundle. All that is wrong with its
          *     manifest is told at once. A version that is there already with other content is a conflict.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         post: operations["finish-an-upload"];
         /**
          * Discard an upload
          * @description Forget what you sent of an upload. What was not begun is no error.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
         delete: operations["discard-an-upload"];
         options?: never;
@@ -2213,7 +2214,7 @@ export interface paths {
          * List the modules
          * @description All modules, the newest first, with the tasks that run them.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["list-the-modules"];
         put?: never;
@@ -2223,7 +2224,7 @@ export interface paths {
          *
          *     It is compiled once, and refused where it calls what is not there. The same again is fine.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
         post: operations["upload-a-module"];
         delete?: never;
@@ -2243,7 +2244,7 @@ export interface paths {
          * Read a module
          * @description One module, with the tasks that run it.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["read-a-module"];
         put?: never;
@@ -2251,14 +2252,14 @@ export interface paths {
          * Finish the upload of a module
          * @description Put the parts that were sent to `/api/uploads/{sha256}` together, check the module, and keep it.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
         post: operations["finish-the-upload-of-a-module"];
         /**
          * Remove a module
          * @description Remove a module that no task runs.
          *
-         *     For the role `admin` and those above it.
+         *     Needs the role `admin` or above.
          */
         delete: operations["remove-a-module"];
         options?: never;
@@ -2277,7 +2278,7 @@ export interface paths {
          * List the runs of a task
          * @description The caller's invocations of the task, the newest first; to the role `viewer`, those of all callers.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["list-the-runs-of-a-task"];
         put?: never;
@@ -2288,7 +2289,7 @@ export interface paths {
          *     200: it has ended, well or not. 202: it is queued or runs, and `Location` is where to find it. If a
          *     `sync` caller disconnects, the run is cancelled, unless the request has an `Idempotency-Key`.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         post: operations["run-a-task"];
         delete?: never;
@@ -2308,7 +2309,7 @@ export interface paths {
          * Read a run of a task
          * @description Its state and, once it has ended, its result.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["read-a-run-of-a-task"];
         put?: never;
@@ -2330,7 +2331,7 @@ export interface paths {
          * Read the log of a run
          * @description What the guest has written and logged so far, or after the line `after`, up to a thousand lines.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["read-the-log-of-a-run"];
         put?: never;
@@ -2354,7 +2355,7 @@ export interface paths {
          * Cancel a run
          * @description End one that waits; have one ended that runs. Those of others need the role `admin`.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         post: operations["cancel-a-run"];
         delete?: never;
@@ -2377,7 +2378,7 @@ export interface paths {
          *     `state` is its state, from the first event on; `line`, whose id is its `seq`, is one line; `end` is
          *     the last event, with the whole invocation. `error` is the last event of a stream that cannot go on.
          *
-         *     For the role `agent` and those above it.
+         *     Needs the role `agent` or above.
          */
         get: operations["follow-a-run"];
         put?: never;
@@ -2399,7 +2400,7 @@ export interface paths {
          * List the approvals of calls
          * @description The newest first: those that wait, and what became of others.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["list-the-approvals-of-calls"];
         put?: never;
@@ -2421,7 +2422,7 @@ export interface paths {
          * Read an approval
          * @description The call to approve, and the state of the approval.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["read-an-approval"];
         put?: never;
@@ -2447,7 +2448,7 @@ export interface paths {
          *
          *     The local administrator can: anyone on this machine could change the policy as well.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
         post: operations["approve-a-call"];
         delete?: never;
@@ -2469,7 +2470,7 @@ export interface paths {
          * Deny a call
          * @description Deny the call. The caller gets the reason when it calls again, and may request approval after that.
          *
-         *     For the role `publisher` and those above it.
+         *     Needs the role `publisher` or above.
          */
         post: operations["deny-a-call"];
         delete?: never;
@@ -2494,7 +2495,7 @@ export interface paths {
          *     `Toolgate-Signature` is made as in the request that told of the question, over this body, within the last
          *     five minutes. `approval_id` is the one in the path.
          *
-         *     For anyone.
+         *     Needs no credential.
          */
         post: operations["decide-on-a-call-as-the-receiver-of-the-webhook"];
         delete?: never;
@@ -2511,12 +2512,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show budgets over time, and what is used of them
-         * @description Every budget over time that a key or a task has, and what is used of it at all nodes together.
+         * Show rate limits and quotas
+         * @description Every rate limit and quota of keys and tasks, and its usage across all nodes.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["show-budgets-over-time-and-what-is-used-of-them"];
+        get: operations["show-rate-limits-and-quotas"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2533,14 +2534,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Add up tokens
-         * @description What lists of tools and results of calls cost models, and what smaller lists have saved.
+         * Show token usage
+         * @description The tokens of tool lists and results, and the tokens saved by smaller lists.
          *
-         *     All are estimates, good for comparing. Nodes tell once a minute, so the newest may be missing.
+         *     All counts are estimates. Nodes report once a minute, so the newest may be missing.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["add-up-tokens"];
+        get: operations["show-token-usage"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2557,14 +2558,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Count the calls
-         * @description How many calls there were, how they went, what was slow and what was denied.
+         * Count calls
+         * @description The number of calls, with their outcomes, latencies and denials.
          *
-         *     Without `since`, of the last day. Counts are of the events that are kept.
+         *     Counts cover the audit events that are still kept.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["count-the-calls"];
+        get: operations["count-calls"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2581,16 +2582,16 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Work out the least policy of a task
-         * @description The least policy that would have let through all that was used of the task, and what it would do.
+         * Learn the least policy of a task
+         * @description The least policy that allows everything the task used, and a plan of the change.
          *
-         *     Nothing is changed: apply `record` with the id of the plan. Calls that were denied do not count, nor do
-         *     those of other tasks, nor those of callers without one. Where the task is not enforced, what its rules
-         *     would have denied counts. Refused where nothing was used, unless `deny_all` asks for that.
+         *     Nothing is changed: apply `record` with the id of `plan`. Only calls under this task count, and no denied
+         *     ones. If the task's policy is not enforced, calls that it would have denied count. If nothing was used,
+         *     the request fails, unless `deny_all` is set.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
-        get: operations["work-out-the-least-policy-of-a-task"];
+        get: operations["learn-the-least-policy-of-a-task"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2608,11 +2609,11 @@ export interface paths {
         };
         /**
          * Show unused grants
-         * @description What each task grants, and each key lets through at most, that no one used since.
+         * @description What each task grants, and each key allows at most, that no caller has used since `since`.
          *
-         *     Sorted by kind and id, page by page. The first page has the servers that no one used at all.
+         *     Sorted by kind and id. The first page also lists unused servers.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["show-unused-grants"];
         put?: never;
@@ -2637,7 +2638,7 @@ export interface paths {
          *
          *     Each filter narrows. Of nodes, what they have told so far is shown, in its place by time.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["list-what-happened"];
         put?: never;
@@ -2662,7 +2663,7 @@ export interface paths {
          *     First comes `start`; then `event` for each, whose id is its place in the order of arrival: who goes on
          *     from the last id it got misses nothing. `error` is the last event of a stream that cannot go on.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["follow-what-happens"];
         put?: never;
@@ -2686,7 +2687,7 @@ export interface paths {
          *
          *     Where it stops at that, the last line says so: set `until` to the last `at_ms` for those before them.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["export-what-happened"];
         put?: never;
@@ -2708,7 +2709,7 @@ export interface paths {
          * Read one event and its story
          * @description One event whole, and around it the others of its session, run, request or approval, in order.
          *
-         *     For the role `viewer` and those above it.
+         *     Needs the role `viewer` or above.
          */
         get: operations["read-one-event-and-its-story"];
         put?: never;
@@ -2739,20 +2740,20 @@ export interface components {
         };
         /**
          * ActivityResponse
-         * @description Calls over time, and by whom and what.
+         * @description Calls over time, by server, tool and caller.
          */
         ActivityResponse: {
             since_ms: number;
             until_ms: number;
             bucket_ms: number;
             buckets: components["schemas"]["ActivityBucket"][];
-            /** @description By id; the 1,000 with the most calls. */
+            /** @description The 1,000 servers with the most calls, sorted by id. */
             servers: components["schemas"]["ServerActivity"][];
-            /** @description The 20 slowest by `p95_ms`. */
+            /** @description The 20 slowest tools, by `p95_ms`. */
             tools: components["schemas"]["ToolActivity"][];
-            /** @description The 20 most frequent. */
+            /** @description The 20 most frequent denials. */
             denials: components["schemas"]["DenialCount"][];
-            /** @description The 20 with the most calls. */
+            /** @description The 20 callers with the most calls. */
             callers: components["schemas"]["CallerActivity"][];
         };
         /**
@@ -2847,7 +2848,7 @@ export interface components {
          */
         ApprovalsResponse: {
             approvals: components["schemas"]["ApprovalShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
@@ -2860,21 +2861,21 @@ export interface components {
         };
         /**
          * AssistantShown
-         * @description How one program is told.
+         * @description The setup of one client.
          */
         AssistantShown: {
             /** @enum {string} */
             id: "claude-code" | "claude-desktop" | "cursor" | "vscode" | "windsurf" | "generic";
             title: string;
-            /** @description Where the document goes, or what it is merged into; `~` is the home directory. Null: its settings. */
+            /** @description The file to create or merge `document` into; `~` is the home directory. Null: the client's settings. */
             file: string | null;
-            /** @description Holds no key: where one is needed, it names the variable `TOOLGATE_KEY`, or says where to put it. */
+            /** @description The client's configuration. Instead of a key it has the variable `TOOLGATE_KEY` or a placeholder. */
             document: {
                 [key: string]: unknown;
             };
-            /** @description A command line that does the same, where the program has one. */
+            /** @description A command line with the same effect. Null: the client has none. */
             command: string | null;
-            /** @description What to do then. */
+            /** @description What to do next in the client. */
             after: string;
         };
         /**
@@ -2883,7 +2884,7 @@ export interface components {
          */
         AuditResponse: {
             events: components["schemas"]["AuditShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
@@ -3019,23 +3020,23 @@ export interface components {
         };
         /**
          * BackupResponse
-         * @description A copy that was written.
+         * @description A written backup.
          */
         BackupResponse: {
-            /** @description Where the gateway put it, on its own machine. */
+            /** @description The path of the file on the gateway's machine. */
             path: string;
-            /** @description The revision it is of. */
+            /** @description The registry revision of the backup. */
             revision: number;
             records: number;
         };
         /**
          * BudgetShown
-         * @description A budget over time that applies.
+         * @description A rate limit or quota that applies.
          */
         BudgetShown: {
             /** @enum {string} */
             layer: "key" | "task";
-            /** @description The key or the task, whose calls all share it. */
+            /** @description The key or task whose calls share it. */
             holder_id: string;
             /** @enum {string} */
             budget: "calls_per_minute" | "calls_per_day" | "tokens_per_day";
@@ -3043,7 +3044,7 @@ export interface components {
         };
         /**
          * BudgetUsed
-         * @description One budget of a key or a task, in the minute or day that it is.
+         * @description One rate limit or quota of a key or a task, in the current minute or day.
          */
         BudgetUsed: {
             /** @enum {string} */
@@ -3052,9 +3053,9 @@ export interface components {
             /** @enum {string} */
             budget: "calls_per_minute" | "calls_per_day" | "tokens_per_day";
             limit: number;
-            /** @description Also what nodes were granted and have not used yet, which is little. */
+            /** @description Includes the small amounts that nodes have leased and not used. */
             used: number;
-            /** @description When the next minute or day begins, by UTC. */
+            /** @description When the next minute or day (UTC) begins. */
             resets_at_ms: number;
         };
         /**
@@ -3080,36 +3081,36 @@ export interface components {
         };
         /**
          * BudgetsResponse
-         * @description A page of them, sorted by holder.
+         * @description A page of rate limits and quotas, sorted by holder.
          */
         BudgetsResponse: {
             budgets: components["schemas"]["BudgetUsed"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
          * CallResponse
-         * @description What the tool said.
+         * @description The result of a tool call.
          */
         CallResponse: {
-            /** @description As MCP has it: a `CallToolResult`. */
+            /** @description The `CallToolResult`, as MCP defines it. */
             result: {
                 [key: string]: unknown;
             };
-            /** @description Whether the tool says that it failed. */
+            /** @description Whether the tool reports a failure: `isError` of the result. */
             is_error: boolean;
             duration_ms: number;
-            /** @description By which the audit knows the call. */
+            /** @description The id of this request, as in the audit log. */
             request_id: string;
         };
         /**
          * CallSent
-         * @description One call of a tool.
+         * @description A call of one tool.
          */
         CallSent: {
-            /** @description As `GET /api/v1/mcp/tools` lists it for the same query. */
+            /** @description The tool's name, as `GET /api/v1/mcp/tools` lists it for the same query. */
             name: string;
-            /** @description What fits the tool's `inputSchema`. */
+            /** @description The arguments, valid against the tool's `inputSchema`. */
             arguments?: {
                 [key: string]: unknown;
             };
@@ -3150,7 +3151,7 @@ export interface components {
          */
         CatalogPackagesResponse: {
             packages: components["schemas"]["CatalogPackageShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
@@ -3168,7 +3169,7 @@ export interface components {
             /** @description Packages that have such rows. */
             dependent: number;
             packages: components["schemas"]["PackageQualityShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
@@ -3179,7 +3180,7 @@ export interface components {
             tools: components["schemas"]["ToolFound"][];
             /** @description How many were found, on all pages together. Of very many only the best can be looked at. */
             total: number;
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
             /** @description False for some seconds after a start: tools are still being indexed, and a later search finds more. */
             indexed: boolean;
@@ -3236,7 +3237,7 @@ export interface components {
          */
         CatalogToolsResponse: {
             tools: components["schemas"]["CatalogToolShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
@@ -3245,7 +3246,7 @@ export interface components {
          */
         CategoriesResponse: {
             categories: components["schemas"]["CategoryShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
@@ -3368,25 +3369,25 @@ export interface components {
         };
         /**
          * ChatUpstreamList
-         * @description A page of the chat upstreams, at one revision.
+         * @description A page of chat upstreams at one revision.
          */
         ChatUpstreamList: {
             revision: number;
             /**
-             * @description Of the change log up to `revision`: another one there is another history; see `watch`.
+             * @description The digest of the change log up to `revision`. Send it to `watch` to detect a restored registry.
              * @default
              */
             digest: string;
             chat_upstreams: components["schemas"]["ChatUpstreamShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
          * ChatUpstreamSent
-         * @description A chat upstream to be stored.
+         * @description A chat upstream to store.
          */
         ChatUpstreamSent: {
-            /** @description Its name. May be left out where the path has it. */
+            /** @description The id of the record. Optional if the path contains it. */
             upstream_id?: string | null;
             /**
              * @description What `/chat/completions`, `/responses` and `/models` are appended to, like `https://api.openai.com/v1`.
@@ -3431,7 +3432,7 @@ export interface components {
             max_concurrency?: number;
             /** @description Whether it is used at all. */
             enabled?: boolean;
-            /** @description Ignored: so that what was read can be sent back as it is. */
+            /** @description Ignored, so that clients can send back a record as they read it. */
             revision?: unknown;
         };
         /**
@@ -3516,12 +3517,12 @@ export interface components {
         };
         /**
          * ChatUpstreamWritten
-         * @description A chat upstream as it is stored now.
+         * @description A chat upstream after the write.
          */
         ChatUpstreamWritten: {
             revision: number;
             chat_upstream: components["schemas"]["ChatUpstreamShown"];
-            /** @description What is amiss with it, and with what names it. */
+            /** @description Problems of the record, and of records that refer to it. */
             warnings: string[];
         };
         /**
@@ -3544,12 +3545,12 @@ export interface components {
          */
         ChoicesResponse: {
             choices: components["schemas"]["ChoiceShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
          * ClientShown
-         * @description A client's metadata (RFC 7591), under the URL that is its id.
+         * @description The metadata of an OAuth client (RFC 7591). Its URL is the client id.
          */
         ClientShown: {
             client_id: string;
@@ -3574,22 +3575,22 @@ export interface components {
         };
         /**
          * ConnectResponse
-         * @description How each client is told about `url`.
+         * @description The setup of each client for `url`.
          */
         ConnectResponse: {
             url: string;
-            /** @description Whether new tools of packages appear at the URL. Empty: it selects neither servers nor tools. */
+            /** @description Whether new tools of packages appear at the URL. Empty if it selects neither servers nor tools. */
             note: string;
-            /** @description For example that the URL is too long for some clients. */
+            /** @description For example, that the URL is too long for some clients. */
             warnings: string[];
             clients: components["schemas"]["AssistantShown"][];
         };
         /**
          * DataDirectoryResponse
-         * @description Where the gateway keeps its data.
+         * @description The data directory of the gateway.
          */
         DataDirectoryResponse: {
-            /** @description On the gateway's own machine. */
+            /** @description The path on the gateway's machine. */
             path: string;
         };
         /**
@@ -3620,51 +3621,51 @@ export interface components {
         };
         /**
          * DecisionShown
-         * @description One yes or no, by the layer and rule that made it.
+         * @description One decision, with the layer and rule that made it.
          */
         DecisionShown: {
             server_id: string;
             /** @description A tool's name, `prompt:<name>` or `resource:<uri>`. Null: the whole server. */
             tool: string | null;
             /**
-             * @description What the server itself calls a tool that goes by an alias here. Null: the same.
+             * @description The server's own name for a tool that has an alias. Null: the tool has no alias.
              * @default null
              */
             native_name: string | null;
             allowed: boolean;
             /** @enum {string} */
             layer: "platform" | "key" | "caller" | "task" | "request";
-            /** @description Null exactly when allowed. */
+            /** @description Why it is denied. Null if it is allowed. */
             reason: components["schemas"]["Reason"] | null;
             rule: string;
-            /** @description About what the definition of the tool costs a model. Null: it is no tool, or not known. */
+            /** @description Estimated tokens of the tool's definition. Null: not a tool, or not known. */
             tokens: number | null;
             /**
-             * @description What the annotations of the definition say about effects, such as `readOnlyHint`. Null: not known.
+             * @description Annotations of the definition about effects, such as `readOnlyHint`. Null: not known.
              * @default null
              */
             hints: {
                 [key: string]: boolean;
             } | null;
             /**
-             * @description The rule by which a person must agree to each call of the tool. Null: no approval is required.
+             * @description The rule that requires an approval for each call of the tool. Null: none does.
              * @default null
              */
             approval: string | null;
             /**
-             * @description Allowed only because the task's policy is not enforced: who would deny it. Null: no layer would.
+             * @description The denial that would apply if the task's policy were enforced. Null: it would be allowed as well.
              * @default null
              */
             shadow: components["schemas"]["ShadowShown"] | null;
         };
         /**
          * Deleted
-         * @description A record that is gone.
+         * @description A deleted record.
          */
         Deleted: {
-            /** @description Of the registry, with the record gone. */
+            /** @description The registry revision of the deletion. */
             revision: number;
-            /** @description What now refers to nothing. */
+            /** @description References that point to nothing now. */
             warnings: string[];
         };
         /**
@@ -3687,10 +3688,10 @@ export interface components {
         };
         /**
          * DiffResponse
-         * @description How a record differs between two revisions of the registry.
+         * @description The differences of a record between two registry revisions.
          */
         DiffResponse: {
-            /** @description Of the registry now. */
+            /** @description The current registry revision. */
             revision: number;
             fields: components["schemas"]["FieldShown"][];
         };
@@ -3724,24 +3725,24 @@ export interface components {
             revision: number;
             /** @enum {string} */
             operation: "put" | "delete";
-            /** @description Who made it. */
+            /** @description The principal that made the change. */
             actor: string;
             at_ms: number;
             fields: components["schemas"]["FieldShown"][];
         };
         /**
          * ErrorDetail
-         * @description A failure. Programs act on the code, people on the rest.
+         * @description An error.
          */
         ErrorDetail: {
-            /** @description Stable. */
+            /** @description A stable code, for programs. */
             code: string;
-            /** @description What happened. */
+            /** @description What failed. */
             message: string;
-            /** @description What to do next. */
+            /** @description What to do about it. */
             hint: string;
             /**
-             * @description More about it, where there is more.
+             * @description Details, for some codes.
              * @default null
              */
             data: {
@@ -3750,7 +3751,7 @@ export interface components {
         };
         /**
          * ErrorResponse
-         * @description The one shape of every error.
+         * @description The body of every error response.
          */
         ErrorResponse: {
             error: components["schemas"]["ErrorDetail"];
@@ -3775,22 +3776,19 @@ export interface components {
             revision: number;
             refusal: components["schemas"]["RefusalShown"] | null;
             tools: components["schemas"]["DecisionShown"][];
-            /** @description Servers left out whole. */
+            /** @description Servers that are excluded as a whole. */
             servers: components["schemas"]["DecisionShown"][];
-            /** @description Servers in the scope whose tools are not known yet: more may come. */
+            /** @description Servers in the scope whose tools are not listed yet: more tools may follow. */
             pending: string[];
-            /**
-             * @description Servers in the scope that are listed as an earlier run knew them: they list their tools when they are
-             *     first called.
-             */
+            /** @description Servers in the scope whose tools are known from an earlier run only, until their first call. */
             unverified: string[];
-            /** @description What every call has to have room in. */
+            /** @description The rate limits and quotas that apply to every call. */
             budgets: components["schemas"]["BudgetShown"][];
             warnings: string[];
-            /** @description That of the task first. */
+            /** @description The task's profile first. */
             profiles: components["schemas"]["ProfileSeen"][];
             /**
-             * @description `find`: the MCP door shows three tools there that find and call those allowed.
+             * @description `find`: the MCP endpoint lists three tools, which find and call the allowed ones.
              * @enum {string}
              */
             mode: "list" | "find";
@@ -3817,17 +3815,17 @@ export interface components {
         };
         /**
          * FindingShown
-         * @description A rule that does not do what its author must have meant.
+         * @description A rule that probably does not do what its author intended.
          */
         FindingShown: {
             /** @enum {string} */
             code: "disabled_server" | "invalid_record" | "matches_nothing" | "no_annotations" | "no_servers" | "not_enforced" | "not_judged" | "possible_secret" | "shadowed" | "summary_only" | "unknown_profile" | "unknown_server" | "unknown_task";
-            /** @description Kind and id of the record. */
+            /** @description The kind and id of the record, separated by a space. */
             where: string;
             /** @enum {string} */
             kind: "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream" | "secret" | "choice";
             id: string;
-            /** @description The list or field, as explanations call it. */
+            /** @description The list or field, as in explanations. */
             rule: string;
             /** @description The entry of the list. */
             subject: string;
@@ -3835,52 +3833,52 @@ export interface components {
         };
         /**
          * HealthResponse
-         * @description Whether the gateway serves, and what.
+         * @description The health of the gateway.
          */
         HealthResponse: {
             /**
-             * @description `degraded`: it goes on as far as it can. `/readyz` says whether calls can be sent to it.
+             * @description `degraded`: the gateway serves with restrictions. `/readyz` shows whether it accepts calls.
              * @enum {string}
              */
             status: "ok" | "degraded";
-            /** @description Why it is degraded. */
+            /** @description Why the gateway is degraded. */
             reasons: components["schemas"]["ReasonGiven"][];
             version: string;
             /** @description The registry revision served. */
             revision: number;
             uptime_s: number;
-            /** @description How many servers are in each state that any is in: for the role `viewer` and above. */
+            /** @description State to the number of servers in it. Null without the role `viewer`. */
             servers?: {
                 [key: string]: number;
             } | null;
         };
         /**
          * HistoryResponse
-         * @description The changes of a record, newest first, as far as the log reaches.
+         * @description The changes of a record that the log still holds, newest first.
          */
         HistoryResponse: {
-            /** @description Of the registry. */
+            /** @description The current registry revision. */
             revision: number;
             entries: components["schemas"]["EntryShown"][];
         };
         /**
          * HolderShown
-         * @description What a task grants, or a key lets through at most, and what is not used of it.
+         * @description What a task grants, or a key allows at most, and what is unused.
          */
         HolderShown: {
             /** @enum {string} */
             kind: "key" | "task";
             id: string;
-            /** @description Since then. */
+            /** @description The number of calls since `since_ms`. */
             calls: number;
-            /** @description Null: never, as far as the audit reaches back. */
+            /** @description Null: never within the kept audit log. */
             last_used_ms: number | null;
-            /** @description Tools. */
+            /** @description The number of granted tools. */
             granted: number;
             unused: number;
-            /** @description About what the definitions of those cost a model in each list. */
+            /** @description Estimated tokens of the unused tools in each list. */
             unused_tokens: number;
-            /** @description The first of those, by server and name; all of them where one task or key is asked about. */
+            /** @description The first unused tools, by server and name. All of them if the query names one task or key. */
             tools: components["schemas"]["UnusedShown"][];
         };
         /**
@@ -3904,11 +3902,11 @@ export interface components {
         };
         /**
          * IdleServerShown
-         * @description A server that no one used since.
+         * @description A server without any use since then.
          */
         IdleServerShown: {
             server_id: string;
-            /** @description Null: never, as far as the audit reaches back. */
+            /** @description Null: never within the kept audit log. */
             last_used_ms: number | null;
         };
         /**
@@ -4062,7 +4060,7 @@ export interface components {
              */
             default: "off" | "read_only" | "on";
             integrations: components["schemas"]["IntegrationShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
@@ -4149,13 +4147,13 @@ export interface components {
          */
         InvocationsResponse: {
             invocations: components["schemas"]["InvocationSummary"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         JsonValue: unknown;
         /**
          * KeptShown
-         * @description Something that was used and stays.
+         * @description A tool, prompt or resource that was used, and stays allowed.
          */
         KeptShown: {
             server_id: string;
@@ -4163,22 +4161,22 @@ export interface components {
             tool: string;
             calls: number;
             last_used_ms: number;
-            /** @description The rules of the task would deny it as they are: it was used while they were not enforced. */
+            /** @description Whether the task's current rules deny it. It was used while they were not enforced. */
             is_anew: boolean;
         };
         /**
          * KeyList
-         * @description A page of the keys, at one revision.
+         * @description A page of keys at one revision.
          */
         KeyList: {
             revision: number;
             /**
-             * @description Of the change log up to `revision`: another one there is another history; see `watch`.
+             * @description The digest of the change log up to `revision`. Send it to `watch` to detect a restored registry.
              * @default
              */
             digest: string;
             keys: components["schemas"]["KeyShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
@@ -4286,20 +4284,20 @@ export interface components {
         };
         /**
          * LearnResponse
-         * @description The least policy by what a task used, and what it would do. Nothing has been changed.
+         * @description The least policy for what a task used, and a plan of the change. Nothing has been changed.
          */
         LearnResponse: {
             task_id: string;
             since_ms: number;
-            /** @description Of what was before, nothing is known. Null: the audit is empty. */
+            /** @description The time of the oldest kept audit event. Null if no event is kept. */
             audit_begins_ms: number | null;
             calls: number;
             kept: components["schemas"]["KeptShown"][];
-            /** @description What callers of the task get now, or could by naming servers, and would not any more. */
+            /** @description What callers of the task can reach now and would lose, also by naming servers. */
             removed: components["schemas"]["UnusedShown"][];
-            /** @description In each list, for callers who ask for nothing in particular. */
+            /** @description Tokens saved in each list, for callers without a selection. */
             tokens_saved: number;
-            /** @description The task as it should be, to be applied with the id of the plan. */
+            /** @description The proposed task. Apply it with the id of `plan`. */
             record: {
                 [key: string]: unknown;
             };
@@ -4320,12 +4318,12 @@ export interface components {
         };
         /**
          * LintResponse
-         * @description Rules that match nothing, and the like.
+         * @description Rules without effect, and other findings.
          */
         LintResponse: {
             revision: number;
             findings: components["schemas"]["FindingShown"][];
-            /** @description Rules that may match something of a server that has not listed its tools. */
+            /** @description Rules that may match tools of servers that have not listed them yet. */
             unjudged: components["schemas"]["FindingShown"][];
         };
         /**
@@ -4346,7 +4344,7 @@ export interface components {
         };
         /**
          * Login
-         * @description A login to a server, as far as it may be shown.
+         * @description The parts of a login to a server that may be shown.
          */
         Login: {
             issuer: string;
@@ -4357,39 +4355,39 @@ export interface components {
         };
         /**
          * LoginBegun
-         * @description A login that waits for consent.
+         * @description A login that needs consent.
          */
         LoginBegun: {
-            /** @description To be opened in a browser. */
+            /** @description The URL to open in a browser. */
             authorization_url: string;
-            /** @description By which the answer is recognised. */
+            /** @description The `state` of the redirect that finishes this login. */
             state: string;
             expires_in_s: number;
         };
         /**
          * LoginEnded
-         * @description The gateway may use the server no more.
+         * @description An ended login: the gateway may no longer use the server.
          */
         LoginEnded: {
             server_id: string;
-            /** @description Whether the authorization server says that it took the token back. Else it may still be good. */
+            /** @description Whether the authorization server confirmed the revocation. If not, the token may still be valid. */
             revoked: boolean;
         };
         /**
          * LoginFinishSent
-         * @description What the browser came back with.
+         * @description The parameters of the browser's redirect.
          */
         LoginFinishSent: {
             state: string;
             code: string;
-            /** @description Who it says it is from. */
+            /** @description The issuer in the redirect (RFC 9207). */
             iss?: string | null;
-            /** @description As it was begun. */
+            /** @description The same value as at the begin of the login. */
             shared?: boolean;
         };
         /**
          * LoginFinished
-         * @description The gateway may use the server.
+         * @description A finished login: the gateway may use the server.
          */
         LoginFinished: {
             server_id: string;
@@ -4397,14 +4395,14 @@ export interface components {
         };
         /**
          * LoginSent
-         * @description A login to be begun.
+         * @description A login to begin.
          */
         LoginSent: {
-            /** @description Where the browser comes back to: `http://127.0.0.1:PORT/callback`, on the machine of who logs in. */
+            /** @description Where the browser returns to: `http://127.0.0.1:PORT/callback`, on the machine of the browser. */
             redirect_uri: string;
-            /** @description For the gateway as a whole, which needs the role `admin`, though each principal logs in for itself. */
+            /** @description Log in for the gateway as a whole, even if each principal has its login. Needs the role `admin`. */
             shared?: boolean;
-            /** @description To request in addition to those of the login before. */
+            /** @description OAuth scopes to request in addition to those of the previous login. */
             scopes?: string[];
         };
         /**
@@ -4417,7 +4415,7 @@ export interface components {
         };
         /**
          * MatchResponse
-         * @description What each pattern matches, in their order.
+         * @description The matches of each pattern, in the order sent.
          */
         MatchResponse: {
             revision: number;
@@ -4425,24 +4423,25 @@ export interface components {
         };
         /**
          * MatchSent
-         * @description Patterns as rules have them.
+         * @description Patterns to match.
          */
         MatchSent: {
+            /** @description Patterns, in the syntax of policy rules. */
             patterns: string[];
-            /** @description Match as a denylist does: `@destructive` then matches every tool that does not rule it out. */
+            /** @description Match as a denylist: `@destructive` also matches tools whose effects are unknown. */
             deny?: boolean;
         };
         /**
          * MatchShown
-         * @description What one pattern matches.
+         * @description The matches of one pattern.
          */
         MatchShown: {
             pattern: string;
-            /** @description Of all that are registered, visible or not. */
+            /** @description The number of matches in the whole registry. */
             count: number;
-            /** @description The first 200, as `server.tool`; prompts and resources as rules name them. */
+            /** @description The first 200 matches: `server.tool`, or the names of prompts and resources as in rules. */
             tools: string[];
-            /** @description What is wrong with an invalid pattern. */
+            /** @description Why the pattern is invalid. Null: it is valid. */
             error: string | null;
         };
         /**
@@ -4476,10 +4475,10 @@ export interface components {
         };
         /**
          * MetadataResponse
-         * @description Where tokens come from (RFC 9728).
+         * @description Protected resource metadata (RFC 9728): which authorization servers issue tokens for this URL.
          */
         MetadataResponse: {
-            /** @description What the metadata is of; tokens are for it. */
+            /** @description The URL of the protected resource, and the audience of its tokens. */
             resource: string;
             authorization_servers: string[];
             bearer_methods_supported: string[];
@@ -4541,32 +4540,32 @@ export interface components {
         NoBody: Record<string, never>;
         /**
          * NodeShown
-         * @description One node, as it reported last.
+         * @description A node, as of its last report.
          */
         NodeShown: {
             node_id: string;
-            /** @description Where its doors are, as it knows itself. */
+            /** @description The URL of its endpoints, as the node reports it. */
             url: string;
             version: string;
-            /** @description Of the registry, as it serves it. */
+            /** @description The registry revision it serves. */
             revision: number;
-            /** @description Whether that is the newest. */
+            /** @description Whether that is the newest revision. */
             is_current: boolean;
-            /** @description It could not reach control for a while, and served what it had. */
+            /** @description Whether it has lost the control plane and serves what it had. */
             is_degraded: boolean;
-            /** @description It has not reported for 30 seconds. */
+            /** @description Whether it has not reported for 30 s. */
             is_lost: boolean;
-            /** @description How long ago it reported. */
+            /** @description The age of its last report. */
             age_s: number;
-            /** @description How many servers it knows. */
+            /** @description The number of servers it knows. */
             servers: number;
         };
         /**
          * NodesResponse
-         * @description All nodes there are reports of.
+         * @description All nodes with a report.
          */
         NodesResponse: {
-            /** @description Of the registry. */
+            /** @description The current registry revision. */
             revision: number;
             nodes: components["schemas"]["NodeShown"][];
         };
@@ -4705,7 +4704,7 @@ export interface components {
         };
         /**
          * OverviewResponse
-         * @description All tasks, and what there is to see.
+         * @description The scopes of all tasks, and the totals of the registry.
          */
         OverviewResponse: {
             revision: number;
@@ -4721,7 +4720,7 @@ export interface components {
             /** @description Of the registry. */
             revision: number;
             packages: components["schemas"]["PackageShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
@@ -4795,7 +4794,7 @@ export interface components {
         };
         /**
          * PinDiffResponse
-         * @description How what a pinned server lists differs from what was approved.
+         * @description The tools of a pinned server that differ from their approved definitions.
          */
         PinDiffResponse: {
             revision: number;
@@ -4804,37 +4803,37 @@ export interface components {
         };
         /**
          * PinList
-         * @description A page of the pins, at one revision.
+         * @description A page of pins at one revision.
          */
         PinList: {
             revision: number;
             /**
-             * @description Of the change log up to `revision`: another one there is another history; see `watch`.
+             * @description The digest of the change log up to `revision`. Send it to `watch` to detect a restored registry.
              * @default
              */
             digest: string;
             pins: components["schemas"]["PinShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
          * PinSent
-         * @description A pin to be stored.
+         * @description A pin to store.
          */
         PinSent: {
-            /** @description Its name. May be left out where the path has it. */
+            /** @description The id of the record. Optional if the path contains it. */
             server_id?: string | null;
             /** @description Tool name to the SHA-256 of its definition. */
             tools?: {
                 [key: string]: string;
             };
-            /** @description What is stored here stays as long as `tools` approves of the same definition. A tool that is named with null is approved of as it is in `tools`. */
+            /** @description Stored entries stay while `tools` approves the same definition. Null for a tool: it is approved as in `tools`. */
             changed?: {
                 [key: string]: string | null;
             };
-            /** @description Ignored: so that what was read can be sent back as it is. */
+            /** @description Ignored, so that clients can send back a record as they read it. */
             revision?: unknown;
-            /** @description Ignored: so that what was read can be sent back as it is. */
+            /** @description Ignored, so that clients can send back a record as they read it. */
             waiting?: unknown;
         };
         /**
@@ -4860,17 +4859,17 @@ export interface components {
                 [key: string]: string;
             };
             revision: number;
-            /** @description Tools that wait for approval: changed and new ones. */
+            /** @description Changed and new tools, which need an approval. */
             waiting: string[];
         };
         /**
          * PinWritten
-         * @description A pin as it is stored now.
+         * @description A pin after the write.
          */
         PinWritten: {
             revision: number;
             pin: components["schemas"]["PinShown"];
-            /** @description What is amiss with it, and with what names it. */
+            /** @description Problems of the record, and of records that refer to it. */
             warnings: string[];
         };
         /**
@@ -4932,36 +4931,36 @@ export interface components {
         };
         /**
          * ProfileList
-         * @description A page of the profiles, at one revision.
+         * @description A page of profiles at one revision.
          */
         ProfileList: {
             revision: number;
             /**
-             * @description Of the change log up to `revision`: another one there is another history; see `watch`.
+             * @description The digest of the change log up to `revision`. Send it to `watch` to detect a restored registry.
              * @default
              */
             digest: string;
             profiles: components["schemas"]["ProfileShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
          * ProfileSeen
-         * @description The version of a profile that took part in a decision.
+         * @description The version of a profile that decided.
          */
         ProfileSeen: {
             profile_id: string;
             version: number;
             /** @description Null: no rollout is under way. */
             side: ("stable" | "candidate") | null;
-            /** @description Percent of callers or tasks that have this version. */
+            /** @description Percent of callers or tasks with this version. */
             share: number;
             /** @enum {string} */
             by: "caller" | "task";
         };
         /**
          * ProfileSent
-         * @description A profile to be stored.
+         * @description A profile to store.
          */
         ProfileSent: {
             /** @description Server ids. */
@@ -4976,13 +4975,13 @@ export interface components {
             environments?: {
                 [key: string]: components["schemas"]["SelectionBody"];
             };
-            /** @description Its name. May be left out where the path has it. */
+            /** @description The id of the record. Optional if the path contains it. */
             profile_id?: string | null;
             /** @description The number of this selection, for audit and comparison. */
             version?: number;
             /** @description The next version, while only a share of callers has it. */
             rollout?: components["schemas"]["RolloutBody"] | null;
-            /** @description Ignored: so that what was read can be sent back as it is. */
+            /** @description Ignored, so that clients can send back a record as they read it. */
             revision?: unknown;
         };
         /**
@@ -5021,12 +5020,12 @@ export interface components {
         };
         /**
          * ProfileWritten
-         * @description A profile as it is stored now.
+         * @description A profile after the write.
          */
         ProfileWritten: {
             revision: number;
             profile: components["schemas"]["ProfileShown"];
-            /** @description What is amiss with it, and with what names it. */
+            /** @description Problems of the record, and of records that refer to it. */
             warnings: string[];
         };
         /**
@@ -5063,26 +5062,26 @@ export interface components {
         };
         /**
          * ReachSeen
-         * @description How the servers fare that the caller can reach.
+         * @description The health of the servers that the caller can reach.
          */
         ReachSeen: {
-            /** @description Of the registry, as it is served here. */
+            /** @description The registry revision served. */
             revision: number;
-            /** @description What is served is not known to be current. */
+            /** @description Whether the served revision may be outdated. */
             degraded: boolean;
-            /** @description Server id to its state. */
+            /** @description Server id to state. */
             servers: {
                 [key: string]: "connected" | "starting" | "degraded" | "down" | "idle" | "disabled";
             };
         };
         /**
          * ReadyResponse
-         * @description Whether the gateway answers every caller as its policy says.
+         * @description Whether the gateway accepts calls and enforces the current policy.
          */
         ReadyResponse: {
             /** @enum {string} */
             status: "ready" | "not_ready";
-            /** @description Why it is not. */
+            /** @description Why the gateway is not ready. */
             reasons: components["schemas"]["ReasonGiven"][];
             revision: number;
         };
@@ -5094,10 +5093,10 @@ export interface components {
         Reason: "unknown_server" | "server_disabled" | "not_requested" | "not_allowed_by_key" | "integration_off" | "integration_read_only" | "not_allowed_by_task" | "deny_all" | "env_missing" | "list_timeout" | "list_failed" | "not_in_server_allowlist" | "not_in_task_allowlist" | "denied_by_task" | "not_in_request_allowlist" | "denied_by_request" | "quarantined" | "invalid_definition" | "approval_required";
         /**
          * ReasonGiven
-         * @description Why something is not as it should be.
+         * @description A condition that degrades the gateway or blocks calls.
          */
         ReasonGiven: {
-            /** @description One of the error codes, or `audit_unwritable`. */
+            /** @description An error code, or `audit_unwritable`. */
             code: string;
             /** @description What to do. */
             hint: string;
@@ -5144,7 +5143,7 @@ export interface components {
         };
         /**
          * RefusalShown
-         * @description Why a scope is turned down as a whole.
+         * @description Why a scope is denied as a whole.
          */
         RefusalShown: {
             /** @enum {string} */
@@ -5154,16 +5153,16 @@ export interface components {
         };
         /**
          * ReloadResponse
-         * @description What the directory of server files did to the registry, or, in a dry run, would do.
+         * @description The effect of the server files on the registry. In a dry run, nothing was changed.
          */
         ReloadResponse: {
             revision: number;
-            /** @description `+` added, `~` changed, `-` removed, each with its file. */
+            /** @description The changes: `+` added, `~` changed, `-` removed, each with its file. */
             applied: string[];
-            /** @description Servers that stay as they were last good, because their file is wrong now. */
+            /** @description Servers that keep their last valid record, because their file is invalid now. */
             kept: string[];
             warnings: string[];
-            /** @description What is wrong with files, each with its place. */
+            /** @description Errors in files, each with its position. */
             problems: string[];
         };
         /**
@@ -5176,10 +5175,10 @@ export interface components {
         };
         /**
          * RollbackSent
-         * @description Where to go back to.
+         * @description The target of a rollback.
          */
         RollbackSent: {
-            /** @description Of the registry: the record becomes what it was then. */
+            /** @description The registry revision whose state the record returns to. */
             revision: number;
         };
         /**
@@ -5248,15 +5247,15 @@ export interface components {
         ScopeSeen: {
             revision: number;
             url: string;
-            /** @description About what the definitions of its tools cost a model. */
+            /** @description Estimated tokens of the definitions of its tools. */
             tokens: number;
-            /** @description All that there are; for an agent, all that it could have. */
+            /** @description The number of registered tools; for an agent, of those it could select. */
             registered_tools: number;
-            /** @description What the definitions of all those would cost. */
+            /** @description Estimated tokens of the definitions of all those tools. */
             registered_tokens: number;
             warnings: string[];
             /**
-             * @description `find`: the MCP endpoint lists three tools there that find and call these.
+             * @description `find`: the MCP endpoint lists three tools, which find and call these.
              * @enum {string}
              */
             mode: "list" | "find";
@@ -5264,17 +5263,17 @@ export interface components {
             task_id: string | null;
             servers: string[];
             tools: string[];
-            /** @description As on the MCP endpoint. */
+            /** @description Names, as on the MCP endpoint. */
             prompts: string[];
-            /** @description Their URIs, and the templates for those that are not listed. */
+            /** @description URIs, and templates of URIs. */
             resources: string[];
-            /** @description The tokens of each tool. */
+            /** @description Tool name to the estimated tokens of its definition. */
             prices: {
                 [key: string]: number;
             };
-            /** @description `server/tool`: what would be denied, were the policy of the task enforced. For an agent, empty. */
+            /** @description Tools that the task's policy would deny if it were enforced: `server/tool`. Empty for agents. */
             shadowed: string[];
-            /** @description Why the request is turned down as a whole. */
+            /** @description Why the request is denied as a whole. Null: it is not. */
             refusal: components["schemas"]["RefusalShown"] | null;
         };
         /**
@@ -5376,35 +5375,35 @@ export interface components {
         };
         /**
          * ServerList
-         * @description A page of the servers, at one revision.
+         * @description A page of servers at one revision.
          */
         ServerList: {
             revision: number;
             /**
-             * @description Of the change log up to `revision`: another one there is another history; see `watch`.
+             * @description The digest of the change log up to `revision`. Send it to `watch` to detect a restored registry.
              * @default
              */
             digest: string;
             servers: components["schemas"]["ServerShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
          * ServerOnNode
-         * @description A server as a node reported it last.
+         * @description A server on a node, as of the node's last report.
          */
         ServerOnNode: {
             node_id: string;
             /** @enum {string} */
             state: "connected" | "starting" | "degraded" | "down" | "idle" | "disabled";
             last_error: string;
-            /** @description What a start is waiting for, or what to do about the newest failure. */
+            /** @description What a start is waiting for, or what to do about the last error. */
             hint: string;
             tools: number;
             restarts: number;
-            /** @description By the node's clock: when it entered this state. */
+            /** @description When it entered this state, by the node's clock. */
             since_ms: number;
-            /** @description By the node's clock: when the server last listed its tools. 0: never. */
+            /** @description When the server last listed its tools, by the node's clock. 0: never. */
             verified_ms: number;
         };
         /**
@@ -5416,13 +5415,13 @@ export interface components {
             display_name: string;
             /** @enum {string} */
             state: "connected" | "starting" | "degraded" | "down" | "idle" | "disabled";
-            /** @description How many of its tools the caller can call. */
+            /** @description The number of its tools that the caller can call. */
             tools: number;
             tags: string[];
         };
         /**
          * ServerSent
-         * @description A server to be stored.
+         * @description A server to store.
          */
         ServerSent: {
             /**
@@ -5430,7 +5429,7 @@ export interface components {
              * @constant
              */
             version?: 1;
-            /** @description Its name. May be left out where the path has it. */
+            /** @description The id of the record. Optional if the path contains it. */
             server_id?: string | null;
             /**
              * @description `stdio` starts a child process; the others connect to a URL.
@@ -5497,15 +5496,15 @@ export interface components {
              *     arguments and variables, and a command runs in their directory.
              */
             package?: components["schemas"]["PackageRefBody"] | null;
-            /** @description Ignored: so that what was read can be sent back as it is. */
+            /** @description Ignored, so that clients can send back a record as they read it. */
             revision?: unknown;
-            /** @description Ignored: so that what was read can be sent back as it is. */
+            /** @description Ignored, so that clients can send back a record as they read it. */
             updated_at_ms?: unknown;
-            /** @description Ignored: so that what was read can be sent back as it is. */
+            /** @description Ignored, so that clients can send back a record as they read it. */
             health?: unknown;
-            /** @description Ignored: so that what was read can be sent back as it is. */
+            /** @description Ignored, so that clients can send back a record as they read it. */
             nodes?: unknown;
-            /** @description Ignored: so that what was read can be sent back as it is. */
+            /** @description Ignored, so that clients can send back a record as they read it. */
             login?: unknown;
         };
         /**
@@ -5630,20 +5629,20 @@ export interface components {
             package?: components["schemas"]["PackageRefBody"] | null;
             revision: number;
             updated_at_ms: number;
-            /** @description Its health at this process. Null: not known yet. */
+            /** @description The health of the server in this process. Null: not known yet. */
             health: components["schemas"]["ServerHealth"] | null;
             nodes: components["schemas"]["ServerOnNode"][];
-            /** @description The login by which the gateway uses it. Null: none. */
+            /** @description The gateway's login to the server. Null: none. */
             login: components["schemas"]["Login"] | null;
         };
         /**
          * ServerWritten
-         * @description A server as it is stored now.
+         * @description A server after the write.
          */
         ServerWritten: {
             revision: number;
             server: components["schemas"]["ServerShown"];
-            /** @description What is amiss with it, and with what names it. */
+            /** @description Problems of the record, and of records that refer to it. */
             warnings: string[];
         };
         /**
@@ -5653,12 +5652,12 @@ export interface components {
         ServersSeen: {
             revision: number;
             servers: components["schemas"]["ServerSeen"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
          * ShadowShown
-         * @description What would deny something, were the policy of the task enforced.
+         * @description The denial that would apply if the task's policy were enforced.
          */
         ShadowShown: {
             /** @enum {string} */
@@ -5704,22 +5703,22 @@ export interface components {
         };
         /**
          * TaskList
-         * @description A page of the tasks, at one revision.
+         * @description A page of tasks at one revision.
          */
         TaskList: {
             revision: number;
             /**
-             * @description Of the change log up to `revision`: another one there is another history; see `watch`.
+             * @description The digest of the change log up to `revision`. Send it to `watch` to detect a restored registry.
              * @default
              */
             digest: string;
             tasks: components["schemas"]["TaskShown"][];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
          * TaskOverview
-         * @description What one task sees.
+         * @description The scope of one task.
          */
         TaskOverview: {
             task_id: string;
@@ -5755,20 +5754,20 @@ export interface components {
         };
         /**
          * TaskSent
-         * @description A task to be stored.
+         * @description A task to store.
          */
         TaskSent: {
-            /** @description Its name. May be left out where the path has it. */
+            /** @description The id of the record. Optional if the path contains it. */
             task_id?: string | null;
             /** @description For people. */
             display_name?: string;
-            /** @description As of a task; a value that is not text is stored as its JSON text. */
+            /** @description The task's settings. A value that is not text is stored as its JSON text. */
             config?: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
             /** @description What is run when the task is invoked. Unset: it holds policy and nothing else. */
             workload?: components["schemas"]["WorkloadBody"] | null;
-            /** @description Ignored: so that what was read can be sent back as it is. */
+            /** @description Ignored, so that clients can send back a record as they read it. */
             revision?: unknown;
         };
         /**
@@ -5800,12 +5799,12 @@ export interface components {
         };
         /**
          * TaskWritten
-         * @description A task as it is stored now.
+         * @description A task after the write.
          */
         TaskWritten: {
             revision: number;
             task: components["schemas"]["TaskShown"];
-            /** @description What is amiss with it, and with what names it. */
+            /** @description Problems of the record, and of records that refer to it. */
             warnings: string[];
         };
         /**
@@ -5818,71 +5817,71 @@ export interface components {
         };
         /**
          * TokensOfDay
-         * @description What one day cost.
+         * @description The tokens of one day.
          */
         TokensOfDay: {
-            /** @description Lists of tools that clients and models were given. */
+            /** @description Tool lists sent to clients and models. */
             lists: number;
-            /** @description What the definitions in them cost. */
+            /** @description Tokens of the definitions in these lists. */
             definition_tokens: number;
-            /** @description What the definitions of all registered tools would have cost, each time. */
+            /** @description Tokens these lists would have had with the definitions of all registered tools. */
             full_tokens: number;
-            /** @description The difference; negative where the tools that find others cost more than all there are. */
+            /** @description The difference. Negative if the tools of `find` mode have more tokens than all registered tools. */
             saved_tokens: number;
-            /** @description Those that had a result. */
+            /** @description Calls with a result. */
             calls: number;
             result_tokens: number;
-            /** @description In UTC: `2026-01-31`. */
+            /** @description The date in UTC, such as `2026-01-31`. */
             day: string;
         };
         /**
          * TokensOfTask
-         * @description What one task cost.
+         * @description The tokens of one task.
          */
         TokensOfTask: {
-            /** @description Lists of tools that clients and models were given. */
+            /** @description Tool lists sent to clients and models. */
             lists: number;
-            /** @description What the definitions in them cost. */
+            /** @description Tokens of the definitions in these lists. */
             definition_tokens: number;
-            /** @description What the definitions of all registered tools would have cost, each time. */
+            /** @description Tokens these lists would have had with the definitions of all registered tools. */
             full_tokens: number;
-            /** @description The difference; negative where the tools that find others cost more than all there are. */
+            /** @description The difference. Negative if the tools of `find` mode have more tokens than all registered tools. */
             saved_tokens: number;
-            /** @description Those that had a result. */
+            /** @description Calls with a result. */
             calls: number;
             result_tokens: number;
-            /** @description Empty: callers without a task. */
+            /** @description The id of the task. Empty: callers without a task. */
             task_id: string;
         };
         /**
          * TokensResponse
-         * @description What some days cost, by day and by task.
+         * @description Token usage by day and by task.
          */
         TokensResponse: {
-            /** @description The first of the days, in UTC. */
+            /** @description The first day, in UTC. */
             since: string;
-            /** @description The last: today, which is not over. */
+            /** @description The last day: today, which is incomplete. */
             until: string;
-            /** @description In order; those without a list or a call are left out. */
+            /** @description In order. Days without tool lists and calls are omitted. */
             days: components["schemas"]["TokensOfDay"][];
-            /** @description The 1,000 with the most tokens, in that order. */
+            /** @description The 1,000 tasks with the most tokens, the largest first. */
             tasks: components["schemas"]["TokensOfTask"][];
             total: components["schemas"]["TokensShown"];
         };
         /**
          * TokensShown
-         * @description What lists and results cost, by estimate.
+         * @description Estimated tokens of tool lists and results.
          */
         TokensShown: {
-            /** @description Lists of tools that clients and models were given. */
+            /** @description Tool lists sent to clients and models. */
             lists: number;
-            /** @description What the definitions in them cost. */
+            /** @description Tokens of the definitions in these lists. */
             definition_tokens: number;
-            /** @description What the definitions of all registered tools would have cost, each time. */
+            /** @description Tokens these lists would have had with the definitions of all registered tools. */
             full_tokens: number;
-            /** @description The difference; negative where the tools that find others cost more than all there are. */
+            /** @description The difference. Negative if the tools of `find` mode have more tokens than all registered tools. */
             saved_tokens: number;
-            /** @description Those that had a result. */
+            /** @description Calls with a result. */
             calls: number;
             result_tokens: number;
         };
@@ -5913,25 +5912,25 @@ export interface components {
         };
         /**
          * ToolDifferenceShown
-         * @description A tool of a pinned server that is not, or once was not, as it was approved.
+         * @description A tool of a pinned server that differs, or once differed, from its approved definition.
          */
         ToolDifferenceShown: {
             tool: string;
             /** @enum {string} */
             state: "changed" | "new" | "renamed" | "missing";
-            /** @description Digest of the approved definition: of a renamed tool, under its old name. */
+            /** @description Digest of the approved definition. For a renamed tool, the one under its old name. */
             approved: string | null;
-            /** @description Digest of what is, or once was, in its place. */
+            /** @description Digest of the definition that differs, or once differed. */
             found: string | null;
-            /** @description Digest of what the server lists now. As approved: the tool has changed back, and waits all the same. */
+            /** @description Digest of the definition the server lists now. A tool that changed back still needs an approval. */
             listed: string | null;
             /** @description The old name of a renamed tool. */
             was: string | null;
-            /** @description The diff shows a whole definition: nothing was approved, or what was is not kept any more. */
+            /** @description Whether the diff shows a whole definition, because no approved one is kept. */
             is_whole: boolean;
             /**
-             * @description A unified diff of both definitions as JSON, from the approved one. Empty: one of them is not kept, or
-             *     there are too many lines: name the tool.
+             * @description A unified diff of both definitions as JSON. Empty: one is not kept, or the diff is too long; then send
+             *     `tool`.
              */
             diff: string[];
         };
@@ -6014,32 +6013,32 @@ export interface components {
          * @description A tool the caller can call.
          */
         ToolSeen: {
-            /** @description As on the MCP door. */
+            /** @description The name on the MCP endpoint. */
             name: string;
             server_id: string;
             tool: string;
             description: string;
-            /** @description About what the definition costs a model. */
+            /** @description Estimated tokens of the definition. */
             tokens: number;
-            /** @description The rule that lets it through. */
+            /** @description The rule that allows it. */
             rule: string;
         };
         /**
          * ToolsSeen
-         * @description Exactly what the MCP endpoint lists, or finds, under `url`.
+         * @description Exactly the tools that the MCP endpoint lists, or finds, at `url`.
          */
         ToolsSeen: {
             revision: number;
             url: string;
-            /** @description About what the definitions of its tools cost a model. */
+            /** @description Estimated tokens of the definitions of its tools. */
             tokens: number;
-            /** @description All that there are; for an agent, all that it could have. */
+            /** @description The number of registered tools; for an agent, of those it could select. */
             registered_tools: number;
-            /** @description What the definitions of all those would cost. */
+            /** @description Estimated tokens of the definitions of all those tools. */
             registered_tokens: number;
             warnings: string[];
             /**
-             * @description `find`: the MCP endpoint lists three tools there that find and call these.
+             * @description `find`: the MCP endpoint lists three tools, which find and call these.
              * @enum {string}
              */
             mode: "list" | "find";
@@ -6084,29 +6083,29 @@ export interface components {
          * @description Unused grants, by task and key.
          */
         UnusedResponse: {
-            /** @description Of the registry that is served. */
+            /** @description The registry revision served. */
             revision: number;
             since_ms: number;
-            /** @description Of what was before, nothing is known. Null: the audit is empty. */
+            /** @description The time of the oldest kept audit event. Null if no event is kept. */
             audit_begins_ms: number | null;
             holders: components["schemas"]["HolderShown"][];
-            /** @description Unused ones; on the first page alone, and where no task or key is asked about. */
+            /** @description Unused servers, on the first page only. Empty if the query names a task or key. */
             servers: components["schemas"]["IdleServerShown"][];
             warnings: string[];
-            /** @description Where the next page begins; null: this is the last. */
+            /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
         };
         /**
          * UnusedShown
-         * @description Something that is granted and was not used.
+         * @description A tool, prompt or resource that is granted, and was not used.
          */
         UnusedShown: {
             server_id: string;
-            /** @description Null: never, as far as the audit reaches back. */
+            /** @description Null: never within the kept audit log. */
             last_used_ms: number | null;
             /** @description A tool's name, `prompt:<name>` or `resource:<uri>`. */
             tool: string;
-            /** @description About what its definition costs a model in each list. */
+            /** @description Estimated tokens of its definition in each list. */
             tokens: number;
         };
         /**
@@ -6142,22 +6141,23 @@ export interface components {
         };
         /**
          * VersionActivity
-         * @description The calls under one version of a profile.
+         * @description The calls decided by one version of a profile.
          */
         VersionActivity: {
             version: number;
-            /** @description Null: the version holds for every caller, or for none any more. */
+            /** @description Null: no rollout is under way, or the version is not part of it. */
             side: ("stable" | "candidate") | null;
-            /** @description Percent of callers or tasks that have it now. */
+            /** @description Percent of callers or tasks with this version now. */
             share: number;
-            /** @description Those that were admitted, however they ended. */
+            /** @description Admitted calls, whatever their outcome. */
             calls: number;
-            /** @description Of them, those that failed: outcomes `error` and `tool_error`. */
+            /** @description Admitted calls with the outcome `error` or `tool_error`. */
             errors: number;
-            /** @description Calls that were not admitted. */
+            /** @description Denied calls. */
             denied: number;
+            /** @description Median latency, within 5 %. Null: no calls. */
             p50_ms: number | null;
-            /** @description Both within 5 %. */
+            /** @description 95th percentile of the latency, within 5 %. Null: no calls. */
             p95_ms: number | null;
         };
         /**
@@ -6182,11 +6182,11 @@ export interface components {
         };
         /**
          * VersionsResponse
-         * @description The versions of a profile compared by the calls that each decided.
+         * @description The versions of a profile, with the calls that each decided.
          */
         VersionsResponse: {
             profile_id: string;
-            /** @description What the rollout divides. Null: none is under way. */
+            /** @description Whether the rollout is by caller or by task. Null: none is under way. */
             by: ("caller" | "task") | null;
             since_ms: number;
             until_ms: number;
@@ -6288,7 +6288,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6307,11 +6307,11 @@ export interface operations {
             };
         };
     };
-    "whether-the-gateway-serves": {
+    "show-the-health-of-the-gateway": {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6330,11 +6330,11 @@ export interface operations {
             };
         };
     };
-    "whether-calls-can-be-sent-here": {
+    "show-the-readiness-of-the-gateway": {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6353,11 +6353,11 @@ export interface operations {
             };
         };
     };
-    "the-metrics-of-this-node": {
+    "show-the-metrics-of-this-node": {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6376,11 +6376,11 @@ export interface operations {
             };
         };
     };
-    "where-tokens-come-from": {
+    "show-protected-resource-metadata": {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6399,11 +6399,11 @@ export interface operations {
             };
         };
     };
-    "where-tokens-come-from-api-mcp": {
+    "show-protected-resource-metadata-api-mcp": {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6422,11 +6422,11 @@ export interface operations {
             };
         };
     };
-    "where-tokens-come-from-api-mcp-s-server-id-": {
+    "show-protected-resource-metadata-api-mcp-s-server-id-": {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -6448,11 +6448,11 @@ export interface operations {
             };
         };
     };
-    "where-tokens-come-from-api-mcp-t-task-id-": {
+    "show-protected-resource-metadata-api-mcp-t-task-id-": {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -6474,11 +6474,11 @@ export interface operations {
             };
         };
     };
-    "where-tokens-come-from-mcp": {
+    "show-protected-resource-metadata-mcp": {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6497,11 +6497,11 @@ export interface operations {
             };
         };
     };
-    "where-tokens-come-from-mcp-s-server-id-": {
+    "show-protected-resource-metadata-mcp-s-server-id-": {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -6523,11 +6523,11 @@ export interface operations {
             };
         };
     };
-    "where-tokens-come-from-mcp-t-task-id-": {
+    "show-protected-resource-metadata-mcp-t-task-id-": {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -6552,13 +6552,13 @@ export interface operations {
     "list-the-servers-you-can-reach": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6581,7 +6581,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -6607,7 +6607,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6629,19 +6629,19 @@ export interface operations {
     "show-your-effective-scope": {
         parameters: {
             query?: {
-                /** @description The task to look through. Without it, the key's own, or none. */
+                /** @description The id of the task whose policy applies. Default: the key's task, if it has one. */
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these: `server.tool`, patterns or effects like `@read_only`, between commas. */
+                /** @description Only these: names, patterns or effects such as `@read_only`, separated by commas. */
                 tools?: string;
-                /** @description Only what this profile selects. */
+                /** @description Only the selection of the profile with this id. */
                 profile?: string;
-                /** @description `list`, or `find`: as where tools are found and not listed. */
+                /** @description `list` or `find`: whether clients list all tools, or three tools that find them. */
                 mode?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6663,19 +6663,19 @@ export interface operations {
     "list-the-tools-you-can-call": {
         parameters: {
             query?: {
-                /** @description The task to look through. Without it, the key's own, or none. */
+                /** @description The id of the task whose policy applies. Default: the key's task, if it has one. */
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these: `server.tool`, patterns or effects like `@read_only`, between commas. */
+                /** @description Only these: names, patterns or effects such as `@read_only`, separated by commas. */
                 tools?: string;
-                /** @description Only what this profile selects. */
+                /** @description Only the selection of the profile with this id. */
                 profile?: string;
-                /** @description `list`, or `find`: as where tools are found and not listed. */
+                /** @description `list` or `find`: whether clients list all tools, or three tools that find them. */
                 mode?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6697,23 +6697,23 @@ export interface operations {
     "show-how-to-connect-a-client": {
         parameters: {
             query?: {
-                /** @description The task to look through. Without it, the key's own, or none. */
+                /** @description The id of the task whose policy applies. Default: the key's task, if it has one. */
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these: `server.tool`, patterns or effects like `@read_only`, between commas. */
+                /** @description Only these: names, patterns or effects such as `@read_only`, separated by commas. */
                 tools?: string;
-                /** @description Only what this profile selects. */
+                /** @description Only the selection of the profile with this id. */
                 profile?: string;
-                /** @description `list`, or `find`: as where tools are found and not listed. */
+                /** @description `list` or `find`: whether clients list all tools, or three tools that find them. */
                 mode?: string;
-                /** @description Whether the client sends a key. Default: if you do or off loopback. */
+                /** @description Whether the client sends a key. Default: if you do, or off loopback. */
                 needs_key?: boolean;
-                /** @description `linux` or `darwin`, for the paths of files. */
+                /** @description The platform of file paths: `linux` (default) or `darwin`. */
                 platform?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6732,30 +6732,30 @@ export interface operations {
             };
         };
     };
-    "explain-what-is-seen-and-why": {
+    "explain-a-scope": {
         parameters: {
             query?: {
-                /** @description The task to look through. Without it, the key's own, or none. */
+                /** @description The id of the task whose policy applies. Default: the key's task, if it has one. */
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these: `server.tool`, patterns or effects like `@read_only`, between commas. */
+                /** @description Only these: names, patterns or effects such as `@read_only`, separated by commas. */
                 tools?: string;
-                /** @description Only what this profile selects. */
+                /** @description Only the selection of the profile with this id. */
                 profile?: string;
-                /** @description `list`, or `find`: as where tools are found and not listed. */
+                /** @description `list` or `find`: whether clients list all tools, or three tools that find them. */
                 mode?: string;
-                /** @description Only this: `log`, `git.log`, `git/log`, `prompt:<name>` or `resource:<uri>`. */
+                /** @description Only this name: `log`, `git.log`, `git/log`, `prompt:<name>` or `resource:<uri>`. */
                 tool?: string;
-                /** @description Only this server, also for resources it does not list. */
+                /** @description Only this server, including resources that it does not list. */
                 server?: string;
-                /** @description Explain for this key instead of your own (administrators only). */
+                /** @description The id of a key to explain instead of yours. Needs the role `admin`. */
                 key?: string;
-                /** @description As if the caller had this version of profiles in a rollout: `stable` or `candidate`. */
+                /** @description The side to assume during a rollout of a profile: `stable` or `candidate`. */
                 side?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6777,15 +6777,15 @@ export interface operations {
     "call-a-tool": {
         parameters: {
             query?: {
-                /** @description The task to look through. Without it, the key's own, or none. */
+                /** @description The id of the task whose policy applies. Default: the key's task, if it has one. */
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these: `server.tool`, patterns or effects like `@read_only`, between commas. */
+                /** @description Only these: names, patterns or effects such as `@read_only`, separated by commas. */
                 tools?: string;
-                /** @description Only what this profile selects. */
+                /** @description Only the selection of the profile with this id. */
                 profile?: string;
-                /** @description `list`, or `find`: as where tools are found and not listed. */
+                /** @description `list` or `find`: whether clients list all tools, or three tools that find them. */
                 mode?: string;
             };
             header?: never;
@@ -6813,7 +6813,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6836,7 +6836,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6882,13 +6882,13 @@ export interface operations {
     "list-your-integrations": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -6960,13 +6960,13 @@ export interface operations {
     "list-what-callers-have-chosen-for-themselves": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -7011,13 +7011,13 @@ export interface operations {
     "list-the-keys": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -7064,7 +7064,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -7090,9 +7090,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -7114,14 +7114,14 @@ export interface operations {
             };
         };
     };
-    "show-what-changed-a-key": {
+    "show-the-history-of-a-key": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 500, 50 by default. */
+                /** @description The maximum number of changes: 1 to 500. Default: 50. */
                 limit?: number;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -7147,9 +7147,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -7178,15 +7178,15 @@ export interface operations {
     "list-the-servers": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
                 /** @description Only servers with this tag. */
                 tag?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -7209,11 +7209,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path?: never;
@@ -7249,7 +7249,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -7271,15 +7271,15 @@ export interface operations {
             };
         };
     };
-    "create-or-replace-the-server-of-this-id": {
+    "create-or-replace-the-server-with-this-id": {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -7318,11 +7318,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -7344,14 +7344,14 @@ export interface operations {
             };
         };
     };
-    "show-what-changed-a-server": {
+    "show-the-history-of-a-server": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 500, 50 by default. */
+                /** @description The maximum number of changes: 1 to 500. Default: 50. */
                 limit?: number;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -7376,13 +7376,13 @@ export interface operations {
     "compare-two-revisions-of-a-server": {
         parameters: {
             query?: {
-                /** @description The revision of the registry to compare with. */
+                /** @description The registry revision to compare from. */
                 since?: number;
-                /** @description The revision to compare it to. Without it, now. */
+                /** @description The registry revision to compare to. Default: the current one. */
                 upto?: number;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -7404,15 +7404,15 @@ export interface operations {
             };
         };
     };
-    "take-a-server-back-to-what-it-was": {
+    "roll-back-a-server": {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -7447,7 +7447,7 @@ export interface operations {
             };
         };
     };
-    "begin-to-log-in-to-a-server": {
+    "begin-a-login-to-a-server": {
         parameters: {
             query?: never;
             header?: never;
@@ -7477,7 +7477,7 @@ export interface operations {
     "log-out-of-a-server": {
         parameters: {
             query?: {
-                /** @description The login of the gateway as a whole. */
+                /** @description End the login of the gateway as a whole. */
                 shared?: boolean;
             };
             header?: never;
@@ -7500,7 +7500,7 @@ export interface operations {
             };
         };
     };
-    "finish-logging-in-to-a-server": {
+    "finish-a-login-to-a-server": {
         parameters: {
             query?: never;
             header?: never;
@@ -7527,11 +7527,11 @@ export interface operations {
             };
         };
     };
-    "this-gateway-as-an-oauth-client": {
+    "show-the-oauth-client-metadata": {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -7554,7 +7554,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
             };
             path: {
@@ -7614,7 +7614,7 @@ export interface operations {
                 task?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -7639,13 +7639,13 @@ export interface operations {
     "list-the-chat-upstreams": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -7668,11 +7668,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path?: never;
@@ -7708,7 +7708,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -7730,15 +7730,15 @@ export interface operations {
             };
         };
     };
-    "create-or-replace-the-chat-upstream-of-this-id": {
+    "create-or-replace-the-chat-upstream-with-this-id": {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -7777,11 +7777,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -7803,14 +7803,14 @@ export interface operations {
             };
         };
     };
-    "show-what-changed-a-chat-upstream": {
+    "show-the-history-of-a-chat-upstream": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 500, 50 by default. */
+                /** @description The maximum number of changes: 1 to 500. Default: 50. */
                 limit?: number;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -7835,13 +7835,13 @@ export interface operations {
     "compare-two-revisions-of-a-chat-upstream": {
         parameters: {
             query?: {
-                /** @description The revision of the registry to compare with. */
+                /** @description The registry revision to compare from. */
                 since?: number;
-                /** @description The revision to compare it to. Without it, now. */
+                /** @description The registry revision to compare to. Default: the current one. */
                 upto?: number;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -7863,15 +7863,15 @@ export interface operations {
             };
         };
     };
-    "take-a-chat-upstream-back-to-what-it-was": {
+    "roll-back-a-chat-upstream": {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -7910,7 +7910,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
             };
             path: {
@@ -7940,7 +7940,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
             };
             path?: never;
@@ -7967,9 +7967,9 @@ export interface operations {
     "list-servers-as-the-official-registry-does": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
                 /** @description Only servers with this in their name or title, in any case. */
                 search?: string;
@@ -7981,7 +7981,7 @@ export interface operations {
                 include_deleted?: boolean;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -8004,13 +8004,13 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
-                /** @description The part before the slash in the server's name. */
+                /** @description The part of the server's name before the slash. */
                 namespace: string;
-                /** @description The part after it. */
+                /** @description The part of the server's name after the slash. */
                 server_name: string;
             };
             cookie?: never;
@@ -8032,15 +8032,15 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
-                /** @description The part before the slash in the server's name. */
+                /** @description The part of the server's name before the slash. */
                 namespace: string;
-                /** @description The part after it. */
+                /** @description The part of the server's name after the slash. */
                 server_name: string;
-                /** @description Of the server, or `latest`. */
+                /** @description The version of the server, or `latest`. */
                 server_version: string;
             };
             cookie?: never;
@@ -8062,7 +8062,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -8087,13 +8087,13 @@ export interface operations {
     "list-the-tasks": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -8116,11 +8116,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path?: never;
@@ -8156,7 +8156,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -8178,15 +8178,15 @@ export interface operations {
             };
         };
     };
-    "create-or-replace-the-task-of-this-id": {
+    "create-or-replace-the-task-with-this-id": {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -8225,11 +8225,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -8251,14 +8251,14 @@ export interface operations {
             };
         };
     };
-    "show-what-changed-a-task": {
+    "show-the-history-of-a-task": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 500, 50 by default. */
+                /** @description The maximum number of changes: 1 to 500. Default: 50. */
                 limit?: number;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -8283,13 +8283,13 @@ export interface operations {
     "compare-two-revisions-of-a-task": {
         parameters: {
             query?: {
-                /** @description The revision of the registry to compare with. */
+                /** @description The registry revision to compare from. */
                 since?: number;
-                /** @description The revision to compare it to. Without it, now. */
+                /** @description The registry revision to compare to. Default: the current one. */
                 upto?: number;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -8311,15 +8311,15 @@ export interface operations {
             };
         };
     };
-    "take-a-task-back-to-what-it-was": {
+    "roll-back-a-task": {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -8357,13 +8357,13 @@ export interface operations {
     "list-the-profiles": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -8386,11 +8386,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path?: never;
@@ -8426,7 +8426,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -8448,15 +8448,15 @@ export interface operations {
             };
         };
     };
-    "create-or-replace-the-profile-of-this-id": {
+    "create-or-replace-the-profile-with-this-id": {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -8495,11 +8495,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -8521,14 +8521,14 @@ export interface operations {
             };
         };
     };
-    "show-what-changed-a-profile": {
+    "show-the-history-of-a-profile": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 500, 50 by default. */
+                /** @description The maximum number of changes: 1 to 500. Default: 50. */
                 limit?: number;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -8553,13 +8553,13 @@ export interface operations {
     "compare-two-revisions-of-a-profile": {
         parameters: {
             query?: {
-                /** @description The revision of the registry to compare with. */
+                /** @description The registry revision to compare from. */
                 since?: number;
-                /** @description The revision to compare it to. Without it, now. */
+                /** @description The registry revision to compare to. Default: the current one. */
                 upto?: number;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -8581,15 +8581,15 @@ export interface operations {
             };
         };
     };
-    "take-a-profile-back-to-what-it-was": {
+    "roll-back-a-profile": {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -8624,11 +8624,11 @@ export interface operations {
             };
         };
     };
-    "find-rules-that-do-nothing": {
+    "lint-the-policy": {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -8647,11 +8647,11 @@ export interface operations {
             };
         };
     };
-    "show-what-each-task-sees": {
+    "show-the-scope-of-each-task": {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -8673,11 +8673,11 @@ export interface operations {
     "compare-the-versions-of-a-profile": {
         parameters: {
             query?: {
-                /** @description Calls from this time on, in unix milliseconds. */
+                /** @description Start time, in unix milliseconds. Default: one day ago. */
                 since?: number;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -8699,7 +8699,7 @@ export interface operations {
             };
         };
     };
-    "see-what-patterns-match": {
+    "match-patterns": {
         parameters: {
             query?: never;
             header?: never;
@@ -8726,13 +8726,13 @@ export interface operations {
     "list-the-pins": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -8755,11 +8755,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path?: never;
@@ -8795,7 +8795,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -8817,15 +8817,15 @@ export interface operations {
             };
         };
     };
-    "create-or-replace-the-pin-of-this-id": {
+    "create-or-replace-the-pin-with-this-id": {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -8864,11 +8864,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -8890,14 +8890,14 @@ export interface operations {
             };
         };
     };
-    "show-what-changed-a-pin": {
+    "show-the-history-of-a-pin": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 500, 50 by default. */
+                /** @description The maximum number of changes: 1 to 500. Default: 50. */
                 limit?: number;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -8919,18 +8919,18 @@ export interface operations {
             };
         };
     };
-    "compare-what-a-server-lists-with-what-was-approved": {
+    "compare-a-server-with-its-pin": {
         parameters: {
             query?: {
-                /** @description The revision of the registry to compare with. */
+                /** @description The registry revision to compare from. */
                 since?: number;
-                /** @description The revision to compare it to. Without it, now. */
+                /** @description The registry revision to compare to. Default: the current one. */
                 upto?: number;
-                /** @description Only what differs in this tool; not with `since`. */
+                /** @description Only this tool. Cannot be combined with `since`. */
                 tool?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -8952,15 +8952,15 @@ export interface operations {
             };
         };
     };
-    "take-a-pin-back-to-what-it-was": {
+    "roll-back-a-pin": {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -9023,7 +9023,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
             };
             path?: never;
@@ -9049,19 +9049,19 @@ export interface operations {
     "watch-the-registry": {
         parameters: {
             query?: {
-                /** @description Begin after this revision, or the newest. Later ones are `compacted`. */
+                /** @description The revision to start after. Default: the current revision. */
                 since?: number;
-                /** @description The epoch `since` is of: another one is refused as `compacted`. */
+                /** @description The epoch of `since`. Fails with `compacted` if the registry has another one. */
                 epoch?: string;
-                /** @description The digest that came with `since`: another one is refused likewise. */
+                /** @description The digest listed with `since`. Fails with `compacted` if it differs. */
                 digest?: string;
                 /** @description Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`. */
                 kinds?: string;
             };
             header?: {
-                /** @description The id of the last event that was got: go on after it, whatever `since` says. */
+                /** @description The id of the last event received. The stream resumes after it and ignores `since`. */
                 "Last-Event-ID"?: number;
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -9080,10 +9080,10 @@ export interface operations {
             };
         };
     };
-    "read-the-server-files-again": {
+    "reload-the-server-files": {
         parameters: {
             query?: {
-                /** @description `true`: say what would change, and change nothing. */
+                /** @description Report the changes without making them. */
                 dry_run?: boolean;
             };
             header?: never;
@@ -9135,7 +9135,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -9158,7 +9158,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -9180,13 +9180,13 @@ export interface operations {
     "list-the-categories-of-the-catalog": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -9224,7 +9224,7 @@ export interface operations {
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -9246,13 +9246,13 @@ export interface operations {
     "list-the-packages-of-a-category": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -9277,13 +9277,13 @@ export interface operations {
     "list-the-tools-of-a-package": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -9310,13 +9310,13 @@ export interface operations {
             query?: {
                 /** @description Only packages that depend on the summary fallback. */
                 dependent?: boolean;
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -9367,13 +9367,13 @@ export interface operations {
     "list-the-packages": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -9396,7 +9396,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -9427,11 +9427,11 @@ export interface operations {
                 dry_run?: boolean;
             };
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -9457,13 +9457,13 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
                 /** @description The id of the package. */
                 package_id: string;
-                /** @description Of the package. */
+                /** @description The version of the package. */
                 version: string;
             };
             cookie?: never;
@@ -9485,11 +9485,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The id of a plan: reject a change with any other effect. */
+                /** @description The id of a plan. Fails with `plan_outdated` if the change has any other effect. */
                 "Toolgate-Plan"?: string;
-                /** @description The ETag of the record: refuse with `conflict` when it has changed since. */
+                /** @description The ETag of the record. Fails with `conflict` if the record has changed since. */
                 "If-Match"?: string;
-                /** @description `*`: refuse with `conflict` when the record exists. */
+                /** @description `*`: fails with `conflict` if the record exists. */
                 "If-None-Match"?: "*";
             };
             path: {
@@ -9531,7 +9531,7 @@ export interface operations {
             path: {
                 /** @description The id of the package. */
                 package_id: string;
-                /** @description Of the package. */
+                /** @description The version of the package. */
                 version: string;
             };
             cookie?: never;
@@ -9553,7 +9553,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -9577,9 +9577,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Of the whole archive, in lower-case hexadecimal. */
+                /** @description The SHA-256 of the whole archive or module, in lower-case hexadecimal. */
                 sha256: string;
-                /** @description Its number, from 1. */
+                /** @description The number of the part, from 1. */
                 part: string;
             };
             cookie?: never;
@@ -9605,11 +9605,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
-                /** @description Of the whole archive, in lower-case hexadecimal. */
+                /** @description The SHA-256 of the whole archive or module, in lower-case hexadecimal. */
                 sha256: string;
             };
             cookie?: never;
@@ -9632,7 +9632,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Of the whole archive, in lower-case hexadecimal. */
+                /** @description The SHA-256 of the whole archive or module, in lower-case hexadecimal. */
                 sha256: string;
             };
             cookie?: never;
@@ -9659,7 +9659,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Of the whole archive, in lower-case hexadecimal. */
+                /** @description The SHA-256 of the whole archive or module, in lower-case hexadecimal. */
                 sha256: string;
             };
             cookie?: never;
@@ -9681,7 +9681,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -9737,11 +9737,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
-                /** @description Of the whole archive, in lower-case hexadecimal. */
+                /** @description The SHA-256 of the whole archive or module, in lower-case hexadecimal. */
                 sha256: string;
             };
             cookie?: never;
@@ -9764,7 +9764,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Of the whole archive, in lower-case hexadecimal. */
+                /** @description The SHA-256 of the whole archive or module, in lower-case hexadecimal. */
                 sha256: string;
             };
             cookie?: never;
@@ -9800,7 +9800,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Of the whole archive, in lower-case hexadecimal. */
+                /** @description The SHA-256 of the whole archive or module, in lower-case hexadecimal. */
                 sha256: string;
             };
             cookie?: never;
@@ -9821,13 +9821,13 @@ export interface operations {
     "list-the-runs-of-a-task": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -9892,7 +9892,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -9923,7 +9923,7 @@ export interface operations {
                 after?: number;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -9983,9 +9983,9 @@ export interface operations {
                 after?: number;
             };
             header?: {
-                /** @description The id of the last event that was got: go on after it, whatever `since` says. */
+                /** @description The id of the last event received. The stream resumes after it and ignores `since`. */
                 "Last-Event-ID"?: number;
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -10014,13 +10014,13 @@ export interface operations {
             query?: {
                 /** @description Only those in this state: `pending`, `approved`, `denied`, `expired`, `used`. */
                 state?: string;
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -10043,7 +10043,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -10149,16 +10149,16 @@ export interface operations {
             };
         };
     };
-    "show-budgets-over-time-and-what-is-used-of-them": {
+    "show-rate-limits-and-quotas": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -10177,16 +10177,16 @@ export interface operations {
             };
         };
     };
-    "add-up-tokens": {
+    "show-token-usage": {
         parameters: {
             query?: {
-                /** @description How many days, today included: 1 to 366, 7 by default. */
+                /** @description The number of days, including today: 1 to 366. Default: 7. */
                 days?: number;
-                /** @description Only this task. Empty: only callers without one. */
+                /** @description Only the task with this id. Empty: only callers without a task. */
                 task?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -10205,22 +10205,22 @@ export interface operations {
             };
         };
     };
-    "count-the-calls": {
+    "count-calls": {
         parameters: {
             query?: {
-                /** @description From this time on, in unix milliseconds. */
+                /** @description Start time, in unix milliseconds. Default: one day before `until`. */
                 since?: number;
-                /** @description Up to this time, in unix milliseconds. Without it, now. */
+                /** @description End time, in unix milliseconds. Default: now. */
                 until?: number;
-                /** @description In how many spans: 1 to 500, 60 by default. */
+                /** @description The number of buckets: 1 to 500. Default: 60. */
                 buckets?: number;
-                /** @description Only calls of this server. */
+                /** @description Only calls of the server with this id. */
                 server?: string;
-                /** @description Only calls of this task. */
+                /** @description Only calls of the task with this id. */
                 task?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -10239,16 +10239,16 @@ export interface operations {
             };
         };
     };
-    "work-out-the-least-policy-of-a-task": {
+    "learn-the-least-policy-of-a-task": {
         parameters: {
             query?: {
-                /** @description Use from this time on, in unix ms. Without it, of 7 days. */
+                /** @description Start of the usage, in unix ms. Default: 7 days ago. */
                 since?: number;
-                /** @description Also where nothing was used, so that nothing would be left. */
+                /** @description If nothing was used, return a policy that denies everything. */
                 deny_all?: boolean;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {
@@ -10273,21 +10273,21 @@ export interface operations {
     "show-unused-grants": {
         parameters: {
             query?: {
-                /** @description How many at most: 1 to 1000, 500 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
-                /** @description Unused since then, in unix ms. By default, for 30 days. */
+                /** @description Unused since this time, in unix ms. Default: 30 days ago. */
                 since?: number;
-                /** @description Only those of `task`, or of `key`. */
+                /** @description Only holders of this kind: `task` or `key`. */
                 kind?: string;
-                /** @description Only this task, with all its unused tools. */
+                /** @description Only the task with this id, with all its unused tools. */
                 task?: string;
-                /** @description Only this key, with all its unused tools. */
+                /** @description Only the key with this id, with all its unused tools. */
                 key?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -10337,13 +10337,13 @@ export interface operations {
                 since?: number;
                 /** @description Only events before this time, in unix milliseconds. */
                 until?: number;
-                /** @description How many at most: 1 to 1000, 100 by default. */
+                /** @description The maximum number of entries: 1 to 1000. Default: 100. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. */
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -10395,9 +10395,9 @@ export interface operations {
                 until?: number;
             };
             header?: {
-                /** @description The id of the last event that was got: go on after it, whatever `since` says. */
+                /** @description The id of the last event received. The stream resumes after it and ignores `since`. */
                 "Last-Event-ID"?: number;
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -10451,7 +10451,7 @@ export interface operations {
                 until?: number;
             };
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path?: never;
@@ -10475,7 +10475,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
                 "Toolgate-Min-Revision"?: number;
             };
             path: {

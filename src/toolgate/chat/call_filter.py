@@ -1,7 +1,7 @@
 """Filters model responses: a client gets calls only of tools that it has declared.
 
-Calls of anything else are taken out; all else stays as it came. If nothing remains of a choice, the model is
-prompted once more, and its second response takes the place of the first. Nothing ever runs here.
+The filter removes all other calls and changes nothing else. If a choice is empty then, the gateway prompts
+the model once more, and the second response replaces the first. No tool runs here.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,10 +17,10 @@ from toolgate.errors import ModelUnavailable
 from toolgate.model.json_text import NULL, UNREADABLE, Members, decode_array, decode_members, encode_raw
 
 MAX_CALLS: Final = 1024  # of one response: more than any model makes, and little to remember
-MAX_UNNAMED_PIECES: Final = 8  # of a call without a name: it comes with the first piece, or with the next
+MAX_UNNAMED_PIECES: Final = 8  # of a call without a name: servers send it with the first piece or the second
 MAX_CHOICES: Final = 128  # of one response: the limit of the OpenAI API
-CLOSING: Final = "The model asked only for tools that this request does not declare."
-"""The text for a client if a model, prompted twice, has answered nothing."""
+CLOSING: Final = "The model called only tools that this request does not declare."
+"""The text for the client if both responses of a model are empty."""
 NO_TOOLS: Final = ClientTools()
 _EMPTY_VALUES: Final = (b"null", b'""', b"[]")
 _CLOSING: Final = encode_raw(CLOSING)
@@ -36,7 +36,7 @@ class _NamedWire(msgspec.Struct):
 
 
 class _CallWire(msgspec.Struct):
-    """The part of a call, or of a piece of one, that says what is called."""
+    """The members that identify a call and its tool, of a whole call or of a piece."""
 
     index: int | None = None
     id: str | int | None = None
@@ -51,22 +51,19 @@ _decode_index = msgspec.json.Decoder(int).decode
 
 
 def _read(raw: msgspec.Raw | bytes, decode: Callable[[msgspec.Raw | bytes], _T]) -> _T:
-    """A part of a response. Raises ModelUnavailable if it is invalid."""
+    """Decode a part of a response. Raises ModelUnavailable if it is invalid."""
     try:
         return decode(raw)
     except UNREADABLE as exc:
-        raise ModelUnavailable("the model's server sent an answer that cannot be read") from exc
+        raise ModelUnavailable("the model's server sent an invalid response") from exc
 
 
 def _read_object(body: bytes) -> Members:
-    """A whole response, or an event of one.
-
-    Its strings are decoded late or never, so UTF-8 is checked here.
-    """
+    """Decode a whole response, or one event. Checks UTF-8 here, since most strings are never decoded."""
     try:
         body.decode()
     except UnicodeDecodeError as exc:
-        raise ModelUnavailable("the model's server sent an answer that is not UTF-8") from exc
+        raise ModelUnavailable("the model's server sent a response that is not UTF-8") from exc
     return _read(body, decode_members)
 
 
@@ -76,10 +73,10 @@ def _read_part(whole: Members, name: str) -> Members:
 
 
 class CallFilter:
-    """Filters one choice of a response, whether it comes whole or in pieces.
+    """Filters one choice of a response, whole or streamed.
 
-    The name of a call comes once, in its first piece or soon after. Verdicts are kept by index and id: some
-    servers give all calls one index, and tell them apart by their ids.
+    Servers send the name of a call once, in its first piece or soon after. Verdicts are kept by index and id,
+    because some servers give all calls one index and only the ids differ.
     """
 
     def __init__(self, declared: ClientTools) -> None:
@@ -92,7 +89,7 @@ class CallFilter:
         self._passes_legacy = False
         self._has_calls = False
         self.has_removed_calls = False
-        """Something was taken out, or waits for its name."""
+        """The filter removed a call, or holds pieces that have no name yet."""
         self.has_content = False
         self.has_role = False
 
@@ -102,13 +99,13 @@ class CallFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Calls were taken out, and nothing remains at all."""
+        """The filter removed calls, and nothing remains."""
         return self.lost_all_calls and not self.has_content
 
     def take(self, message: Members) -> Members:
-        """Filter a message, or a piece of one. Returns `message` itself if nothing is taken out."""
+        """Filter a message, or a piece of one. Returns `message` itself if it removes nothing."""
         self.has_content |= any(
-            bytes(message.get(one, NULL)) not in _EMPTY_VALUES for one in ("content", "refusal", "audio")
+            bytes(message.get(name, NULL)) not in _EMPTY_VALUES for name in ("content", "refusal", "audio")
         )
         self.has_role |= "role" in message
         filtered = dict(message)
@@ -123,11 +120,11 @@ class CallFilter:
         return message if filtered == message else filtered
 
     def _filter_call(self, raw: msgspec.Raw) -> list[msgspec.Raw]:
-        """The pieces that may pass now: the first with a name also releases those that waited for it."""
+        """Return the pieces that may pass now. The first piece with a name also releases those before it."""
         call = _read(raw, _decode_call)
         passes = self._judge(call)
         if len(self._verdicts) + len(self._unnamed) + len(self._removed) > MAX_CALLS:
-            raise ModelUnavailable(f"the model's server sent an answer with more than {MAX_CALLS} calls")
+            raise ModelUnavailable(f"the model's server sent a response with more than {MAX_CALLS} calls")
         if passes is None:
             self.has_removed_calls = True
             pieces = self._unnamed.setdefault(call.index, [])
@@ -142,7 +139,7 @@ class CallFilter:
         return [self._number(piece, call.index) for piece in (*waiting, raw)]
 
     def _judge(self, call: _CallWire) -> bool | None:
-        """Whether a call passes. None: it has no name yet."""
+        """Decide whether a call passes. None: it has no name yet."""
         if call.type == "custom" or (call.custom is not None and not call.type):
             named, names = call.custom, self._declared.customs
         elif not call.type or call.type == "function":
@@ -158,8 +155,8 @@ class CallFilter:
         if index is None:
             return raw
         if index not in self._numbers:
-            gone = [one for one in self._removed if one is not None and one not in self._numbers]
-            number = index - sum(one < index for one in gone)
+            removed = [one for one in self._removed if one is not None and one not in self._numbers]
+            number = index - sum(one < index for one in removed)
             while number in self._numbers.values():
                 number += 1
             self._numbers[index] = number
@@ -170,7 +167,7 @@ class CallFilter:
         return encode_raw(piece)
 
     def _filter_legacy(self, message: Members) -> None:
-        """The one `function_call` that responses had before there were `tool_calls`."""
+        """Filter `function_call`, which responses had before `tool_calls`."""
         raw = get_member(message, "function_call")
         if raw is None:
             return
@@ -210,7 +207,7 @@ class EmptyCompletion:
 
 
 def filter_completion(body: bytes, declared: ClientTools) -> bytes | EmptyCompletion:
-    """Filter a whole completion. Returns `body` itself if nothing is taken out."""
+    """Filter a whole completion. Returns `body` itself if it removes nothing."""
     completion = _read_object(body)
     filtered = _filter_choices(completion, declared)
     if any(calls.is_empty for _, calls in filtered):
@@ -242,7 +239,7 @@ def _fill_choice(choice: Members, fill: tuple[Members, CallFilter] | None) -> Me
 
 
 class StreamFilter:
-    """Filters a streamed response, event by event. An empty choice is not ended, and the usage is held back
+    """Filters a streamed response, event by event. It does not end an empty choice, and holds the usage back
     from then on: `StreamContinuation` sends both."""
 
     def __init__(self, declared: ClientTools) -> None:
@@ -255,15 +252,15 @@ class StreamFilter:
         self.usage: Members | None = None
 
     @property
-    def unanswered(self) -> Mapping[int, CallFilter]:
-        """The empty choices. The model is prompted once more for them when the stream has ended. Empty after
-        an error in the stream: clients have raised it, and read no further."""
+    def empty_choices(self) -> Mapping[int, CallFilter]:
+        """The choices to continue once the stream has ended. None after an error in the stream: clients raise
+        it and stop reading."""
         if self._has_failed:
             return {}
         return {index: one for index, one in self._filters.items() if one.is_empty}
 
     def feed(self, data: bytes) -> bytes | None:
-        """Filter one event. Returns `data` itself if nothing is taken out, None if nothing is left."""
+        """Filter one event. Returns `data` itself if it removes nothing, None if nothing is left."""
         chunk = _read_object(data)
         sent = _read_choices(chunk)
         self._has_failed = self._has_failed or "error" in chunk
@@ -282,7 +279,7 @@ class StreamFilter:
         choice = _filter_repeated(original, self._declared)
         calls = self._filters.setdefault(_read_index(choice), CallFilter(self._declared))
         if len(self._filters) > MAX_CHOICES:
-            raise ModelUnavailable(f"the model's server sent an answer with more than {MAX_CHOICES} choices")
+            raise ModelUnavailable(f"the model's server sent a response with more than {MAX_CHOICES} choices")
         sent = _read_part(choice, "delta")
         delta = calls.take(sent)
         finish = _finish_reason(choice, calls)
@@ -295,12 +292,12 @@ class StreamFilter:
 
 
 class StreamContinuation:
-    """Continues a stream with empty choices by a second streamed response. None of its calls passes."""
+    """Fills the empty choices of a stream from a second streamed response. None of its calls passes."""
 
     def __init__(self, first: StreamFilter) -> None:
         self._first = first
-        self._unanswered = first.unanswered
-        self._filters = {index: CallFilter(NO_TOOLS) for index in self._unanswered}
+        self._empty_choices = first.empty_choices
+        self._filters = {index: CallFilter(NO_TOOLS) for index in self._empty_choices}
 
     def feed(self, data: bytes) -> bytes | None:
         """Filter one event of the second response. None: nothing is left of it."""
@@ -313,7 +310,7 @@ class StreamContinuation:
         return _encode_chunk(chunk, kept)
 
     def end(self) -> bytes | None:
-        """The last chunk: an end for each choice that has none. None if all have ended."""
+        """Encode a last chunk that ends all choices without content. None if all have content."""
         silent = [index for index, calls in self._filters.items() if not calls.has_content]
         closing = encode_raw({"content": _CLOSING})
         return _encode_chunk(
@@ -324,11 +321,11 @@ class StreamContinuation:
     def _filter(self, raw: msgspec.Raw) -> msgspec.Raw | None:
         choice = _filter_repeated(_read(raw, decode_members), NO_TOOLS)
         index = _read_index(choice)
-        if index not in self._unanswered:
+        if index not in self._empty_choices:
             return None
         calls = self._filters[index]
         delta = calls.take(_read_part(choice, "delta"))
-        if self._unanswered[index].has_role:
+        if self._empty_choices[index].has_role:
             delta = {name: raw for name, raw in delta.items() if name != "role"}
         finish = _finish_reason(choice, calls)
         if _is_over(choice) and not calls.has_content:
@@ -338,7 +335,7 @@ class StreamContinuation:
 
 
 def _filter_repeated(choice: Members, declared: ClientTools) -> Members:
-    """Some servers repeat in each chunk, as `message`, all that came so far: filter it, too."""
+    """Filter `message` in a chunk too: some servers repeat the whole message so far there."""
     if "message" not in choice:
         return choice
     message = _read_part(choice, "message")
@@ -360,7 +357,7 @@ def _is_over(choice: Members) -> bool:
 
 
 def _finish_reason(choice: Members, calls: CallFilter) -> msgspec.Raw:
-    """A choice does not end for a call if none remains."""
+    """The finish reason of a choice: `stop` instead of a call if no call remains."""
     reason = choice.get("finish_reason", NULL)
     return _STOP if calls.lost_all_calls and bytes(reason) in _CALL_FINISHES else reason
 

@@ -1,7 +1,7 @@
 """The tools that a client declares, and its `tool_choice`.
 
-The first call that obeys a `tool_choice` satisfies it. Prompted with it again, a model could never answer:
-the next prompts have the choice of `ToolChoice.after_first_call`.
+The first call that obeys a `tool_choice` satisfies it. If it were sent again, the model could never stop
+calling, so later prompts send `ToolChoice.after_first_call`.
 """
 
 import re
@@ -17,7 +17,7 @@ from toolgate.errors import InvalidChat
 from toolgate.model.chat import OtherTools
 from toolgate.model.json_text import UNREADABLE, Members, as_object, as_text
 
-MAX_FUNCTION_NAME: Final = 128  # no model's server takes longer names; most take 64, and say so themselves
+MAX_FUNCTION_NAME: Final = 128  # no model's server takes longer names; most take 64, and say so
 _FUNCTION_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]+")
 
 ChoiceKind = Literal["absent", "none", "auto", "required", "named", "allowed"]
@@ -36,7 +36,7 @@ _HINT: Final = "send `none`, `auto`, `required`, or an object that names a funct
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTools:
-    """The tools of a request. Calls of them go to the client."""
+    """The tools that a request declares. The client gets their calls."""
 
     functions: frozenset[str] = frozenset()
     customs: frozenset[str] = frozenset()
@@ -45,7 +45,7 @@ class ClientTools:
 
     @property
     def own(self) -> frozenset[str]:
-        """All names that are the client's: a tool of the gateway with one of them is shadowed."""
+        """All names that the client uses. They shadow the gateway's tools."""
         return self.functions | self.customs
 
 
@@ -71,12 +71,12 @@ def parse_tools(members: Members) -> ClientTools:
 
 
 def check_other_tools(other_kinds: Sequence[str], policy: OtherTools) -> None:
-    """Raises InvalidChat for tools that are not functions, if the upstream refuses them."""
+    """Raises InvalidChat for tools that are not functions, if the upstream's `policy` rejects them."""
     if policy == "refuse" and other_kinds:
         raise InvalidChat(
             f"Invalid value: '{quote(other_kinds[0])}'. Tools of this type are not passed to this model.",
             param="tools",
-            hint="declare functions, or ask an operator for `other_tools: pass` on the chat upstream",
+            hint="declare functions, or have an operator set `other_tools: pass` on the chat upstream",
         )
 
 
@@ -110,12 +110,12 @@ class ToolChoice:
     """As it was sent."""
     kind: ChoiceKind = "absent"
     names: tuple[str, ...] = ()
-    """The tool that is `named`, or those that are `allowed`, by the client's names."""
+    """The client's names of the tools: one for `named`, several for `allowed`."""
     mode: ChoiceMode = "auto"
     """Whether the model must call something."""
 
     def after_first_call(self) -> bytes | None:
-        """What to send once the model made the call. Tools that were not allowed stay so."""
+        """The choice to send once the model has made the call. It allows no further tools."""
         if self.raw is None or self.mode == "auto":
             return self.raw
         if self.kind != "allowed":
@@ -165,19 +165,19 @@ def _parse_object(sent: dict[str, Any], raw: bytes | None) -> ToolChoice:
 
 
 def _find_allowed(sent: dict[str, Any]) -> dict[str, Any]:
-    """The object with `mode` and `tools`: a member in Chat Completions, the choice itself in Responses."""
+    """Find the object with `mode` and `tools`: a member in Chat Completions, the choice in Responses."""
     held = sent.get("allowed_tools")
     return held if isinstance(held, dict) else sent
 
 
 def _find_named(tool: dict[str, Any]) -> dict[str, Any]:
-    """The object with `name`: a member in Chat Completions, the tool itself in Responses."""
+    """Find the object with `name`: a member in Chat Completions, the tool itself in Responses."""
     held = tool.get(str(tool.get("type")))
     return held if isinstance(held, dict) else tool
 
 
 def _parse_names(tool: dict[str, Any]) -> tuple[str, ...]:
-    """The name in a choice of one tool; empty for a kind that has no name."""
+    """Parse the name in a choice of one tool; empty for a kind without names."""
     name = _find_named(tool).get("name")
     if isinstance(name, str) and name:
         return (name,)

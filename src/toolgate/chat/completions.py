@@ -1,7 +1,7 @@
 """A Chat Completions chat: its history, its requests to the model, and the completion for the client.
 
-What the client sent and what the model answered stays the JSON it came as. Only what the model's own server
-would reject is changed: arguments that are not a JSON object, and names that no function can have.
+Messages of the client and of the model stay the JSON they came as. The transcript changes only what the
+model's server would reject: arguments that are not a JSON object, and names that no function can have.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,19 +11,19 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.chat.hidden_turns import HiddenRound, HiddenTurn, tool_message
+from toolgate.chat.hidden_turns import HiddenRound, HiddenTurn, encode_tool_message
 from toolgate.chat.injection import InjectedTools
 from toolgate.chat.model_completion import CALL_MEMBERS, ModelCompletion
 from toolgate.chat.requests import LEGACY_FINISH, ChatOptions, ChatRequest, convert_to_function_call
 from toolgate.chat.tool_calls import ToolCall, repair_arguments, repair_name
-from toolgate.chat.tool_loop import AskModel, Finish, ToolLoop
+from toolgate.chat.tool_loop import Finish, PromptModel, ToolLoop
 from toolgate.model.json_text import NULL, Members, decode_members, encode_raw
 
 _NONE: Final = b'"none"'
 _IDLE_CHOICES: Final = (None, _NONE, b'"auto"')
 _ASSISTANT: Final = {"role": msgspec.Raw(b'"assistant"')}
 _REBUILT: Final = ("tools", "tool_choice", "stream", "stream_options")
-_ANSWERS: Final = frozenset({"stop", "length", "content_filter"})
+_FINISHES: Final = frozenset({"stop", "length", "content_filter"})
 """The finish reasons of a completion without calls."""
 
 _decode_tools = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
@@ -49,7 +49,7 @@ class Transcript:
             self._members["stream"] = msgspec.Raw(b"true")
             self._members["stream_options"] = encode_raw({**options, "include_usage": True})
 
-    def body(self, prompt: AskModel) -> bytes:
+    def build_request(self, prompt: PromptModel) -> bytes:
         members: dict[str, object] = {**self._members}
         choice: bytes | None = _NONE
         if prompt.choice != "none":
@@ -70,16 +70,16 @@ class Transcript:
         self._messages.append(encode_raw(message))
 
     def add_result(self, call: ToolCall, content: str) -> None:
-        """Add the result of a call of the last reply. Each call is answered once."""
+        """Add the result of a call of the last completion. Each call gets one."""
         last = self._rounds[-1]
         self._rounds[-1] = replace(last, results=(*last.results, (call.call_id, content)))
-        self._messages.append(tool_message(call.call_id, content))
+        self._messages.append(encode_tool_message(call.call_id, content))
 
-    def history(self, closing: str = "") -> tuple[msgspec.Raw, ...]:
-        """All messages so far, fit to continue with. `closing` is what the last reply could not say. Leaves
-        out calls of the last reply that have no result, since no more tools could run."""
+    def build_history(self, closing: str = "") -> tuple[msgspec.Raw, ...]:
+        """Build a history to continue with. `closing` is added as the assistant's text. Leaves out calls of
+        the last completion that have no result, since no more tools could run."""
         last = self._rounds[-1].message if self._rounds else {}
-        # Results come together: a reply with calls has all of them, or none.
+        # Results come together: a completion with calls has all of them, or none.
         is_open = bool(self._rounds) and not self._rounds[-1].results
         if not closing and not (is_open and any(name in last for name in CALL_MEMBERS)):
             return tuple(self._messages)
@@ -88,14 +88,14 @@ class Transcript:
         kept = {name: raw for name, raw in last.items() if name not in CALL_MEMBERS}
         return (*self._messages[:-1], _with_content(kept, closing))
 
-    def hidden(self, handed: Sequence[ToolCall]) -> HiddenTurn:
-        """What the client does not see if it gets the calls `handed` of the last reply."""
+    def hide_turn(self, handed: Sequence[ToolCall]) -> HiddenTurn:
+        """Collect what the client does not see if it gets the calls `handed` of the last completion."""
         *earlier, last = self._rounds
         own_ids = tuple(call.call_id for call in handed)
         return HiddenTurn(message=last.message, results=last.results, own_ids=own_ids, earlier=tuple(earlier))
 
     def _repair(self, entry: msgspec.Raw, call: ToolCall) -> msgspec.Raw:
-        """A call fit for a history: it names a function and holds a JSON object."""
+        """Make a call fit for a history: it names a function, and its arguments are a JSON object."""
         name, arguments = call.name, repair_arguments(call.arguments)
         if name not in self._own:
             name = repair_name(self._injection.declared.get(name, name))
@@ -112,16 +112,16 @@ def _with_content(message: Members, closing: str) -> msgspec.Raw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCompletion:
-    """What a client gets of a chat that has ended, whole or as the end of a stream."""
+    """The completion of a whole chat, or the end of a streamed one, for the client."""
 
     head: Members
     """`id`, `created`, `model` and other members that the model's server sent."""
     completion: ModelCompletion | None
-    """The newest, if there is one."""
+    """The model's last one, if there is one."""
     closing: str = ""
-    """Text instead of the reply, or after it if it was streamed already."""
+    """Text that replaces the model's, or follows it in a stream."""
     calls: Sequence[Members] = ()
-    """Of the client's own functions, as it gets them."""
+    """Calls of the client's own functions, as the client gets them."""
     usage: Members | None = None
     extension: Mapping[str, Any] = field(default_factory=dict)
     """The member `toolgate`; left out if empty."""
@@ -130,7 +130,7 @@ class ClientCompletion:
 
     @property
     def call_deltas(self) -> list[Members]:
-        """The calls as deltas of a stream, each whole."""
+        """The calls as deltas of a stream, one whole call each."""
         deltas = [{"tool_calls": encode_raw([{"index": at, **call}])} for at, call in enumerate(self.calls)]
         return [convert_to_function_call(one) for one in deltas[:1]] if self.is_legacy else deltas
 
@@ -139,13 +139,13 @@ class ClientCompletion:
         if self.calls:
             return LEGACY_FINISH if self.is_legacy else "tool_calls"
         reason = "stop" if self.completion is None else self.completion.finish_reason
-        return reason if reason in _ANSWERS else "stop"
+        return reason if reason in _FINISHES else "stop"
 
 
 def select_handed_calls(
     completion: ModelCompletion, handed: Sequence[ToolCall], first_id: str | None
 ) -> list[Members]:
-    """The calls for the client as the model made them; the first with `first_id`, if given."""
+    """Select the calls for the client as the model made them; the first with `first_id`, if given."""
     ids = {call.call_id for call in handed}
     pairs = zip(completion.calls, completion.entries, strict=True)
     entries = [decode_members(entry) for call, entry in pairs if call.call_id in ids]
@@ -178,10 +178,7 @@ def encode_completion(ending: ClientCompletion) -> bytes:
 def build_extension(
     finish: Finish, loop: ToolLoop, options: ChatOptions, *, shadowed: Sequence[str]
 ) -> dict[str, Any]:
-    """Build the member `toolgate`: what the gateway reports of a chat.
-
-    Empty if there is nothing to report.
-    """
+    """Build the member `toolgate`, the gateway's report on a chat. Empty if there is nothing to report."""
     extension: dict[str, Any] = {}
     if finish.stopped_by is not None:
         extension["stopped"] = finish.stopped_by

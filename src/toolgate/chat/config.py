@@ -1,5 +1,4 @@
-"""The chat settings of tasks and requests: mode and budgets, which can only narrow. Invalid settings are
-errors."""
+"""The chat settings of tasks and requests: mode and budgets. They only narrow; invalid ones are errors."""
 
 import json
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ _KEYS: Final = (_MODE, _BUDGETS)
 
 
 class _BudgetsBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Null is not the same as absent, and invalid."""
+    """Members may be absent, but not null."""
 
     max_iterations: _Count | msgspec.UnsetType = msgspec.UNSET
     max_total_tool_calls: _Count | msgspec.UnsetType = msgspec.UNSET
@@ -34,7 +33,7 @@ class TaskChat:
     """How a task narrows chats; by default, not at all."""
 
     mode: ChatMode | None = None
-    """None: that of the upstream. `inject` does not override the upstream's `passthrough`."""
+    """None: the upstream's mode. `inject` does not override the upstream's `passthrough`."""
     budgets: ChatBudgetLimits = field(default_factory=ChatBudgetLimits)
 
 
@@ -43,7 +42,7 @@ def parse_budgets(text: str | bytes) -> ChatBudgetLimits:
     try:
         sent = msgspec.json.decode(text, type=_BudgetsBody)
     except (msgspec.DecodeError, UnicodeError) as exc:
-        raise InvalidParams(f"the value is not JSON of the right shape: {exc}", hint=_HINT) from exc
+        raise InvalidParams(f"invalid value: {exc}", hint=_HINT) from exc
     json.loads(text, object_pairs_hook=_check_unique_names)
     return ChatBudgetLimits(**msgspec.to_builtins(sent))
 
@@ -54,7 +53,7 @@ def _check_unique_names(pairs: list[tuple[str, object]]) -> None:
 
 
 def parse_task_chat(task: Task) -> TaskChat:
-    """Parse the keys `chat.…` of `task.config`. Raises InvalidRecord; other keys are not for chats."""
+    """Parse the keys `chat.…` of `task.config`, and ignore all others. Raises InvalidRecord."""
     unknown = sorted(key for key in task.config if key.startswith("chat.") and key not in _KEYS)
     if unknown:
         problem = f"task `{task.task_id}`: `{ascii(unknown[0])[1:-1]}` is not a key of a task"
@@ -66,7 +65,7 @@ def parse_task_chat(task: Task) -> TaskChat:
             budgets=ChatBudgetLimits() if budgets is None else parse_budgets(budgets),
         )
     except (msgspec.DecodeError, UnicodeError) as exc:
-        message = f"task `{task.task_id}`: `{_MODE}`: the value is not JSON of the right shape: {exc}"
+        message = f"task `{task.task_id}`: `{_MODE}`: invalid value: {exc}"
         raise InvalidRecord(message, hint='write `"inject"` or `"passthrough"`') from exc
     except InvalidParams as exc:
         raise InvalidRecord(f"task `{task.task_id}`: `{_BUDGETS}`: {exc}", hint=exc.hint) from exc

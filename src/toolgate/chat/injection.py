@@ -1,10 +1,10 @@
-"""MCP tools as functions that a model is offered.
+"""MCP tools as functions to offer to a model.
 
 OpenAI requires `type: "object"` at the root of a function's parameters, and rejects a whole request for one
 schema with `anyOf`, `oneOf`, `allOf`, `enum`, `const` or `not` there. The arguments of MCP tools are objects
-anyway. So what the root's alternatives say of single arguments is lifted into the root, where a model looks
-for it; all of it, if they differ. The rest (which arguments exclude each other) is quoted in the description,
-and the server still checks every call. Names and `$defs` stay, so calls need no translation back.
+anyway. So this module lifts the arguments of the root's alternatives into the root; if alternatives define
+one argument differently, it keeps all definitions. The description quotes the rest (which arguments exclude
+each other), and the server still checks every call. Names and `$defs` stay: calls need no translation back.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -24,7 +24,7 @@ _REFUSED: Final = ("$ref", "allOf", "anyOf", "oneOf", "enum", "const", "not")
 _DROPPED: Final = (*_REFUSED, "unevaluatedProperties")
 """Removed from such a root. The last one would count properties that moved."""
 _POINTERS: Final = (b"#/allOf/", b"#/anyOf/", b"#/oneOf/", b"#/not/")
-_MAX_DEPTH: Final = 64  # a schema of the catalog has 32 levels at most; references lead on
+_MAX_DEPTH: Final = 64  # a schema of the catalog has 32 levels at most; references can lead deeper
 _NOTE: Final = "The arguments as a whole must also fit this JSON Schema: "
 _OBJECT: Final = msgspec.Raw(b'"object"')
 _NO_MEMBERS: Final = msgspec.Raw(b"{}")
@@ -32,7 +32,7 @@ _NO_MEMBERS: Final = msgspec.Raw(b"{}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectedTools:
-    """The tools that a model is offered in addition to the client's functions."""
+    """The tools to offer to a model in addition to the client's functions."""
 
     tools: tuple[bytes, ...] = ()
     """Entries of `tools`, encoded."""
@@ -41,12 +41,12 @@ class InjectedTools:
     declared: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """Name that the model may call → name in `tools`."""
     shadowed: tuple[str, ...] = ()
-    """Tools that are not offered, because the client has a function of the same name."""
+    """Tools that the gateway does not offer, because the client has a function of the same name."""
 
 
 def inject_tools(tools: Mapping[str, tuple[str, ToolDefinition]], own: Collection[str]) -> InjectedTools:
-    """Offer `tools` (name in chat → name in the view, definition) to a model. A function of the client wins
-    over a tool of the same name: the tool then cannot be called at all."""
+    """Offer `tools` (name in chat → name in the view, definition) to a model. A function of the client
+    shadows a tool of the same name: the model cannot call the tool."""
     taken = frozenset(own)
     offered = {name: tool for name, tool in tools.items() if name not in taken}
     spellings = {_DOTTED.format(ref=definition.ref): name for name, (_, definition) in offered.items()} | {
@@ -68,7 +68,7 @@ def encode_function(name: str, definition: ToolDefinition) -> bytes:
     if description := definition.description or title:
         function["description"] = description
     schema = decode_members(raw.get("inputSchema", _NO_MEMBERS))
-    # Not strict: hardly any server's schema stays within what strict functions allow.
+    # Not strict: hardly any server's schema fits the restrictions on strict functions.
     function |= {"parameters": normalize_parameters(schema), "strict": False}
     return msgspec.json.encode({"type": "function", "function": function})
 
@@ -89,7 +89,7 @@ def normalize_parameters(schema: Members) -> Members:
 def _lift_alternatives(root: Members) -> Members:
     whole = {name: msgspec.json.decode(raw) for name, raw in root.items()}
     if any(pointer in bytes(raw) for raw in root.values() for pointer in _POINTERS):
-        # Some reference leads into what has to go. Better no properties than a reference that leads nowhere.
+        # A reference points into a part that is dropped. Better no properties than a broken reference.
         return _describe_dropped(whole, whole)
     reader = _ShapeReader(whole)
     required = reader.read(whole)
@@ -111,13 +111,13 @@ def _describe_dropped(whole: Schema, dropped: Schema) -> Members:
 
 
 class _ShapeReader:
-    """Reads the alternatives of one root: the arguments, each with all that is said of it."""
+    """Collects the arguments of one root's alternatives, each with all its definitions."""
 
     def __init__(self, whole: Schema) -> None:
         self._whole = whole
         self._seen: set[str] = set()
         self.properties: dict[str, dict[bytes, Any]] = {}
-        """By their JSON, so that duplicates count once."""
+        """The definitions of each argument, by their JSON: duplicates count once."""
 
     def read(self, schema: object, *, depth: int = 0) -> set[str]:
         """Collect the arguments of `schema`. Returns those that it requires."""
@@ -136,7 +136,7 @@ class _ShapeReader:
         return required
 
     def _find_parts(self, schema: Schema) -> Iterator[object]:
-        """What holds in addition to `schema`. A reference is followed once, so that cycles end."""
+        """Find the schemas that hold in addition to `schema`. Follows a reference once, so cycles end."""
         parts = schema.get("allOf")
         yield from parts if isinstance(parts, list) else ()
         ref = schema.get("$ref")

@@ -1,8 +1,8 @@
-"""What a model answered: the assistant's message as it came, the calls in it, and the tokens it took.
+"""One completion of a model: the assistant's message as it came, its calls, and the tokens it used.
 
-Servers are sloppy about calls: ids are missing or duplicated, `type` is left out, arguments come as an
-object. A `ModelCompletion` holds calls that every server and client accepts. All else in the message stays as
-it was written: some servers need back what only they understand (the signature of a thought next to a call).
+Servers are sloppy about calls: they omit or repeat ids, leave out `type`, or send arguments as an object. A
+`ModelCompletion` holds calls that every server and client accepts. All other members of the message stay as
+they came: some servers need members back that only they understand (a thought signature next to a call).
 """
 
 import base64
@@ -22,9 +22,9 @@ from toolgate.model import json_text
 from toolgate.model.json_text import NULL, UNREADABLE, Members, as_object, as_text, decode_members, encode_raw
 
 ID_CHARACTERS: Final = 9
-"""Of generated ids: Mistral takes exactly nine letters and digits, and all others take them, too."""
+"""Of generated ids: Mistral requires exactly nine letters and digits, and all others accept them."""
 MAX_CALLS: Final = 2_048
-"""Of one reply: more than any model means. Each has to be answered, and all are sent back."""
+"""Of one completion: more than any model intends. Each needs a result, and all are sent back."""
 _MAX_USAGE_DEPTH: Final = 8  # real usage objects have two levels
 _ASSISTANT: Final = msgspec.Raw(b'"assistant"')
 CALL_MEMBERS: Final = ("tool_calls", "function_call")
@@ -34,7 +34,7 @@ EMPTY_VALUES: Final = (b"null", b'""', b"[]", b"{}")
 @dataclass(slots=True, kw_only=True)
 class ModelCompletion:
     message: Members
-    """The assistant's, fit to be sent back."""
+    """The assistant's message, fit to be sent back."""
     calls: tuple[ToolCall, ...]
     entries: tuple[msgspec.Raw, ...]
     """The calls as entries of `message["tool_calls"]`, in the same order."""
@@ -48,12 +48,12 @@ class ModelCompletion:
 
     @property
     def has_text(self) -> bool:
-        """Whether it can stand as an answer: text, a refusal or audio."""
+        """Whether it has content for the client: text, a refusal or audio."""
         others = (self.message.get(name) for name in ("refusal", "audio"))
         return bool(self.text) or any(raw is not None and bytes(raw) not in EMPTY_VALUES for raw in others)
 
     def without_calls(self) -> Members:
-        """The message without calls, which would have to be answered."""
+        """The message without its calls, which would need results."""
         return {name: raw for name, raw in self.message.items() if name not in CALL_MEMBERS}
 
 
@@ -70,7 +70,7 @@ def parse_completion(body: bytes, *, nth: int = 0) -> ModelCompletion:
 
 
 def build_completion(message: Members, choice: Members, head: Members, *, nth: int) -> ModelCompletion:
-    """Build a completion of these three, and own them. Generated ids depend on them and on `nth` alone."""
+    """Build a completion from these three and take ownership. They and `nth` determine the generated ids."""
     usage, reason = head.pop("usage", NULL), choice.pop("finish_reason", NULL)
     choice.pop("index", None)
     message.setdefault("role", _ASSISTANT)
@@ -80,7 +80,7 @@ def build_completion(message: Members, choice: Members, head: Members, *, nth: i
     if not sent and as_object(legacy) is not None:
         sent = [{"function": legacy}]
     if len(sent) > MAX_CALLS:
-        raise ModelUnavailable(f"the model's reply makes more than {MAX_CALLS} calls")
+        raise ModelUnavailable(f"the model's completion makes more than {MAX_CALLS} calls")
     seed = f"{bytes(head.get('id', NULL))!r} {nth}"
     ids = _assign_ids([as_text(call.get("id")) for call in sent], seed=seed)
     repaired = [_repair_call(call, call_id) for call, call_id in zip(sent, ids, strict=True)]
@@ -100,7 +100,7 @@ def build_completion(message: Members, choice: Members, head: Members, *, nth: i
 
 
 def _repair_call(sent: Members, call_id: str) -> tuple[ToolCall, msgspec.Raw]:
-    """A call, and its entry in a form that every server accepts."""
+    """Parse a call, and make its entry one that every server accepts."""
     kind = as_text(sent.get("type")) or "function"
     held = as_object(sent.get("function"))
     if held is None and kind != "function":
@@ -116,13 +116,13 @@ def _repair_call(sent: Members, call_id: str) -> tuple[ToolCall, msgspec.Raw]:
 
 
 def read_arguments(raw: msgspec.Raw) -> str:
-    """Arguments as the model wrote them; some servers have parsed them already."""
+    """Read arguments as the model wrote them. Some servers send them parsed."""
     text = as_text(raw)
     return text if text is not None else "" if raw == NULL else bytes(raw).decode()
 
 
 def _assign_ids(sent: Sequence[str | None], *, seed: str) -> list[str]:
-    """The ids that were sent; generated ones for missing and duplicate ids."""
+    """Keep the ids that were sent; generate missing and duplicate ones."""
     taken, ids = {one for one in sent if one}, dict[str, None]()
     for index, one in enumerate(sent):
         own = one if one and one not in ids else _generate_id(f"{seed} {index}", taken)
@@ -144,7 +144,7 @@ def _read_text(content: msgspec.Raw) -> str | None:
     return "".join(as_text(part.get("text")) or "" for part in parts)
 
 
-# Escapes one after another, so that an escaped backslash starts none.
+# Matches one escape after another, so an escaped backslash does not start one.
 _ESCAPE: Final = re.compile(
     rb"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|(?P<high>u[dD][89abAB][0-9a-fA-F]{2})(?P<cut>(?=\"))?"
@@ -155,9 +155,9 @@ _ESCAPE: Final = re.compile(
 
 
 class SurrogateMender:
-    """Rejoins characters that a server cut in two, over the pieces of one stream.
+    """Rejoins characters that a server split between the pieces of one stream.
 
-    Servers that count in UTF-16 cut a text between the halves of one character, and write each half as an
+    Servers that count in UTF-16 split a text between the halves of a surrogate pair and write each half as an
     escape. Strict parsers reject that.
     """
 
@@ -165,7 +165,7 @@ class SurrogateMender:
         self._first = b""
 
     def mend(self, data: bytes) -> bytes:
-        """Rejoin halves. One at a text's end waits for the next `data`; any other lone half is replaced."""
+        """Rejoin halves. A half at the end waits for the next `data`; other lone halves are replaced."""
         if not self._first and b"\\ud" not in data and b"\\uD" not in data:
             return data
         waiting, self._first = self._first, b""
@@ -206,8 +206,8 @@ _decode_options = msgspec.json.Decoder(dict[str, Any] | None).decode
 _decode_number = msgspec.json.Decoder(int | float).decode
 
 
-def reported_tokens(data: bytes) -> int:
-    """The tokens that a response, or an event of one, reports; 0 if it reports none."""
+def count_reported_tokens(data: bytes) -> int:
+    """Count the tokens that a response, or an event of one, reports; 0 if it reports none."""
     return _read_usage(data)[0]
 
 
@@ -218,7 +218,7 @@ def is_usage_only(data: bytes) -> bool:
 
 
 def _read_usage(data: bytes) -> tuple[int, msgspec.Raw]:
-    if b'"total_tokens"' not in data:  # most events: not worth decoding
+    if b'"total_tokens"' not in data:  # true of most events: do not decode them
         return 0, NULL
     try:
         event = _decode_event(data)
@@ -229,7 +229,7 @@ def _read_usage(data: bytes) -> tuple[int, msgspec.Raw]:
 
 
 def request_usage(body: bytes) -> bytes | None:
-    """Add `include_usage` to a request for a streamed completion. None: it needs none, or has it."""
+    """Add `include_usage` to a request for a streamed completion. None: it is not one, or has it already."""
     try:
         members = decode_members(body)
         options = _decode_options(members.get("stream_options", NULL)) or {}
@@ -242,7 +242,7 @@ def request_usage(body: bytes) -> bytes | None:
 
 
 def add_usage(total: Members | None, one: Members | None) -> Members | None:
-    """Add each number of `one` to that of `total`, at any level. Other values are those of `one`."""
+    """Add each number of `one` to the same member of `total`, at any level. Other values come from `one`."""
     if total is None or one is None:
         return one if total is None else total
     return _add_members(total, one, _MAX_USAGE_DEPTH)

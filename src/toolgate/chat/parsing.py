@@ -1,7 +1,7 @@
 """Parses and checks parts of a chat request. Errors have the wording of the OpenAI API: clients look for it.
 
-The structure of a conversation is strict: some models answer a faulty one with nonsense, others with a 500.
-Unknown members and kinds of content parts pass: they are the model's business.
+The structure of a conversation is checked strictly: some models respond to a faulty one with nonsense, others
+with a 500. Unknown members and kinds of content parts pass, for the model's server to judge.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ def quote(text: str) -> str:
 
 
 def get_member(members: Members, name: str) -> msgspec.Raw | None:
-    """A member; None if it is absent or null, which mean the same to the OpenAI API."""
+    """Get a member; None if it is absent or null, which mean the same to the OpenAI API."""
     raw = members.get(name, NULL)
     return None if raw == NULL else raw
 
@@ -91,14 +91,14 @@ def _parse(raw: msgspec.Raw, param: str, *, expected: str, kind: type[_Part]) ->
 
 
 MAX_MESSAGES: Final = 10_000  # far more than any model's context holds; each costs the checks here
-_MAX_NAMED: Final = 20  # as many as `MAX_NAMES_LISTED` of the tool loop: a message to be read
+_MAX_NAMED: Final = 20  # as many as `MAX_NAMES_LISTED` of the tool loop: enough to read
 _ROLES: Final = ("system", "assistant", "user", "function", "tool", "developer")
 _OTHER_CONTENT: Final = ("tool_calls", "function_call", "refusal", "audio")
 """Members that replace the content of an assistant's message."""
 
 
 def parse_messages(raw: msgspec.Raw | None) -> tuple[msgspec.Raw, ...]:
-    """The messages of a request, each as it came. Raises InvalidChat."""
+    """Parse the messages of a request into one value each, as it came. Raises InvalidChat."""
     if raw is None or raw == NULL:
         raise missing_param("messages")
     messages = parse_array(raw, "messages")
@@ -129,22 +129,22 @@ def check_messages(messages: Sequence[msgspec.Raw]) -> None:
         if role == "tool":
             turn.add_result(members, place)
             continue
-        turn.check_answered()
+        turn.check_results()
         _check_content(members, role, where)
         if role == "function":
             require_text(members, "name", where)
         turn = _ToolTurn(place, _parse_call_ids(members, where) if role == "assistant" else ())
-    turn.check_answered()
+    turn.check_results()
 
 
 class _ToolTurn:
-    """One message that is not a result, and which of its calls have no result yet."""
+    """One message that is not a result, and the calls in it that have no result so far."""
 
     def __init__(self, place: int = 0, call_ids: Sequence[str] = ()) -> None:
         self._place = place
         self._open = Counter(call_ids)
-        self._answered: dict[str, int] = {}
-        """The place of the newest result of each call."""
+        self._result_places: dict[str, int] = {}
+        """Call id → the place of its newest result."""
 
     def add_result(self, members: Members, place: int) -> None:
         where = f"messages[{place}]"
@@ -160,14 +160,15 @@ class _ToolTurn:
         if call_id not in self._open:
             fault = f"'tool_call_id' of '{quote(call_id)}' not found in 'tool_calls' of previous message"
         elif not self._open[call_id]:
-            places = f"in messages[{self._answered[call_id]}] and messages[{place}]"
+            places = f"in messages[{self._result_places[call_id]}] and messages[{place}]"
             fault = f"Duplicate value for 'tool_call_id' of '{quote(call_id)}', {places}"
         if fault:
             raise InvalidChat(f"Invalid parameter: {fault}.", param=f"messages.[{place}].tool_call_id")
         self._open[call_id] -= 1
-        self._answered[call_id] = place
+        self._result_places[call_id] = place
 
-    def check_answered(self) -> None:
+    def check_results(self) -> None:
+        """Raises InvalidChat for calls without a result."""
         still_open = list(self._open.elements())
         if not still_open:
             return
@@ -194,7 +195,7 @@ def _check_content(members: Members, role: str, where: str) -> None:
 
 
 def _check_result_content(members: Members, where: str) -> None:
-    """Results are text: they take no image and no file."""
+    """Check that a result is text: it may hold no image and no file."""
     raw = members.get("content")
     if raw is None:
         raise missing_param(f"{where}.content")
@@ -206,7 +207,7 @@ def _check_result_content(members: Members, where: str) -> None:
 
 
 def _parse_parts(raw: msgspec.Raw, param: str) -> list[tuple[Members, str]]:
-    """The parts of a content and their places; empty if the content is text."""
+    """Parse a content into parts and their places; empty if the content is text."""
     start = bytes(raw)[:1]
     if start == b'"':
         parse_text(raw, param)

@@ -1,9 +1,9 @@
 """Parses a Chat Completions request, and the options in it that are for the gateway.
 
-Only what decides something here is parsed; all else, known or not, is passed on as it came. Also converts
-requests with `functions` and `function_call`, the form before `tools`: the tool loop knows only tools. The
-old form has no ids, so an id that has to come back travels in the `function_call` itself: clients send an
-assistant's message back as they got it.
+Parses only the members that the gateway needs, and passes on all others as they came. Also converts requests
+with `functions` and `function_call`, the form before `tools`: the tool loop knows only tools. The old form
+has no ids, so an id that must come back travels in the `function_call` itself: clients send an assistant's
+message back as they got it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -34,10 +34,9 @@ _BODY: Final = KnownNames(
     *("max_completion_tokens", "max_output_tokens", "parallel_tool_calls", "previous_response_id", "user"),
     prefixes=(_MCP, _OURS),
 )
-"""Members that decide which model is prompted, and with what. Others may be there, each under a name of its
-own."""
+"""Members that select the model and its prompt. Other members may not have names that look like these."""
 LEGACY_FINISH: Final = "function_call"
-"""The finish reason of a completion in the old form that hands over a call."""
+"""The finish reason of a completion in the old form with a call for the client."""
 _LEGACY_MEMBERS: Final = ("functions", "function_call")
 _EMPTY: Final = msgspec.Raw(b'""')
 _CHOICES: Final = {"tools": "tool_choice", "functions": "function_call"}
@@ -49,7 +48,7 @@ class ChatOptions:
     mode: ChatMode | None = None
     budgets: ChatBudgetLimits = field(default_factory=ChatBudgetLimits)
     explain: bool = False
-    """Whether the response explains why each tool was offered or not."""
+    """Whether the response explains the decision on each tool."""
     progress: bool = False
     """Whether a stream reports the tools that run."""
 
@@ -57,7 +56,7 @@ class ChatOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     members: Members
-    """All but the messages and what is for the gateway."""
+    """All members except the messages and those for the gateway."""
     messages: tuple[msgspec.Raw, ...]
     model: str
     is_stream: bool
@@ -74,7 +73,7 @@ class ChatRequest:
 
 
 def parse_chat_request(body: Members) -> ChatRequest:
-    """Parse a body. Raises InvalidChat, in the words of the OpenAI API if it has some."""
+    """Parse a body. Raises InvalidChat, with the OpenAI API's wording if there is one."""
     members, params, options = parse_gateway_options(body)
     raw_model = get_member(members, "model")
     model = "" if raw_model is None else parsing.parse_text(raw_model, "model")
@@ -104,7 +103,7 @@ def parse_chat_request(body: Members) -> ChatRequest:
 
 
 def check_choice(choice: ToolChoice, declared: Collection[str]) -> None:
-    """Raises InvalidChat if `choice` demands a tool that is not `declared`, once all tools are known."""
+    """Raises InvalidChat if `choice` requires a tool that is not `declared`, once all tools are known."""
     missing = next((name for name in choice.names if name not in declared), None)
     fault = "" if missing is None else f"'{quote(missing)}' not found in 'tools' parameter."
     if choice.kind == "required" and not declared:
@@ -117,7 +116,7 @@ def check_choice(choice: ToolChoice, declared: Collection[str]) -> None:
 
 
 def parse_gateway_options(body: Members) -> tuple[Members, Mapping[str, Any], ChatOptions]:
-    """Split a body into what is for the model, the session parameters, and the gateway's options. Options are
+    """Split a body into members for the model, session parameters, and options for the gateway. Options are
     in a member `toolgate`, or dotted in `metadata` or in the body itself. Raises InvalidChat."""
     _check_names(body, _BODY, "the body")
     options: _Options = {}
@@ -155,7 +154,7 @@ def _collect_toolgate(body: Members, options: "_Options") -> None:
 
 
 def _check_names(members: Members, known: KnownNames, place: str) -> None:
-    """Raises InvalidChat for a member that a model's server, or this one, may take for another."""
+    """Raises InvalidChat for a member that a model's server, or this one, may mistake for another."""
     impostor = known.find_impostor(members)
     if impostor is not None:
         hint = "name each member once, as the API has it"
@@ -167,7 +166,7 @@ def _is_option(name: str) -> bool:
 
 
 def _decode_text(raw: msgspec.Raw) -> msgspec.Raw:
-    """The JSON in a string, since `metadata` holds only strings; anything else as it is."""
+    """Decode the JSON in a string, since `metadata` holds only strings; return anything else as it is."""
     try:
         text = msgspec.json.decode(raw, type=str)
         msgspec.json.decode(text)
@@ -177,12 +176,12 @@ def _decode_text(raw: msgspec.Raw) -> msgspec.Raw:
 
 
 _Options = dict[str, tuple[str, Any]]
-"""The place and value of each option, by its dotted key, wherever the request has it."""
+"""Dotted key → the option's place in the request, and its value."""
 
 
 def _add_option(options: _Options, key: str, raw: msgspec.Raw, param: str) -> None:
     known = SESSION_KEYS if key.startswith(_MCP) else OPTION_KEYS
-    # Keys of tasks pass here: policy rejects them in its own words.
+    # Keys of tasks pass here: policy rejects them with its own errors.
     if key not in known and not key.startswith("mcp.task_"):
         names = ", ".join(f"`{name}`" for name in (*SESSION_KEYS, *OPTION_KEYS))
         raise InvalidChat(f"Unknown parameter: '{quote(param)}'.", param=param, hint=f"there are {names}")
@@ -238,12 +237,12 @@ class _LegacyMessage(msgspec.Struct):
 
 
 def uses_functions(request: ChatRequest) -> bool:
-    """Whether a request is in the old form."""
+    """Whether a request has the old form."""
     return get_member(request.members, "functions") is not None
 
 
 def convert_to_tools(request: ChatRequest) -> ChatRequest:
-    """Convert a request from the old form. Raises InvalidChat for one in both forms."""
+    """Convert a request from the old form. Raises InvalidChat for a request that mixes both forms."""
     members = {name: raw for name, raw in request.members.items() if name not in _LEGACY_MEMBERS}
     for name in ("tools", "tool_choice"):
         if get_member(members, name) is not None:
@@ -276,12 +275,12 @@ def convert_to_function_call(message: Members) -> Members:
 
 
 def _convert_messages(messages: Sequence[msgspec.Raw]) -> tuple[msgspec.Raw, ...]:
-    """Convert calls with their results. A call without a result, or the reverse, stays as it is."""
+    """Convert calls with their results. A call without a result, or a result without a call, stays."""
     ids: dict[int, str] = {}
     for at, (message, following) in enumerate(pairwise(map(_parse_legacy, messages))):
         call = message.function_call
         if call is not None and following.role == "function" and following.name == call.name:
-            # Nine letters and digits: every server takes such ids.
+            # Nine letters and digits: every server accepts such ids.
             ids[at] = ids[at + 1] = call.id or f"fn{at:07}"
     return tuple(_convert_message(raw, ids[at]) if at in ids else raw for at, raw in enumerate(messages))
 
@@ -308,7 +307,7 @@ def _convert_message(raw: msgspec.Raw, call_id: str) -> msgspec.Raw:
 
 
 def build_forwarded(body: Members, request: ChatRequest) -> Members:
-    """`body` as the model's server gets it: its members in their order, those that `request` changed changed.
+    """Build the request to forward: the members of `body` in their order, with the changes of `request`.
     Equal to `body` if nothing in it is for the gateway."""
     members: Members = {}
     for name, sent in body.items():
@@ -323,7 +322,7 @@ def build_forwarded(body: Members, request: ChatRequest) -> Members:
 
 
 def disable_tools(members: Members) -> Members:
-    """The same request, its tools still declared, but the model may call none."""
+    """Forbid the model to call any tool. The request still declares them."""
     choices = [choice for name, choice in _CHOICES.items() if msgspec.json.decode(members.get(name, NULL))]
     return {**members, **dict.fromkeys(choices, _NO_CALL)}
 

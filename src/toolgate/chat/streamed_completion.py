@@ -1,8 +1,8 @@
-"""Assembles one streamed reply from its deltas.
+"""Assembles one streamed completion from its deltas.
 
-`feed` returns what may be shown at once; calls are kept back until the end. Servers do not agree on how they
-cut calls up: some put all of them at index 0, some leave ids out, some send the name, or even another id,
-with each piece. At an index that is in use:
+`feed` returns what to show at once; calls are held back until the end. Servers split calls in different ways:
+some put all of them at index 0, some leave out ids, some send the name, or even another id, with each piece.
+At an index that is in use:
 
     the piece has                                        then
     ---------------------------------------------------  -------------------------------
@@ -11,8 +11,8 @@ with each piece. At an index that is in use:
     a name, and `{` after arguments that ended in `}`    a call begins, whatever its id
     anything else                                        the last call there continues
 
-Pieces are merged as JSON: strings are joined, objects merged, arrays extended, all else is replaced. A value
-that came once stays the JSON it came as. The cost grows with the bytes that came, not with their number: a
+Pieces are merged as JSON: strings are joined, objects merged, arrays extended, other values replaced. A value
+that came once stays the JSON it came as. The cost grows with the bytes, not with the number of pieces: a
 string of a million pieces is joined once, at the end.
 """
 
@@ -29,12 +29,12 @@ from toolgate.model import json_text
 from toolgate.model.json_text import NULL, UNREADABLE, Members, as_object, as_text, decode_members, encode_raw
 
 MAX_COMPLETION_BYTES: Final = 32 * 1_048_576
-"""Of all its chunks. Arguments that are too long for a tool still fit, and are refused as such."""
+"""Of all chunks together. Arguments too long for a tool still fit, and get their own error."""
 MAX_DEPTH: Final = 16  # below this level a later value replaces the earlier one; real deltas have four levels
 _COMPLETION: Final = msgspec.Raw(b'"chat.completion"')
-_KEPT_BACK: Final = frozenset({"role", "tool_calls", "function_call"})
+_HELD_BACK: Final = frozenset({"role", "tool_calls", "function_call"})
 _LABELS: Final = frozenset({"id", "type", "role", "format"})
-"""Never sent in pieces; some servers repeat them with each piece."""
+"""Servers never split these, but some repeat them with each piece."""
 _EMPTY: Final = msgspec.Raw(b'""')
 
 
@@ -67,7 +67,7 @@ def _merge_value(old: PartialValue, piece: msgspec.Raw, *, depth: int, is_name: 
     match opened, bytes(piece)[:1]:
         case list() as parts, b'"':
             text = msgspec.json.decode(piece, type=str)
-            # Never sent in pieces, but some servers repeat it with each piece.
+            # Servers never split a name, but some repeat it with each piece.
             if not (is_name and parts == [text]):
                 parts.append(text)
         case dict() as members, b"{":
@@ -121,10 +121,10 @@ def _join_value(value: PartialValue) -> msgspec.Raw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionDelta:
-    """What of a chunk may be shown: no calls, no role, no empty values."""
+    """The part of a chunk to show: no calls, no role, no empty values."""
 
     fields: Members
-    """Of its `delta`."""
+    """Members of its `delta`."""
     choice: Members = field(default_factory=dict)
     """The other members of its choice: `logprobs` and so on."""
     head: Members = field(default_factory=dict)
@@ -139,14 +139,14 @@ class _PartialCall:
     """The last character of its arguments so far."""
     members: dict[str, PartialValue] = field(default_factory=dict)
 
-    def is_over(self, next_id: str, next_arguments: str) -> bool:
+    def is_ended_by(self, next_id: str, next_arguments: str) -> bool:
         """Whether a piece with a name begins another call: see the table above."""
         is_other = bool(next_id and self.call_id and next_id != self.call_id)
         return is_other or (self.last == "}" and next_arguments.lstrip()[:1] == "{")
 
 
 class CompletionAssembler:
-    """Assembles one reply, the `nth` of its chat."""
+    """Assembles one completion, the `nth` of its chat."""
 
     def __init__(self, *, nth: int = 0) -> None:
         self._nth = nth
@@ -163,14 +163,13 @@ class CompletionAssembler:
         self._is_done = False
 
     def feed(self, data: bytes) -> CompletionDelta | None:
-        """Take the `data:` of one event. Raises ModelRefused for an error in it, ModelUnavailable for
-        garbage."""
+        """Take the `data:` of one event. Raises ModelRefused for an error in it, else ModelUnavailable."""
         if data == b"[DONE]":
             self._is_done = True
             return None
         self._bytes += len(data)
         if self._bytes > MAX_COMPLETION_BYTES:
-            raise ModelUnavailable(f"the model's reply is longer than {MAX_COMPLETION_BYTES} bytes")
+            raise ModelUnavailable(f"the model's completion is longer than {MAX_COMPLETION_BYTES} bytes")
         try:
             data.decode()
             chunk = decode_members(self._mender.mend(data))
@@ -180,12 +179,12 @@ class CompletionAssembler:
             raise ModelUnavailable("the model's server sent an event that is not a completion chunk") from exc
 
     def finish(self) -> ModelCompletion:
-        """The whole reply. Raises ModelUnavailable without a finish reason and without `[DONE]`. A reply that
-        broke off may lack calls: none of its calls runs."""
+        """Build the whole completion. Raises ModelUnavailable if it has neither a finish reason nor `[DONE]`:
+        a stream that broke off may lack calls, so none of them runs."""
         message, choice = join_pieces(self._message), join_pieces(self._choice)
         calls = [join_pieces(call.members) for call in sorted(self._calls, key=attrgetter("index"))]
         if self._finish_reason is None and not (self._is_done and (message or calls)):
-            raise ModelUnavailable("the model's server broke off its reply")
+            raise ModelUnavailable("the model's server broke off its response")
         if calls:
             message["tool_calls"] = encode_raw(calls)
         choice["finish_reason"] = self._finish_reason or NULL
@@ -212,7 +211,7 @@ class CompletionAssembler:
         for members in filter(None, map(as_object, json_text.as_array(delta.pop("tool_calls", None)))):
             self._add_call(members)
         merge_pieces(self._message, delta)
-        fields = _drop_empty({name: raw for name, raw in delta.items() if name not in _KEPT_BACK})
+        fields = _drop_empty({name: raw for name, raw in delta.items() if name not in _HELD_BACK})
         return CompletionDelta(fields=fields, choice=_drop_empty(choice), head=chunk) if fields else None
 
     def _add_call(self, piece: Members) -> None:
@@ -222,7 +221,7 @@ class CompletionAssembler:
         arguments = model_completion.read_arguments(held.get("arguments", NULL))
         call_id, name = as_text(piece.get("id")) or "", as_text(held.get("name")) or ""
         call = self._by_id.get((index, call_id)) or self._latest.get(index)
-        if call is None or (name and call.is_over(call_id, arguments)):
+        if call is None or (name and call.is_ended_by(call_id, arguments)):
             call = _PartialCall(index=index)
             self._calls.append(call)
         call.call_id = call.call_id or call_id
@@ -251,6 +250,6 @@ def _check_error(chunk: Members, data: bytes) -> None:
     details = as_object(error) or {"message": error}
     status = _read_number(details.get("code", NULL)) or 0
     raise ModelRefused(
-        as_text(details.get("message")) or "the model's server broke off its reply with an error",
+        as_text(details.get("message")) or "the model's server broke off its response with an error",
         data={"status": status if 400 <= status < 600 else 502, "body": data.decode()},
     )

@@ -1,7 +1,6 @@
-"""The tool calls of a model, and what it reads of their results.
+"""The tool calls of a model, and their results as text for it.
 
-A result is text to a model; what is not text is described. Servers send all kinds of things: nothing here
-fails.
+Images, audio and other content become a description. Servers send all kinds of content: nothing here fails.
 """
 
 import re
@@ -15,13 +14,13 @@ from toolgate.errors import WIRE, InvalidArguments, ToolgateError
 from toolgate.model.json_text import UNREADABLE, Members
 
 CallKind = Literal["function", "other"]
-"""`other`: a call of a tool that is not a function. It never runs here."""
+"""`other`: a call of a tool that is not a function. The gateway never runs it."""
 MAX_ARGUMENT_BYTES: Final = 1_048_576  # a quarter of the largest body of an MCP request
-MAX_ARGUMENT_DEPTH: Final = 64  # the depth of JSON that the gateway takes from clients
+MAX_ARGUMENT_DEPTH: Final = 64  # the depth of JSON that the gateway accepts from clients
 MAX_ARGUMENT_CONTAINERS: Final = 20_000
-"""Objects and arrays: many empty ones take a parser far longer than their size suggests."""
+"""Objects and arrays: a parser needs far longer for many empty ones than their size suggests."""
 INVALID_KEY: Final = "__invalid__"
-"""The member that holds arguments in a history if they were not a JSON object."""
+"""The member of a history that holds arguments which were not a JSON object."""
 TOOL_ERROR: Final = "tool_error"
 _MAX_SHOWN: Final = 200  # enough for the model to recognise what it wrote
 _MAX_NAME: Final = 64  # of a function: the limit of OpenAI, which most servers share
@@ -36,7 +35,7 @@ _encode_canonical = msgspec.json.Encoder(order="sorted").encode
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     call_id: str
-    """That of the model's server, or a generated one if it sent none or a duplicate."""
+    """The id of the model's server, or a generated one if it sent none or a duplicate."""
     name: str
     arguments: str
     """As the model wrote them: JSON, or not."""
@@ -45,7 +44,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallError:
-    """Why a call has no result, for the model: structured, and always with `retryable`."""
+    """The error of a call, for the model: structured, and always with `retryable`."""
 
     code: str
     message: str
@@ -56,7 +55,7 @@ class CallError:
         return {"error": {"code": self.code, "message": self.message, "retryable": self.retryable}}
 
 
-def call_error(exc: ToolgateError) -> CallError:
+def describe_error(exc: ToolgateError) -> CallError:
     return CallError(code=exc.code, message=f"{exc}. {exc.hint}", retryable=exc.retryable)
 
 
@@ -78,26 +77,26 @@ def parse_arguments(text: str) -> bytes | CallError:
 
 
 def repair_arguments(text: str) -> str:
-    """Arguments for a history: servers reject their own model's arguments if they are not JSON."""
+    """Make arguments fit for a history: servers reject their own model's arguments if they are not JSON."""
     if not isinstance(parse_arguments(text), CallError):
         return text
     return _encode({INVALID_KEY: text[:_MAX_SHOWN]}).decode() if text.strip() else "{}"
 
 
 def repair_name(name: str) -> str:
-    """A function's name for a history, whatever the model called."""
+    """Make a valid function name for a history from any name that a model called."""
     return _FOREIGN.sub("_", name)[:_MAX_NAME] or "_"
 
 
 def canonicalize(arguments: bytes) -> bytes:
-    """One spelling for equal arguments, so that repeated calls are recognised."""
+    """Encode equal arguments equally, to recognise repeated calls."""
     return _encode_canonical(_decode(arguments))
 
 
 def _find_fault(sent: bytes) -> str | None:
     if len(sent) > MAX_ARGUMENT_BYTES:
         return f"they are longer than {MAX_ARGUMENT_BYTES} bytes"
-    # What is left without escapes and strings is the structure.
+    # Remove escapes and strings: the rest is the structure.
     signs = b"".join(sent.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
     if signs.count(b"{") + signs.count(b"[") > MAX_ARGUMENT_CONTAINERS:
         return f"they hold more than {MAX_ARGUMENT_CONTAINERS} objects and arrays"
@@ -107,12 +106,12 @@ def _find_fault(sent: bytes) -> str | None:
     depth, members = _measure(value)
     if depth > MAX_ARGUMENT_DEPTH:
         return f"they are nested deeper than {MAX_ARGUMENT_DEPTH} levels"
-    # Each member that was written has a colon; of two with one name, the parser keeps one.
+    # Each written member has a colon, but the parser keeps only one of two with the same name.
     return "duplicate name in an object" if signs.count(b":") > members else None
 
 
 def _measure(value: dict[str, Any]) -> tuple[int, int]:
-    """The depth of its objects and arrays, and the number of members of all its objects."""
+    """Measure the depth of `value`, and count the members of all its objects."""
     depth, members = 0, 0
     level: list[Any] = [value]
     while level:
@@ -127,11 +126,11 @@ def _measure(value: dict[str, Any]) -> tuple[int, int]:
     return depth, members
 
 
-# What a model reads of a result
+# Results as text
 
 
 def render_result(result: Members, *, max_bytes: int) -> tuple[str, bool]:
-    """Render a result of `tools/call` as text of at most `max_bytes`; and whether the tool failed."""
+    """Render a result of `tools/call` as text of at most `max_bytes`, and return whether the tool failed."""
     try:
         value = {name: _decode(raw) for name, raw in result.items()}
     except UNREADABLE:
@@ -143,7 +142,7 @@ def render_result(result: Members, *, max_bytes: int) -> tuple[str, bool]:
 
 
 def cut_text(text: str, max_bytes: int) -> str:
-    """Cut `text` to `max_bytes` with a note of its size. Never cuts a character in two."""
+    """Cut `text` to `max_bytes` with a note of its size. Never splits a character."""
     data = text.encode()
     size = len(data)
     if size <= max_bytes:
@@ -163,14 +162,14 @@ def _fit_error(error: CallError, max_bytes: int) -> str:
     text = render_error(error)
     room = len(error.message.encode())
     while len(text.encode()) > max_bytes and room:
-        # How much of the message fits depends on its escapes: each try comes nearer.
+        # How much of the message fits depends on its escapes: approach the limit step by step.
         room = min(room - 1, room * max_bytes // len(text.encode()))
         text = render_error(replace(error, message=cut_text(error.message, room)))
     return text
 
 
 def _parse_failure(value: dict[str, Any], text: str) -> CallError:
-    """Why a tool failed: the gateway's own error if it made the result, else what the tool says."""
+    """Parse the error of a failed tool: the gateway's error if it made the result, else the tool's text."""
     match value.get("_meta"):
         case {"toolgate/error": {"code": str(code), "retryable": bool(retryable)}} if code in WIRE:
             return CallError(code=code, message=text, retryable=retryable)
@@ -212,8 +211,8 @@ def _describe_media(part: Mapping[Any, Any], *, data: str = "data") -> str:
 def _repeats_content(structured: object, blocks: list[Any]) -> bool:
     """Whether the text blocks already hold all of `structured`.
 
-    Servers repeat it as JSON. The official Python SDK wraps what is not an object as `{"result": …}`, and
-    writes the value alone as text: a list as one text per entry.
+    Servers repeat it as JSON. The official Python SDK wraps values other than objects as `{"result": …}` and
+    writes the plain value as text: a list as one text per entry.
     """
     texts = [
         _spellings(block["text"])
@@ -233,7 +232,7 @@ def _repeats_content(structured: object, blocks: list[Any]) -> bool:
 
 
 def _spellings(text: str) -> set[bytes]:
-    """The JSON values that a text can stand for, as bytes: to Python `1` and `true` are equal."""
+    """The JSON values that a text may represent, as bytes: to Python `1` and `true` are equal."""
     try:
         return {_encode_canonical(text), _encode_canonical(_decode(text))}
     except UNREADABLE:

@@ -1,1 +1,1 @@
-"""The doors: parse, one call into the gateway or the registry, encode."""
+"""The endpoints: parse a request, make one call into the gateway or `govern`, encode the response."""

@@ -10,10 +10,10 @@ import pytest
 
 from toolgate.chat.hidden_turns import MAX_RAW_BYTES, MAX_RESTORED_BYTES
 from toolgate.chat.responses.output import (
-    call_item_id,
     end_call_item,
-    mcp_approval_request,
-    mcp_call,
+    make_approval_request,
+    make_call,
+    make_call_item_id,
     parse_call_item_id,
 )
 from toolgate.chat.responses.requests import (
@@ -21,9 +21,9 @@ from toolgate.chat.responses.requests import (
     ApprovedCall,
     CarriedCall,
     RestoredInput,
-    chat_name,
     decode_carried,
     encode_carried,
+    find_chat_name,
     has_gateway_items,
     parse_input,
     restore_input,
@@ -34,8 +34,8 @@ from toolgate.model.names import ToolRef
 from toolgate.model.tools import ToolDefinition
 
 USER = {"role": "user", "content": "go"}
-REQUEST = mcp_approval_request("mcpr_tg_t", label="one", name="echo", arguments='{"n":1}')
-CALL = mcp_call("mcp_tg0_call_1", label="one", name="echo", arguments='{"n":1}')
+REQUEST = make_approval_request("mcpr_tg_t", label="one", name="echo", arguments='{"n":1}')
+CALL = make_call("mcp_tg0_call_1", label="one", name="echo", arguments='{"n":1}')
 FUNCTION = {"type": "function_call", "call_id": "call_1", "name": "mcp__one__echo", "arguments": '{"n":1}'}
 ECHO = ToolDefinition(ref=ToolRef("one", "echo"), raw=b'{"name":"echo"}', digest="", tokens=1)
 
@@ -61,7 +61,7 @@ def restored(*items: Any, opens: Mapping[str, CarriedCall] | None = None) -> Res
     return restore_input(
         [raw(one) for one in items],
         open_carried=(opens or {}).get,
-        chat_name=lambda label, name: chat_name((), label, name),
+        chat_name=lambda label, name: find_chat_name((), label, name),
     )
 
 
@@ -252,7 +252,7 @@ def test_an_id_that_does_not_open_is_a_short_one_everywhere() -> None:
 def test_a_tool_has_its_name_of_now_or_one_much_like_it(label: str, name: str, expected: str) -> None:
     offers = select_offers({"c": ("one.echo", ECHO)}, [McpTool(GATEWAY_LABEL)])
 
-    assert chat_name(offers, label, name) == expected
+    assert find_chat_name(offers, label, name) == expected
 
 
 @pytest.mark.parametrize("item_id", ["mcp_1", "mcp_tg_x", "mcp_tgx_y", "mcp_tg1", "mcp_tg1_", "x"])
@@ -261,7 +261,7 @@ def test_ids_of_others_are_not_ours(item_id: str) -> None:
 
 
 def test_ids_of_the_gateway_hold_the_ids_of_calls() -> None:
-    assert parse_call_item_id(call_item_id("call_a_b", 7)) == "call_a_b"
+    assert parse_call_item_id(make_call_item_id("call_a_b", 7)) == "call_a_b"
 
 
 def test_ids_are_opened_once_each_and_only_so_many() -> None:

@@ -189,7 +189,7 @@ def test_what_has_no_call_id_is_answered_by_its_own() -> None:
     theirs = {"type": "mcp_approval_request", "id": "mcpr_1"}
     received, completion = played(theirs)
 
-    assert received.round.own_id(completion.calls[0]) == "mcpr_1"
+    assert received.round.find_own_id(completion.calls[0]) == "mcpr_1"
     received.round.hand_over(completion.calls[0], "mcpr_1")
     assert received.events[-1]["item"] == theirs
 

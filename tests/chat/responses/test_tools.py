@@ -30,7 +30,7 @@ TABLE = {
 
 def offers(**members: Any) -> tuple[OfferedTool, ...]:
     sent = [{"type": "mcp", "server_label": "toolgate", **members}]
-    return select_offers(TABLE, parse_responses_tools(raw(sent)).ours)
+    return select_offers(TABLE, parse_responses_tools(raw(sent)).mcp_tools)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_calls_wait_for_an_approval_as_the_request_says(require_approval: Any, e
 def test_a_tool_without_a_place_is_of_the_gateway_and_others_stay_as_they_came() -> None:
     namespace = b'{"type" : "namespace","name":"n","tools":[{"type":"function","name":"g"}]}'
     tunnel = b'{"type":"mcp","server_label":"x","tunnel_id":"t"}'
-    ours = b'{"type":"mcp","server_label":"one","server_url":null}'
-    sent = b"[" + b",".join([ours, tunnel, b'{"type":"function","name":"f"}', namespace]) + b"]"
+    gateway_tool = b'{"type":"mcp","server_label":"one","server_url":null}'
+    sent = b"[" + b",".join([gateway_tool, tunnel, b'{"type":"function","name":"f"}', namespace]) + b"]"
     declared = parse_responses_tools(msgspec.Raw(sent))
 
-    assert [one.label for one in declared.ours] == ["one"]
+    assert [one.label for one in declared.mcp_tools] == ["one"]
     assert (bytes(declared.others[0]), bytes(declared.others[2])) == (tunnel, namespace)
     assert declared.functions == {"f", "g"}
     assert declared.other_kinds == ("mcp", "namespace")
@@ -69,7 +69,7 @@ def test_a_tool_without_a_place_is_of_the_gateway_and_others_stay_as_they_came()
 
 
 def test_labels_that_are_servers_offer_those_alone() -> None:
-    asked = parse_responses_tools(raw([{"type": "mcp", "server_label": "two"}])).ours
+    asked = parse_responses_tools(raw([{"type": "mcp", "server_label": "two"}])).mcp_tools
 
     assert [(one.chat_name, one.name) for one in select_offers(TABLE, asked)] == [("c", "c")]
 

@@ -10,7 +10,7 @@ from tests.surfaces.mcp.mcp_world import McpWorld, open_mcp_world
 from tests.upstream.memory_link import MemoryNet, record
 from toolgate.chat.client_tools import ToolChoice
 from toolgate.chat.tool_calls import ToolCall
-from toolgate.chat.tool_loop import AskModel, RunTool, ToolLoop
+from toolgate.chat.tool_loop import PromptModel, RunTool, ToolLoop
 from toolgate.errors import ModelTimedOut, ModelUnavailable, NotReady
 from toolgate.gateway.auth.identity import LOCAL_ADMIN
 from toolgate.gateway.chat.scope import ChatScope
@@ -57,11 +57,11 @@ class ScriptedSession(ChatSession):
         loop = ToolLoop(names=NAMES, own=frozenset(own), budgets=ChatBudgets(), choice=ToolChoice())
         super().__init__(context, loop)
         self._turns = list(turns)
-        self.prompts: list[AskModel] = []
+        self.prompts: list[PromptModel] = []
         self.results: list[tuple[str, str]] = []
         self.events: list[ToolEvent] = []
 
-    async def prompt(self, action: AskModel) -> ModelTurn:
+    async def prompt(self, action: PromptModel) -> ModelTurn:
         self.prompts.append(action)
         turn = self._turns.pop(0)
         if isinstance(turn, Exception):

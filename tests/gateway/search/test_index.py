@@ -277,7 +277,7 @@ async def test_a_directory_without_a_model_is_refused(
     with pytest.raises(StartRefused, match="cannot load a model from") as refused:
         async with open_semantic_search(directory, tmp_path):
             pytest.fail("opened")
-    assert "docs/guides/search.md" in refused.value.hint
+    assert "docs/how-to/search.md" in refused.value.hint
 
 
 async def test_a_model_without_the_extra_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,10 +63,10 @@ async def ask_node(url: str) -> tuple[int, Any]:
     return status, response
 
 
-@pytest.mark.parametrize("request", [ask_httpx, ask_httpx_in_chunks, ask_standard_library, ask_node])
-async def test_a_client_that_sends_too_much_in_one_go_reads_why_it_is_refused(request: Ask) -> None:
+@pytest.mark.parametrize("send", [ask_httpx, ask_httpx_in_chunks, ask_standard_library, ask_node])
+async def test_a_client_that_sends_too_much_in_one_go_reads_why_it_is_refused(send: Ask) -> None:
     async with listening(request_s=60.0) as bench:
-        status, response = await request(f"http://127.0.0.1:{bench.port}/json")
+        status, response = await send(f"http://127.0.0.1:{bench.port}/json")
 
         assert (status, response["error"]["code"]) == (413, "too_large")
 

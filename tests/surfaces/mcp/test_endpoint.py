@@ -167,7 +167,7 @@ async def test_try_12_a_list_that_is_refused_for_its_size_says_so_in_a_json_rpc_
     """No 401 or 403, which clients take for a credential that is missing; and the greeting says it, too."""
     limits = ScopeLimits(max_tools=3, on_too_many="refuse")
     message = (
-        "the scope has 5 tools, 2 more than `max_tools` 3: narrow it with `?tools=`, `?servers=`, "
+        "the scope has 5 tools, 2 more than `max_tools` 3: narrow the scope with `?tools=`, `?servers=`, "
         "a task or a profile, or search it with `?mode=find`"
     )
     async with open_mcp_world(world(), GIT, NOTES, limits=limits) as served:

@@ -1,10 +1,10 @@
 """The items of the Responses API that the gateway makes, and the response as it grows over all rounds.
 
-Item ids tell whose an item is. In a history that a client sends back, items of the same types may come from
-the model's server, which ran tools itself: those pass as they are. To the client the response is one: one id,
-indices and sequence numbers without gaps, one beginning, one end.
+The id of an item identifies its author. In a history that a client sends back, items of the same types may
+come from the model's server, which ran tools itself: those pass unchanged. The client sees a single response:
+one id, indices and sequence numbers without gaps, one beginning, one end.
 
-Invariant: the items at the end are those that the events announced, at the same indices.
+Invariant: the final items are those that the events announced, at the same indices.
 """
 
 import json
@@ -31,12 +31,12 @@ _NO_USAGE: Final = decode_members(
     b'{"input_tokens":0,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},'
     b'"output_tokens":0,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":0}'
 )
-"""Sums start here: clients insist on all of these, and not every server sends them."""
+"""Sums start here: clients require all of these members, and not every server sends them."""
 _SECRETS: Final = ("authorization", "headers")
 _LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
-def mcp_list_tools(label: str, offers: Iterable[OfferedTool], *, key: str) -> Item:
+def make_tool_list(label: str, offers: Iterable[OfferedTool], *, key: str) -> Item:
     tools = []
     for offer in offers:
         members = decode_members(offer.definition.raw)
@@ -52,21 +52,21 @@ def mcp_list_tools(label: str, offers: Iterable[OfferedTool], *, key: str) -> It
     return {**item, "tools": tools, "error": None}
 
 
-def mcp_call(item_id: str, *, label: str, name: str, arguments: str = "") -> Item:
+def make_call(item_id: str, *, label: str, name: str, arguments: str = "") -> Item:
     item = {"id": item_id, "type": "mcp_call", "status": "in_progress", "server_label": label, "name": name}
     return {**item, "arguments": arguments, "approval_request_id": None, "output": None, "error": None}
 
 
-def call_item_id(call_id: str, number: int) -> str:
-    """The id of the `mcp_call` for a model's call. `number` makes it unique in its response."""
+def make_call_item_id(call_id: str, number: int) -> str:
+    """Make the id of the `mcp_call` for a model's call. `number` makes it unique in its response."""
     return f"{CALL}{number}_{call_id}"
 
 
 def parse_call_item_id(item_id: str) -> str | None:
-    """The model's own id of the call; None if the item is not the gateway's."""
+    """Parse the model's own id of the call; None if the item is not the gateway's."""
     number, separator, call_id = item_id.removeprefix(CALL).partition("_")
-    is_ours = item_id.startswith(CALL) and number.isdecimal() and bool(separator) and bool(call_id)
-    return call_id if is_ours else None
+    is_valid = item_id.startswith(CALL) and number.isdecimal() and bool(separator) and bool(call_id)
+    return call_id if is_valid else None
 
 
 def end_call_item(item: Item, text: str, *, is_error: bool) -> Item:
@@ -79,28 +79,28 @@ def end_call_item(item: Item, text: str, *, is_error: bool) -> Item:
     return {**item, "status": "failed", "error": {"type": "mcp_tool_execution_error", "content": content}}
 
 
-def mcp_approval_request(item_id: str, *, label: str, name: str, arguments: str) -> Item:
-    """A call that waits for the client's approval."""
+def make_approval_request(item_id: str, *, label: str, name: str, arguments: str) -> Item:
+    """Make the item of a call that waits for the client's approval."""
     item = {"id": item_id, "type": "mcp_approval_request", "server_label": label}
     return {**item, "name": name, "arguments": arguments}
 
 
-def text_part(text: str) -> Item:
+def make_text_part(text: str) -> Item:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def function_call(call_id: str, *, name: str, arguments: str) -> Item:
-    """A call in a form that the model's server accepts."""
+def make_function_call(call_id: str, *, name: str, arguments: str) -> Item:
+    """Make a call that the model's server accepts."""
     return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
 
 
-def function_call_output(call_id: str, output: str) -> Item:
+def make_function_output(call_id: str, output: str) -> Item:
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
-def output_text(members: Members) -> str:
-    """What the model got as the result of a call, from the `mcp_call` that a client sends back."""
-    output = member_text(members, "output")
+def read_output(members: Members) -> str:
+    """Read the text that the model got as a call's result, from the `mcp_call` that a client sends back."""
+    output = read_text(members, "output")
     if output is not None:
         return output
     error = msgspec.json.decode(members.get("error", b"null"))
@@ -110,17 +110,17 @@ def output_text(members: Members) -> str:
     return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
-def member_text(members: Members, key: str) -> str | None:
-    """A member that is a string; None if it is absent or anything else."""
+def read_text(members: Members, key: str) -> str | None:
+    """Read a member that is a string; None if it is absent or anything else."""
     return as_text(members.get(key))
 
 
 def echo_members(sent: Members) -> Members:
-    """What a response repeats of the request, as the client sent it: the model may get something else."""
+    """The members of a request that its response repeats as the client sent them."""
     shown = {"tools": msgspec.Raw(b"[]"), "tool_choice": msgspec.Raw(b'"auto"'), "previous_response_id": NULL}
     shown |= {key: sent[key] for key in shown if sent.get(key, NULL) != NULL}
     if any(b'"%b"' % name.encode() in bytes(shown["tools"]) for name in _SECRETS):
-        # The client's credentials for its own servers do not go back to it.
+        # A response never repeats the client's credentials for its own servers.
         tools = msgspec.json.decode(shown["tools"], type=list[Members])
         kept = [{key: value for key, value in one.items() if key not in _SECRETS} for one in tools]
         shown["tools"] = encode_raw(kept)
@@ -144,7 +144,7 @@ class ResponseOutput:
 
     @property
     def first_id(self) -> msgspec.Raw | None:
-        """The id of the response for the client; None before it has begun."""
+        """The client's id of the response; None before it has begun."""
         return self._head.get("id")
 
     @property
@@ -157,7 +157,7 @@ class ResponseOutput:
         return b"".join(frames)
 
     def begin(self, response: Members) -> None:
-        """The model's server has begun. Later rounds belong to the same response."""
+        """Begin the response. Later rounds belong to the same one."""
         if self._head:
             return
         self._head = {**self._basis, **response}
@@ -210,7 +210,7 @@ class ResponseOutput:
         self.end(index, end_call_item(item, text, is_error=is_error))
 
     def send_arguments(self, index: int, item_id: str, arguments: str) -> None:
-        """Send the arguments of a call at once, if they did not come in pieces."""
+        """Send the arguments of a call as one piece."""
         place = {"output_index": index, "item_id": item_id}
         self.send_event("response.mcp_call_arguments.delta", {**place, "delta": arguments})
         self.send_event("response.mcp_call_arguments.done", {**place, "arguments": arguments})
@@ -221,11 +221,11 @@ class ResponseOutput:
         self.end(index, item)
 
     def add_message(self, text: str, *, key: str) -> None:
-        index, part = self.reserve(), text_part(text)
+        index, part = self.reserve(), make_text_part(text)
         item = {"id": f"{MESSAGE}{key}", "type": "message", "role": "assistant"}
         place = {"output_index": index, "item_id": item["id"], "content_index": 0}
         self.add(index, {**item, "status": "in_progress", "content": []})
-        self.send_event("response.content_part.added", {**place, "part": text_part("")})
+        self.send_event("response.content_part.added", {**place, "part": make_text_part("")})
         self.send_event("response.output_text.delta", {**place, "delta": text, "logprobs": []})
         self.send_event("response.output_text.done", {**place, "text": text, "logprobs": []})
         self.send_event("response.content_part.done", {**place, "part": part})
@@ -251,7 +251,7 @@ class ResponseOutput:
         return msgspec.json.encode(whole)
 
     def fail(self, code: str, message: str) -> None:
-        """End a response that fails."""
+        """End the response as failed."""
         self.finish(self._head, ending="failed", extra={"error": {"code": code, "message": message}})
 
     def _frame(self, kind: str, members: Mapping[str, Any]) -> None:

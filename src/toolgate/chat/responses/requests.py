@@ -1,8 +1,8 @@
 """A Responses request, its input as the model's server knows it, and the next request to the model.
 
-The model's server never saw an `mcp_call` or an approval request: the gateway made them of function calls.
-What a client sends back of them becomes function calls and their outputs again, under the ids they had. All
-else stays as it came.
+The model's server never saw an `mcp_call` or an approval request: the gateway made them from function calls.
+When a client sends them back, they become function calls and outputs again, with their original ids. All
+other items stay as they came.
 """
 
 import json
@@ -18,7 +18,7 @@ from toolgate.chat.hidden_turns import ID_PREFIX, MAX_BYTES, MAX_RAW_BYTES, MAX_
 from toolgate.chat.parsing import get_member, missing_param, parse_optional_flag, parse_text, wrong_type
 from toolgate.chat.requests import ChatOptions, parse_gateway_options
 from toolgate.chat.responses import output
-from toolgate.chat.responses.output import APPROVAL, CALL, LIST, member_text, parse_call_item_id
+from toolgate.chat.responses.output import APPROVAL, CALL, LIST, parse_call_item_id, read_text
 from toolgate.chat.responses.tools import (
     GATEWAY_LABEL,
     OfferedTool,
@@ -27,12 +27,12 @@ from toolgate.chat.responses.tools import (
     unknown_label,
 )
 from toolgate.chat.tool_calls import ToolCall, cut_text, repair_name
-from toolgate.chat.tool_loop import AskModel
+from toolgate.chat.tool_loop import PromptModel
 from toolgate.errors import InvalidChat, InvalidRecord
 from toolgate.model.json_text import NULL, UNREADABLE, Members, decode_members, encode_raw
 from toolgate.model.names import parse_server_id
 
-MAX_ITEMS: Final = 10_000  # of an input, as of messages: far more than any model's context holds
+MAX_ITEMS: Final = 10_000  # of an input, the same as for messages: far more than any model's context holds
 _SHORTEST: Final = 256  # bytes that an output keeps: the least that `max_tool_output_bytes` may be
 _MARKS: Final = tuple(f'"{prefix}'.encode() for prefix in (CALL, LIST, APPROVAL, ID_PREFIX))
 _PARSED: Final = ("input", "tools", "tool_choice", "model", "stream")
@@ -42,9 +42,9 @@ _SERVERS: Final = "mcp.server_ids"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesRequest:
     members: Members
-    """All that is neither for the gateway nor one of the fields below, as it came."""
+    """The members for the model's server without the fields below, as they came."""
     sent: Members
-    """As `members`, with `input`, `tools` and the others as they came: what passthrough forwards."""
+    """All members for the model's server, as they came: passthrough forwards them."""
     input: tuple[msgspec.Raw, ...]
     tools: ResponsesTools
     choice: msgspec.Raw | None
@@ -52,7 +52,7 @@ class ResponsesRequest:
     is_stream: bool
     is_background: bool
     in_conversation: bool
-    """The model's server keeps the history: it gets only what is new."""
+    """The model's server keeps the history: it gets only new items."""
     has_prompt: bool
     """The model's server adds a stored prompt, which may declare functions that the gateway does not know."""
     params: Mapping[str, Any]
@@ -69,7 +69,7 @@ def parse_responses_request(body: Members) -> ResponsesRequest:
     if model is None:
         raise missing_param("model")
     tools = parse_responses_tools(sent.get("tools"))
-    labels = [one.label for one in tools.ours]
+    labels = [tool.label for tool in tools.mcp_tools]
     if labels and params.get("mcp.enabled") is False:
         message = "`mcp.enabled` is false, but an `mcp` tool needs the gateway's tools"
         raise InvalidChat(message, param="tools")
@@ -80,11 +80,11 @@ def parse_responses_request(body: Members) -> ResponsesRequest:
             raise unknown_label() from exc
     narrows = bool(labels) and GATEWAY_LABEL not in labels and _SERVERS not in params
     implied = {"mcp.enabled": True, **({_SERVERS: labels} if narrows else {})} if labels else {}
-    most = _parse_max_tool_calls(get_member(sent, "max_tool_calls"))
-    if most is not None:
-        own = options.budgets.max_total_tool_calls
-        budgets = replace(options.budgets, max_total_tool_calls=most if own is None else min(most, own))
-        options = replace(options, budgets=budgets)
+    max_calls = _parse_max_tool_calls(get_member(sent, "max_tool_calls"))
+    if max_calls is not None:
+        limit = options.budgets.max_total_tool_calls
+        limit = max_calls if limit is None else min(max_calls, limit)
+        options = replace(options, budgets=replace(options.budgets, max_total_tool_calls=limit))
     return ResponsesRequest(
         members={name: raw for name, raw in sent.items() if name not in _PARSED},
         sent=sent,
@@ -103,7 +103,7 @@ def parse_responses_request(body: Members) -> ResponsesRequest:
 
 
 def parse_input(raw: msgspec.Raw | None) -> tuple[msgspec.Raw, ...]:
-    """`input` as items: a string is one message of the user. Raises InvalidChat."""
+    """Parse `input` into items: a string is one message of the user. Raises InvalidChat."""
     if raw is None or raw == NULL:
         return ()
     try:
@@ -121,46 +121,46 @@ def _parse_max_tool_calls(raw: msgspec.Raw | None) -> int | None:
     if raw is None:
         return None
     try:
-        most = msgspec.json.decode(raw, type=int)
+        max_calls = msgspec.json.decode(raw, type=int)
     except UNREADABLE as exc:
         raise InvalidChat("`max_tool_calls` must be an integer", param="max_tool_calls") from exc
-    if most < 1:
+    if max_calls < 1:
         raise InvalidChat("`max_tool_calls` must be at least 1", param="max_tool_calls")
-    return most
+    return max_calls
 
 
-# What clients carry
+# Calls that clients carry
 
 
 class CarriedCall(msgspec.Struct, array_like=True, frozen=True):
-    """A call that the client has to answer, with the outputs of the calls that ran next to it. The model's
+    """A call that the client must complete, with the outputs of the calls that ran next to it. The model's
     server expects an output of each of its calls, and no node keeps them."""
 
     call_id: str
-    """That of the model's server."""
+    """The id of the model's server."""
     outputs: tuple[tuple[str, str], ...] = ()
-    """Call ids, and their results."""
+    """Call ids and their results."""
     label: str = ""
     name: str = ""
-    """In the caller's view, if the call needs approval. Empty for a call of the client's own."""
+    """The tool in the caller's view, if the call needs approval; empty for the client's own functions."""
     arguments: str = ""
 
 
 def encode_carried(carried: CarriedCall, *, max_bytes: int = MAX_BYTES) -> bytes:
-    """Encode in at most `max_bytes`, unless the call itself has more. Outputs are cut to fit. As hidden
-    turns, a carried call is bounded in memory when it is opened."""
-    most = max((len(text.encode()) for _, text in carried.outputs), default=0)
+    """Encode in at most `max_bytes`, unless the call itself is longer. Cuts outputs to fit. Like hidden
+    turns, carried calls have a bounded size in memory."""
+    cap = max((len(text.encode()) for _, text in carried.outputs), default=0)
     while True:
-        outputs = tuple((call_id, cut_text(text, most)) for call_id, text in carried.outputs)
+        outputs = tuple((call_id, cut_text(text, cap)) for call_id, text in carried.outputs)
         raw = msgspec.json.encode(msgspec.structs.replace(carried, outputs=outputs))
         data = zlib.compress(raw)
-        if (len(raw) <= MAX_RAW_BYTES and len(data) <= max_bytes) or most <= _SHORTEST:
+        if (len(raw) <= MAX_RAW_BYTES and len(data) <= max_bytes) or cap <= _SHORTEST:
             return data
-        most //= 2
+        cap //= 2
 
 
 def decode_carried(data: bytes) -> CarriedCall:
-    """Decode what was encoded. The caller has checked the seal of `data`."""
+    """Decode the output of `encode_carried`. The caller has checked the seal of `data`."""
     return msgspec.json.decode(zlib.decompress(data), type=CarriedCall)
 
 
@@ -168,14 +168,14 @@ def decode_carried(data: bytes) -> CarriedCall:
 
 
 OpenCarried = Callable[[str], CarriedCall | None]
-"""Opens an id that a client sent back. None: it is invalid, expired, or another principal's."""
+"""Opens an id that a client sent back. None: it is invalid, expired, or sealed for another principal."""
 ChatName = Callable[[str, str], str]
-"""The function that the model knows for a tool, by label and name."""
+"""Finds the function name that the model knows for a tool, by label and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovedCall:
-    """A call that the client approved: its place among the items is where its output goes."""
+    """A call that the client approved. Its output takes its place among the items."""
 
     request_id: str
     carried: CarriedCall
@@ -198,7 +198,7 @@ class RestoredInput:
 
 
 def has_gateway_items(items: Sequence[msgspec.Raw]) -> bool:
-    """Whether the gateway has to restore any of them."""
+    """Whether the gateway must restore any of `items`."""
     return any(mark in bytes(item) for item in items for mark in _MARKS)
 
 
@@ -209,8 +209,8 @@ def restore_input(
     return _InputRestorer([_decode_item(item) for item in items], open_carried, chat_name).restore(items)
 
 
-def chat_name(offers: Sequence[OfferedTool], label: str, name: str) -> str:
-    """The function of a tool. One that is no longer offered gets a name much like the one it had."""
+def find_chat_name(offers: Sequence[OfferedTool], label: str, name: str) -> str:
+    """Find the function name of a tool. A tool that is no longer offered gets a similar name."""
     for one in offers:
         if one.label == label and one.name == name:
             return one.chat_name
@@ -227,33 +227,33 @@ class _InputRestorer:
         self._chat_name = chat_name
         self._listed: set[str] = set()
         self._items: list[RestoredItem] = []
-        ours = [one for one in members if _is_call(one)]
-        self._ended = {member_text(one, "approval_request_id") for one in ours}
-        """Approvals that were used: their calls are in the input themselves."""
-        self._answered = {
-            member_text(one, "approval_request_id")
+        calls = [one for one in members if _is_call(one)]
+        self._used = {read_text(one, "approval_request_id") for one in calls}
+        """Used approvals: the input holds their calls."""
+        self._responded = {
+            read_text(one, "approval_request_id")
             for one in members
-            if member_text(one, "type") == "mcp_approval_response"
+            if read_text(one, "type") == "mcp_approval_response"
         }
         self._decided: set[str] = set()
-        """Requests whose response was met."""
-        self._known = {member_text(one, "call_id") for one in members} | {
-            parse_call_item_id(member_text(one, "id") or "") for one in ours
+        """Requests whose response came so far."""
+        self._known = {read_text(one, "call_id") for one in members} | {
+            parse_call_item_id(read_text(one, "id") or "") for one in calls
         }
 
     def restore(self, items: Sequence[msgspec.Raw]) -> RestoredInput:
         for place, (item, members) in enumerate(zip(items, self._members, strict=True)):
-            kind = member_text(members, "type")
+            kind = read_text(members, "type")
             if kind == "mcp_list_tools" and _starts(members, "id", LIST):
-                self._listed.add(member_text(members, "server_label") or "")
+                self._listed.add(read_text(members, "server_label") or "")
             elif kind == "mcp_approval_request" and _starts(members, "id", APPROVAL):
                 self._restore_request(members)
             elif kind == "mcp_approval_response" and _starts(members, "approval_request_id", APPROVAL):
                 self._restore_response(members, f"input[{place}]")
             elif _is_call(members):
-                call_id = parse_call_item_id(member_text(members, "id") or "") or ""
+                call_id = parse_call_item_id(read_text(members, "id") or "") or ""
                 self._add_call(members, call_id)
-                self._add(output.function_call_output(call_id, output.output_text(members)))
+                self._add(output.make_function_output(call_id, output.read_output(members)))
             elif (key := _find_carrier(members)) is not None:
                 self._restore_handed(members, key)
             else:
@@ -261,7 +261,7 @@ class _InputRestorer:
         return RestoredInput(tuple(self._items), frozenset(self._listed))
 
     def _open(self, sent: str) -> CarriedCall | None:
-        """Open an id, once however often it occurs."""
+        """Open an id. Opens each id once, even if it occurs several times."""
         if sent not in self._opened:
             may_open = self._opened_bytes < MAX_RESTORED_BYTES
             self._opened[sent] = carried = self._open_carried(sent) if may_open else None
@@ -272,22 +272,22 @@ class _InputRestorer:
         self._items.append(encode_raw(item))
 
     def _add_call(self, members: Members, call_id: str) -> None:
-        label, name = member_text(members, "server_label") or "", member_text(members, "name") or ""
-        arguments = member_text(members, "arguments") or "{}"
-        self._add(output.function_call(call_id, name=self._chat_name(label, name), arguments=arguments))
+        label, name = read_text(members, "server_label") or "", read_text(members, "name") or ""
+        arguments = read_text(members, "arguments") or "{}"
+        self._add(output.make_function_call(call_id, name=self._chat_name(label, name), arguments=arguments))
 
     def _restore_request(self, members: Members) -> None:
-        """A request without a response, or whose call is in the input itself, is nothing to the model."""
-        request_id = member_text(members, "id") or ""
-        if request_id in self._answered and request_id not in self._ended:
+        """Restore the call of an approval request. Leaves it out if it has no response or is in the input."""
+        request_id = read_text(members, "id") or ""
+        if request_id in self._responded and request_id not in self._used:
             carried = self._open(request_id)
             call_id = shorten_id(request_id) if carried is None else carried.call_id
             self._add_call(members, call_id)
             self._known.add(call_id)
 
     def _restore_response(self, members: Members, where: str) -> None:
-        request_id = member_text(members, "approval_request_id") or ""
-        if request_id in self._ended:
+        request_id = read_text(members, "approval_request_id") or ""
+        if request_id in self._used:
             return
         param = f"{where}.approval_request_id"
         if request_id in self._decided:
@@ -301,21 +301,21 @@ class _InputRestorer:
             self._add_outputs(carried)
         elif is_approved or shorten_id(request_id) not in self._known:
             hint = "send the input without it: the model makes the call again"
-            raise InvalidChat("there is no such approval request, or it has expired", param=param, hint=hint)
+            raise InvalidChat("the approval request is unknown or has expired", param=param, hint=hint)
         if carried is not None and is_approved:
             self._items.append(ApprovedCall(request_id, carried))
             return
         call_id = shorten_id(request_id) if carried is None else carried.call_id
-        reason = member_text(members, "reason")
+        reason = read_text(members, "reason")
         message = "the user declined this call" + (f": {reason}" if reason else "")
         error = {"code": "approval_declined", "message": message, "retryable": False}
-        self._add(output.function_call_output(call_id, json.dumps({"error": error})))
+        self._add(output.make_function_output(call_id, json.dumps({"error": error})))
 
     def _restore_handed(self, members: Members, key: str) -> None:
-        """Restore the id of the model's server; before a result, the outputs of the calls next to it."""
-        sent = member_text(members, key) or ""
+        """Restore the id of the model's server. Before a result, add the outputs of the calls next to it."""
+        sent = read_text(members, key) or ""
         carried = self._open(sent)
-        if carried is not None and (member_text(members, "type") or "").endswith(("_output", "_response")):
+        if carried is not None and (read_text(members, "type") or "").endswith(("_output", "_response")):
             self._add_outputs(carried)
         self._add({**members, key: shorten_id(sent) if carried is None else carried.call_id})
 
@@ -323,26 +323,26 @@ class _InputRestorer:
         for call_id, text in carried.outputs:
             if call_id not in self._known:
                 self._known.add(call_id)
-                self._add(output.function_call_output(call_id, text))
+                self._add(output.make_function_output(call_id, text))
 
 
 def _is_call(members: Members) -> bool:
-    is_call = member_text(members, "type") == "mcp_call"
-    return is_call and parse_call_item_id(member_text(members, "id") or "") is not None
+    is_call = read_text(members, "type") == "mcp_call"
+    return is_call and parse_call_item_id(read_text(members, "id") or "") is not None
 
 
 def _find_carrier(members: Members) -> str | None:
-    """The member whose id carries a call; None if none does."""
+    """Find the member whose id carries a call; None without one."""
     keys = ("call_id", "approval_request_id", "id")
     return next((key for key in keys if _starts(members, key, ID_PREFIX)), None)
 
 
 def _starts(members: Members, key: str, prefix: str) -> bool:
-    return (member_text(members, key) or "").startswith(prefix)
+    return (read_text(members, key) or "").startswith(prefix)
 
 
 def _decode_item(item: msgspec.Raw) -> Members:
-    """The model's server rejects an item that is not an object."""
+    """Decode an item; empty if it is not an object, which the model's server rejects."""
     try:
         return decode_members(item)
     except msgspec.DecodeError:
@@ -353,7 +353,7 @@ def _decode_item(item: msgspec.Raw) -> Members:
 
 
 class ResponsesTranscript:
-    """The history of one chat. If the model's server keeps it, each round sends only what is new."""
+    """The history of one chat. If the model's server keeps it, each round sends only new items."""
 
     def __init__(
         self, request: ResponsesRequest, *, model: str, functions: Sequence[bytes], choice: ToolChoice
@@ -365,7 +365,7 @@ class ResponsesTranscript:
         self._tools = [*request.tools.others, *map(_flatten_function, functions)]
         self._choice = choice
 
-    def body(self, prompt: AskModel) -> bytes:
+    def build_request(self, prompt: PromptModel) -> bytes:
         choices = {"sent": self._choice.raw, "auto": self._choice.after_first_call(), "none": b'"none"'}
         choice = choices[prompt.choice]
         body: dict[str, object] = {"model": self._model, **self._request.members, "input": self._items}
@@ -381,11 +381,11 @@ class ResponsesTranscript:
         self._items = list(items)
 
     def take(self, items: Sequence[msgspec.Raw]) -> None:
-        """Add a reply, in a form that its server accepts."""
+        """Add the items of a response, in a form that its server accepts."""
         self._items = [] if self._request.in_conversation else [*self._items, *items]
 
     def add_result(self, call: ToolCall, content: str) -> None:
-        self._items.append(encode_raw(output.function_call_output(call.call_id, content)))
+        self._items.append(encode_raw(output.make_function_output(call.call_id, content)))
 
 
 def _flatten_function(encoded: bytes) -> msgspec.Raw:

@@ -1,7 +1,7 @@
-"""One reply of a model over the Responses API, streamed or whole, as the client gets it.
+"""One response of a model over the Responses API, streamed or whole, as the client gets it.
 
 Calls of the gateway's tools become `mcp_call` items as they come. The client's own calls, and those that need
-approval, are held until the calls next to them have run. All else passes as it is.
+approval, are held until the calls next to them have run. All other items pass unchanged.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from toolgate.chat.responses import output
-from toolgate.chat.responses.output import Ending, Item, ResponseOutput, member_text
+from toolgate.chat.responses.output import Ending, Item, ResponseOutput, read_text
 from toolgate.chat.responses.tools import GATEWAY_LABEL, OfferedTool, OfferedTools
 from toolgate.chat.tool_calls import ToolCall, repair_arguments
 from toolgate.errors import ModelUnavailable
@@ -30,9 +30,9 @@ _CALLS: Final = (
     *("apply_patch_call", "computer_call", "custom_tool_call", "function_call", "local_shell_call"),
     *("mcp_approval_request", "shell_call"),
 )
-"""Items that only the client can answer, unless they call a tool of the gateway."""
-_OWN_OF_EVENTS: Final = frozenset({"type", "sequence_number", "output_index"})
-"""Members that the gateway writes itself."""
+"""Items that only the client can complete, unless they call a tool of the gateway."""
+_GATEWAY_MEMBERS: Final = frozenset({"type", "sequence_number", "output_index"})
+"""Members of events that the gateway writes itself."""
 _MAX_QUOTED: Final = 500  # characters of a server's error message
 
 
@@ -48,7 +48,7 @@ class ModelResponseTurn:
 
 @dataclass(slots=True)
 class _ShownItem:
-    """Passes as it is. `text` is that of a message so far."""
+    """Passes unchanged. `text` is the text of a message so far."""
 
     index: int
     item: Members
@@ -81,12 +81,12 @@ _Place: TypeAlias = _ShownItem | _CalledItem | _HeldItem | None  # None: the ite
 
 
 class ResponseRound:
-    """One reply. `feed` it the events, or `play` it whole."""
+    """One response. `feed` it the events, or `play` it whole."""
 
     def __init__(
         self, output: ResponseOutput, tools: OfferedTools, *, number: int, drops_calls: bool
     ) -> None:
-        """`drops_calls`: its calls neither run nor are shown."""
+        """`drops_calls`: its calls do not run, and the client does not see them."""
         self._output = output
         self._tools = tools
         self._number = number
@@ -101,14 +101,14 @@ class ResponseRound:
     def feed(self, data: bytes) -> None:
         """Take one event. Raises ModelUnavailable for an invalid one, and for an error in it."""
         event = _decode(data)
-        kind = member_text(event, "type") or ""
+        kind = read_text(event, "type") or ""
         if kind in _BEGINNINGS:
             self._output.begin(_decode(event.get("response", NULL)))
         elif kind in _ENDINGS:
             self._complete(_decode(event.get("response", NULL)), _ENDINGS[kind])
         elif kind == "error" or "error" in event:
             details = as_object(event.get("error")) or event
-            message = (member_text(details, "message") or "it does not say which")[:_MAX_QUOTED]
+            message = (read_text(details, "message") or "no message")[:_MAX_QUOTED]
             raise ModelUnavailable(f"the model's server sent an error: {message}")
         else:
             self._feed_item(kind, event)
@@ -116,11 +116,11 @@ class ResponseRound:
     def play(self, body: bytes) -> None:
         """Take a whole response. Raises ModelUnavailable for an invalid one."""
         response = _decode(body)
-        status = member_text(response, "status")
+        status = read_text(response, "status")
         self._complete(response, _ENDINGS.get(f"response.{status}", "completed"))
 
     def finish(self) -> ModelResponseTurn:
-        """The whole reply. Raises ModelUnavailable if the model's server broke off."""
+        """Build the whole response. Raises ModelUnavailable if the model's server broke off."""
         if self._end is None:
             raise ModelUnavailable("the model's server ended its response before it was complete")
         response, ending = self._end
@@ -134,40 +134,40 @@ class ResponseRound:
             has_text=self._has_text,
         )
 
-    # What becomes of its calls
+    # Its calls
 
     def end_call(self, call: ToolCall, text: str, *, is_error: bool) -> None:
-        """A call ran, or was refused: the client gets the result."""
-        place = self._place_of(call)
+        """Send the client the result of a call that ran or was refused."""
+        place = self._find_place(call)
         if isinstance(place, _CalledItem):
             place.is_done = True
             self._output.end_call(place.index, place.item, text=text, is_error=is_error)
 
     def needs_approval(self, call: ToolCall) -> OfferedTool | None:
-        """The tool of a call that needs approval; None for other calls."""
-        place = self._place_of(call)
+        """Find the tool of a call that needs approval; None for other calls."""
+        place = self._find_place(call)
         return place.offer if isinstance(place, _HeldItem) else None
 
     def request_approval(self, call: ToolCall, request_id: str) -> None:
-        """Ask the client whether to make a call."""
-        place = self._held_place(call)
+        """Request the client's approval of a call."""
+        place = self._find_held(call)
         assert place.offer is not None  # `needs_approval` has found it
         place.is_done = True
         label, name = place.offer.label, place.offer.name
-        item = output.mcp_approval_request(request_id, label=label, name=name, arguments=call.arguments)
+        item = output.make_approval_request(request_id, label=label, name=name, arguments=call.arguments)
         self._output.put(item)
 
-    def own_id(self, call: ToolCall) -> str:
-        """The id by which the client answers a call of its own."""
-        item = self._held_place(call).item
-        return call.call_id if "call_id" in item else member_text(item, "id") or ""
+    def find_own_id(self, call: ToolCall) -> str:
+        """Find the id that the client uses for the result of its own call."""
+        item = self._find_held(call).item
+        return call.call_id if "call_id" in item else read_text(item, "id") or ""
 
     def hand_over(self, call: ToolCall, own_id: str) -> None:
-        """Give the client a call of its own, to be answered by `own_id`."""
-        self._release(self._held_place(call), own_id)
+        """Send the client its own call. It uses `own_id` for the result."""
+        self._release(self._find_held(call), own_id)
 
     def abandon(self) -> None:
-        """Nothing more comes: complete the items that have begun as they are."""
+        """End all items that have begun as they are, because nothing more comes."""
         self._abandon(self._places.values())
 
     def _abandon(self, places: Iterable[_Place]) -> None:
@@ -181,8 +181,8 @@ class ResponseRound:
             elif isinstance(place, _CalledItem):
                 self._output.end(place.index, item)
             else:
-                if member_text(place.item, "type") == "message":
-                    item["content"] = [output.text_part(place.text)] if place.text else []
+                if read_text(place.item, "type") == "message":
+                    item["content"] = [output.make_text_part(place.text)] if place.text else []
                 self._output.end(place.index, item)
 
     def _release(self, place: _HeldItem, own_id: str | None) -> None:
@@ -190,7 +190,7 @@ class ResponseRound:
         if place.index is None:
             return
         for kind, event in place.events:
-            item = _item(event)
+            item = _read_item(event)
             if item is not None and own_id is not None:
                 key = "call_id" if "call_id" in item else "id"
                 item = {**item, key: encode_raw(own_id)}
@@ -198,18 +198,18 @@ class ResponseRound:
         if all(kind != _DONE for kind, _ in place.events):
             self._output.end(place.index, {**place.item, "status": "incomplete"})
 
-    def _place_of(self, call: ToolCall) -> _Place:
+    def _find_place(self, call: ToolCall) -> _Place:
         return next((self._places[at] for at, one in self._calls.items() if one is call), None)
 
-    def _held_place(self, call: ToolCall) -> _HeldItem:
-        place = self._place_of(call)
+    def _find_held(self, call: ToolCall) -> _HeldItem:
+        place = self._find_place(call)
         assert isinstance(place, _HeldItem)
         return place
 
-    # What comes in
+    # Its items
 
     def _complete(self, response: Members, ending: Ending) -> None:
-        """The reply ends. Play the items that no event announced, or that no event completed."""
+        """End the response. Plays the items that no event announced or completed."""
         self._end = (response, ending)
         self._output.begin(response)
         try:
@@ -225,12 +225,12 @@ class ResponseRound:
                 self._feed_item(_DONE, members)
 
     def _feed_item(self, kind: str, event: Members) -> None:
-        index, item = _index(event), _item(event)
+        index, item = _read_index(event), _read_item(event)
         is_known = kind == _ADDED and index in self._places
         if is_known or (kind in (_ADDED, _DONE) and (index is None or item is None)):
             return  # some servers announce items that never come, or announce them twice
         if index is None:
-            self._output.send_event(kind, _event_members(event))
+            self._output.send_event(kind, _copy_event(event))
             return
         if item is not None and index not in self._places:
             self._places[index] = self._make_place(index, item)
@@ -240,7 +240,7 @@ class ResponseRound:
         match place:
             case _ShownItem():
                 if kind == "response.output_text.delta":
-                    place.text += member_text(event, "delta") or ""
+                    place.text += read_text(event, "delta") or ""
                 elif kind == _DONE:
                     place.is_done = True
                 self._pass_on(kind, event, place.index, None)
@@ -250,10 +250,10 @@ class ResponseRound:
                 self._feed_call(place, kind, event, item)
 
     def _make_place(self, index: int, item: Members) -> _Place:
-        kind = member_text(item, "type") or ""
+        kind = read_text(item, "type") or ""
         if kind not in _CALLS or self._tools.is_empty:
             return _ShownItem(self._output.reserve(), item)
-        call_id = member_text(item, "call_id") or ""
+        call_id = read_text(item, "call_id") or ""
         if not call_id or call_id in self._call_ids.values():
             call_id = f"call_tg_{self._number}_{index}"
         self._call_ids[index] = call_id
@@ -261,32 +261,34 @@ class ResponseRound:
             return None
         if self._is_own(item):
             return _HeldItem(self._output.reserve(), item)
-        name = member_text(item, "name") or ""
+        name = read_text(item, "name") or ""
         offer = self._tools.by_name.get(name)
         if offer is not None and offer.needs_approval:
             return _HeldItem(None, item, offer)
         label, shown = (GATEWAY_LABEL, name) if offer is None else (offer.label, offer.name)
-        call_item = output.mcp_call(output.call_item_id(call_id, self._output.size), label=label, name=shown)
+        call_item = output.make_call(
+            output.make_call_item_id(call_id, self._output.size), label=label, name=shown
+        )
         return _CalledItem(self._output.begin_call(call_item), call_item)
 
     def _is_own(self, item: Members) -> bool:
-        """Whether an item calls something of the client."""
-        return not _is_plain_function(item) or self._tools.is_own(member_text(item, "name") or "")
+        """Whether an item calls a tool of the client."""
+        return not _is_plain_function(item) or self._tools.is_own(read_text(item, "name") or "")
 
     def _keep(self, index: int, item: Members, raw: msgspec.Raw) -> None:
         """Keep a complete item, for the history and for the loop."""
         self._items[index] = raw
-        kind = member_text(item, "type") or ""
+        kind = read_text(item, "type") or ""
         self._has_text = self._has_text or (kind == "message" and _has_message_text(item))
         if index not in self._call_ids:
             return
-        name, place = member_text(item, "name") or "", self._places[index]
+        name, place = read_text(item, "name") or "", self._places[index]
         offer = self._tools.by_name.get(name)
         is_held = self._is_own(item) or (offer is not None and offer.needs_approval)
         if place is not None and is_held != isinstance(place, _HeldItem):
-            # Who answers a call was decided when it began.
+            # Its first event decided whether the client or the gateway runs a call.
             raise ModelUnavailable("the model's server began one call, and ended it as another")
-        call_id, arguments = self._call_ids[index], member_text(item, "arguments") or ""
+        call_id, arguments = self._call_ids[index], read_text(item, "arguments") or ""
         is_function = _is_plain_function(item)
         self._calls[index] = ToolCall(
             call_id=call_id,
@@ -296,17 +298,17 @@ class ResponseRound:
         )
         if kind == "function_call":
             repaired = {"call_id": call_id, "arguments": repair_arguments(arguments)}
-            if any(member_text(item, key) != value for key, value in repaired.items()):
+            if any(read_text(item, key) != value for key, value in repaired.items()):
                 self._items[index] = encode_raw({**item, **repaired})
 
     def _feed_call(self, place: _CalledItem, kind: str, event: Members, item: Members | None) -> None:
         if kind.startswith(_ARGUMENTS):
             place.has_arguments = True
-            members = {**_event_members(event), "output_index": place.index, "item_id": place.item["id"]}
+            members = {**_copy_event(event), "output_index": place.index, "item_id": place.item["id"]}
             members.pop("name", None)
             self._output.send_event(f"response.mcp_call_arguments.{kind.removeprefix(_ARGUMENTS)}", members)
         elif item is not None and kind == _DONE:
-            arguments = member_text(item, "arguments") or ""
+            arguments = read_text(item, "arguments") or ""
             place.item = {**place.item, "arguments": arguments}
             if not place.has_arguments:
                 self._output.send_arguments(place.index, place.item["id"], arguments)
@@ -318,11 +320,11 @@ class ResponseRound:
         elif kind == _ADDED and shown is not None:
             self._output.add(index, shown)
         else:
-            self._output.send_event(kind, {**_event_members(event), "output_index": index})
+            self._output.send_event(kind, {**_copy_event(event), "output_index": index})
 
 
 def _decode(data: bytes | msgspec.Raw) -> Members:
-    """Checks UTF-8 of all strings at once: they are decoded late or never."""
+    """Decode an object. Checks UTF-8 here, since most strings are never decoded."""
     try:
         bytes(data).decode()
         return decode_members(data)
@@ -330,24 +332,24 @@ def _decode(data: bytes | msgspec.Raw) -> Members:
         raise ModelUnavailable("the model's server does not speak the Responses API") from exc
 
 
-def _index(event: Members) -> int | None:
+def _read_index(event: Members) -> int | None:
     try:
         return msgspec.json.decode(event.get("output_index", b"null"), type=int | None)
     except msgspec.DecodeError:
         return None
 
 
-def _item(event: Members) -> Members | None:
+def _read_item(event: Members) -> Members | None:
     raw = event.get("item", NULL)
     return None if raw == NULL else _decode(raw)
 
 
-def _event_members(event: Members) -> dict[str, Any]:
-    return {key: raw for key, raw in event.items() if key not in _OWN_OF_EVENTS}
+def _copy_event(event: Members) -> dict[str, Any]:
+    return {key: raw for key, raw in event.items() if key not in _GATEWAY_MEMBERS}
 
 
 def _is_plain_function(item: Members) -> bool:
-    return member_text(item, "type") == "function_call" and member_text(item, "namespace") is None
+    return read_text(item, "type") == "function_call" and read_text(item, "namespace") is None
 
 
 def _has_message_text(item: Members) -> bool:

@@ -1,7 +1,7 @@
-"""`tools` and `tool_choice` of a Responses request: what is for the gateway, and what it offers.
+"""`tools` and `tool_choice` of a Responses request: the gateway's tools, and those that it offers.
 
-An `mcp` tool is for the gateway if it has only a label, and no address of a server. All others are the
-client's, and stay as they are.
+An `mcp` tool is the gateway's if it has only a label and no address of a server. All other tools are the
+client's and pass unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from toolgate.model.json_text import NULL, Members
 from toolgate.model.tools import ToolDefinition
 
 GATEWAY_LABEL: Final = "toolgate"
-"""The label of the whole scope. Any other is a server's id."""
+"""The label of the whole scope. Any other label is a server's id."""
 MAX_TOOLS: Final = 1_024  # models take 128 at most; each tool here is matched against the whole scope
 MAX_NAMES: Final = 1_024  # as many as there may be tools
 _EMPTY: Final = msgspec.Raw(b'""')
@@ -27,13 +27,13 @@ _Names = Annotated[frozenset[str], msgspec.Meta(max_length=MAX_NAMES)]
 
 
 class ToolFilter(msgspec.Struct, frozen=True):
-    """Which tools are meant. None matches all."""
+    """Selects tools. None matches all."""
 
     names: _Names | None = msgspec.field(default=None, name="tool_names")
     read_only: bool | None = None
 
     def matches(self, names: frozenset[str], *, is_read_only: bool) -> bool:
-        """`names` are all names of one tool."""
+        """Whether the filter selects the tool with these `names`."""
         if self.names is not None and not self.names & names:
             return False
         return self.read_only is None or self.read_only == is_read_only
@@ -60,9 +60,9 @@ class McpTool:
     label: str
     allowed: ToolFilter = ALL_TOOLS
     needs_approval_for: ToolFilter | None = ALL_TOOLS
-    """Calls of these need approval. None: no calls."""
+    """Calls of these tools need approval. None: no calls."""
     approves_without: ToolFilter | None = None
-    """Calls of these do not, unless `needs_approval_for` matches them."""
+    """Calls of these tools need none, unless `needs_approval_for` matches them."""
 
     def needs_approval(self, names: frozenset[str], *, is_read_only: bool) -> bool:
         always, never = self.needs_approval_for, self.approves_without
@@ -85,12 +85,12 @@ class OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
-    """Which tool a model means by a name, and whether a call of it goes to the client."""
+    """Finds the tool for a name that a model calls, and whether the call goes to the client."""
 
     by_name: Mapping[str, OfferedTool]
     """The gateway's tools, by every name that the model may use."""
     functions: frozenset[str]
-    """The client's own."""
+    """The client's own functions."""
     takes_unknown: bool = False
     """The client may have functions that the gateway does not know, so unknown names are the client's."""
     is_empty: bool = False
@@ -100,52 +100,53 @@ class OfferedTools:
         return name in self.functions or (self.takes_unknown and name not in self.by_name)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a call by this name goes to the client: its own, and what waits for its approval."""
+        """Whether a call by this name goes to the client: its own calls, and those that need approval."""
         offer = self.by_name.get(str(name))
         return self.is_own(str(name)) or (offer is not None and offer.needs_approval)
 
 
 @dataclass(frozen=True, slots=True)
 class ResponsesTools:
-    ours: tuple[McpTool, ...]
+    mcp_tools: tuple[McpTool, ...]
+    """Those for the gateway."""
     others: tuple[msgspec.Raw, ...]
     """As they came, in their order."""
     functions: frozenset[str]
     """The names of the client's own functions."""
     other_kinds: tuple[str, ...]
-    """The types of all tools that are neither for the gateway nor functions."""
+    """The types of the client's tools that are not functions."""
 
 
 def parse_responses_tools(raw: msgspec.Raw | None) -> ResponsesTools:
     """Parse the tools of a request. Raises InvalidChat."""
-    ours: list[McpTool] = []
+    mcp_tools: list[McpTool] = []
     others: list[msgspec.Raw] = []
     functions: set[str] = set()
     other_kinds: list[str] = []
     for where, sent in _parse_list(raw, "tools"):
         tool = parse_members(sent, where)
-        kind = _text(tool, "type", where)
+        kind = _parse_member_text(tool, "type", where)
         if kind == "mcp" and not any(tool.get(key, NULL) != NULL for key in _ADDRESSES):
-            ours.append(_parse_mcp(tool, where))
+            mcp_tools.append(_parse_mcp(tool, where))
             continue
         others.append(sent)
         if kind == "function":
-            functions.add(_text(tool, "name", where))
+            functions.add(_parse_member_text(tool, "name", where))
             continue
         other_kinds.append(kind)
         if kind == "namespace":
             for place, one in _parse_list(tool.get("tools"), f"{where}.tools"):
-                functions.add(_text(parse_members(one, place), "name", place))
-    if len({one.label for one in ours}) < len(ours):
+                functions.add(_parse_member_text(parse_members(one, place), "name", place))
+    if len({one.label for one in mcp_tools}) < len(mcp_tools):
         raise InvalidChat("two `mcp` tools have the same `server_label`", param="tools")
-    return ResponsesTools(tuple(ours), tuple(others), frozenset(functions), tuple(other_kinds))
+    return ResponsesTools(tuple(mcp_tools), tuple(others), frozenset(functions), tuple(other_kinds))
 
 
 def select_offers(
     tools: Mapping[str, tuple[str, ToolDefinition]], mcp_tools: Sequence[McpTool]
 ) -> tuple[OfferedTool, ...]:
-    """Select from `tools` (name in chat → name in the caller's view, definition) what `mcp_tools` allow. A
-    tool gets the label of its server if the request has it, else the gateway's."""
+    """Select the `tools` (name in chat → name in the caller's view, definition) that `mcp_tools` allow. A
+    tool gets the label of its server if the request has that label, else the gateway's."""
     by_label = {one.label: one for one in mcp_tools}
     offers = []
     for chat_name, (view_name, definition) in tools.items():
@@ -170,19 +171,19 @@ def select_offers(
 
 
 def unknown_label() -> InvalidChat:
-    """For a label that means nothing to this caller. Does not tell whether it means something to others."""
-    hint = "use `toolgate` for all of the scope, a server's id, or give the tool a `server_url` of its own"
+    """The error for a label without a server in this scope: the same if another scope has the server."""
+    hint = "use `toolgate` for the whole scope, or a server's id, or add a `server_url` to the tool"
     return InvalidChat("a `server_label` names no MCP server of this scope", param="tools", hint=hint)
 
 
 def _parse_list(raw: msgspec.Raw | None, param: str) -> list[tuple[str, msgspec.Raw]]:
     tools = [] if raw is None or raw == NULL else parse_array(raw, param)
     if len(tools) > MAX_TOOLS:
-        raise InvalidChat(f"there are more than {MAX_TOOLS} tools", param=param)
+        raise InvalidChat(f"`{param}` has more than {MAX_TOOLS} entries", param=param)
     return [(f"{param}[{at}]", one) for at, one in enumerate(tools)]
 
 
-def _text(members: Members, key: str, where: str) -> str:
+def _parse_member_text(members: Members, key: str, where: str) -> str:
     return parse_text(members.get(key, _EMPTY), f"{where}.{key}")
 
 
@@ -191,7 +192,7 @@ def _parse_mcp(tool: Members, param: str) -> McpTool:
         decoded = {key: msgspec.json.decode(tool[key]) for key in _PARSED if key in tool}
         sent = msgspec.convert(decoded, type=_McpToolWire)
     except (msgspec.DecodeError, msgspec.ValidationError) as exc:
-        raise InvalidChat(f"an `mcp` tool is not of the right shape: {exc}", param=param) from exc
+        raise InvalidChat(f"invalid `mcp` tool: {exc}", param=param) from exc
     approval, allowed = sent.require_approval, sent.allowed_tools
     if not isinstance(allowed, ToolFilter):
         allowed = ToolFilter(allowed)
@@ -207,31 +208,31 @@ def _parse_mcp(tool: Members, param: str) -> McpTool:
 def resolve_choice(
     raw: msgspec.Raw | None, offers: Sequence[OfferedTool], labels: Sequence[str]
 ) -> ToolChoice:
-    """Resolve choices of `mcp` tools with these `labels` to their functions. Other choices stay."""
+    """Replace choices of `mcp` tools with these `labels` by their functions. Other choices stay."""
     choice = parse_choice(None if raw is None else bytes(raw))
     sent = None if raw is None else msgspec.json.decode(raw)
     if not isinstance(sent, dict):
         return choice
-    # `parse_choice` has checked them
+    # `parse_choice` has checked the shape.
     allowed: list[dict[str, Any]] = sent.get("tools", []) if sent.get("type") == "allowed_tools" else []
-    if _is_ours(sent, labels):
+    if _is_gateway_tool(sent, labels):
         tools = _find_functions(sent, offers)
         is_one = len(tools) == 1
         resolved = tools[0] if is_one else {"type": "allowed_tools", "mode": "required", "tools": tools}
-    elif any(_is_ours(one, labels) for one in allowed):
-        groups = (_find_functions(one, offers) if _is_ours(one, labels) else [one] for one in allowed)
+    elif any(_is_gateway_tool(one, labels) for one in allowed):
+        groups = (_find_functions(one, offers) if _is_gateway_tool(one, labels) else [one] for one in allowed)
         resolved = {**sent, "tools": [one for group in groups for one in group]}
     else:
         return choice
     return parse_choice(msgspec.json.encode(resolved))
 
 
-def _is_ours(tool: dict[str, Any], labels: Sequence[str]) -> bool:
+def _is_gateway_tool(tool: dict[str, Any], labels: Sequence[str]) -> bool:
     return tool.get("type") == "mcp" and tool.get("server_label") in labels
 
 
 def _find_functions(tool: dict[str, Any], offers: Sequence[OfferedTool]) -> list[dict[str, str]]:
-    """The functions for one tool of a label, or for all of them. Raises InvalidChat for none."""
+    """Find the functions for one or all tools of a label. Raises InvalidChat without a match."""
     label, name = tool["server_label"], tool.get("name")
     found = [
         one

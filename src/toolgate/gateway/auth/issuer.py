@@ -229,7 +229,7 @@ class OidcLogin:
         why = f": {problems[0]}" if problems else ""
         raise Unauthenticated(
             f"the issuer gave no token that is valid here{why}",
-            hint="have it put `oidc.audience` into the `aud` of access tokens; see `docs/guides/console.md`",
+            hint="have it put `oidc.audience` into the `aud` of access tokens; see `docs/how-to/console.md`",
         )
 
     async def _find_endpoint(self, name: str) -> str:

@@ -1,6 +1,6 @@
 """The session of the Chat Completions API, as the chat endpoint and WASM guests run it.
 
-Never answers HTTP: endpoints subclass `CompletionSession` to stream what the model says, or to count calls.
+Never responds over HTTP: surfaces subclass `CompletionSession` to stream the model's text, or to count calls.
 """
 
 import time
@@ -16,10 +16,10 @@ from toolgate.chat.model_completion import ModelCompletion, add_usage, parse_com
 from toolgate.chat.requests import ChatRequest, check_choice
 from toolgate.chat.streamed_completion import CompletionAssembler, CompletionDelta
 from toolgate.chat.tool_calls import ToolCall
-from toolgate.chat.tool_loop import AskModel, ToolLoop
+from toolgate.chat.tool_loop import PromptModel, ToolLoop
 from toolgate.errors import InvalidChat
 from toolgate.gateway.auth.signing import SealedIds, Signer
-from toolgate.gateway.chat.scope import ChatScope, tool_table
+from toolgate.gateway.chat.scope import ChatScope, build_tool_table
 from toolgate.gateway.chat.session import CALLER_TOOL_PREFIX, ChatContext, ChatOutcome, ChatSession, ModelTurn
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.view import View
@@ -34,7 +34,7 @@ OnDelta = Callable[[CompletionDelta], Awaitable[None]]
 class SealedTurns:
     """Seals hidden turns into the id of the first call that the client gets, so any node can restore them.
 
-    A turn that does not open is forgotten; its calls never run again. `wall_s` is the time of day.
+    The gateway drops a turn that does not open; its calls never run again. `wall_s` is the time of day.
     """
 
     def __init__(self, signer: Signer, wall_s: Callable[[], float]) -> None:
@@ -44,7 +44,7 @@ class SealedTurns:
         return self._ids.seal(ID_PREFIX, encode_hidden(turn), principal_id=principal_id)
 
     def open(self, call_id: str, *, principal_id: str) -> HiddenTurn | None:
-        """Return the turn in `call_id`; None if it is invalid, expired or another principal's."""
+        """Return the turn in `call_id`; None if it is invalid, expired or sealed for another principal."""
         data = self._ids.open(ID_PREFIX, call_id, principal_id=principal_id)
         return None if data is None else decode_hidden(data)
 
@@ -55,7 +55,7 @@ class CompletionSession(ChatSession):
     def __init__(
         self, context: ChatContext, request: ChatRequest, tools: InjectedTools, view: View | None
     ) -> None:
-        """`tools` are what the model is offered of `view`."""
+        """`tools` are the tools of `view` that the model gets."""
         caller_tools = {name: f"{CALLER_TOOL_PREFIX}{name}" for name in context.caller_tools}
         loop = ToolLoop(
             names={**tools.names, **caller_tools},
@@ -67,32 +67,32 @@ class CompletionSession(ChatSession):
         self.request = request
         self.transcript = Transcript(request, tools)
         self.usage: Members | None = None
-        """Of all replies together."""
+        """Of all completions together."""
         self._tools = tools
         self._view = view
         self._rounds = 0
         self._last: ModelCompletion | None = None
 
-    async def prompt(self, action: AskModel) -> ModelTurn:
+    async def prompt(self, action: PromptModel) -> ModelTurn:
         began_s = time.perf_counter()
         return self._keep(parse_completion(await self._request(action), nth=self._rounds), began_s)
 
     async def prompt_once(self) -> bytes:
-        """Prompt the model with the request as it is; the response does not become part of the history."""
+        """Prompt the model with the request as it is. The history does not include the response."""
         began_s = time.perf_counter()
-        body = await self._request(AskModel(choice="sent"))
+        body = await self._request(PromptModel(choice="sent"))
         self.context.measure_model(began_s)
         return body
 
-    async def prompt_streamed(self, action: AskModel, on_delta: OnDelta) -> ModelTurn:
-        """Prompt the model, passing on its text as it comes. Its calls are kept back."""
-        began_s, context, body = time.perf_counter(), self.context, self.transcript.body(action)
+    async def prompt_streamed(self, action: PromptModel, on_delta: OnDelta) -> ModelTurn:
+        """Prompt the model, and pass on its text as it comes. Its calls are held back."""
+        began_s, context, body = time.perf_counter(), self.context, self.transcript.build_request(action)
         upstream, until_s = context.scope.upstream, context.deadline_s
         assembler = CompletionAssembler(nth=self._rounds)
         async with context.models.stream(
             upstream, COMPLETIONS_PATH, body, deadline_s=until_s, may_retry=self.may_retry
         ) as events:
-            if isinstance(events, ModelResponse):  # some servers answer whole even if asked for a stream
+            if isinstance(events, ModelResponse):  # some servers ignore `stream` and respond whole
                 completion = parse_completion(events.body, nth=self._rounds)
                 await on_delta(
                     CompletionDelta(
@@ -113,7 +113,7 @@ class CompletionSession(ChatSession):
     def complete(
         self, outcome: ChatOutcome, head: Members, *, extension: dict[str, Any], first_id: str | None = None
     ) -> ClientCompletion:
-        """Build what the client gets, from `head` on. Its first call has the id `first_id`, if given."""
+        """Build the client's completion, starting from `head`. Its first call gets `first_id`, if given."""
         completion = self._last
         has_calls = bool(outcome.handed) and completion is not None
         return ClientCompletion(
@@ -127,8 +127,8 @@ class CompletionSession(ChatSession):
             extension=extension,
         )
 
-    def extension(self, outcome: ChatOutcome) -> dict[str, Any]:
-        """Build the `toolgate` member: why the chat stopped, which tools are shadowed, warnings of policy."""
+    def build_extension(self, outcome: ChatOutcome) -> dict[str, Any]:
+        """Build the `toolgate` member: why the chat stopped, shadowed tools, and warnings of policy."""
         extension = build_extension(
             outcome.finish, self.loop, self.request.options, shadowed=self._tools.shadowed
         )
@@ -136,8 +136,8 @@ class CompletionSession(ChatSession):
             extension["warnings"] = self._view.warnings
         return extension
 
-    async def _request(self, action: AskModel) -> bytes:
-        context, body = self.context, self.transcript.body(action)
+    async def _request(self, action: PromptModel) -> bytes:
+        context, body = self.context, self.transcript.build_request(action)
         upstream, until_s = context.scope.upstream, context.deadline_s
         response = await context.models.request(
             upstream, COMPLETIONS_PATH, body, deadline_s=until_s, may_retry=self.may_retry
@@ -154,13 +154,13 @@ class CompletionSession(ChatSession):
 
 
 async def offer_tools(
-    gateway: Gateway, request: ChatRequest, scope: ChatScope, *, door: str
+    gateway: Gateway, request: ChatRequest, scope: ChatScope, *, surface: str
 ) -> tuple[View, InjectedTools]:
-    """Resolve the caller's view and the tools to offer of it. Raises InvalidChat, and as `gateway.view`."""
+    """Resolve the caller's view and the tools to offer. Raises InvalidChat, or as `Gateway.wait_for_view`."""
     view = await gateway.wait_for_view(scope.caller)
-    gateway.record_listing(view, door)
+    gateway.record_listing(view, surface)
     tools = inject_tools(
-        tool_table(view, gateway.snapshot, scope.upstream.name_profile), request.declared.own
+        build_tool_table(view, gateway.snapshot, scope.upstream.name_profile), request.declared.own
     )
     if not request.declared.other_kinds:
         check_choice(request.choice, {*request.declared.own, *tools.declared})
@@ -168,6 +168,6 @@ async def offer_tools(
 
 
 def check_single_choice(request: ChatRequest) -> None:
-    """Raises InvalidChat for more than one choice: each would have tool calls of its own."""
+    """Raises InvalidChat for more than one choice: each would have its own tool calls."""
     if msgspec.json.decode(request.members.get("n", b"1")) not in (1, None):
-        raise InvalidChat("'n' must be 1 where tools are run.", param="n")
+        raise InvalidChat("'n' must be 1 if the gateway runs tools.", param="n")

@@ -1,7 +1,7 @@
 """The scope of one chat request: its model, its tools and its budgets.
 
-The policy and the view are those of every endpoint. Chat adds the upstream, whether tools are offered at all,
-and the names under which a model knows them. Never prompts a model.
+Policy and view are the same as on every endpoint. Chat adds the upstream, whether to offer tools at all, and
+the names by which a model knows them. Never prompts a model.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ ToolTable = Mapping[str, tuple[str, ToolDefinition]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatScope:
-    """Which model serves a chat request, for whom, and how far it may go."""
+    """The model, caller and budgets of one chat request."""
 
     upstream: ChatUpstream
     model: str
@@ -42,7 +42,7 @@ class ChatScope:
     mode: ChatMode
     budgets: ChatBudgets
     injects: bool
-    """Whether the gateway offers the caller's tools to the model, and runs them."""
+    """Whether the gateway offers the caller's tools to the model and runs them."""
 
 
 def resolve_chat_scope(
@@ -54,7 +54,7 @@ def resolve_chat_scope(
     params: Mapping[str, Any],
     options: ChatOptions,
 ) -> ChatScope:
-    """Resolve the scope of a request for `model`. Raises as all endpoints for a scope, and UnknownModel."""
+    """Resolve the scope of a request for `model`. Raises UnknownModel, and as every endpoint for a scope."""
     if gateway.suspension is not None:
         raise gateway.suspension
     request = parse_session_params(params)
@@ -66,12 +66,12 @@ def resolve_chat_scope(
         raise UnknownModel(f"no chat upstream serves the model `{model[:200]}`", hint=_models_hint(upstreams))
     upstream, name = found
     task = gateway.snapshot.tasks.get(caller.effective_task_id or "")
-    of_task = TaskChat() if task is None else parse_task_chat(task)
-    modes = (upstream.mode, of_task.mode, options.mode)
+    task_chat = TaskChat() if task is None else parse_task_chat(task)
+    modes = (upstream.mode, task_chat.mode, options.mode)
     mode: ChatMode = "passthrough" if "passthrough" in modes else "inject"
-    is_wanted = request.enabled if request.enabled is not None else caller.effective_task_id is not None
-    budgets = options.budgets.of(of_task.budgets.of(upstream.budgets))
-    injects = mode == "inject" and is_wanted
+    is_enabled = request.enabled if request.enabled is not None else caller.effective_task_id is not None
+    budgets = options.budgets.of(task_chat.budgets.of(upstream.budgets))
+    injects = mode == "inject" and is_enabled
     return ChatScope(
         upstream=upstream, model=name, caller=caller, mode=mode, budgets=budgets, injects=injects
     )
@@ -79,7 +79,7 @@ def resolve_chat_scope(
 
 @contextmanager
 def count_chat(gateway: Gateway, scope: ChatScope) -> Iterator[list[str]]:
-    """Count one chat by its outcome: what the block appends to the list, or what it raises."""
+    """Count one chat by its outcome: the last entry of the list, or the code of the error raised."""
     outcomes: list[str] = []
     outcome = "cancelled"
     try:
@@ -98,8 +98,8 @@ def count_chat(gateway: Gateway, scope: ChatScope) -> Iterator[list[str]]:
                 span.fail(outcome)
 
 
-def tool_table(view: View, snapshot: Snapshot, profile: NameProfile) -> ToolTable:
-    """The tools to offer to a model: those that the MCP endpoint lists for the same caller."""
+def build_tool_table(view: View, snapshot: Snapshot, profile: NameProfile) -> ToolTable:
+    """Build the table of tools to offer: those that the MCP endpoint lists for the same caller."""
     if view.found is not None:
         return {name: (name, definition) for name, definition in sorted(FIND_TOOLS.items())}
     routes = {ToolRef(route.server_id, route.name): name for name, route in view.routes.items()}
@@ -119,7 +119,7 @@ def tool_table(view: View, snapshot: Snapshot, profile: NameProfile) -> ToolTabl
 
 
 def guess_tool_name(snapshot: Snapshot, text: str) -> str:
-    """The MCP name of a tool that a model called but was not offered, for the audit log."""
+    """Guess the MCP name of a tool that the model called without an offer, for the audit log."""
     for server_id, offer in snapshot.servers.items():
         namespace = offer.record.tool_namespace or f"mcp.{server_id}"
         for prefix in (f"{namespace.replace('.', '__')}__", f"mcp.{server_id}."):
@@ -132,6 +132,6 @@ def _models_hint(upstreams: Mapping[str, ChatUpstream]) -> str:
     enabled = [one for _, one in sorted(upstreams.items()) if one.enabled]
     patterns = [f"`{pattern}`" for one in enabled for pattern in one.models]
     if not patterns:
-        return "there is no chat upstream yet: add one with `toolgate chat-upstreams apply`"
+        return "there is no chat upstream: add one with `toolgate chat-upstreams apply`"
     more = "" if len(patterns) <= MAX_PATTERNS_SHOWN else ", …"
     return f"there are {', '.join(patterns[:MAX_PATTERNS_SHOWN])}{more}; list them with `GET /v1/models`"

@@ -1,9 +1,9 @@
-"""One chat whose tools the gateway runs, and the tool calls of each of its replies.
+"""One chat whose tools the gateway runs, and the tool calls of each round.
 
-The pure loop (`chat.tool_loop`) decides; this module does what it says. It knows neither HTTP nor messages: a
-subclass of `ChatSession` keeps the history and prompts the model in the words of its API. Whatever becomes of
-a tool call is told to the model: running tools never fails except by cancellation, and then no call survives
-it.
+The pure loop (`chat.tool_loop`) decides; this module carries out its actions. It knows neither HTTP nor
+messages: a subclass of `ChatSession` keeps the history and prompts the model in the format of its API. The
+model gets a result of every tool call, failed ones included. Only cancellation ends running tools early, and
+then no call survives it.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from typing import Final, Literal, NamedTuple, Self
 import msgspec
 
 from toolgate.catalog.encoding import InputRequired, adapt_result
-from toolgate.chat.model_completion import is_usage_only, reported_tokens, request_usage
+from toolgate.chat.model_completion import count_reported_tokens, is_usage_only, request_usage
 from toolgate.chat.tool_calls import (
     TOOL_ERROR,
     CallError,
     ToolCall,
-    call_error,
     cut_text,
+    describe_error,
     render_error,
     render_result,
 )
-from toolgate.chat.tool_loop import Action, AskModel, Finish, RefuseTool, RunTool, RunTools, ToolLoop
+from toolgate.chat.tool_loop import Action, Finish, PromptModel, RefuseTool, RunTool, RunTools, ToolLoop
 from toolgate.errors import (
     CallCancelled,
     CallTimedOut,
@@ -52,24 +52,24 @@ from toolgate.upstream.models.endpoint import ModelEvent, ModelEventStream
 from toolgate.upstream.pool.pool import ServerResponse
 
 MAX_CONCURRENT_CALLS: Final = 8
-"""Tool calls of one chat at the same time; the others of a reply wait. Servers have limits of their own."""
+"""Concurrent tool calls of one chat; further ones wait. Servers have their own limits."""
 CALLER_TOOL_PREFIX: Final = "own/"
-"""Marks a function of the caller that runs here: no name in a view begins so."""
+"""Marks a function of the caller that runs here: no name in a view has this prefix."""
 _INVALID_PARAMS: Final = -32602  # JSON-RPC 2.0, section 5.1
-_MAX_QUOTED: Final = 1_000  # characters of a server's error message: what is longer is mostly a stack trace
+_MAX_QUOTED: Final = 1_000  # characters of a server's error message: longer ones are mostly stack traces
 
 
 class ToolEvent(NamedTuple):
-    """The start or end of one tool call, for clients that follow the progress."""
+    """The start or end of one tool call, for clients that show progress."""
 
     event: Literal["tool_started", "tool_finished"]
     call_id: str
     tool: str
     ok: bool | None = None
-    """Of a finished call: whether it succeeded, by the tool's own word, too."""
+    """Of a finished call: whether it succeeded. False for an error result of the tool, too."""
     ms: int | None = None
     code: str = ""
-    """Of a failed call: why."""
+    """Of a failed call: the error code."""
 
 
 class CallerToolFailed(Exception):
@@ -82,7 +82,7 @@ CallerTool = Callable[[bytes], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatContext:
-    """One chat request: who sent it, which model and tools it may use, and until when."""
+    """One chat request: its caller, its model and tools, and its deadline."""
 
     gateway: Gateway
     models: PromptableModels
@@ -90,9 +90,9 @@ class ChatContext:
     scope: ChatScope
     trace: Trace
     deadline_s: float
-    """When the whole chat has to end, by the loop's clock. Calls that run then are cancelled."""
+    """The end of the whole chat, by the loop's clock. Calls that run then are cancelled."""
     caller_tools: Mapping[str, CallerTool] = field(default_factory=dict)
-    """Functions of the caller that run here, by name. They have no timeout of their own."""
+    """Functions of the caller that run here, by name. Only `deadline_s` limits them."""
 
     @classmethod
     def begin(
@@ -116,13 +116,13 @@ class ChatContext:
         )
 
     def measure_model(self, began_s: float) -> None:
-        """Record the latency of a whole reply that was requested at `began_s`."""
+        """Record the latency of a whole response that was requested at `began_s`."""
         latency = self.gateway.metrics.model_latency_ms[self.scope.upstream.upstream_id]
         latency.add((time.perf_counter() - began_s) * 1e3)
 
 
 class ModelTurn(NamedTuple):
-    """What the loop needs to know of a model's reply."""
+    """The parts of a model's response that the loop needs."""
 
     calls: tuple[ToolCall, ...]
     has_text: bool
@@ -133,7 +133,7 @@ class ChatOutcome(NamedTuple):
 
     finish: Finish
     handed: tuple[ToolCall, ...] = ()
-    """Calls of the client's own functions, which it makes itself."""
+    """Calls of the client's own functions, which it runs itself."""
 
 
 class ChatSession(ABC):
@@ -145,26 +145,26 @@ class ChatSession(ABC):
         self._totals = SessionTotals()
 
     @abstractmethod
-    async def prompt(self, action: AskModel) -> ModelTurn:
-        """Prompt the model, and keep its reply in the history."""
+    async def prompt(self, action: PromptModel) -> ModelTurn:
+        """Prompt the model, and add its response to the history."""
 
     @abstractmethod
     def add_result(self, call: ToolCall, content: str) -> None:
-        """Add the result of one call of the newest reply to the history. Each call gets exactly one."""
+        """Add the result of one call of the last response to the history. Each call gets exactly one."""
 
     async def on_tool_event(self, event: ToolEvent) -> None:  # noqa: B027, most sessions ignore events
-        """A tool call starts or ends. A ToolgateError raised at its start keeps the call from being made."""
+        """A tool call starts or ends. A ToolgateError raised at the start prevents the call."""
 
     @property
     def may_retry(self) -> bool:
-        """Whether a failed model request may be sent again, as if it had never been sent."""
+        """Whether a failed model request may be sent again: no tool has run so far."""
         return self.loop.calls_made == 0
 
     async def run(self) -> ChatOutcome:
-        """Prompt and run tools until the model answers, calls a function of the client, or a budget ends it.
+        """Prompt and run tools until the model makes no calls, calls a client's function, or a budget ends.
 
-        Raises what prompting raises. At the deadline, the model is not waited for, running calls are
-        cancelled, and each of them has a result all the same. The totals are recorded in any case.
+        Raises as `prompt`. At the deadline, it stops waiting for the model and cancels running calls; each
+        of them still gets a result. It always records the totals.
         """
         context, totals, ended_by = self.context, self._totals, CallCancelled.code
         gateway = context.gateway
@@ -183,7 +183,7 @@ class ChatSession(ABC):
         return outcome
 
     async def run_tools(self, steps: Sequence[RunTool | RefuseTool]) -> list[tuple[ToolCall, str]]:
-        """Run the steps at the same time; the text for the model of each, in their order."""
+        """Run the steps concurrently. Returns each call and the text for the model, in their order."""
         slots = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(self._take_step(step, slots)) for step in steps]
@@ -207,16 +207,16 @@ class ChatSession(ABC):
                     action = loop.on_completion(turn.calls, has_text=turn.has_text)
         return ChatOutcome(action, handed if action.reason == "client_calls" else ())
 
-    async def _prompt_in_time(self, action: AskModel) -> ModelTurn | None:
-        """None: the chat's time is used up."""
+    async def _prompt_in_time(self, action: PromptModel) -> ModelTurn | None:
+        """Prompt the model before the deadline. None: the chat's time is used up."""
         context, clock = self.context, asyncio.get_running_loop().time
-        # An operator may remove or disable the upstream while the chat runs: that holds for the next round.
+        # An operator may remove or disable the upstream while the chat runs: that applies to the next round.
         upstream_id = context.scope.upstream.upstream_id
         upstream = context.gateway.snapshot.chat_upstreams.get(upstream_id)
         if upstream is None or not upstream.enabled:
             raise ModelUnavailable(f"chat upstream `{upstream_id}` was removed or disabled during the chat")
         if clock() >= context.deadline_s:
-            return None  # do not even begin: models charge for each request
+            return None  # do not send it: models charge for each request
         try:
             async with asyncio.timeout_at(context.deadline_s):
                 return await self.prompt(action)
@@ -244,7 +244,7 @@ class ChatSession(ABC):
                 )
                 return content
         except TimeoutError:
-            return _render_failure(CallTimedOut("the time for the whole conversation is used up", hint=""))[0]
+            return _render_failure(CallTimedOut("the time for the whole chat is used up", hint=""))[0]
 
     async def _call_tool(self, step: RunTool) -> tuple[str, str]:
         caller_tool = self.context.caller_tools.get(step.name.removeprefix(CALLER_TOOL_PREFIX))
@@ -258,7 +258,7 @@ class ChatSession(ABC):
             error = CallError(code="tool_exec_failed", message=str(exc), retryable=False)
             return render_error(error), error.code
         except InputRequired:
-            failure = InputNotGiven("the tool asks its user for input, and a chat has no user to ask")
+            failure = InputNotGiven("the tool requests input from its user, and a chat cannot elicit any")
             return _render_failure(failure)
         except ToolgateError as exc:
             return _render_failure(exc)
@@ -274,7 +274,7 @@ class ChatSession(ABC):
                 params = {"arguments": msgspec.Raw(step.arguments)}
                 return await context.gateway.call(view, step.name, params, trace=trace)
         except TimeoutError as exc:
-            raise CallTimedOut(f"the tool gave no result within {timeout_ms} ms") from exc
+            raise CallTimedOut(f"the tool returned no result within {timeout_ms} ms") from exc
 
 
 def parse_server_error(raw: bytes | None) -> CallError:
@@ -282,7 +282,7 @@ def parse_server_error(raw: bytes | None) -> CallError:
     error = parse_error(raw)
     is_about_arguments = error.code == _INVALID_PARAMS
     code = InvalidArguments.code if is_about_arguments else TOOL_ERROR
-    message = error.message[:_MAX_QUOTED] or "the server answered with an error and does not say which"
+    message = error.message[:_MAX_QUOTED] or "the server returned an error without a message"
     return CallError(code=code, message=message, retryable=is_about_arguments)
 
 
@@ -292,14 +292,14 @@ def _render_response(response: ServerResponse, max_bytes: int) -> tuple[str, str
     if members is None:
         error = parse_server_error(response.rpc.error)
         return render_error(error), error.code
-    if response.revision != "legacy":  # without what only the stateless revision knows
+    if response.revision != "legacy":  # remove members that only the stateless revision has
         members = decode_members(adapt_result(members, upstream=response.revision, client="legacy"))
     text, is_error = render_result(members, max_bytes=max_bytes)
     return text, TOOL_ERROR if is_error else ""
 
 
 def _render_failure(exc: ToolgateError) -> tuple[str, str]:
-    return render_error(call_error(exc)), exc.code
+    return render_error(describe_error(exc)), exc.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,20 +313,20 @@ class MeteredModels:
     async def request(
         self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
     ) -> ModelResponse:
-        """See `Models.ask`. Raises BudgetExceeded; ServerUnavailable if control cannot be asked."""
+        """See `Models.request`. Raises BudgetExceeded; ServerUnavailable without the control plane."""
         await self.quotas.check_tokens(self.allowances)
         response = await self.models.request(upstream, path, body, deadline_s=deadline_s, may_retry=may_retry)
-        self.quotas.record_tokens(self.allowances, reported_tokens(response.body))
+        self.quotas.record_tokens(self.allowances, count_reported_tokens(response.body))
         return response
 
     @asynccontextmanager
     async def stream(
         self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
     ) -> AsyncIterator[ModelEventStream | ModelResponse]:
-        """See `Models.stream`. Raises as `ask`.
+        """See `Models.stream`. Raises as `request`.
 
-        Requests usage even if the client does not, so that leaving it out does not evade the quota. The
-        client then does not see the event that reports it.
+        Requests usage even if the client does not, so that no client evades its quota. The client then does
+        not see the event that reports it.
         """
         await self.quotas.check_tokens(self.allowances)
         metered_body, tokens, events = request_usage(body), 0, 0
@@ -335,21 +335,21 @@ class MeteredModels:
             nonlocal tokens, events
             data, events = event.data or b"", events + 1
             # Some servers report a running total with each event.
-            tokens = max(tokens, reported_tokens(data))
+            tokens = max(tokens, count_reported_tokens(data))
             return metered_body is None or not is_usage_only(data)
 
         async with self.models.stream(
             upstream, path, metered_body or body, deadline_s=deadline_s, may_retry=may_retry
         ) as response:
             if isinstance(response, ModelResponse):
-                tokens = reported_tokens(response.body)
+                tokens = count_reported_tokens(response.body)
             else:
                 response.on_event = on_event
             try:
                 yield response
             except BaseException:
-                # Servers report usage last. A client that leaves earlier pays a token for each event, and for
-                # its request.
+                # Servers report usage last. A client that disconnects earlier is charged one token for each
+                # event, and for its request.
                 tokens = tokens or len(body) * TOKENS // PER_BYTES + events
                 raise
             finally:

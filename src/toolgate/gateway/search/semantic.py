@@ -145,7 +145,7 @@ class Embedder:
         except Exception as exc:  # the tokenizer library raises nothing more specific
             raise StartRefused(
                 f"cannot load a model from `{directory}`: {exc}",
-                hint="`semantic_model` is a directory with all-MiniLM-L6-v2; see docs/guides/search.md",
+                hint="`semantic_model` is a directory with all-MiniLM-L6-v2; see docs/how-to/search.md",
             ) from exc
 
     def embed(self, texts: Sequence[str]) -> Vectors:

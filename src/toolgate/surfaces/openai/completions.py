@@ -23,7 +23,7 @@ from toolgate.chat.requests import (
     uses_functions,
 )
 from toolgate.chat.streamed_completion import CompletionDelta
-from toolgate.chat.tool_loop import AskModel
+from toolgate.chat.tool_loop import PromptModel
 from toolgate.errors import ToolgateError
 from toolgate.gateway.chat.completions import CompletionSession, SealedTurns, check_single_choice, offer_tools
 from toolgate.gateway.chat.scope import ChatScope, count_chat
@@ -57,10 +57,10 @@ async def serve_completions(exchange: ChatExchange) -> None:
         check_other_tools(request.declared.other_kinds, scope.upstream.other_tools)
         request = await _restore_turns(exchange, request.with_model(scope.model))
         with count_chat(exchange.services.gateway, scope) as outcomes:
-            outcomes.append(await _serve(exchange, request, scope))
+            outcomes.append(await _serve_chat(exchange, request, scope))
 
 
-async def _serve(exchange: ChatExchange, sent: ChatRequest, scope: ChatScope) -> str:
+async def _serve_chat(exchange: ChatExchange, sent: ChatRequest, scope: ChatScope) -> str:
     """Returns how it ended."""
     is_legacy = uses_functions(sent)
     request = sent
@@ -74,7 +74,7 @@ async def _serve(exchange: ChatExchange, sent: ChatRequest, scope: ChatScope) ->
         return await passthrough.forward(exchange, members, scope, api=CHAT, declared=declared)
     check_single_choice(request)
     services = exchange.services
-    view, tools = await offer_tools(services.gateway, request, scope, door=SURFACE)
+    view, tools = await offer_tools(services.gateway, request, scope, surface=SURFACE)
     context = ChatContext.begin(services.gateway, services.models, scope, exchange.trace(SURFACE))
     session = _HttpSession if not request.is_stream else _StreamedSession
     return await session(exchange, context, request, tools, view=view, is_legacy=is_legacy).respond()
@@ -114,7 +114,7 @@ class _HttpSession(CompletionSession):
     async def respond(self) -> str:
         """Run the chat and respond; returns how it ended."""
         outcome = await self.run()
-        extension = self.extension(outcome)
+        extension = self.build_extension(outcome)
         if self.request.options.explain:
             extension["explain"] = self._explain()
         completion = self._complete(outcome, extension)
@@ -122,7 +122,7 @@ class _HttpSession(CompletionSession):
         return outcome.finish.reason
 
     def _complete(self, outcome: ChatOutcome, extension: dict[str, Any]) -> ClientCompletion:
-        hidden = self.transcript.hidden(outcome.handed) if outcome.handed else None
+        hidden = self.transcript.hide_turn(outcome.handed) if outcome.handed else None
         first_id = None  # the client sees everything
         if hidden is not None and not hidden.is_empty:
             turns = SealedTurns(self._exchange.services.signer, self._exchange.services.wall_s)
@@ -143,7 +143,7 @@ class _StreamedSession(_HttpSession):
         try:
             with chunks.events.keep_alive():
                 outcome = await self.run()
-                completion = self._complete(outcome, self.extension(outcome))
+                completion = self._complete(outcome, self.build_extension(outcome))
                 await chunks.end(completion, with_usage=self.request.wants_usage)
         except ToolgateError as exc:
             if not chunks.events.has_begun:
@@ -157,7 +157,7 @@ class _StreamedSession(_HttpSession):
     def may_retry(self) -> bool:
         return super().may_retry and not self._chunks.events.has_begun
 
-    async def prompt(self, action: AskModel) -> ModelTurn:
+    async def prompt(self, action: PromptModel) -> ModelTurn:
         self._chunks.begin_round()
         return await self.prompt_streamed(action, self._chunks.send_delta)
 

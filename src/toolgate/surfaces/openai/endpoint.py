@@ -82,7 +82,7 @@ class ChatEndpoint:
                 request_id=request_id,
             )
             with self._trace(exchange):
-                await self._serve(exchange, handler)
+                await self._run_handler(exchange, handler)
         except ToolgateError as exc:
             headers = error_headers(exc, request, self._metadata).items()
             challenge = [(name.encode(), value.encode()) for name, value in headers]
@@ -100,7 +100,7 @@ class ChatEndpoint:
         headers = parsing.read_trace_headers(exchange.request)
         return trace_request(tracing, headers, verb=exchange.request.method, route=route, notes=notes)
 
-    async def _serve(self, exchange: ChatExchange, handler: Handler) -> None:
+    async def _run_handler(self, exchange: ChatExchange, handler: Handler) -> None:
         """End the chat, and break off its stream, when the credential expires or is revoked."""
         clock = asyncio.get_running_loop().time
         try:

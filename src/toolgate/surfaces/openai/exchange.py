@@ -133,10 +133,10 @@ class ChatExchange:
         """The headers of every whole response."""
         return response_headers(self.request_id)
 
-    def trace(self, door: str) -> Trace:
+    def trace(self, surface: str) -> Trace:
         """Where this request came in, for the audit log."""
         trace_id = read_trace_id(self.services.gateway.tracer)
-        return Trace(door, request_id=self.request_id, trace_id=trace_id)
+        return Trace(surface, request_id=self.request_id, trace_id=trace_id)
 
     def resolve_scope(self, request: ChatRequest | ResponsesRequest) -> ChatScope:
         """Raises what every endpoint refuses a scope with, and UnknownModel."""
@@ -164,14 +164,14 @@ class ChatExchange:
         }
 
     @contextmanager
-    def record_denials(self, door: str) -> Iterator[None]:
+    def record_denials(self, surface: str) -> Iterator[None]:
         """Audit what policy or a budget denies in the block."""
         try:
             yield
         except (errors.PolicyDenied, errors.BudgetExceeded) as exc:
             task_id = Caller(self.principal, self.target.task_id).effective_task_id
             gateway = self.services.gateway
-            gateway.record_refused(self.principal, exc, trace=self.trace(door), task_id=task_id)
+            gateway.record_refused(self.principal, exc, trace=self.trace(surface), task_id=task_id)
             raise
 
 

@@ -69,11 +69,11 @@ class _PassthroughCall:
         then."""
         try:
             async with asyncio.timeout_at(self._context.deadline_s):
-                await self._run(declared)
+                await self._forward(declared)
         except TimeoutError as exc:
             raise ModelTimedOut("the response was not passed on within the time of the request") from exc
 
-    async def _run(self, declared: ClientTools | None) -> None:
+    async def _forward(self, declared: ClientTools | None) -> None:
         is_unchanged = self._members == self._exchange.body
         body = self._exchange.request.body if is_unchanged else msgspec.json.encode(self._members)
         kept = None if declared is None else StreamFilter(declared)
@@ -84,7 +84,7 @@ class _PassthroughCall:
         if isinstance(response, ModelResponse):
             await self._pass_whole(response, declared)
             return
-        if kept is not None and kept.unanswered:
+        if kept is not None and kept.empty_choices:
             await self._continue(StreamContinuation(kept))
         if not self.events.has_begun:
             raise ModelUnavailable("the model's server ended its response before it had begun")
@@ -124,7 +124,7 @@ class _PassthroughCall:
                 await self.events.put(event.raw)
             elif event.data == DONE_DATA:
                 # Not done yet if the response is continued.
-                await self.events.put(b"" if kept.unanswered else event.raw)
+                await self.events.put(b"" if kept.empty_choices else event.raw)
             else:
                 await self._pass_event(event, kept.feed(event.data))
 

@@ -24,9 +24,9 @@ from toolgate.chat.responses.requests import (
     CarriedCall,
     ResponsesRequest,
     ResponsesTranscript,
-    chat_name,
     decode_carried,
     encode_carried,
+    find_chat_name,
     has_gateway_items,
     parse_responses_request,
     restore_input,
@@ -34,7 +34,7 @@ from toolgate.chat.responses.requests import (
 from toolgate.chat.responses.round import ModelResponseTurn, ResponseRound
 from toolgate.chat.responses.tools import OfferedTool, OfferedTools, resolve_choice
 from toolgate.chat.tool_calls import CallError, ToolCall, parse_arguments
-from toolgate.chat.tool_loop import AskModel, RefuseTool, RunTool, ToolLoop
+from toolgate.chat.tool_loop import PromptModel, RefuseTool, RunTool, ToolLoop
 from toolgate.errors import InvalidChat, ToolgateError, UnknownTool
 from toolgate.gateway.auth.signing import SealedIds
 from toolgate.gateway.chat.scope import ChatScope, count_chat
@@ -63,7 +63,7 @@ class ResponsesHandler:
         """Respond to one request. Raises a ToolgateError only before the first byte is sent."""
         request = await exchange.parse(lambda: parse_responses_request(exchange.body))
         # The client knows the id of the first round of a stream; the model's server continues from the last.
-        previous = output.member_text(request.members, "previous_response_id")
+        previous = output.read_text(request.members, "previous_response_id")
         last = None if previous is None else self.last_ids.get(exchange.principal.id, previous)
         if last is not None:
             known = {"previous_response_id": encode_raw(last)}
@@ -73,11 +73,11 @@ class ResponsesHandler:
             scope = exchange.resolve_scope(request)
             check_other_tools(request.tools.other_kinds, scope.upstream.other_tools)
             with count_chat(exchange.services.gateway, scope) as outcomes:
-                outcomes.append(await self._serve(exchange, request, scope))
+                outcomes.append(await self._serve_chat(exchange, request, scope))
 
-    async def _serve(self, exchange: ChatExchange, request: ResponsesRequest, scope: ChatScope) -> str:
+    async def _serve_chat(self, exchange: ChatExchange, request: ResponsesRequest, scope: ChatScope) -> str:
         """Returns how it ended."""
-        runs_tools = request.tools.ours or scope.injects or has_gateway_items(request.input)
+        runs_tools = request.tools.mcp_tools or scope.injects or has_gateway_items(request.input)
         if scope.mode == "passthrough" or not runs_tools:
             members = {**request.sent, "model": encode_raw(scope.model)}
             return await passthrough.forward(exchange, members, scope, api=RESPONSES)
@@ -106,7 +106,7 @@ class ResponsesSession(ChatSession):
     ) -> None:
         """`offered` is None if the gateway offers no tools, and only restores the input."""
         offers = () if offered is None else offered.offers
-        choice = resolve_choice(request.choice, offers, [one.label for one in request.tools.ours])
+        choice = resolve_choice(request.choice, offers, [one.label for one in request.tools.mcp_tools])
         if choice.kind == "none":
             offers = ()
         injection = inject_tools(
@@ -135,7 +135,7 @@ class ResponsesSession(ChatSession):
         model, functions = context.scope.model, injection.tools
         self._transcript = ResponsesTranscript(request, model=model, functions=functions, choice=choice)
         echoed = output.echo_members(exchange.body)
-        self._output = output.ResponseOutput(self._basis(), echoed, is_stream=request.is_stream)
+        self._output = output.ResponseOutput(self._build_basis(), echoed, is_stream=request.is_stream)
         self._rounds = 0
         self._last: ModelResponseTurn | None = None
         self._round: ResponseRound | None = None
@@ -144,7 +144,7 @@ class ResponsesSession(ChatSession):
         self._has_run = False
         """Approved calls ran before the model was prompted at all."""
 
-    def _basis(self) -> Members:
+    def _build_basis(self) -> Members:
         """The members of every response, if the model's server leaves them out."""
         basis = {
             "id": f"resp_{self._exchange.request_id}",
@@ -160,12 +160,12 @@ class ResponsesSession(ChatSession):
     async def respond(self) -> str:
         """Run the chat and respond; returns how it ended."""
         if not self._request.is_stream:
-            reason, body = await self._finish()
+            reason, body = await self._run_chat()
             self._exchange.responder.send(200, body, self._exchange.headers)
             return reason
         try:
             with self._stream.keep_alive():
-                reason, _ = await self._finish()
+                reason, _ = await self._run_chat()
                 await self._stream.put(self._output.drain())
         except ToolgateError as exc:
             if not self._stream.has_begun:
@@ -180,12 +180,12 @@ class ResponsesSession(ChatSession):
         self._stream.end()
         return reason
 
-    async def _finish(self) -> tuple[str, bytes]:
+    async def _run_chat(self) -> tuple[str, bytes]:
         """How the chat ended, and the whole response."""
-        await self._begin()
+        await self._restore_history()
         outcome = await self.run()
         self._hand_over(outcome)
-        extension = self._extension(outcome)
+        extension = self._build_extension(outcome)
         first, last = self._output.first_id, self._last
         if last is None:
             body = self._output.finish({}, extra=extension)
@@ -193,7 +193,7 @@ class ResponsesSession(ChatSession):
             body = self._output.finish(last.response, ending=last.ending, extra=extension)
         # A stream has the id of its first round, but the model's server continues from the last.
         if self._request.is_stream and first is not None and last is not None:
-            first_id, last_id = msgspec.json.decode(first), output.member_text(last.response, "id")
+            first_id, last_id = msgspec.json.decode(first), output.read_text(last.response, "id")
             if last_id is not None and last_id != first_id:
                 self._handler.last_ids.put(self._exchange.principal.id, first_id, last_id)
         return outcome.finish.reason, body
@@ -204,13 +204,13 @@ class ResponsesSession(ChatSession):
     def may_retry(self) -> bool:
         return super().may_retry and not self._stream.has_begun and not self._has_run
 
-    async def prompt(self, action: AskModel) -> ModelTurn:
+    async def prompt(self, action: PromptModel) -> ModelTurn:
         await self._stream.put(self._output.drain())
         current = ResponseRound(self._output, self._tools, number=self._rounds, drops_calls=action.is_last)
         self._round, self._outputs = current, []
         self._succeeded.clear()
         began_s = time.perf_counter()
-        await self._feed_round(current, self._transcript.body(action))
+        await self._feed_round(current, self._transcript.build_request(action))
         reply = current.finish()
         self.context.measure_model(began_s)
         self._rounds += 1
@@ -249,19 +249,19 @@ class ResponsesSession(ChatSession):
 
     # The input
 
-    async def _begin(self) -> None:
+    async def _restore_history(self) -> None:
         """Restore the input as the model's server knows it, and run the calls that it approves."""
         offers = () if self._offered is None else self._offered.offers
-        name = partial(chat_name, offers)
+        name = partial(find_chat_name, offers)
         restored = await self._exchange.parse(
             lambda: restore_input(self._request.input, open_carried=self._open, chat_name=name)
         )
         if not self._tools.is_empty:
-            labels = [*(one.label for one in self._request.tools.ours), *(one.label for one in offers)]
+            labels = [*(one.label for one in self._request.tools.mcp_tools), *(one.label for one in offers)]
             for label in dict.fromkeys(labels):
                 if label not in restored.listed:
                     listed = [one for one in self._by_view.values() if one.label == label]
-                    item = output.mcp_list_tools(label, listed, key=secrets.token_hex(12))
+                    item = output.make_tool_list(label, listed, key=secrets.token_hex(12))
                     self._output.list_tools(item)
         outputs = await self._run_approved(restored.approved)
         self._transcript.begin(
@@ -278,24 +278,24 @@ class ResponsesSession(ChatSession):
         most = self.context.scope.budgets.max_total_tool_calls
         if len(approved) > most:
             raise InvalidChat(f"this request may make at most {most} tool calls", param="input")
-        steps = [self._approved_step(one) for one in approved]
+        steps = [self._decide_step(one) for one in approved]
         self.loop.calls_made += len(steps)
         self._has_run = bool(steps)
         outputs = {}
         for one, (call, content) in zip(approved, await self.run_tools(steps), strict=True):
             carried, offer = one.carried, self._by_view.get(one.carried.name)
-            item_id = output.call_item_id(carried.call_id, self._output.size)
+            item_id = output.make_call_item_id(carried.call_id, self._output.size)
             name = carried.name if offer is None else offer.name
-            item = output.mcp_call(item_id, label=carried.label, name=name, arguments=carried.arguments)
+            item = output.make_call(item_id, label=carried.label, name=name, arguments=carried.arguments)
             item["approval_request_id"] = one.request_id
             index = self._output.begin_call(item)
             self._output.send_arguments(index, item_id, carried.arguments)
             is_error = carried.call_id not in self._succeeded
             self._output.end_call(index, item, text=content, is_error=is_error)
-            outputs[one.request_id] = encode_raw(output.function_call_output(call.call_id, content))
+            outputs[one.request_id] = encode_raw(output.make_function_output(call.call_id, content))
         return outputs
 
-    def _approved_step(self, approved: ApprovedCall) -> RunTool | RefuseTool:
+    def _decide_step(self, approved: ApprovedCall) -> RunTool | RefuseTool:
         """Decide on a call that the client approved. The scope of now decides, not that of the approval."""
         principal_id, used = self._exchange.principal.id, self._handler.used
         is_used = used.get(principal_id, approved.request_id) is not None
@@ -326,7 +326,7 @@ class ResponsesSession(ChatSession):
                 carried = CarriedCall(call.call_id, outputs, offer.label, offer.view_name, call.arguments)
                 self._round.request_approval(call, self._seal(output.APPROVAL, carried))
             else:
-                own_id = self._round.own_id(call)
+                own_id = self._round.find_own_id(call)
                 sealed = self._seal(ID_PREFIX, CarriedCall(own_id, outputs)) if outputs else own_id
                 self._round.hand_over(call, sealed)
             outputs = ()
@@ -339,7 +339,7 @@ class ResponsesSession(ChatSession):
         data = encode_carried(carried)
         return self._seals.seal(prefix, data, principal_id=self._exchange.fingerprint)
 
-    def _extension(self, outcome: ChatOutcome) -> Mapping[str, Any]:
+    def _build_extension(self, outcome: ChatOutcome) -> Mapping[str, Any]:
         """The `toolgate` member; empty if the gateway has nothing to report."""
         options, offered = self._request.options, self._offered
         extension = build_extension(outcome.finish, self.loop, options, shadowed=self._shadowed)

@@ -17,7 +17,7 @@ from toolgate.catalog.find_tools import CALL_TOOL
 from toolgate.chat.responses import tools
 from toolgate.chat.responses.requests import ResponsesRequest
 from toolgate.errors import PolicyDenied, ToolgateError, TooManyTools
-from toolgate.gateway.chat.scope import ChatScope, ToolTable, tool_table
+from toolgate.gateway.chat.scope import ChatScope, ToolTable, build_tool_table
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller, Trace
 from toolgate.gateway.scope.view import View
@@ -38,7 +38,7 @@ class OfferedScope(NamedTuple):
 
 async def offer_scope(gateway: Gateway, scope: ChatScope, request: ResponsesRequest) -> OfferedScope:
     """Resolve the tools of a request. Raises as for every scope, and InvalidChat for an unknown label."""
-    asked = request.tools.ours or (UNLABELLED,)
+    asked = request.tools.mcp_tools or (UNLABELLED,)
     try:
         view = await gateway.wait_for_view(scope.caller)
     except PolicyDenied as exc:
@@ -53,7 +53,7 @@ async def offer_scope(gateway: Gateway, scope: ChatScope, request: ResponsesRequ
     if view.found is not None and is_narrow:
         return await _select_named_tools(gateway, scope, view, asked)
     gateway.record_listing(view, SURFACE)
-    table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
+    table = build_tool_table(view, gateway.snapshot, scope.upstream.name_profile)
     if view.found is None:
         return OfferedScope(scope.caller, view, tools.select_offers(table, asked))
     return OfferedScope(scope.caller, view, _offer_search_tools(table, asked[0]))
@@ -90,7 +90,7 @@ async def _select_named_tools(
             hint="allow fewer, or have one `mcp` tool without `allowed_tools`: it finds them",
         )
     gateway.record_listing(selected, SURFACE)
-    table = tool_table(selected, gateway.snapshot, scope.upstream.name_profile)
+    table = build_tool_table(selected, gateway.snapshot, scope.upstream.name_profile)
     return OfferedScope(caller, selected, tools.select_offers(table, asked))
 
 

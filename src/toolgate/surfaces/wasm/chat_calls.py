@@ -15,8 +15,8 @@ import msgspec
 from toolgate.chat.completions import encode_completion
 from toolgate.chat.injection import InjectedTools
 from toolgate.chat.requests import ChatRequest
-from toolgate.chat.tool_calls import CallError, call_error, render_error
-from toolgate.chat.tool_loop import AskModel
+from toolgate.chat.tool_calls import CallError, describe_error, render_error
+from toolgate.chat.tool_loop import PromptModel
 from toolgate.errors import CallCancelled, ModelUnavailable, ToolgateError, UnknownModel, UnknownTool
 from toolgate.gateway.chat.completions import CompletionSession, check_single_choice, offer_tools
 from toolgate.gateway.chat.scope import ChatScope, count_chat, resolve_chat_scope
@@ -53,10 +53,10 @@ class SendResult(NamedTuple):
 
 def build_failure(exc: ToolgateError, chat: CompletionSession | None = None) -> SendResult:
     """Build the response to a send that fails. The history and usage of `chat` so far are kept."""
-    body = msgspec.json.encode(call_error(exc).detail)
+    body = msgspec.json.encode(describe_error(exc).detail)
     if chat is None:
         return SendResult(body, {})
-    return SendResult(body, chat.usage or {}, chat.transcript.history())
+    return SendResult(body, chat.usage or {}, chat.transcript.build_history())
 
 
 @dataclass(kw_only=True)
@@ -86,20 +86,22 @@ class ChatSend:
 
                 tools = {name: partial(call_tool, tool) for name, tool in chat.tools.items()}
                 with count_chat(context.gateway, scope) as outcomes:
-                    result, outcome = await self._send(scope, tools)
+                    result, outcome = await self._run_chat(scope, tools)
                     outcomes.append(outcome)
         except ToolgateError as exc:
             return build_failure(exc, self._session)
         return result
 
-    async def _send(self, scope: ChatScope, caller_tools: Mapping[str, CallerTool]) -> tuple[SendResult, str]:
+    async def _run_chat(
+        self, scope: ChatScope, caller_tools: Mapping[str, CallerTool]
+    ) -> tuple[SendResult, str]:
         context, request = self.guest.context, self.request.with_model(scope.model)
         view, tools = None, InjectedTools()
         runs_tools = self.runs_tools and scope.mode == "inject"
         if runs_tools:
             check_single_choice(request)
         if scope.injects and request.choice.kind != "none":
-            view, tools = await offer_tools(context.gateway, request, scope, door=SURFACE)
+            view, tools = await offer_tools(context.gateway, request, scope, surface=SURFACE)
         chat_context = ChatContext.begin(context.gateway, context.models, scope, context.trace, caller_tools)
         session = _GuestSession(chat_context, request, tools, view, task=context)
         if not runs_tools:
@@ -148,11 +150,13 @@ class ChatSend:
             "created": encode_raw(int(self.guest.context.wall_s())),
             "model": encode_raw(scope.model),
         }
-        completion = session.complete(outcome, head, extension=session.extension(outcome))
+        completion = session.complete(outcome, head, extension=session.build_extension(outcome))
         for call in outcome.handed:  # the guest sees the calls, and each needs a result in the history
             session.add_result(call, render_error(_NOT_RUN))
         body = encode_completion(replace(completion, head=completion.head | _backend_member(scope)))
-        return SendResult(body, completion.usage or {}, session.transcript.history(outcome.finish.closing))
+        return SendResult(
+            body, completion.usage or {}, session.transcript.build_history(outcome.finish.closing)
+        )
 
 
 class _GuestSession(CompletionSession):
@@ -172,7 +176,7 @@ class _GuestSession(CompletionSession):
         self._routes: Mapping[str, Route] = {} if view is None else view.routes
         self.running: dict[str, str] = {}
 
-    async def prompt(self, action: AskModel) -> ModelTurn:
+    async def prompt(self, action: PromptModel) -> ModelTurn:
         self._calls.model_asks += 1
         return await super().prompt(action)
 
@@ -255,7 +259,7 @@ def cchat_send(guest: TaskGuest, fd: int, flags: int) -> int:
     with chat.sending():
         response_fd = guest.fds.open(response)
         try:
-            result = _send(guest, chat, runs_tools=bool(flags & AUTO_TOOL_CALL))
+            result = _send_chat(guest, chat, runs_tools=bool(flags & AUTO_TOOL_CALL))
         except BaseException:
             if guest.fds.entries.get(response_fd) is response:  # the guest may have closed it meanwhile
                 guest.fds.close(response_fd)
@@ -265,9 +269,9 @@ def cchat_send(guest: TaskGuest, fd: int, flags: int) -> int:
     return response_fd
 
 
-def _send(guest: TaskGuest, chat: chat_session.GuestChat, *, runs_tools: bool) -> SendResult:
+def _send_chat(guest: TaskGuest, chat: chat_session.GuestChat, *, runs_tools: bool) -> SendResult:
     try:
-        request = chat.request()
+        request = chat.build_request()
     except ToolgateError as exc:
         return build_failure(exc)
     result = guest.serve(ChatSend(guest=guest, chat=chat, request=request, runs_tools=runs_tools).run)

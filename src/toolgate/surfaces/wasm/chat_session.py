@@ -279,7 +279,7 @@ class GuestChat(ChatEntry):
         self.tools[tool.name] = tool
         self._tool_bytes += len(tool.declared)
 
-    def request(self) -> ChatRequest:
+    def build_request(self) -> ChatRequest:
         if self._bytes > self._limits.max_session_bytes:
             raise BodyTooLarge(
                 f"the messages of this session are more than {self._limits.max_session_bytes} bytes",

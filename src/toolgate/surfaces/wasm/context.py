@@ -38,7 +38,7 @@ class HostLimits:
 class CallLog:
     """The tool calls of a run, made by itself or by models, and their limit. On the event loop."""
 
-    most: int
+    max_calls: int
     total: int = 0
     model_asks: int = 0
     denials: int = 0
@@ -46,11 +46,11 @@ class CallLog:
 
     @property
     def left(self) -> int:
-        return self.most - self.total
+        return self.max_calls - self.total
 
     def count_call(self) -> None:
-        if self.total >= self.most:
-            raise ToolCallLimit(f"this run has made {self.most} calls, as many as it may")
+        if self.total >= self.max_calls:
+            raise ToolCallLimit(f"this run has made {self.max_calls} calls, as many as it may")
         self.total += 1
 
     def count_denial(self) -> bool:

@@ -74,7 +74,7 @@ class FdPolicy:
             max_output_bytes=_narrow_limit(self.max_output_bytes, change.max_output_bytes),
         )
 
-    def shown(self) -> Mapping[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         return {name: value for name, value in asdict(self).items() if value not in (None, ())}
 
 
@@ -216,7 +216,7 @@ def _change_flags(flags: frozenset[str], data: bytes) -> frozenset[str]:
     return (flags | change.set) - change.clear
 
 
-def _status(entry: abi.FdEntry) -> Mapping[str, object]:
+def _describe_status(entry: abi.FdEntry) -> Mapping[str, object]:
     mask = entry.poll_mask()
     return {
         "kind": entry.kind,
@@ -231,7 +231,7 @@ def _status(entry: abi.FdEntry) -> Mapping[str, object]:
 _REPORTS: Final[Mapping[int, Callable[[abi.FdEntry], Mapping[str, object]]]] = {
     GET_FLAGS: lambda entry: {"flags": sorted(entry.flags)},
     GET_KIND: lambda entry: {"kind": entry.kind},
-    GET_STATUS: _status,
+    GET_STATUS: _describe_status,
     GET_METRICS: lambda entry: entry.metrics(),
 }
 

@@ -105,12 +105,12 @@ class InvocationRun:
         self._work = asyncio.create_task(self._execute())
         try:
             await self._supervise(self._work)
-            result = self._result(self._work)
+            result = self._collect_result(self._work)
         finally:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
             self._gateway.servers.end_session(self._claimed.invocation_id)
-        self._record(result, int((time.monotonic() - began_s) * 1000))
+        self._record_end(result, int((time.monotonic() - began_s) * 1000))
         await self._report_end(result)
 
     def stop(self, ended_by: EndedBy, message: str) -> None:
@@ -131,13 +131,13 @@ class InvocationRun:
                 await self._gateway.wait_for_revision(self._claimed.revision)
             workload = await self._find_workload()
             if isinstance(workload, EndCause):
-                return _result_of(workload)
+                return _make_result(workload)
             path = await self._services.open_module(workload.module)
         except TimeoutError:
             message = f"its node did not get revision {self._claimed.revision} of the registry in time"
-            return _result_of(EndCause("internal", message))
+            return _make_result(EndCause("internal", message))
         except ToolgateError as exc:
-            return _result_of(EndCause("module", f"{exc}: {exc.hint}"))
+            return _make_result(EndCause("module", f"{exc}: {exc.hint}"))
         await self._is_confirmed.wait()
         attributes = {
             "toolgate.door": SURFACE,
@@ -201,12 +201,12 @@ class InvocationRun:
             return None
         return principal_of(key)
 
-    def _result(self, work: "asyncio.Task[InvocationResult]") -> InvocationResult:
+    def _collect_result(self, work: "asyncio.Task[InvocationResult]") -> InvocationResult:
         if work.cancelled():
-            result = _result_of(self._stopped or EndCause("node_stopped", "its node stopped"))
+            result = _make_result(self._stopped or EndCause("node_stopped", "its node stopped"))
         elif (exc := work.exception()) is not None:
             _log.error("an invocation of `%s` failed inside the node", self._claimed.task_id, exc_info=exc)
-            result = _result_of(EndCause("internal", "the run failed inside its node, whose log says more"))
+            result = _make_result(EndCause("internal", "the run failed inside its node, whose log says more"))
         else:
             result = work.result()
         usage = replace(result.usage, tool_calls=self._calls.total, model_asks=self._calls.model_asks)
@@ -219,7 +219,7 @@ class InvocationRun:
         reporting = asyncio.create_task(self._keep_reporting())
         try:
             while not (work.done() or reporting.done()):
-                self._check()
+                self._check_lease()
                 await asyncio.wait(
                     {work, reporting}, timeout=self._timing.look_s, return_when=FIRST_COMPLETED
                 )
@@ -237,7 +237,7 @@ class InvocationRun:
                 await self._report()
             await asyncio.sleep(self._timing.look_s)
 
-    def _check(self) -> None:
+    def _check_lease(self) -> None:
         """End it if the lease may be over, or if its key has changed."""
         if asyncio.get_running_loop().time() >= self._safe_until_s:
             self._lose("the control plane did not respond, so another node may run it by now")
@@ -291,7 +291,7 @@ class InvocationRun:
             await asyncio.sleep(self._timing.retry_s)
         _log.warning("the end of invocation %s could not be reported", self._claimed.invocation_id)
 
-    def _record(self, result: InvocationResult, took_ms: int) -> None:
+    def _record_end(self, result: InvocationResult, took_ms: int) -> None:
         self._gateway.metrics.invocations[result.state, result.ended_by] += 1
         self._gateway.metrics.invocation_ms.add(took_ms)
         self._gateway.audit.record(
@@ -310,7 +310,7 @@ class InvocationRun:
         )
 
 
-def _result_of(cause: EndCause) -> InvocationResult:
+def _make_result(cause: EndCause) -> InvocationResult:
     return InvocationResult(state=cause.state, ended_by=cause.ended_by, message=cause.message)
 
 
@@ -384,9 +384,9 @@ class Invoker:
                 run = InvocationRun(invocation, self.services, self.timing)
                 task = asyncio.create_task(run.conduct())
                 self._running[task] = run
-                task.add_done_callback(self._ended)
+                task.add_done_callback(self._on_run_ended)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _on_run_ended(self, task: "asyncio.Task[None]") -> None:
         del self._running[task]
         self._room.set()
         if not task.cancelled() and (exc := task.exception()) is not None:

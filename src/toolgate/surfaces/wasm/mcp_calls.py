@@ -16,7 +16,13 @@ import msgspec
 
 from toolgate import errors
 from toolgate.catalog.encoding import InputRequired, adapt_result, encode_definition
-from toolgate.chat.tool_calls import MAX_ARGUMENT_BYTES, TOOL_ERROR, CallError, call_error, parse_arguments
+from toolgate.chat.tool_calls import (
+    MAX_ARGUMENT_BYTES,
+    TOOL_ERROR,
+    CallError,
+    describe_error,
+    parse_arguments,
+)
 from toolgate.gateway.chat.session import parse_server_error
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.routes import FIND_ROUTES, Route
@@ -60,7 +66,7 @@ class McpSession(FdEntry):
     def status(self) -> Mapping[str, object]:
         if self.policy == NO_POLICY:
             return {}
-        return {"policy": self.policy.shown(), "calls": self.calls}
+        return {"policy": self.policy.describe(), "calls": self.calls}
 
     def narrow(self, data: bytes) -> None:
         with self.record_failures():
@@ -90,7 +96,7 @@ class McpSession(FdEntry):
         try:
             yield
         except errors.ToolgateError as exc:
-            self.last_error = call_error(exc).detail["error"]
+            self.last_error = describe_error(exc).detail["error"]
             raise
 
 
@@ -98,7 +104,7 @@ def mcp_open(guest: TaskGuest, pointer: int, length: int) -> int:
     server_id = decode_text(guest.read(pointer, length, most=MAX_NAME_BYTES))
     guest.fds.check_room()
     session = McpSession(server_id)
-    guest.wait(lambda: _open(guest.context, session))
+    guest.wait(lambda: _open_session(guest.context, session))
     return guest.fds.open(session)
 
 
@@ -107,8 +113,8 @@ def mcp_list_tools(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
     session = guest.fds.get(fd, McpSession)
     guest.check_out(out, out_length)
     with session.record_failures():
-        view = guest.wait(lambda: _list(guest.context, session))
-    tools = [_definition(name, route) for name, route in _tools(view).items()]
+        view = guest.wait(lambda: _list_tools(guest.context, session))
+    tools = [_encode_definition(name, route) for name, route in _select_tools(view).items()]
     return guest.put_out(out, out_length, _encode({"server_id": session.server_id, "tools": tools}))
 
 
@@ -125,7 +131,7 @@ def mcp_call_tool(guest: TaskGuest, fd: int, *buffers: int) -> int:
     guest.check_out(out, out_length)
     kept, session.kept = session.kept, None
     if kept is None or (kept.tool, kept.arguments) != (tool, arguments):
-        kept = KeptResult(tool, arguments, _run(guest, session, tool, arguments))
+        kept = KeptResult(tool, arguments, _run_tool(guest, session, tool, arguments))
     try:
         return guest.put_out(out, out_length, kept.result)
     except HostcallFault:
@@ -155,7 +161,7 @@ def mcp_registry_get(guest: TaskGuest, pointer: int, length: int, out: int, out_
     return guest.put_out(out, out_length, _encode(server))
 
 
-def _run(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> bytes:
+def _run_tool(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> bytes:
     parsed = parse_arguments(decode_text(arguments))
     if isinstance(parsed, CallError):
         session.last_error = parsed.detail["error"]
@@ -169,13 +175,13 @@ def _run(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> 
     ):
         raise HostcallFault(Errno.ENOMEM)
     with session.record_failures():
-        return guest.wait(lambda: _call(guest.context, session, tool, parsed))
+        return guest.wait(lambda: _call_tool(guest.context, session, tool, parsed))
 
 
 # On the event loop, where all of the gateway is
 
 
-async def _list(context: TaskContext, session: McpSession) -> View:
+async def _list_tools(context: TaskContext, session: McpSession) -> View:
     view = await context.gateway.wait_for_view(session.caller(context))
     context.gateway.record_listing(view, SURFACE)
     return view
@@ -192,7 +198,7 @@ async def _record_unmade(context: TaskContext, session: McpSession, tool: str, c
     context.gateway.record_unmade(view, tool, trace=context.trace, code=code)
 
 
-async def _open(context: TaskContext, session: McpSession) -> None:
+async def _open_session(context: TaskContext, session: McpSession) -> None:
     with context.record_denials():
         view = await context.gateway.wait_for_view(session.caller(context))
     context.gateway.scope_audit.record_offer(view, SURFACE)
@@ -200,7 +206,7 @@ async def _open(context: TaskContext, session: McpSession) -> None:
         raise errors.NotFound(f"no server `{session.server_id}`")
 
 
-async def _call(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> bytes:
+async def _call_tool(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> bytes:
     try:
         session.check_calls()
         context.calls.count_call()  # on the event loop, where calls of models count, too
@@ -211,7 +217,7 @@ async def _call(context: TaskContext, session: McpSession, tool: str, arguments:
     clock = asyncio.get_running_loop().time
     began_s, code = clock(), "cancelled"
     try:
-        result, code = _result(await _send(context, session, tool, arguments))
+        result, code = _encode_result(await _send_call(context, session, tool, arguments))
         _check_size(result, session.policy.max_output_bytes)
     except InputRequired as exc:
         code = errors.InputNotGiven.code
@@ -229,7 +235,9 @@ async def _call(context: TaskContext, session: McpSession, tool: str, arguments:
     return result
 
 
-async def _send(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> ServerResponse:
+async def _send_call(
+    context: TaskContext, session: McpSession, tool: str, arguments: bytes
+) -> ServerResponse:
     """Send within the timeout of the descriptor, if it has one; that of the server holds as well."""
     timeout_ms = session.policy.timeout_ms
     try:
@@ -254,7 +262,7 @@ def _check_size(result: bytes, most: int | None) -> None:
         )
 
 
-def _result(response: ServerResponse) -> tuple[bytes, str]:
+def _encode_result(response: ServerResponse) -> tuple[bytes, str]:
     """The guest's result, and the code of a failure. A tool that fails has a result, too."""
     members = response.rpc.members
     if members is None:
@@ -289,16 +297,16 @@ async def _describe_server(context: TaskContext, server_id: str) -> Mapping[str,
         "server_id": server_id,
         "display_name": offer.record.display_name,
         "tags": offer.record.tags,
-        "tools": list(_tools(view)),
+        "tools": list(_select_tools(view)),
     }
 
 
-def _tools(view: View) -> Mapping[str, Route]:
+def _select_tools(view: View) -> Mapping[str, Route]:
     """The tools that can be called by name. If there are too many to list, those that find them."""
     return view.routes if view.found is None else FIND_ROUTES
 
 
-def _definition(name: str, route: Route) -> Members:
+def _encode_definition(name: str, route: Route) -> Members:
     assert route.tool is not None  # a view's tools are tools
     members = decode_members(encode_definition(route.tool, name, revision="legacy"))
     members.setdefault("description", msgspec.Raw(b'""'))

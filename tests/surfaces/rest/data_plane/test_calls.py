@@ -191,7 +191,7 @@ async def hangs(_: Json) -> RpcResponse:
     [
         ("objects", 400, "mcp_invalid_arguments", "no such path"),
         ("breaks", 502, "mcp_refused", "out of order"),
-        ("asks", 502, "mcp_input_not_given", "elicit"),
+        ("asks", 502, "mcp_input_not_given", "requests input"),
         ("hangs", 504, "mcp_timeout", "no answer within"),
     ],
 )

@@ -1,7 +1,7 @@
 """The endpoints of every process that serves, nodes included: health, scopes, client setup, one tool call.
 
-Handlers get a `GatewayProcess`. Never imports `govern`'s control plane: a node would wait for it at its
-start, and never use it.
+Handlers get a `GatewayProcess`. Never imports `govern`'s control plane: the import would slow the start of
+nodes, which do not use it.
 """
 
 from typing import Final

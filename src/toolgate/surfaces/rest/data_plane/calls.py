@@ -1,6 +1,6 @@
-"""One call of a tool over REST: for consoles and scripts that speak no MCP.
+"""Tool calls over REST, for consoles and scripts without an MCP client.
 
-It is the call that the MCP door would make for the same selection. Arguments and result pass as they are.
+The call is the one that the MCP endpoint makes for the same selection. Arguments and result pass unchanged.
 """
 
 import asyncio
@@ -26,36 +26,36 @@ from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import post
 from toolgate.telemetry.spans import read_trace_id
 from toolgate.upstream.connection.messages import is_tool_error
-from toolgate.upstream.pool.pool import ServerResponse as DecodedCall
+from toolgate.upstream.pool.pool import ServerResponse
 
 AUDIT_SURFACE: Final = "rest"
-"""What the audit calls this door."""
+"""The `door` of these calls in audit events."""
 _NO_ARGUMENTS: Final = msgspec.Raw(b"{}")
 
 
 class CallSent(StrictBody):
-    """One call of a tool."""
+    """A call of one tool."""
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
-    """As `GET /api/v1/mcp/tools` lists it for the same query."""
+    """The tool's name, as `GET /api/v1/mcp/tools` lists it for the same query."""
     arguments: dict[str, Any] = Field(default_factory=dict)
-    """What fits the tool's `inputSchema`."""
+    """The arguments, valid against the tool's `inputSchema`."""
 
 
 class CallResponse(ResponseShape, frozen=True, kw_only=True):
-    """What the tool said."""
+    """The result of a tool call."""
 
     result: dict[str, Any]
-    """As MCP has it: a `CallToolResult`."""
+    """The `CallToolResult`, as MCP defines it."""
     is_error: bool
-    """Whether the tool says that it failed."""
+    """Whether the tool reports a failure: `isError` of the result."""
     duration_ms: int
     request_id: str
-    """By which the audit knows the call."""
+    """The id of this request, as in the audit log."""
 
 
 def _parse_call_body(body: bytes) -> tuple[str, msgspec.Raw]:
-    """The name and arguments of a call. They are passed on, so nothing in them may be read in two ways."""
+    """The name and arguments of a call. Both are passed on, so ambiguous JSON is rejected."""
     whole = parse_json(body)
     reject_duplicate_members(body, whole)
     sent = parse_model(CallSent, whole)
@@ -93,8 +93,8 @@ def _parse_call_body(body: bytes) -> tuple[str, msgspec.Raw]:
 async def call_tool(serving: GatewayProcess, call: RestCall[tuple[str, msgspec.Raw]]) -> Mapping[str, Any]:
     """Call one tool, as the MCP endpoint does for the same selection.
 
-    Policy, pins and quotas apply as on every endpoint. A caller that disconnects cancels the call. Servers
-    cannot elicit anything meanwhile. A name outside the selection is unknown, whatever the reason.
+    Policy, pins and quotas apply as on every endpoint. If the caller disconnects, the call is cancelled. The
+    server cannot elicit input during the call. A name outside the selection fails with `unknown_tool`.
     """
     gateway, clock = serving.gateway, asyncio.get_running_loop().time
     caller = parse_caller(call.caller, call.query)
@@ -110,24 +110,23 @@ async def call_tool(serving: GatewayProcess, call: RestCall[tuple[str, msgspec.R
         # Listed here, and called through the tool that finds it.
         arguments = encode_raw({"name": name, "arguments": arguments})
         name = CALL_TOOL
-    answered = await gateway.call(view, name, {"arguments": arguments}, trace=trace)
+    response = await gateway.call(view, name, {"arguments": arguments}, trace=trace)
     if gateway.tracer is not None:
-        note_response(gateway.tracer.current, answered, is_tool=True)
+        note_response(gateway.tracer.current, response, is_tool=True)
     took_ms = round((clock() - began_s) * 1e3)
-    return {**_show_result(answered), "duration_ms": took_ms, "request_id": call.request_id}
+    return {**_show_result(response), "duration_ms": took_ms, "request_id": call.request_id}
 
 
-def _show_result(answered: DecodedCall) -> Mapping[str, Any]:
-    """The result as its server wrote it."""
-    members = answered.rpc.members
+def _show_result(response: ServerResponse) -> Mapping[str, Any]:
+    """The result as its server wrote it. Raises the error of a call that the server rejected."""
+    members = response.rpc.members
     if members is None:
-        # What a server says of a call that it did not make.
-        error = parse_server_error(answered.rpc.error)
+        error = parse_server_error(response.rpc.error)
         is_invalid = error.code == errors.InvalidArguments.code
         raise (errors.InvalidArguments if is_invalid else errors.ServerRefused)(error.message)
     try:
-        result = adapt_result(members, upstream=answered.revision, client="legacy")
+        result = adapt_result(members, upstream=response.revision, client="legacy")
     except InputRequired as exc:
-        problem = "the tool wants to elicit input from its user, and REST has no way to"
+        problem = "the tool requests input from its user, which REST does not support"
         raise errors.InputNotGiven(problem) from exc
     return {"result": msgspec.Raw(result), "is_error": is_tool_error(members)}

@@ -1,4 +1,4 @@
-"""Why a caller sees what it sees: every decision about a scope, by the layer and the rule that made it.
+"""Explains a scope: every decision about it, with the layer and the rule that made it.
 
 An agent gets the decisions about its own tools only.
 """
@@ -28,7 +28,7 @@ from toolgate.surfaces.rest.framework.routing import get
 
 
 class ShadowShown(ResponseShape, frozen=True, kw_only=True):
-    """What would deny something, were the policy of the task enforced."""
+    """The denial that would apply if the task's policy were enforced."""
 
     layer: Layer
     reason: Reason | None
@@ -36,32 +36,32 @@ class ShadowShown(ResponseShape, frozen=True, kw_only=True):
 
 
 class DecisionShown(ResponseShape, frozen=True, kw_only=True):
-    """One yes or no, by the layer and rule that made it."""
+    """One decision, with the layer and rule that made it."""
 
     server_id: str
     tool: str | None
     """A tool's name, `prompt:<name>` or `resource:<uri>`. Null: the whole server."""
     native_name: str | None = None
-    """What the server itself calls a tool that goes by an alias here. Null: the same."""
+    """The server's own name for a tool that has an alias. Null: the tool has no alias."""
     allowed: bool
     layer: Layer
     reason: Reason | None
-    """Null exactly when allowed."""
+    """Why it is denied. Null if it is allowed."""
     rule: str
     tokens: int | None
-    """About what the definition of the tool costs a model. Null: it is no tool, or not known."""
+    """Estimated tokens of the tool's definition. Null: not a tool, or not known."""
     hints: dict[str, bool] | None = None
-    """What the annotations of the definition say about effects, such as `readOnlyHint`. Null: not known."""
+    """Annotations of the definition about effects, such as `readOnlyHint`. Null: not known."""
     approval: str | None = None
-    """The rule by which a person must agree to each call of the tool. Null: no approval is required."""
+    """The rule that requires an approval for each call of the tool. Null: none does."""
     shadow: ShadowShown | None = None
-    """Allowed only because the task's policy is not enforced: who would deny it. Null: no layer would."""
+    """The denial that would apply if the task's policy were enforced. Null: it would be allowed as well."""
 
 
 def show_decision(
     decision: Decision, tool: ToolDefinition | None = None, demand: ApprovalRequirement | None = None
 ) -> DecisionShown:
-    """A decision as answers hold it, with the price of what it is about, and who must agree to calls."""
+    """A decision as responses show it, with the tool's tokens and hints, and the approval rule `demand`."""
     return DecisionShown.of(
         decision,
         native_name=None if tool is None else tool.native_name or None,
@@ -72,24 +72,24 @@ def show_decision(
 
 
 class BudgetShown(ResponseShape, frozen=True, kw_only=True):
-    """A budget over time that applies."""
+    """A rate limit or quota that applies."""
 
     layer: HolderKind
     holder_id: str
-    """The key or the task, whose calls all share it."""
+    """The key or task whose calls share it."""
     budget: QuotaName
     limit: int
 
 
 class ProfileSeen(ResponseShape, frozen=True, kw_only=True):
-    """The version of a profile that took part in a decision."""
+    """The version of a profile that decided."""
 
     profile_id: str
     version: int
     side: Side | None
     """Null: no rollout is under way."""
     share: int
-    """Percent of callers or tasks that have this version."""
+    """Percent of callers or tasks with this version."""
     by: RolloutBy
 
 
@@ -100,54 +100,56 @@ class ExplainResponse(ResponseShape, frozen=True, kw_only=True):
     refusal: RefusalShown | None
     tools: list[DecisionShown]
     servers: list[DecisionShown]
-    """Servers left out whole."""
+    """Servers that are excluded as a whole."""
     pending: list[str]
-    """Servers in the scope whose tools are not known yet: more may come."""
+    """Servers in the scope whose tools are not listed yet: more tools may follow."""
     unverified: list[str]
-    """Servers in the scope that are listed as an earlier run knew them: they list their tools when they are
-    first called."""
+    """Servers in the scope whose tools are known from an earlier run only, until their first call."""
     budgets: list[BudgetShown]
-    """What every call has to have room in."""
+    """The rate limits and quotas that apply to every call."""
     warnings: list[str]
     profiles: list[ProfileSeen]
-    """That of the task first."""
+    """The task's profile first."""
     mode: Mode
-    """`find`: the MCP door shows three tools there that find and call those allowed."""
+    """`find`: the MCP endpoint lists three tools, which find and call the allowed ones."""
 
 
 _QUERY: Final = (
     *SELECTION,
-    Parameter("tool", "Only this: `log`, `git.log`, `git/log`, `prompt:<name>` or `resource:<uri>`."),
-    Parameter("server", "Only this server, also for resources it does not list."),
-    Parameter("key", "Explain for this key instead of your own (administrators only)."),
-    Parameter("side", "As if the caller had this version of profiles in a rollout: `stable` or `candidate`."),
+    Parameter("tool", "Only this name: `log`, `git.log`, `git/log`, `prompt:<name>` or `resource:<uri>`."),
+    Parameter("server", "Only this server, including resources that it does not list."),
+    Parameter("key", "The id of a key to explain instead of yours. Needs the role `admin`."),
+    Parameter("side", "The side to assume during a rollout of a profile: `stable` or `candidate`."),
 )
 
 
-@get("/api/v1/mcp/explain", "agent", "Explain what is seen and why", query=_QUERY, errors=(NotFound,))
+@get("/api/v1/mcp/explain", "agent", "Explain a scope", query=_QUERY, errors=(NotFound,))
 async def explain_scope(serving: GatewayProcess, call: RestCall[None]) -> ExplainResponse:
-    """Everything there is, in or out, by which layer and rule. An agent is told of its own tools alone."""
+    """Every tool, prompt, resource and server, allowed or denied, with the layer and rule that decided.
+
+    An agent gets the decisions about its own tools only.
+    """
     gateway, query = serving.gateway, call.query
     if "server" in query:
         parse_server_id(query["server"])
     caller = parse_caller(_explained_principal(gateway, call.caller, query.get("key")), query)
-    # Of ten thousand tools it takes a tenth of a second, in which others want to be served.
+    # In threads: ten thousand tools take a tenth of a second, which would block other requests.
     unverified = frozenset(gateway.servers.unverified)
-    side, asker = call.choice("side", get_args(Side)), call.caller
+    side, viewer = call.choice("side", get_args(Side)), call.caller
 
     def explain(query: Mapping[str, str]) -> ExplainResponse:
         snapshot = gateway.snapshot
-        found = explain_for(asker, caller, snapshot, gateway.limits, side=side)
+        found = explain_for(viewer, caller, snapshot, gateway.limits, side=side)
         scope = found.scope
         return ExplainResponse.of(
             found,
             scope,
             revision=snapshot.revision,
             tools=list(_show_decisions(gateway, scope, found.tools, query))
-            or list(_show_unlisted(gateway, caller, query, asker=asker)),
+            or list(_show_unlisted(gateway, caller, query, viewer=viewer)),
             servers=list(_show_decisions(gateway, scope, found.servers, query)),
             unverified=[
-                one for one in scope.servers if one in unverified and can_show_server(snapshot, asker, one)
+                one for one in scope.servers if one in unverified and can_show_server(snapshot, viewer, one)
             ],
             budgets=[
                 BudgetShown(layer=one.holder.kind, holder_id=one.holder.id, budget=budget, limit=limit)
@@ -167,7 +169,7 @@ async def explain_scope(serving: GatewayProcess, call: RestCall[None]) -> Explai
 
 
 def _split_tool(gateway: Gateway, query: Mapping[str, str]) -> Mapping[str, str]:
-    """The query with `server.tool` or `server/tool` as two members, where there is such a server."""
+    """The query with `server.tool` or `server/tool` split in two, if that server exists."""
     kind = kind_of(query.get("tool", ""))
     for sign in ("/",) if kind else ("/", "."):
         server_id, found, name = query.get("tool", "")[len(kind) :].partition(sign)
@@ -177,7 +179,7 @@ def _split_tool(gateway: Gateway, query: Mapping[str, str]) -> Mapping[str, str]
 
 
 def _explained_principal(gateway: Gateway, principal: Principal, key_id: str | None) -> Principal:
-    """Whose scope is explained: the caller's own, or, for an administrator, that of any key."""
+    """The principal to explain: the caller or, for an admin, that of any key."""
     if key_id is None:
         return principal
     if not reaches(principal.role, "admin"):
@@ -201,13 +203,13 @@ def _show_decisions(
 
 
 def _show_unlisted(
-    gateway: Gateway, caller: Caller, query: Mapping[str, str], *, asker: Principal
+    gateway: Gateway, caller: Caller, query: Mapping[str, str], *, viewer: Principal
 ) -> Iterator[DecisionShown]:
-    """What becomes of a request for a resource that the server named does not list."""
+    """The decision about a resource that the named server does not list."""
     name, offer = query.get("tool", ""), gateway.snapshot.servers.get(query.get("server", ""))
     if kind_of(name) != RESOURCE or offer is None or "resources" not in offer.features:
         return
     decision = decide_unlisted(partial(gateway.decide, caller), offer.record.server_id, name[len(RESOURCE) :])
     if decision is not None:
-        for one in visible_decisions([decision], asker):
+        for one in visible_decisions([decision], viewer):
             yield show_decision(replace(one, tool=name))

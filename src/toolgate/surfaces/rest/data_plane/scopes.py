@@ -1,7 +1,7 @@
 """Scopes as callers see them: servers, tools, health, the URL of a selection, client setup.
 
-An agent learns what it may call and nothing else: to it, a hidden server answers like one that does not
-exist. The other roles read the whole registry anyway.
+An agent learns what it may call and nothing else: a hidden server looks like one that does not exist. Other
+roles read the whole registry anyway.
 """
 
 from collections import Counter
@@ -28,29 +28,29 @@ from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape,
 from toolgate.surfaces.rest.framework.routing import get
 
 SELECTION: Final = (
-    Parameter("task", "The task to look through. Without it, the key's own, or none."),
+    Parameter("task", "The id of the task whose policy applies. Default: the key's task, if it has one."),
     Parameter("servers", "Only these servers: ids, separated by commas."),
-    Parameter("tools", "Only these: `server.tool`, patterns or effects like `@read_only`, between commas."),
-    Parameter("profile", "Only what this profile selects."),
-    Parameter("mode", "`list`, or `find`: as where tools are found and not listed."),
+    Parameter("tools", "Only these: names, patterns or effects such as `@read_only`, separated by commas."),
+    Parameter("profile", "Only the selection of the profile with this id."),
+    Parameter("mode", "`list` or `find`: whether clients list all tools, or three tools that find them."),
 )
 
 
 def parse_caller(principal: Principal, query: Mapping[str, str]) -> Caller:
-    """The caller the query speaks of, read as the MCP door reads it. Or InvalidRequest."""
+    """The caller with the selection of the query, as on the MCP endpoint. Raises InvalidRequest."""
     task_id, request = parse_selection(query)
     return Caller(principal, task_id, request, mode=parse_mode(query))
 
 
 def format_selected_url(serving: GatewayProcess, call: RestCall[Any], caller: Caller) -> str:
-    """Where the MCP door has the scope that the query of `call` selects."""
+    """The URL of the MCP endpoint with the selection of the query."""
     names = ("servers", "tools", "profile", "mode")
     selection = {name: call.query[name] for name in names if name in call.query}
     return format_mcp_url(serving.client_url() or call.base_url, caller.task_id, selection)
 
 
 class RefusalShown(ResponseShape, frozen=True, kw_only=True):
-    """Why a scope is turned down as a whole."""
+    """Why a scope is denied as a whole."""
 
     code: RefusalCode
     message: str
@@ -64,7 +64,7 @@ class ServerSeen(ResponseShape, frozen=True, kw_only=True):
     display_name: str
     state: HealthState
     tools: int
-    """How many of its tools the caller can call."""
+    """The number of its tools that the caller can call."""
     tags: list[str]
 
 
@@ -77,30 +77,30 @@ class ServersSeen(ResponseShape, frozen=True, kw_only=True):
 
 
 class ReachSeen(ResponseShape, frozen=True, kw_only=True):
-    """How the servers fare that the caller can reach."""
+    """The health of the servers that the caller can reach."""
 
     revision: Revision
-    """Of the registry, as it is served here."""
+    """The registry revision served."""
     degraded: bool
-    """What is served is not known to be current."""
+    """Whether the served revision may be outdated."""
     servers: dict[str, HealthState]
-    """Server id to its state."""
+    """Server id to state."""
 
 
 class _SelectionSeen(ResponseShape, frozen=True, kw_only=True):
-    """What a caller selects at `url`, and what there is to select from."""
+    """The selection of a caller at `url`, with registry totals to compare it with."""
 
     revision: Revision
     url: str
     tokens: int
-    """About what the definitions of its tools cost a model."""
+    """Estimated tokens of the definitions of its tools."""
     registered_tools: int
-    """All that there are; for an agent, all that it could have."""
+    """The number of registered tools; for an agent, of those it could select."""
     registered_tokens: int
-    """What the definitions of all those would cost."""
+    """Estimated tokens of the definitions of all those tools."""
     warnings: list[str]
     mode: Mode
-    """`find`: the MCP endpoint lists three tools there that find and call these."""
+    """`find`: the MCP endpoint lists three tools, which find and call these."""
 
 
 class ScopeSeen(_SelectionSeen, frozen=True, kw_only=True):
@@ -111,40 +111,40 @@ class ScopeSeen(_SelectionSeen, frozen=True, kw_only=True):
     servers: list[str]
     tools: list[str]
     prompts: list[str]
-    """As on the MCP endpoint."""
+    """Names, as on the MCP endpoint."""
     resources: list[str]
-    """Their URIs, and the templates for those that are not listed."""
+    """URIs, and templates of URIs."""
     prices: dict[str, int]
-    """The tokens of each tool."""
+    """Tool name to the estimated tokens of its definition."""
     shadowed: list[str]
-    """`server/tool`: what would be denied, were the policy of the task enforced. For an agent, empty."""
+    """Tools that the task's policy would deny if it were enforced: `server/tool`. Empty for agents."""
     refusal: RefusalShown | None
-    """Why the request is turned down as a whole."""
+    """Why the request is denied as a whole. Null: it is not."""
 
 
 class ToolSeen(ResponseShape, frozen=True, kw_only=True):
     """A tool the caller can call."""
 
     name: str
-    """As on the MCP door."""
+    """The name on the MCP endpoint."""
     server_id: str
     tool: str
     description: str
     tokens: int
-    """About what the definition costs a model."""
+    """Estimated tokens of the definition."""
     rule: str
-    """The rule that lets it through."""
+    """The rule that allows it."""
 
 
 class ToolsSeen(_SelectionSeen, frozen=True, kw_only=True):
-    """Exactly what the MCP endpoint lists, or finds, under `url`."""
+    """Exactly the tools that the MCP endpoint lists, or finds, at `url`."""
 
     tools: list[ToolSeen]
 
 
 @get("/api/v1/mcp/servers", "agent", "List the servers you can reach", query=PAGING)
 async def list_servers(serving: GatewayProcess, call: RestCall[None]) -> ServersSeen:
-    """The servers the caller can call tools of, or could once they are listed; and no others."""
+    """The servers whose tools the caller can call, or could call once they are listed. Omits all others."""
     found, revision = _list_reachable_servers(serving.gateway, call.caller), serving.gateway.snapshot.revision
     servers, next_cursor = parse_page(call).cut(found, lambda one: one.server_id)
     return ServersSeen(revision=revision, servers=list(servers), next_cursor=next_cursor)
@@ -152,7 +152,7 @@ async def list_servers(serving: GatewayProcess, call: RestCall[None]) -> Servers
 
 @get("/api/v1/mcp/servers/{server_id}", "agent", "Read a server you can reach")
 async def read_server(serving: GatewayProcess, call: RestCall[None]) -> ServerSeen:
-    """One of the servers the caller can reach. Any other answers like one that does not exist."""
+    """One of the servers the caller can reach. Any other is not found."""
     server_id = call.ids["server_id"]
     for server in _list_reachable_servers(serving.gateway, call.caller):
         if server.server_id == server_id:
@@ -162,7 +162,7 @@ async def read_server(serving: GatewayProcess, call: RestCall[None]) -> ServerSe
 
 @get("/api/v1/mcp/health", "agent", "Show the health of the servers you can reach")
 async def show_reach(serving: GatewayProcess, call: RestCall[None]) -> ReachSeen:
-    """The state of the servers the caller can reach, and whether what is served here is current."""
+    """The state of the servers the caller can reach, and whether the served revision is current."""
     return ReachSeen(
         revision=serving.gateway.snapshot.revision,
         degraded=serving.sync_readiness().is_degraded,
@@ -171,7 +171,6 @@ async def show_reach(serving: GatewayProcess, call: RestCall[None]) -> ReachSeen
 
 
 def can_reach(gateway: Gateway, principal: Principal, server_id: str) -> bool:
-    """Whether a server is there, for this caller."""
     return server_id in count_reachable_tools(gateway, principal)
 
 
@@ -198,7 +197,7 @@ def count_reachable_tools(gateway: Gateway, principal: Principal) -> Mapping[str
 
 
 def _admitted_refs(gateway: Gateway, principal: Principal) -> tuple[set[ToolRef], set[str]]:
-    """What is in one of the caller's scopes, and the servers that no layer excludes from all of them."""
+    """All names in the caller's scopes, and the servers in at least one of them."""
     seen: set[ToolRef] = set()
     servers: set[str] = set()
     bound_to = principal.ceiling.tasks
@@ -213,7 +212,7 @@ def _admitted_refs(gateway: Gateway, principal: Principal) -> tuple[set[ToolRef]
 
 
 def _unnarrowed_set(gateway: Gateway, principal: Principal) -> RegistryTotals:
-    """What there is without any narrowing: all that is registered, or for an agent all that it could have."""
+    """The totals to compare a selection with: of the registry or, for an agent, of all its scopes."""
     if reaches(principal.role, "viewer"):
         return count_registered(gateway.snapshot)
     tools = [ref for ref in _admitted_refs(gateway, principal)[0] if not kind_of(ref.name)]
@@ -221,13 +220,12 @@ def _unnarrowed_set(gateway: Gateway, principal: Principal) -> RegistryTotals:
 
 
 def _price(gateway: Gateway, ref: ToolRef) -> int:
-    """What the definition of a tool in a scope costs a model."""
     return gateway.snapshot.servers[ref.server_id].tools[ref.name].tokens
 
 
 @get("/api/v1/mcp/scope", "agent", "Show your effective scope", query=SELECTION, errors=(NotFound,))
 async def show_scope(serving: GatewayProcess, call: RestCall[None]) -> ScopeSeen:
-    """What the caller gets at a URL, or why the request for it is turned down."""
+    """The caller's scope at a URL, or why the request is denied."""
     gateway, caller = serving.gateway, parse_caller(call.caller, call.query)
     scope = gateway.scope(caller)
     full = _unnarrowed_set(gateway, call.caller)
@@ -256,7 +254,7 @@ async def show_scope(serving: GatewayProcess, call: RestCall[None]) -> ScopeSeen
     errors=(NotFound, PolicyDenied, TooManyTools),
 )
 async def list_tools(serving: GatewayProcess, call: RestCall[None]) -> ToolsSeen:
-    """The tools of a URL, exactly as the MCP door lists them there, or has them found."""
+    """The tools of a URL, exactly as the MCP endpoint lists or finds them."""
     caller = parse_caller(call.caller, call.query)
     view = await serving.gateway.wait_for_view(caller)
     serving.gateway.scope_audit.record_offer(view, "rest")
@@ -279,7 +277,7 @@ async def list_tools(serving: GatewayProcess, call: RestCall[None]) -> ToolsSeen
 
 
 def _warn_of_unlisted(gateway: Gateway, principal: Principal, scope: Scope) -> list[str]:
-    """Why the list may not be whole: servers of the scope that have not told what they have."""
+    """Why the list may be incomplete: servers of the scope that have not listed their tools."""
     snapshot = gateway.snapshot
     return [
         f"`{server_id}` has not listed its tools yet: `toolgate servers list` shows its status"
@@ -292,63 +290,63 @@ _PLATFORMS: Final = ("linux", "darwin")
 
 
 class AssistantShown(ResponseShape, frozen=True, kw_only=True):
-    """How one program is told."""
+    """The setup of one client."""
 
     id: clients.ClientKind
     title: str
     file: str | None
-    """Where the document goes, or what it is merged into; `~` is the home directory. Null: its settings."""
+    """The file to create or merge `document` into; `~` is the home directory. Null: the client's settings."""
     document: dict[str, Any]
-    """Holds no key: where one is needed, it names the variable `TOOLGATE_KEY`, or says where to put it."""
+    """The client's configuration. Instead of a key it has the variable `TOOLGATE_KEY` or a placeholder."""
     command: str | None
-    """A command line that does the same, where the program has one."""
+    """A command line with the same effect. Null: the client has none."""
     after: str
-    """What to do then."""
+    """What to do next in the client."""
 
 
 class ConnectResponse(ResponseShape, frozen=True, kw_only=True):
-    """How each client is told about `url`."""
+    """The setup of each client for `url`."""
 
     url: str
     note: str
-    """Whether new tools of packages appear at the URL. Empty: it selects neither servers nor tools."""
+    """Whether new tools of packages appear at the URL. Empty if it selects neither servers nor tools."""
     warnings: list[str]
-    """For example that the URL is too long for some clients."""
+    """For example, that the URL is too long for some clients."""
     clients: list[AssistantShown]
 
 
 _CONNECT_QUERY: Final = (
     *SELECTION,
-    Parameter("needs_key", "Whether the client sends a key. Default: if you do or off loopback.", "choice"),
-    Parameter("platform", "`linux` or `darwin`, for the paths of files."),
+    Parameter("needs_key", "Whether the client sends a key. Default: if you do, or off loopback.", "choice"),
+    Parameter("platform", "The platform of file paths: `linux` (default) or `darwin`."),
 )
 
 
 @get("/api/v1/mcp/connect", "agent", "Show how to connect a client", query=_CONNECT_QUERY)
 async def show_client_setup(serving: GatewayProcess, call: RestCall[None]) -> ConnectResponse:
-    """What to paste into each client, so that it has the selected tools."""
+    """The configuration to paste into each client, with the URL of the selected tools."""
     caller = parse_caller(call.caller, call.query)
     url = format_selected_url(serving, call, caller)
     needs_key = call.authorization is not None or not is_loopback(urlsplit(url).hostname or "")
     if "needs_key" in call.query:
         needs_key = call.flag("needs_key")
-    door = clients.GatewayEndpoint(name=caller.task_id or "toolgate", url=url, needs_key=needs_key)
+    endpoint = clients.GatewayEndpoint(name=caller.task_id or "toolgate", url=url, needs_key=needs_key)
     platform = call.choice("platform", _PLATFORMS) or _PLATFORMS[0]
     return ConnectResponse(
         url=url,
         note=clients.describe_selection(call.query),
         warnings=list(filter(None, [clients.warn_about_length(url)])),
-        clients=list(_show_clients(door, platform)),
+        clients=list(_show_clients(endpoint, platform)),
     )
 
 
-def _show_clients(door: clients.GatewayEndpoint, platform: str) -> Iterator[AssistantShown]:
+def _show_clients(endpoint: clients.GatewayEndpoint, platform: str) -> Iterator[AssistantShown]:
     for name, program in clients.CLIENT_PROGRAMS.items():
         below_home = program.file_below_home(platform)
         yield AssistantShown.of(
             program,
             id=name,
             file=None if below_home is None else f"~/{below_home}",
-            document=program.document(door),
-            command=None if program.command is None else program.command(door),
+            document=program.document(endpoint),
+            command=None if program.command is None else program.command(endpoint),
         )

@@ -1,6 +1,6 @@
-"""What a process says about itself: health, readiness, metrics, and whose tokens it takes (RFC 9728).
+"""The status of a process: health, readiness, metrics, and protected resource metadata (RFC 9728).
 
-Never tells a caller without a credential anything about servers or tasks.
+Never shows servers or tasks to a caller without a credential.
 """
 
 import asyncio
@@ -21,51 +21,51 @@ from toolgate.telemetry import CONTENT_TYPE
 
 
 class ReasonGiven(ResponseShape, frozen=True, kw_only=True):
-    """Why something is not as it should be."""
+    """A condition that degrades the gateway or blocks calls."""
 
     code: str
-    """One of the error codes, or `audit_unwritable`."""
+    """An error code, or `audit_unwritable`."""
     hint: str
     """What to do."""
 
 
 class HealthResponse(ResponseShape, frozen=True, kw_only=True):
-    """Whether the gateway serves, and what."""
+    """The health of the gateway."""
 
     status: Literal["ok", "degraded"]
-    """`degraded`: it goes on as far as it can. `/readyz` says whether calls can be sent to it."""
+    """`degraded`: the gateway serves with restrictions. `/readyz` shows whether it accepts calls."""
     reasons: list[ReasonGiven]
-    """Why it is degraded."""
+    """Why the gateway is degraded."""
     version: str
     revision: Revision
     """The registry revision served."""
     uptime_s: float
     servers: dict[HealthState, int] | None = None
-    """How many servers are in each state that any is in: for the role `viewer` and above."""
+    """State to the number of servers in it. Null without the role `viewer`."""
 
 
 class ReadyResponse(ResponseShape, frozen=True, kw_only=True):
-    """Whether the gateway answers every caller as its policy says."""
+    """Whether the gateway accepts calls and enforces the current policy."""
 
     status: Literal["ready", "not_ready"]
     reasons: list[ReasonGiven]
-    """Why it is not."""
+    """Why the gateway is not ready."""
     revision: Revision
 
 
 class MetadataResponse(ResponseShape, frozen=True, kw_only=True):
-    """Where tokens come from (RFC 9728)."""
+    """Protected resource metadata (RFC 9728): which authorization servers issue tokens for this URL."""
 
     resource: str
-    """What the metadata is of; tokens are for it."""
+    """The URL of the protected resource, and the audience of its tokens."""
     authorization_servers: list[str]
     bearer_methods_supported: list[str]
     resource_name: str
 
 
-@get("/healthz", ANYONE, "Whether the gateway serves")
+@get("/healthz", ANYONE, "Show the health of the gateway")
 async def show_health(serving: GatewayProcess, call: RestCall[None]) -> HealthResponse:
-    """Answers as long as the process lives. Needs no key, and without one says nothing of servers."""
+    """200 while the process is alive. Needs no key; without one, `servers` is null."""
     readiness = serving.readiness()
     may_count = call.principal is not None and reaches(call.principal.role, "viewer")
     return HealthResponse.of(
@@ -78,11 +78,11 @@ async def show_health(serving: GatewayProcess, call: RestCall[None]) -> HealthRe
     )
 
 
-@get("/readyz", ANYONE, "Whether calls can be sent here", ReadyResponse, statuses=(200, 503))
+@get("/readyz", ANYONE, "Show the readiness of the gateway", ReadyResponse, statuses=(200, 503))
 async def show_readiness(serving: GatewayProcess, _call: RestCall[None]) -> RestResponse:
-    """Whether calls can be sent here. If not, the code of each reason is one they would be refused with.
+    """200 if the gateway accepts calls, else 503 with the error codes that calls would fail with.
 
-    A process that is about to end takes no new connection, and so answers nothing.
+    A process that is shutting down accepts no connections.
     """
     readiness = serving.readiness()
     blocking = [one for one in readiness.conditions if one.blocks]
@@ -93,10 +93,10 @@ async def show_readiness(serving: GatewayProcess, _call: RestCall[None]) -> Rest
     return RestResponse(response, 503, headers={"retry-after": "1"})
 
 
-@get("/metrics", "viewer", "The metrics of this node", CONTENT_TYPE)
+@get("/metrics", "viewer", "Show the metrics of this node", CONTENT_TYPE)
 async def show_metrics(serving: GatewayProcess, _call: RestCall[None]) -> bytes:
-    """The metrics of this node, as Prometheus reads them."""
-    # In a thread: the text of thousands of tools takes longer than the loop may stand still.
+    """The metrics of this node, in the Prometheus text format."""
+    # In a thread: the text of thousands of tools takes longer than the loop may block.
     return await asyncio.to_thread(serving.gateway.metrics.capture())
 
 
@@ -104,16 +104,16 @@ PATHS: Final = (
     "",
     *(prefix + path for prefix in ("/api/mcp", "/mcp") for path in ("", "/s/{server_id}", "/t/{task_id}")),
 )
-"""What has metadata of its own: the gateway, and every kind of path of the MCP door."""
+"""The paths with metadata: the gateway, and every kind of path of the MCP endpoint."""
 
 
 def _metadata_endpoint(path: str) -> RestEndpoint[None]:
-    # The same whether a server or task exists or not: a caller without a token learns nothing by asking.
-    summary = f"Where tokens come from {path}".strip()
+    # The same whether or not a server or task exists: a caller without a token learns nothing from it.
+    summary = f"Show protected resource metadata {path}".strip()
 
     @get(WELL_KNOWN + path, ANYONE, summary, MetadataResponse, errors=(NotFound,))
     async def show_metadata(serving: GatewayProcess, call: RestCall[None]) -> Mapping[str, Any]:
-        """Which issuer's tokens are taken here. Not found where the gateway knows only its own keys."""
+        """The authorization servers whose tokens the gateway accepts. Not found if it accepts keys only."""
         return serving.discovery.metadata(call.base_url, path.format_map(call.ids))
 
     return show_metadata

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the route table and the models. Nothing in it is written twice."""
+"""The OpenAPI document, generated from the route table and the models."""
 
 import inspect
 import re
@@ -22,8 +22,8 @@ from toolgate.surfaces.rest.framework.routing import ANYONE, MIN_REVISION, RestE
 Json = dict[str, Any]
 
 _DESCRIPTION: Final = (
-    "Governs a Toolgate gateway and tells what it serves. Every error has one shape, and its code is stable."
-    " On loopback, where the gateway trusts it, a request without a key is the local administrator's."
+    "Manage a Toolgate gateway, and inspect what it serves. Every error has the same shape and a stable code."
+    " If the gateway trusts loopback, a request from there without a key acts as the local administrator."
 )
 _REF: Final = "#/components/schemas/{model}"
 _PATH_PARAMETER = re.compile(r"\{(\w+)\}")
@@ -34,33 +34,33 @@ _FORMS: Final[dict[str, Json]] = {
     "number": {"type": "integer", "minimum": 0},
 }
 _PATH_WORDS: Final = {
-    "version": "Of the package.",
-    "sha256": "Of the whole archive, in lower-case hexadecimal.",
-    "part": "Its number, from 1.",
+    "version": "The version of the package.",
+    "sha256": "The SHA-256 of the whole archive or module, in lower-case hexadecimal.",
+    "part": "The number of the part, from 1.",
     "category": "The `id` of the category, percent-encoded.",
-    "namespace": "The part before the slash in the server's name.",
-    "server_name": "The part after it.",
-    "server_version": "Of the server, or `latest`.",
+    "namespace": "The part of the server's name before the slash.",
+    "server_name": "The part of the server's name after the slash.",
+    "server_version": "The version of the server, or `latest`.",
 }
 """Path parameters that are not ids."""
 _MIN_REVISION: Final = Parameter(
     MIN_REVISION,
-    "Of the registry, as another answer gave it: wait until it is served here, or be told that it is not.",
+    "A registry revision from an earlier response. The gateway waits up to 2 s until it serves it.",
     "number",
 )
 
 
 def add_openapi_endpoint(endpoints: Sequence[RestEndpoint[Any]]) -> tuple[RestEndpoint[Any], ...]:
-    """`endpoints`, and the one that shows the document of them all."""
+    """`endpoints`, and the one that serves their OpenAPI document."""
 
     @get("/openapi.json", ANYONE, "The OpenAPI document", JSON)
     async def show_document(_serving: GatewayProcess, _call: RestCall[None]) -> bytes:
-        """This document."""
+        """This OpenAPI document."""
         return encode_document()
 
     @cache
     def encode_document() -> bytes:
-        """Encoded on the first request: the schemas of all models would slow every start."""
+        """On the first request: the schemas of all models would slow every start."""
         return msgspec.json.encode(describe_api(table))
 
     table = (show_document, *endpoints)
@@ -68,7 +68,7 @@ def add_openapi_endpoint(endpoints: Sequence[RestEndpoint[Any]]) -> tuple[RestEn
 
 
 def describe_api(endpoints: Sequence[RestEndpoint[Any]]) -> Json:
-    """The document of `endpoints`."""
+    """The OpenAPI document of `endpoints`."""
     paths: dict[str, Json] = defaultdict(dict)
     for endpoint in endpoints:
         paths[endpoint.path][endpoint.method.lower()] = _operation(endpoint)
@@ -84,21 +84,21 @@ def describe_api(endpoints: Sequence[RestEndpoint[Any]]) -> Json:
         "components": {
             "schemas": _schemas(endpoints),
             "securitySchemes": {
-                "key": {"type": "http", "scheme": "bearer", "description": "A gateway's key."}
+                "key": {"type": "http", "scheme": "bearer", "description": "A key of the gateway."}
             },
         },
     }
 
 
 def list_errors(endpoint: RestEndpoint[Any]) -> Iterator[type[errors.ToolgateError]]:
-    """Every error the endpoint may answer with: those of the checks before its handler, then its own."""
+    """Every error of the endpoint: those of the checks before its handler, then its own."""
     yield from (errors.Unauthenticated, errors.TooManyAttempts, errors.IssuerUnavailable)
     yield errors.InvalidRequest
     if endpoint.role is not ANYONE:
         yield from (errors.Forbidden, errors.StorageUnavailable)
     if _PATH_PARAMETER.search(endpoint.path):
         yield from (errors.InvalidRecord, errors.NotFound)
-    if endpoint.service is not None:  # where the process has no such service, the path does not exist
+    if endpoint.service is not None:  # without the service, the path does not exist
         yield errors.NotFound
     if endpoint.is_conditional:
         yield errors.Conflict
@@ -113,11 +113,11 @@ def list_errors(endpoint: RestEndpoint[Any]) -> Iterator[type[errors.ToolgateErr
 
 
 def _operation(endpoint: RestEndpoint[Any]) -> Json:
-    role = "anyone" if endpoint.role is ANYONE else f"the role `{endpoint.role}` and those above it"
+    role = "no credential" if endpoint.role is ANYONE else f"the role `{endpoint.role}` or above"
     operation: Json = {
         "operationId": re.sub(r"[^a-z]+", "-", endpoint.summary.lower()),
         "summary": endpoint.summary,
-        "description": f"{inspect.getdoc(endpoint.handler)}\n\nFor {role}.",
+        "description": f"{inspect.getdoc(endpoint.handler)}\n\nNeeds {role}.",
         "security": [] if endpoint.role is ANYONE else [{"key": []}],
         "parameters": list(_parameters(endpoint)),
         "responses": {**_success_responses(endpoint), **_error_responses(endpoint)},
@@ -131,7 +131,7 @@ def _operation(endpoint: RestEndpoint[Any]) -> Json:
 
 
 def _request_content(body: BodySpec[Any]) -> Json:
-    """Of bytes there is nothing to say. What the members of a form are, its endpoint describes."""
+    """Bytes have no schema. The members of a form are described by its endpoint."""
     content: Json = {body.media_type: {} if body.model is None else {"schema": _ref(body.model)}}
     return content if body.parse_form_fields is None else {**content, FORM: {"schema": {"type": "object"}}}
 
@@ -145,9 +145,9 @@ def _parameters(endpoint: RestEndpoint[Any]) -> Iterator[Json]:
     for one in (*endpoint.headers, *((_MIN_REVISION,) if endpoint.method == "GET" else ())):
         yield _parameter("header", one.name, one.description, _FORMS[one.form])
     if endpoint.is_conditional:
-        etag = "The ETag of the record: refuse with `conflict` when it has changed since."
+        etag = "The ETag of the record. Fails with `conflict` if the record has changed since."
         yield _parameter("header", "If-Match", etag, {"type": "string", "pattern": '^"[0-9]+"$'})
-        absent = "`*`: refuse with `conflict` when the record exists."
+        absent = "`*`: fails with `conflict` if the record exists."
         yield _parameter("header", "If-None-Match", absent, {"const": "*"})
 
 
@@ -169,7 +169,7 @@ def _error_responses(endpoint: RestEndpoint[Any]) -> Json:
     for error in list_errors(endpoint):
         codes[errors.WIRE[error.code].http].add(f"`{error.code}`")
     failed = _ref(ErrorResponse)
-    # The answer itself may come with the status of an error.
+    # The endpoint's own response may have the status of an error.
     own = failed if isinstance(endpoint.response, str) else {"anyOf": [_ref(endpoint.response), failed]}
     return {
         str(status): {
@@ -187,7 +187,7 @@ def _schemas(endpoints: Iterable[RestEndpoint[Any]]) -> Json:
         part for one in endpoints if not isinstance(one.response, str) for part in _parts(one.response)
     }
     named = sorted(shapes, key=lambda shape: shape.__name__)
-    # One mode for all: members of a record that have a default may be left out both ways.
+    # One mode for all: members with a default are optional in requests and responses.
     mode: JsonSchemaMode = "validation"
     adapters = [(shape.__name__, mode, TypeAdapter(shape)) for shape in named]
     _, schema = TypeAdapter.json_schemas(adapters, ref_template=_REF)

@@ -1,11 +1,10 @@
-"""REST requests: what an endpoint takes, and how a request is checked against it. Also lists in pages.
+"""REST requests: what an endpoint accepts, and how a request is validated. Also pagination.
 
-Strict throughout: what could be read in two ways is rejected, because one of them might be the wrong one. No
-message repeats a value of a body, which may be a secret. The listener has bounded the body.
-Forms (`multipart/form-data`, RFC 7578) are read within the limits of a body.
+Strict throughout: ambiguous input is rejected. No message repeats a value of a body, which may be a secret.
+The listener bounds every body, and so every form (`multipart/form-data`, RFC 7578).
 
-Pages are sorted by id. A cursor names the last id of the page before it, so a page is right whatever was
-added or removed meanwhile.
+Pages are sorted by id. A cursor names the last id of the previous page, so records that were added or removed
+meanwhile do not shift a page.
 """
 
 import base64
@@ -29,7 +28,7 @@ from toolgate.surfaces.rest.framework.response import JSON
 
 _NO_MEMBERS: Final = b"{}"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
-"""One spelling for each number, and none that needs more than 64 bits."""
+"""One spelling for each number, of at most 64 bits."""
 _TAG = re.compile(rf'"({_NUMBER.pattern})"')
 _PLAIN = re.compile(r"[!-~]{1,200}")
 
@@ -44,7 +43,7 @@ _ENCODING: Final = re.compile(r"(?im)^content-transfer-encoding:")
 
 
 def parse_form(content_type: str, body: bytes) -> list[tuple[str, str]]:
-    """The names and texts of the parts, or InvalidRequest. Each is UTF-8 text; file names are ignored."""
+    """The names and texts of the parts, each UTF-8. File names are ignored. Raises InvalidRequest."""
     found = _BOUNDARY.search(content_type)
     if found is None:
         raise _invalid_form("the content type has no boundary")
@@ -83,7 +82,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A query parameter or a header that an endpoint takes."""
+    """A query parameter or a header of an endpoint."""
 
     name: str
     description: str
@@ -91,7 +90,9 @@ class Parameter:
     """A flag is `true` or `false`, and false if absent; a choice may be absent. A number is at least 0."""
 
 
-PLAN_HEADER: Final = Parameter("Toolgate-Plan", "The id of a plan: reject a change with any other effect.")
+PLAN_HEADER: Final = Parameter(
+    "Toolgate-Plan", "The id of a plan. Fails with `plan_outdated` if the change has any other effect."
+)
 
 
 class NoBody(StrictBody):
@@ -103,14 +104,14 @@ class BodySpec(Generic[B]):
     """A request body: the model that documents it, and how to parse it for the handler."""
 
     model: type[BaseModel] | None
-    """None: bytes that are not JSON."""
+    """None: the body is not JSON."""
     parse: Callable[[Any], B]
     may_be_empty: bool = False
     media_type: str = JSON
     is_raw: bool = False
-    """`parse` gets the bytes, and checks itself that they are JSON."""
+    """`parse` gets the bytes and validates the JSON itself."""
     parse_form_fields: Callable[[Sequence[tuple[str, str]]], Mapping[str, Any]] | None = None
-    """Makes the JSON value of a multipart form. None: the endpoint takes no forms."""
+    """Converts a multipart form to a JSON value. None: the endpoint accepts no forms."""
 
     async def read(self, request: HttpRequest) -> Any:
         """The body as the handler gets it. Raises InvalidRequest, ParseFailed and UnsupportedMedia."""
@@ -143,7 +144,7 @@ def _media_type(content_type: str) -> str:
 
 
 def _check_media(request: HttpRequest, media_type: str) -> None:
-    """The declared type also keeps out what a foreign web page can send without a preflight (CSRF)."""
+    """Requiring the type also rejects what a foreign web page can send without a preflight (CSRF)."""
     if _media_type(request.header("content-type") or "") != media_type:
         raise UnsupportedMedia(
             f"the request does not declare a body of `{media_type}`",
@@ -161,7 +162,7 @@ def parse_object(value: Any) -> Mapping[str, Any]:
 
 
 def parse_model(model: type[Model], value: Any) -> Model:
-    """A JSON value as `model`. Raises InvalidRequest, which names each wrong field."""
+    """A JSON value as `model`. Raises InvalidRequest, which names each invalid field."""
     try:
         return model.model_validate(parse_object(value))
     except ValidationError as exc:
@@ -172,12 +173,12 @@ def parse_model(model: type[Model], value: Any) -> Model:
 
 
 def validate_as(model: type[Model], *, may_be_empty: bool = False) -> BodySpec[Model]:
-    """A body that must be valid as `model`."""
+    """A body that is validated as `model`."""
     return BodySpec(model, partial(parse_model, model), may_be_empty=may_be_empty)
 
 
 def accept_as(model: type[BaseModel], *, may_be_empty: bool = False) -> BodySpec[Mapping[str, Any]]:
-    """A body documented as `model`, which the registry checks when it is stored."""
+    """A body documented as `model`; the registry validates it when it stores it."""
     return BodySpec(model, parse_object, may_be_empty=may_be_empty)
 
 
@@ -186,23 +187,23 @@ class RestCall(Generic[B]):
     """A request that passed every check of its endpoint."""
 
     principal: Principal | None
-    """None only if the endpoint is for anyone and the request has no credential."""
+    """None only if the endpoint needs no credential and the request has none."""
     authorization: str | None
-    """The credential that proved it, for what outlives the request."""
+    """The credential of the principal, for streams that outlive the request."""
     ids: Mapping[str, str]
     query: Mapping[str, str]
     headers: Mapping[str, str]
-    """The endpoint's own headers that the request has, by their names in the endpoint."""
+    """The endpoint's headers that the request has, by their names in the endpoint."""
     if_revision: int | None
     base_url: str
-    """How the caller reached this gateway, without a trailing slash."""
+    """The URL by which the caller reached this gateway, without a trailing slash."""
     request_id: str
-    """Generated here; in a response header, in the log, and in the audit record of a tool call."""
+    """Generated here. It is in a response header, in the log, and in the audit event of a tool call."""
     body: B
 
     @property
     def caller(self) -> Principal:
-        """The principal, on every endpoint that has a role."""
+        """The principal, on endpoints that require a role."""
         assert self.principal is not None
         return self.principal
 
@@ -215,7 +216,7 @@ class RestCall(Generic[B]):
         return parse_number(name, self.query[name]) if name in self.query else None
 
     def number_or(self, name: str, default: int) -> int:
-        """The same, `default` if absent."""
+        """A number of the query, `default` if absent. Raises InvalidRequest."""
         return parse_number(name, self.query[name]) if name in self.query else default
 
     def count(self, name: str, *, default: int, most: int) -> int:
@@ -241,9 +242,9 @@ class RestCall(Generic[B]):
 
 
 def _parse_part_number(text: str) -> str:
-    """The number of a part, spelled in one way. Raises InvalidRecord."""
+    """Raises InvalidRecord."""
     if not _NUMBER.fullmatch(text):
-        raise InvalidRecord(f"`{text[:40]}` is not the number of a part", hint="parts count from 1")
+        raise InvalidRecord(f"invalid part number `{text[:40]}`", hint="parts are numbered from 1")
     return text
 
 
@@ -252,11 +253,11 @@ PATH_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
     "version": parse_version,
     "sha256": parse_sha256,
     "part": _parse_part_number,
-    # Words of the catalog, names of other registries, and ids generated here: an unknown one is not found.
+    # Categories, names in other registries, and generated ids: any text, and an unknown one is not found.
     **dict.fromkeys(("category", "package", "namespace", "server_name", "server_version"), str),
     **dict.fromkeys(("invocation_id", "approval_id", "event_id"), str),
 }
-"""What a path may hold, by the name in its template."""
+"""The parser of each path parameter, by its name in the template."""
 
 
 def parse_path_ids(values: Mapping[str, str]) -> Mapping[str, str]:
@@ -265,7 +266,7 @@ def parse_path_ids(values: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def parse_precondition(request: HttpRequest) -> int | None:
-    """The revision a write depends on: `If-Match: "7"` is 7, `If-None-Match: *` is 0, neither is None."""
+    """The revision a write depends on: 7 for `If-Match: "7"`, 0 for `If-None-Match: *`, None for neither."""
     match, none_match = request.header("if-match"), request.header("if-none-match")
     if match is None and none_match is None:
         return None
@@ -275,25 +276,25 @@ def parse_precondition(request: HttpRequest) -> int | None:
     tag = _TAG.fullmatch(match) if match is not None and none_match is None else None
     if tag is None:
         raise InvalidRequest(
-            "the precondition cannot be read",
+            "invalid precondition",
             hint='send `If-Match: "<revision>"` with the ETag of the record, or `If-None-Match: *`',
         )
     return int(tag[1])
 
 
 def parse_plain_headers(request: HttpRequest, names: Iterable[str]) -> Mapping[str, str]:
-    """Those of the named headers that the request has, each once and as plain text. Raises InvalidRequest."""
+    """The named headers that the request has. Raises InvalidRequest if one is repeated or not plain text."""
     sent = {name: value for name in names if (value := request.header(name.lower())) is not None}
     for name, value in sent.items():
         if name.lower().encode() in request.repeated or not _PLAIN.fullmatch(value):
-            raise InvalidRequest(f"the header `{name}` cannot be read", hint="send it once, in plain text")
+            raise InvalidRequest(f"invalid header `{name}`", hint="send it once, in plain text")
     return sent
 
 
 def parse_number(name: str, text: str) -> int:
-    """An integer from 0 on, spelled in one way. Raises InvalidRequest."""
+    """A non-negative integer. Raises InvalidRequest."""
     if not _NUMBER.fullmatch(text):
-        raise InvalidRequest(f"`{name}` must be a whole number, of at most 18 digits")
+        raise InvalidRequest(f"`{name}` must be a whole number of at most 18 digits")
     return int(text)
 
 
@@ -302,8 +303,8 @@ def join_quoted(names: Iterable[str]) -> str:
     return ", ".join(f"`{one}`" for one in names)
 
 
-PAGE: Final = 500  # most registries in one answer
-MAX_PAGE: Final = 1_000  # twice that: more would only save a request
+PAGE: Final = 500  # most registries fit one response
+MAX_PAGE: Final = 1_000  # twice that; larger pages would save little
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024  # as a body may have; the largest schemas still fit
 
 T = TypeVar("T")
@@ -311,19 +312,21 @@ T = TypeVar("T")
 
 def describe_paging(default: int) -> tuple[Parameter, ...]:
     """The parameters that `parse_page` reads."""
-    limit = Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {default} by default.", "number")
-    return (limit, Parameter("cursor", "The `next_cursor` of the page before."))
+    limit = Parameter(
+        "limit", f"The maximum number of entries: 1 to {MAX_PAGE}. Default: {default}.", "number"
+    )
+    return (limit, Parameter("cursor", "The `next_cursor` of the previous page. Default: the first page."))
 
 
 PAGING: Final = describe_paging(PAGE)
 
 
 class Page(NamedTuple):
-    """Which part of a list is asked for."""
+    """The requested part of a list."""
 
     limit: int
     after: str
-    """The id the page begins after; empty: at the beginning."""
+    """The id that the page begins after. Empty: the first page."""
 
     def cut(
         self,
@@ -332,13 +335,13 @@ class Page(NamedTuple):
         *,
         bytes_of: Callable[[T], int] | None = None,
     ) -> tuple[Sequence[T], str | None]:
-        """The page, and the cursor of the next; None: it is the last. `bytes_of` also limits its size."""
+        """The page, and the cursor of the next one, None for the last. `bytes_of` also limits its size."""
         return self.first([one for one in sorted_by_id if id_of(one) > self.after], id_of, bytes_of=bytes_of)
 
     def first(
         self, found: Sequence[T], id_of: Callable[[T], str], *, bytes_of: Callable[[T], int] | None = None
     ) -> tuple[Sequence[T], str | None]:
-        """As `cut`, of entries that all come after the cursor. One more than the limit is enough."""
+        """As `cut`, for entries that all follow the cursor. One more than the limit is enough."""
         page = found[: self.limit]
         if bytes_of is not None:
             sizes = accumulate(map(bytes_of, page))
@@ -347,13 +350,13 @@ class Page(NamedTuple):
 
 
 def parse_page(call: RestCall[Any], *, default: int = PAGE) -> Page:
-    """What `limit` and `cursor` of the query ask for. Raises InvalidRequest."""
+    """The `limit` and `cursor` of the query. Raises InvalidRequest."""
     limit = call.count("limit", default=default, most=MAX_PAGE)
     return Page(limit, parse_cursor(call.query["cursor"]) if "cursor" in call.query else "")
 
 
 def encode_cursor(record_id: str) -> str:
-    """The cursor for the id where a page ends."""
+    """The cursor of the page after this id."""
     return base64.urlsafe_b64encode(record_id.encode()).decode().rstrip("=")
 
 
@@ -365,5 +368,5 @@ def parse_cursor(cursor: str) -> str:
     except ValueError:
         record_id = ""
     if not record_id or encode_cursor(record_id) != cursor:
-        raise InvalidRequest("invalid cursor", hint="begin without one")
+        raise InvalidRequest("invalid cursor", hint="omit `cursor` to start at the first page")
     return record_id

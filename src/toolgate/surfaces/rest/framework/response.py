@@ -1,8 +1,8 @@
-"""REST responses: what handlers return, the shapes of bodies, and how both go out.
+"""REST responses: what handlers return, the shapes of bodies, and how they are sent.
 
-Request bodies are pydantic models, because bytes come in there. Response bodies are msgspec structs, from
-which the OpenAPI document takes names, types and descriptions. Every response carries the same security
-headers; every error has one shape.
+Request bodies are pydantic models, which validate input. Response bodies are msgspec structs; the OpenAPI
+document takes names, types and descriptions from them. Every response has the same security headers, and
+every error the same shape.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -23,7 +23,9 @@ from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.messages import Responder
 
 Revision = Annotated[int, Field(ge=0)]
-NextCursor = Annotated[str | None, Field(description="Where the next page begins; null: this is the last.")]
+NextCursor = Annotated[
+    str | None, Field(description="The `cursor` of the next page. Null: this is the last page.")
+]
 
 
 class ResponseShape(msgspec.Struct, frozen=True):
@@ -31,9 +33,9 @@ class ResponseShape(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, *sources: object, **members: Any) -> Self:
-        """The shape of `sources`: the members given, and each other one from the first source that has it.
+        """Build the shape from `members`; each other member comes from the first source that has it.
 
-        Members become what the shape says: sequences lists, and records the shapes that show them.
+        Values are converted to the types of the shape: sequences to lists, records to shapes.
         """
         for name in cls.__struct_fields__:
             if name not in members:
@@ -73,27 +75,27 @@ def _describe_fields(parent: type[object]) -> dict[str, Any]:
 
 
 def _name_members(value: Any) -> Any:
-    """`value` with dicts for named tuples, which msgspec takes for arrays."""
+    """`value` with dicts for named tuples, which msgspec would encode as arrays."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: _name_members(member) for name, member in value._asdict().items()}
     return [_name_members(one) for one in value] if isinstance(value, tuple | list) else value
 
 
 class ErrorDetail(ResponseShape, frozen=True, kw_only=True):
-    """A failure. Programs act on the code, people on the rest."""
+    """An error."""
 
     code: str
-    """Stable."""
+    """A stable code, for programs."""
     message: str
-    """What happened."""
+    """What failed."""
     hint: str
-    """What to do next."""
+    """What to do about it."""
     data: dict[str, Any] | None = None
-    """More about it, where there is more."""
+    """Details, for some codes."""
 
 
 class ErrorResponse(ResponseShape, frozen=True, kw_only=True):
-    """The one shape of every error."""
+    """The body of every error response."""
 
     error: ErrorDetail
 
@@ -102,31 +104,31 @@ JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 
 Shape: TypeAlias = type[object] | UnionType
-"""The shape of a response body, or a union of those it may have."""
+"""The shape of a response body, or a union of its possible shapes."""
 Events: TypeAlias = AsyncGenerator[bytes, None]
 """Server-sent events, each with its terminator."""
 
 
 class ResponseStream(NamedTuple):
-    """A body in parts. It has started, so its sender must close it in any case."""
+    """A body in parts. It has started, so the sender must always close it."""
 
     first: bytes
     rest: Events
 
 
-# `no-store`: a response is for one caller at one moment, and no cache on the way can tell callers apart.
+# `no-store`: a response is for one caller, and no cache on the way can tell callers apart.
 _HARDENING: Final[Mapping[str, str]] = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-# A proxy that collects a response before it passes it on would keep events for ever.
+# A proxy that buffers a response would never pass events on.
 _UNBUFFERED: Final[Mapping[str, str]] = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
 
 
 ResponseBody: TypeAlias = Mapping[str, Any] | ResponseShape | bytes | ResponseStream
-"""A value or plain data to be encoded, encoded bytes, or a stream."""
+"""A value to encode, encoded bytes, or a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +138,12 @@ class RestResponse:
     body: ResponseBody
     status: int = 200
     revision: int | None = None
-    """The revision of the returned record; becomes its ETag."""
+    """The revision of the returned record, sent as its ETag."""
     headers: Mapping[str, str] = field(default_factory=lambda: EMPTY)
 
 
 async def send_response(responder: Responder, response: RestResponse, *, is_head: bool = False) -> None:
-    """Send `response`. Of a stream, a HEAD request gets the headers only."""
+    """Send `response`, or the headers of a stream for a HEAD request."""
     body = response.body
     if isinstance(body, ResponseStream):
         async with aclosing(body.rest) as rest:

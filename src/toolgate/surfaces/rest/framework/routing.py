@@ -1,7 +1,7 @@
-"""The route table: what an endpoint is, and the one way every request takes to its handler.
+"""The route table: what an endpoint is, and the path of every request to its handler.
 
 Role, ids, query, precondition, content type and JSON are checked here and nowhere else, so a new endpoint
-cannot forget them. Routes and the OpenAPI document are both made from the table.
+cannot forget them. Routes and the OpenAPI document both come from the table.
 """
 
 import asyncio
@@ -48,15 +48,15 @@ from toolgate.surfaces.rest.framework.response import (
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 B = TypeVar("B")
 
-SEE_DOCUMENT: Final = "see `/openapi.json` for what there is"
+SEE_DOCUMENT: Final = "see `/openapi.json` for all paths"
 REQUEST_ID: Final = b"x-request-id"
 MIN_REVISION: Final = "Toolgate-Min-Revision"
 SERVED_REVISION: Final = "Toolgate-Revision"
-"""On responses: nothing in them is older than this revision."""
+"""On responses: the registry revision that they reflect. They may reflect a later one in part."""
 MAX_REVISION_WAIT_S: Final = 2.0
-"""Nodes follow within milliseconds; a client retries sooner than it waits for longer."""
+"""Nodes catch up within milliseconds; for longer delays, clients retry."""
 ANYONE: Final = None
-"""The role of an endpoint that needs no credential. A wrong one is still rejected there."""
+"""The role of an endpoint that needs no credential. An invalid one is still rejected."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,28 +68,26 @@ class RestEndpoint(Generic[B]):
     method: Method
     path: str
     handler: "Handler[B]"
-    """Gets `GatewayProcess`, or `Control` on endpoints of the control plane. Its docstring is the description
-    in the OpenAPI document.
-    """
+    """Gets `GatewayProcess`, or `Control` on endpoints of the control plane. OpenAPI shows its docstring."""
     role: Role | None
     summary: str
     response: Shape | str
-    """The shape of its response body, or the media type of what is not JSON."""
+    """The shape of its response body, or the media type if that is not JSON."""
     also: tuple[str, ...] = ()
-    """Other media types of its responses, on request; its handler sets the header."""
+    """Other media types that its handler may set."""
     body: BodySpec[B] | None = None
     query: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
     statuses: tuple[int, ...] = (200,)
-    """The statuses that `answer` comes with."""
+    """The statuses of `response`."""
     errors: tuple[type[ToolgateError], ...] = ()
-    """The errors of the handler. Those of the checks before it follow from the row."""
+    """The errors of the handler. Those of the checks before it follow from the other fields."""
     is_conditional: bool = False
-    """Takes `If-Match` and `If-None-Match`."""
+    """Accepts `If-Match` and `If-None-Match`."""
     is_traced: bool = False
     """Its requests become spans, if tracing is on."""
     service: type | None = None
-    """What its handler gets instead, if not every process has it. One without it has no such route."""
+    """The service that its handler gets instead. A process without it does not have the route."""
 
     @property
     def media_type(self) -> str:
@@ -107,10 +105,10 @@ def _endpoint(
     response: Shape | str | None = None,
     **options: Any,
 ) -> Callable[[Handler[B]], RestEndpoint[B]]:
-    """A decorator that makes an endpoint of its handler, and so a row of the table: see `list_endpoints`.
+    """A decorator that turns a handler into an endpoint; see `list_endpoints`.
 
-    Unless given, the shape of the response is the return type of the handler, and the body is validated as
-    the model in the type of its call.
+    Defaults: the shape of the response is the return type of the handler, and the body is validated as the
+    model in the type of its call.
     """
 
     def make_endpoint(handler: Handler[B]) -> RestEndpoint[B]:
@@ -140,7 +138,7 @@ EndpointsByMethod = Mapping[str, RestEndpoint[Any]]
 
 
 def list_endpoints(*modules: ModuleType) -> tuple[RestEndpoint[Any], ...]:
-    """The endpoints that these modules name, alone or in tuples. Of two for one path, the later one."""
+    """The endpoints in these modules, alone or in tuples. The later of two for one path wins."""
     found: dict[tuple[str, str], RestEndpoint[Any]] = {}
     for value in chain.from_iterable(vars(module).values() for module in modules):
         for one in value if isinstance(value, tuple) else (value,):
@@ -163,10 +161,10 @@ class PathTable:
             self._by_length[len(parts)].append((parts, by_path[path]))
 
     def find(self, path: str, method: str) -> tuple[EndpointsByMethod, Mapping[str, str]]:
-        """The endpoints of `path`, and the ids in it. Without endpoints, the path does not exist.
+        """The endpoints of `path`, and the ids in it. No endpoints: the path does not exist.
 
-        If an id could take the place of a word, as in `/servers/import`, the word's path has its own methods
-        only: with any other method, the word is an id.
+        If a path could also contain an id, as `/servers/import` could, it applies to its own methods only.
+        With any other method, `import` is an id.
         """
         parts = path.split("/")
         found = [
@@ -190,7 +188,7 @@ def _match(template: Sequence[str], parts: Sequence[str]) -> Mapping[str, str] |
 
 
 class RestApi:
-    """Serves the endpoints of a table, and one response for every other path."""
+    """Serves the endpoints of a table. All other paths get the same response."""
 
     def __init__(
         self,
@@ -201,7 +199,7 @@ class RestApi:
         hint: str = SEE_DOCUMENT,
         max_revision_wait_s: float = MAX_REVISION_WAIT_S,
     ) -> None:
-        """`services`: those that not every process has. `hint`: where to look instead of an unknown path."""
+        """`services`: those of this process only. `hint`: of the error for unknown paths."""
         self._services: dict[type | None, object] = {None: process} | {type(one): one for one in services}
         self._paths = PathTable(one for one in endpoints if one.service in self._services)
         self._process = process
@@ -216,7 +214,7 @@ class RestApi:
         except ToolgateError as exc:
             response = error_response(exc, error_headers(exc, request, self._process.discovery))
         except Exception:
-            # The request ends here: the cause goes to the log only, once.
+            # The cause goes to the log only.
             _log.exception("`%s %s` (%s) failed", request.method, request.path, request_id)
             response = error_response(ToolgateError("the request failed inside the gateway"))
         await send_response(responder, response, is_head=request.method == "HEAD")
@@ -224,10 +222,10 @@ class RestApi:
     async def _respond(self, request: HttpRequest, request_id: str) -> RestResponse:
         method = "GET" if request.method == "HEAD" else request.method
         endpoints, ids = self._paths.find(request.path, method)
-        # Before anything else, so that without a valid key every path looks the same.
+        # First, so that every path looks the same without a valid key.
         principal = await self._authenticate(request, endpoints)
         if not request.path.isprintable():
-            raise errors.InvalidRequest("the path holds characters that cannot be seen")
+            raise errors.InvalidRequest("the path contains unprintable characters")
         endpoint = self._select(endpoints, method)
         if endpoint.role is not ANYONE and (principal is None or not reaches(principal.role, endpoint.role)):
             raise errors.Forbidden(f"this needs the role `{endpoint.role}`")
@@ -249,7 +247,7 @@ class RestApi:
             return await self._handle(endpoint, call, request)
 
     async def _authenticate(self, request: HttpRequest, endpoints: EndpointsByMethod) -> Principal | None:
-        # The listener joins two headers to one wrong credential: no one picks the one that passes.
+        # The listener joins two headers to one invalid credential, so neither counts.
         authorization = request.header("authorization")
         if authorization is None and any(one.role is ANYONE for one in endpoints.values()):
             return None
@@ -259,10 +257,10 @@ class RestApi:
 
     def _select(self, endpoints: EndpointsByMethod, method: str) -> RestEndpoint[Any]:
         if not endpoints:
-            raise errors.NotFound("nothing is found under this path", hint=self._hint)
+            raise errors.NotFound("unknown path", hint=self._hint)
         if method not in endpoints:
             allowed = {"allowed": sorted(endpoints)}
-            raise errors.MethodNotAllowed(f"`{method[:20]}` is not a method of this path", data=allowed)
+            raise errors.MethodNotAllowed(f"this path has no method `{method[:20]}`", data=allowed)
         return endpoints[method]
 
     async def _handle(
@@ -279,7 +277,7 @@ class RestApi:
         return replace(response, headers={**headers, **response.headers})
 
     async def _await_revision(self, request: HttpRequest) -> None:
-        """Return once the gateway serves the revision that the request names. Raises RevisionNotReached.
+        """Wait until the gateway serves the revision that the request names. Raises RevisionNotReached.
 
         The gateway follows the store, so a handler that reads the store reads nothing older either.
         """
@@ -291,5 +289,5 @@ class RestApi:
             async with asyncio.timeout(self._max_revision_wait_s):
                 await gateway.wait_for_revision(revision)
         except TimeoutError:
-            problem, served = f"revision {revision} is not served here yet", gateway.snapshot.revision
+            problem, served = f"revision {revision} is not available here yet", gateway.snapshot.revision
             raise errors.RevisionNotReached(problem, data={"revision": served}) from None

@@ -1,4 +1,4 @@
-"""Answers that go on: server-sent events, until there are no more, or their reader may have no more."""
+"""Streams of server-sent events, until their source ends or the reader's credential expires."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -15,21 +15,23 @@ from toolgate.surfaces.rest.framework.response import Events, ResponseStream, Re
 
 T = TypeVar("T")
 
-HEARTBEAT_S: Final = 15.0  # proxies close what is silent for 30 to 60 s
+HEARTBEAT_S: Final = 15.0  # proxies close connections that are idle for 30 to 60 s
 LAST_EVENT_ID: Final = Parameter(
-    "Last-Event-ID", "The id of the last event that was got: go on after it, whatever `since` says.", "number"
+    "Last-Event-ID",
+    "The id of the last event received. The stream resumes after it and ignores `since`.",
+    "number",
 )
 _KEEP_ALIVE: Final = b": keep-alive\n\n"
 
 
 def parse_last_event_id(call: RestCall[Any]) -> int | None:
-    """What `LAST_EVENT_ID` says; None where it was not sent. Or InvalidRequest."""
+    """The number in `LAST_EVENT_ID`, None if absent. Raises InvalidRequest."""
     last = call.headers.get(LAST_EVENT_ID.name)
     return None if last is None else parse_number(LAST_EVENT_ID.name, last)
 
 
 def encode_named_event(event: str, data: Any, event_id: int | None = None) -> bytes:
-    """One event, with its end."""
+    """One event, with its terminator."""
     named = b"" if event_id is None else b"id: %d\n" % event_id
     return b"%bevent: %b\ndata: %b\n\n" % (named, event.encode(), msgspec.json.encode(data))
 
@@ -42,10 +44,10 @@ async def stream_response(
     first: bytes,
     encode: Callable[[T], bytes],
 ) -> RestResponse:
-    """`first`, then what `tell` makes of each piece of `news`; at last, where it cannot go on, `error`.
+    """Stream `first`, then each piece of `news` as encoded; if the stream fails, `error` is the last event.
 
-    What `tell` makes nothing of is passed over. The stream has begun when this returns: one that cannot be
-    had is refused like any other request.
+    Pieces that `encode` returns nothing for are skipped. The stream has started when this returns: one that
+    cannot start fails like any other request.
     """
 
     async def send() -> Events:

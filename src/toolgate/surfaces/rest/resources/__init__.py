@@ -1,6 +1,6 @@
-"""The endpoints of the control plane: one module a resource, its handlers and its wire shapes together.
+"""The endpoints of the control plane: one module per resource, with its handlers and its wire shapes.
 
-Handlers get a `Control` and return a body, or a `RestResponse` where status, ETag or headers matter. Kinds of
+Handlers get a `Control` and return a body, or a `RestResponse` to set status, ETag or headers. Kinds of
 records share the endpoints of `RecordCollection`. Every write goes through `govern`, which decides and audits
 it.
 """

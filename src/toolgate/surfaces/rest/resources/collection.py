@@ -1,7 +1,7 @@
-"""The endpoints that most kinds of records share: list, read, write, delete, and what a record was before.
+"""The endpoints that most kinds of records share: list, read, write, delete, history, diff and rollback.
 
-Bodies are plain data, as the registry shows a record; the shapes around them only document it. The registry
-alone decides what may be stored.
+Bodies are plain data, as the registry shows a record; the shapes only document them. The registry alone
+decides what it stores.
 """
 
 import asyncio
@@ -36,33 +36,37 @@ from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, 
 from toolgate.surfaces.rest.resources.changes import WRITE_ERRORS, FieldShown
 
 ENTRIES: Final = 50
-"""Changes in a history, unless the query says otherwise: one screen of the console."""
+"""Default number of changes in a history: one screen of the console."""
 DIFF_QUERY: Final = (
-    Parameter("since", "The revision of the registry to compare with.", "number"),
-    Parameter("upto", "The revision to compare it to. Without it, now.", "number"),
+    Parameter("since", "The registry revision to compare from.", "number"),
+    Parameter("upto", "The registry revision to compare to. Default: the current one.", "number"),
 )
 
-ID: Final = Field(description="Its name. May be left out where the path has it.")
-Ignored = Annotated[Any, Field(description="Ignored: so that what was read can be sent back as it is.")]
-_DIGEST: Final = "Of the change log up to `revision`: another one there is another history; see `watch`."
+ID: Final = Field(description="The id of the record. Optional if the path contains it.")
+Ignored = Annotated[
+    Any, Field(description="Ignored, so that clients can send back a record as they read it.")
+]
+_DIGEST: Final = (
+    "The digest of the change log up to `revision`. Send it to `watch` to detect a restored registry."
+)
 Digest = Annotated[str, Field(description=_DIGEST)]
-Warnings = Annotated[list[str], Field(description="What is amiss with it, and with what names it.")]
+Warnings = Annotated[list[str], Field(description="Problems of the record, and of records that refer to it.")]
 
 
 class RollbackSent(StrictBody):
-    """Where to go back to."""
+    """The target of a rollback."""
 
     revision: Annotated[int, Field(ge=0)]
-    """Of the registry: the record becomes what it was then."""
+    """The registry revision whose state the record returns to."""
 
 
 class Deleted(ResponseShape, frozen=True, kw_only=True):
-    """A record that is gone."""
+    """A deleted record."""
 
     revision: Revision
-    """Of the registry, with the record gone."""
+    """The registry revision of the deletion."""
     warnings: list[str]
-    """What now refers to nothing."""
+    """References that point to nothing now."""
 
 
 class EntryShown(ResponseShape, frozen=True, kw_only=True):
@@ -71,29 +75,29 @@ class EntryShown(ResponseShape, frozen=True, kw_only=True):
     revision: Revision
     operation: Operation
     actor: str
-    """Who made it."""
+    """The principal that made the change."""
     at_ms: int
     fields: list[FieldShown]
 
 
 class HistoryResponse(ResponseShape, frozen=True, kw_only=True):
-    """The changes of a record, newest first, as far as the log reaches."""
+    """The changes of a record that the log still holds, newest first."""
 
     revision: Revision
-    """Of the registry."""
+    """The current registry revision."""
     entries: list[EntryShown]
 
 
 class DiffResponse(ResponseShape, frozen=True, kw_only=True):
-    """How a record differs between two revisions of the registry."""
+    """The differences of a record between two registry revisions."""
 
     revision: Revision
-    """Of the registry now."""
+    """The current registry revision."""
     fields: list[FieldShown]
 
 
 class RecordShapes(NamedTuple):
-    """The shapes around a record: as it is sent, shown, listed, and after a write."""
+    """The shapes around a record: as sent, shown, listed, and after a write."""
 
     sent: type[BaseModel]
     shown: type[object]
@@ -109,20 +113,21 @@ def build_shapes(
     added: Mapping[str, Any] = EMPTY,
     sent: Mapping[str, Any] = EMPTY,
 ) -> RecordShapes:
-    """The shapes of REST around `body`, which is the record's own.
+    """The shapes of REST around `body`, the model of the record.
 
-    `added`: what REST shows with it, and ignores when it is sent back. `sent`: members sent in another form.
+    `added`: members that REST shows, and ignores in requests. `sent`: members that requests have in another
+    form.
     """
     name, prefix = describe_kind(kind), _prefix(kind)
     members: Any = {"revision": Revision, **added}
     ignored: Any = dict.fromkeys(members, (Ignored, None)) | dict(sent)
     ignored[ID_FIELDS[kind]] = (Annotated[id_type | None, ID], None)
     shown_members: Any = {member: (shape, ...) for member, shape in members.items()}
-    masked, to_store = f"A {name}, with secrets masked.", f"A {name} to be stored."
+    masked, to_store = f"A {name}, with secrets masked.", f"A {name} to store."
     shown = create_model(f"{prefix}Shown", __base__=body, __doc__=masked, **shown_members)
     sent_shape = create_model(f"{prefix}Sent", __base__=body, __doc__=to_store, **ignored)
     fields = [("revision", Revision), (kind, shown), ("warnings", Warnings)]
-    written = _build_shape(f"{prefix}Written", f"A {name} as it is stored now.", fields)
+    written = _build_shape(f"{prefix}Written", f"A {name} after the write.", fields)
     return RecordShapes(sent_shape, shown, build_list_shape(kind, shown), written)
 
 
@@ -130,7 +135,7 @@ def build_list_shape(kind: Kind, shown: type[object]) -> type[object]:
     """The shape of a page of records."""
     records = (f"{kind}s", list[shown])  # type: ignore[valid-type]
     fields = [("revision", Revision), ("digest", Digest, ""), records, ("next_cursor", NextCursor)]
-    doc = f"A page of the {describe_kind(kind)}s, at one revision."
+    doc = f"A page of {describe_kind(kind)}s at one revision."
     return _build_shape(f"{_prefix(kind)}List", doc, fields)
 
 
@@ -149,7 +154,7 @@ ShowRecords = Callable[[Control, Sequence[StoredRecord]], Awaitable[list[dict[st
 
 
 async def show_records(_control: Control, records: Sequence[StoredRecord]) -> list[dict[str, Any]]:
-    """Records with nothing added. In a thread: a page of them takes longer than the loop may block."""
+    """Records without added members. In a thread: a page takes longer than the loop may block."""
     return await asyncio.to_thread(lambda: [show_record(stored) for stored in records])
 
 
@@ -162,9 +167,9 @@ class RecordCollection:
     shapes: RecordShapes
     show: ShowRecords = show_records
     query: tuple[Parameter, ...] = ()
-    """What narrows the list."""
+    """The parameters that filter the list."""
     matches_query: Callable[[Mapping[str, str], StoredRecord], bool] = lambda _query, _stored: True
-    """Whether a record is in the list that a query asks for."""
+    """Whether the filters of a query match a record."""
 
     @property
     def id_field(self) -> str:
@@ -176,7 +181,7 @@ class RecordCollection:
         return f"{self.path}/{{{self.id_field}}}"
 
     async def list(self, control: Control, call: RestCall[None]) -> Mapping[str, Any]:
-        """The records, sorted by id, page by page; each page is of one revision. Secrets are masked."""
+        """The records, sorted by id. Each page is at one revision. Secrets are masked."""
         page = parse_page(call)
         listing = await control.store.list(self.kind)
         matching = [stored for stored in listing.records if self.matches_query(call.query, stored)]
@@ -194,26 +199,26 @@ class RecordCollection:
         return RestResponse((await self.show(control, [stored]))[0], revision=stored.revision)
 
     async def post(self, control: Control, call: RestCall[RecordBody]) -> RestResponse | Deleted:
-        """Create the record, or replace the one of the same id."""
+        """Create the record, or replace the one with the same id."""
         return await self._commit(control, call, self._change(call, parse_sent_id(self.kind, call.body)))
 
     async def put(self, control: Control, call: RestCall[RecordBody]) -> RestResponse | Deleted:
-        """Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored."""
+        """Create or replace the record. A masked value (`***`) keeps its stored value."""
         return await self._commit(control, call, self._change(call, call.ids[self.id_field]))
 
     async def delete(self, control: Control, call: RestCall[None]) -> RestResponse | Deleted:
-        """Remove the record. The warnings name what still refers to it."""
+        """Delete the record. The warnings list the records that still refer to it."""
         return await self._commit(control, call, self._change(call, call.ids[self.id_field]))
 
     async def history(self, control: Control, call: RestCall[None]) -> HistoryResponse:
-        """The changes of the record, newest first: who made each, when, and in which fields."""
+        """The changes of the record, newest first: who changed which fields, and when."""
         limit = call.count("limit", default=ENTRIES, most=MAX_HISTORY)
         revision = control.store.revision
         entries = await read_history(control, self.kind, call.ids[self.id_field], limit=limit)
         return HistoryResponse.of(revision=revision, entries=entries)
 
     async def diff(self, control: Control, call: RestCall[None]) -> DiffResponse:
-        """How the record at one revision of the registry differs from the record at another, or now."""
+        """The differences between the record at `since` and at `upto`."""
         since = call.number("since")
         if since is None:
             raise InvalidRequest("`since` is missing", hint="name the revision to compare with: `?since=7`")
@@ -223,7 +228,7 @@ class RecordCollection:
         return DiffResponse.of(revision=revision, fields=fields)
 
     async def rollback(self, control: Control, call: RestCall[RollbackSent]) -> RestResponse | Deleted:
-        """Make the record what it was at a revision of the registry, or remove it if there was none."""
+        """Restore the record as of a registry revision, or delete it if it did not exist then."""
         key, revision = RecordKey(self.kind, call.ids[self.id_field]), call.body.revision
         change = await build_rollback(
             control, call.caller, key, revision=revision, if_revision=call.if_revision
@@ -244,10 +249,10 @@ class RecordCollection:
         return RestResponse(body, 201 if done.is_new else 200, revision=done.stored.revision)
 
     def endpoints(self, *handlers: str) -> tuple[RestEndpoint[Any], ...]:
-        """The rows of the collection: those of the handlers named, or all."""
+        """The endpoints of the named handlers, or all."""
         name, role, shapes = describe_kind(self.kind), WRITER_ROLES[self.kind], self.shapes
         every, one = self.path, self.one_path
-        limit = f"How many at most: 1 to {MAX_HISTORY}, {ENTRIES} by default."
+        limit = f"The maximum number of changes: 1 to {MAX_HISTORY}. Default: {ENTRIES}."
         history = (Parameter("limit", limit, "number"),)
         diff: dict[str, Any] = {"query": DIFF_QUERY, "errors": (Compacted,)}
         deletes: dict[str, Any] = {"headers": (PLAN_HEADER,), "is_conditional": True}
@@ -258,10 +263,10 @@ class RecordCollection:
             "list": get(every, "viewer", f"List the {name}s", shapes.listed, query=(*PAGING, *self.query)),
             "post": post(every, role, f"Create or replace a {name}", shapes.written, **puts),
             "read": get(one, "viewer", f"Read a {name}", shapes.shown),
-            "put": put(one, role, f"Create or replace the {name} of this id", shapes.written, **puts),
+            "put": put(one, role, f"Create or replace the {name} with this id", shapes.written, **puts),
             "delete": delete(one, role, f"Delete a {name}", Deleted, errors=WRITE_ERRORS, **deletes),
-            "history": get(f"{one}/history", "viewer", f"Show what changed a {name}", query=history),
+            "history": get(f"{one}/history", "viewer", f"Show the history of a {name}", query=history),
             "diff": get(f"{one}/diff", "viewer", f"Compare two revisions of a {name}", **diff),
-            "rollback": post(f"{one}/rollback", role, f"Take a {name} back to what it was", **back),
+            "rollback": post(f"{one}/rollback", role, f"Roll back a {name}", **back),
         }
         return tuple(rows[handler](getattr(self, handler)) for handler in handlers or rows)

@@ -1,6 +1,7 @@
-"""Tasks, profiles and pins, and what their policy does: lint, overview, versions, matches of patterns.
+"""Tasks, profiles and pins, and the effect of their policy: lint, overview, versions, pattern matches.
 
-A pin says which definitions of a server are approved; its diff, how what the server lists differs from them.
+A pin holds the approved definitions of a server. Its diff compares them with the definitions the server
+lists.
 """
 
 import asyncio
@@ -44,10 +45,10 @@ from toolgate.surfaces.rest.resources.collection import RecordCollection, build_
 
 MAX_PATTERNS: Final = 100  # more than a rule list on a page has
 MAX_SHOWN: Final = 200
-"""Names of each pattern: what a page shows without paging."""
+"""Names listed per pattern: one page of the console."""
 JsonTexts = Annotated[
     dict[str, JsonValue],
-    Field(description="As of a task; a value that is not text is stored as its JSON text."),
+    Field(description="The task's settings. A value that is not text is stored as its JSON text."),
 ]
 
 TASKS: Final = RecordCollection(
@@ -62,31 +63,31 @@ RECORD_ENDPOINTS: Final = (*TASKS.endpoints(), *PROFILES.endpoints())
 
 
 class FindingShown(ResponseShape, frozen=True, kw_only=True):
-    """A rule that does not do what its author must have meant."""
+    """A rule that probably does not do what its author intended."""
 
     code: FindingCode
     where: str
-    """Kind and id of the record."""
+    """The kind and id of the record, separated by a space."""
     kind: Kind
     id: str
     rule: str
-    """The list or field, as explanations call it."""
+    """The list or field, as in explanations."""
     subject: str
     """The entry of the list."""
     message: str
 
 
 class LintResponse(ResponseShape, frozen=True, kw_only=True):
-    """Rules that match nothing, and the like."""
+    """Rules without effect, and other findings."""
 
     revision: Revision
     findings: list[FindingShown]
     unjudged: list[FindingShown]
-    """Rules that may match something of a server that has not listed its tools."""
+    """Rules that may match tools of servers that have not listed them yet."""
 
 
 class TaskOverview(ResponseShape, frozen=True, kw_only=True):
-    """What one task sees."""
+    """The scope of one task."""
 
     task_id: str
     display_name: str
@@ -99,7 +100,7 @@ class TaskOverview(ResponseShape, frozen=True, kw_only=True):
 
 
 class OverviewResponse(ResponseShape, frozen=True, kw_only=True):
-    """All tasks, and what there is to see."""
+    """The scopes of all tasks, and the totals of the registry."""
 
     revision: Revision
     registered_tools: int
@@ -108,41 +109,41 @@ class OverviewResponse(ResponseShape, frozen=True, kw_only=True):
 
 
 class VersionActivity(ResponseShape, frozen=True, kw_only=True):
-    """The calls under one version of a profile."""
+    """The calls decided by one version of a profile."""
 
     version: int
     side: Side | None
-    """Null: the version holds for every caller, or for none any more."""
+    """Null: no rollout is under way, or the version is not part of it."""
     share: int
-    """Percent of callers or tasks that have it now."""
+    """Percent of callers or tasks with this version now."""
     calls: int
-    """Those that were admitted, however they ended."""
+    """Admitted calls, whatever their outcome."""
     errors: int
-    """Of them, those that failed: outcomes `error` and `tool_error`."""
+    """Admitted calls with the outcome `error` or `tool_error`."""
     denied: int
-    """Calls that were not admitted."""
+    """Denied calls."""
     p50_ms: float | None
+    """Median latency, within 5 %. Null: no calls."""
     p95_ms: float | None
-    """Both within 5 %."""
+    """95th percentile of the latency, within 5 %. Null: no calls."""
 
 
 class VersionsResponse(ResponseShape, frozen=True, kw_only=True):
-    """The versions of a profile compared by the calls that each decided."""
+    """The versions of a profile, with the calls that each decided."""
 
     profile_id: str
     by: RolloutBy | None
-    """What the rollout divides. Null: none is under way."""
+    """Whether the rollout is by caller or by task. Null: none is under way."""
     since_ms: int
     until_ms: int
     versions: list[VersionActivity]
 
 
-@get("/admin/api/lint", "viewer", "Find rules that do nothing")
+@get("/admin/api/lint", "viewer", "Lint the policy")
 async def lint_policy(control: Control, _call: RestCall[None]) -> LintResponse:
-    """Rules that match nothing, name what is not there, or cancel out; and literals that may be secrets.
+    """Rules that match nothing, name unknown things or cancel out, and literals that may be secrets.
 
-    Where the setting `summary_fallback` is on, also packages that lose catalog rows by it.
-    `unjudged` has the rules that only a server could match which has not listed its tools.
+    If the setting `summary_fallback` is on, findings include packages that lose catalog rows by it.
     """
 
     def show_all(findings: Iterable[LintFinding]) -> list[FindingShown]:
@@ -159,14 +160,14 @@ async def lint_policy(control: Control, _call: RestCall[None]) -> LintResponse:
     )
 
 
-@get("/admin/api/mcp/tasks-overview", "viewer", "Show what each task sees")
+@get("/admin/api/mcp/tasks-overview", "viewer", "Show the scope of each task")
 async def show_overview(control: Control, call: RestCall[None]) -> OverviewResponse:
-    """What each task sees of what is registered, and the URL to see it at."""
+    """The scope of each task, and the URL of its MCP endpoint."""
     snapshot, limits, base_url = control.gateway.snapshot, control.gateway.limits, control.client_url()
 
     def show_task(task: Task) -> TaskOverview:
         policy = parse_task_policy(task)
-        # While the profile is rolled out by caller, that of the stable version.
+        # During a rollout by caller, use the stable version.
         platform = list_sides(snapshot, policy)[0]
         scope = compose(ScopeInputs(platform, task=policy), limits=limits)
         url = format_mcp_url(base_url or call.base_url, task.task_id)
@@ -186,12 +187,12 @@ async def show_overview(control: Control, call: RestCall[None]) -> OverviewRespo
     "/admin/api/profiles/{profile_id}/versions",
     "viewer",
     "Compare the versions of a profile",
-    query=(Parameter("since", "Calls from this time on, in unix milliseconds.", "number"),),
+    query=(Parameter("since", "Start time, in unix milliseconds. Default: one day ago.", "number"),),
 )
 async def compare_versions(control: Control, call: RestCall[None]) -> VersionsResponse:
-    """Calls, failures, denials and times of a profile, by the version that decided.
+    """Calls, errors, denials and latencies of a profile, by the version that decided.
 
-    Counts are of the audit events that are kept. Without `since`, of the last day.
+    Counts cover the audit events that are still kept.
     """
     stored = await find_record(control, "profile", call.ids["profile_id"])
     profile = parse_record("profile", stored.id, stored.body, strict=False)
@@ -215,35 +216,36 @@ _Pattern = Annotated[str, Field(max_length=MAX_KIND_PATTERN)]
 
 
 class MatchSent(StrictBody):
-    """Patterns as rules have them."""
+    """Patterns to match."""
 
     patterns: Annotated[list[_Pattern], Field(max_length=MAX_PATTERNS)]
+    """Patterns, in the syntax of policy rules."""
     deny: bool = False
-    """Match as a denylist does: `@destructive` then matches every tool that does not rule it out."""
+    """Match as a denylist: `@destructive` also matches tools whose effects are unknown."""
 
 
 class MatchShown(ResponseShape, frozen=True, kw_only=True):
-    """What one pattern matches."""
+    """The matches of one pattern."""
 
     pattern: str
     count: int
-    """Of all that are registered, visible or not."""
+    """The number of matches in the whole registry."""
     tools: list[str]
-    """The first 200, as `server.tool`; prompts and resources as rules name them."""
+    """The first 200 matches: `server.tool`, or the names of prompts and resources as in rules."""
     error: str | None
-    """What is wrong with an invalid pattern."""
+    """Why the pattern is invalid. Null: it is valid."""
 
 
 class MatchResponse(ResponseShape, frozen=True, kw_only=True):
-    """What each pattern matches, in their order."""
+    """The matches of each pattern, in the order sent."""
 
     revision: Revision
     matches: list[MatchShown]
 
 
-@post("/admin/api/match", "viewer", "See what patterns match")
+@post("/admin/api/match", "viewer", "Match patterns")
 async def match_patterns(control: Control, call: RestCall[MatchSent]) -> MatchResponse:
-    """What each pattern matches of all that is registered. Nothing is stored."""
+    """The matches of each pattern in the whole registry. Nothing is stored."""
     snapshot, sent = control.gateway.snapshot, call.body
 
     def match_all() -> list[MatchShown]:
@@ -266,34 +268,34 @@ def _match_one(snapshot: Snapshot, pattern: str, *, is_deny: bool) -> MatchShown
 
 
 _CHANGED: Final = Field(
-    description="What is stored here stays as long as `tools` approves of the same definition. A tool that "
-    "is named with null is approved of as it is in `tools`."
+    description="Stored entries stay while `tools` approves the same definition. Null for a tool: it is "
+    "approved as in `tools`."
 )
-_WAITING: Final = Field(description="Tools that wait for approval: changed and new ones.")
+_WAITING: Final = Field(description="Changed and new tools, which need an approval.")
 
 
 class ToolDifferenceShown(ResponseShape, frozen=True, kw_only=True):
-    """A tool of a pinned server that is not, or once was not, as it was approved."""
+    """A tool of a pinned server that differs, or once differed, from its approved definition."""
 
     tool: str
     state: Literal["changed", "new", "renamed", "missing"]
     approved: str | None
-    """Digest of the approved definition: of a renamed tool, under its old name."""
+    """Digest of the approved definition. For a renamed tool, the one under its old name."""
     found: str | None
-    """Digest of what is, or once was, in its place."""
+    """Digest of the definition that differs, or once differed."""
     listed: str | None
-    """Digest of what the server lists now. As approved: the tool has changed back, and waits all the same."""
+    """Digest of the definition the server lists now. A tool that changed back still needs an approval."""
     was: str | None
     """The old name of a renamed tool."""
     is_whole: bool
-    """The diff shows a whole definition: nothing was approved, or what was is not kept any more."""
+    """Whether the diff shows a whole definition, because no approved one is kept."""
     diff: list[str]
-    """A unified diff of both definitions as JSON, from the approved one. Empty: one of them is not kept, or
-    there are too many lines: name the tool."""
+    """A unified diff of both definitions as JSON. Empty: one is not kept, or the diff is too long; then send
+    `tool`."""
 
 
 class PinDiffResponse(ResponseShape, frozen=True, kw_only=True):
-    """How what a pinned server lists differs from what was approved."""
+    """The tools of a pinned server that differ from their approved definitions."""
 
     revision: Revision
     server_id: str
@@ -301,7 +303,7 @@ class PinDiffResponse(ResponseShape, frozen=True, kw_only=True):
 
 
 async def show_pins(control: Control, records: Sequence[StoredRecord]) -> list[dict[str, Any]]:
-    """Pins, each with the tools that wait for approval."""
+    """Pins, each with the tools that need an approval."""
     servers = control.gateway.snapshot.servers
 
     def show_all() -> list[dict[str, Any]]:
@@ -325,16 +327,16 @@ PIN_ENDPOINTS: Final = PINS.endpoints()
 @get(
     f"{PINS.one_path}/diff",
     "viewer",
-    "Compare what a server lists with what was approved",
-    query=(*collection.DIFF_QUERY, Parameter("tool", "Only what differs in this tool; not with `since`.")),
+    "Compare a server with its pin",
+    query=(*collection.DIFF_QUERY, Parameter("tool", "Only this tool. Cannot be combined with `since`.")),
     errors=(Compacted,),
 )
 async def show_differences(
     control: Control, call: RestCall[None]
 ) -> PinDiffResponse | collection.DiffResponse:
-    """How what the server lists differs from what was approved, tool by tool.
+    """The differences between the listed and the approved definitions, by tool.
 
-    With `since`, how the pin at that revision of the registry differs from the pin at another, or now.
+    With `since`, the differences between the pin at that registry revision and at `upto`.
     """
     if "since" in call.query:
         return await PINS.diff(control, call)

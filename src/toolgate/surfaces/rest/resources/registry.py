@@ -1,7 +1,7 @@
-"""The registry as a whole: watching its changes, the nodes that follow it, server files, backups.
+"""The registry as a whole: watching its changes, nodes, server files, backups.
 
-Events of the watch are light: what was changed, not what it is now. A reader that is too slow, or whose
-credential expires, gets an `error` event as its last. It misses nothing if it resumes from its last id.
+Watch events name the changed records, not their content. If a reader is too slow or its credential expires,
+its last event is `error`. It misses nothing if it resumes from its last id.
 """
 
 from typing import Any, Final, get_args
@@ -25,24 +25,24 @@ from toolgate.surfaces.rest.framework.routing import get, post
     "Watch the registry",
     EVENTS,
     query=(
-        Parameter("since", "Begin after this revision, or the newest. Later ones are `compacted`.", "number"),
-        Parameter("epoch", "The epoch `since` is of: another one is refused as `compacted`."),
-        Parameter("digest", "The digest that came with `since`: another one is refused likewise."),
+        Parameter("since", "The revision to start after. Default: the current revision.", "number"),
+        Parameter("epoch", "The epoch of `since`. Fails with `compacted` if the registry has another one."),
+        Parameter("digest", "The digest listed with `since`. Fails with `compacted` if it differs."),
         Parameter("kinds", "Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`."),
     ),
     headers=(streams.LAST_EVENT_ID,),
     errors=(errors.Compacted, errors.SessionLimit),
 )
 async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
-    """Changes as they are committed, one event a transaction.
+    """A stream of changes, one event per transaction.
 
-    First comes `start`, with the `epoch` of the registry. Then `change`, whose id is its revision, with the
-    `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been sent. Both have
-    the `digest` of the log up to there. `error` is the last event of a watch that cannot go on: list again,
-    and watch from the revision listed.
+    The first event is `start`, with the `epoch` of the registry. Each `change` has the `upserts` and
+    `deletes` of a transaction; its id is the revision. A `bookmark` states that all events up to its revision
+    were sent. Both have the `digest` of the log at that revision. If the watch ends with `error`, list again,
+    and watch from the revision of the list.
     """
     since, kinds = _parse_since(control, call), _parse_kinds(call)
-    # The digest belongs to `since`; who resumes by the id of an event has another position.
+    # The digest belongs to `since`, not to the id of the last event.
     digest = "" if streams.parse_last_event_id(call) is not None else call.query.get("digest", "")
     return await streams.stream_response(
         control,
@@ -54,9 +54,9 @@ async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
 
 
 def _parse_since(control: Control, call: RestCall[None]) -> int:
-    """The revision to go on after."""
+    """The revision to start after."""
     if "epoch" in call.query and call.query["epoch"] != control.store.epoch:
-        raise errors.Compacted("this registry has another history than the one that was watched")
+        raise errors.Compacted("the registry has another epoch than the watched one")
     last = streams.parse_last_event_id(call)
     since = call.number("since") if last is None else last
     return control.store.revision if since is None else since
@@ -66,13 +66,13 @@ def _parse_kinds(call: RestCall[None]) -> frozenset[Kind]:
     may = watchable_kinds(call.caller)
     if "kinds" not in call.query:
         return may
-    asked = set(call.query["kinds"].split(","))
+    requested = set(call.query["kinds"].split(","))
     known = set(get_args(Kind)) - {"secret", "choice"}
-    if not asked <= known:
-        raise errors.InvalidRequest(f"`kinds` are among {join_quoted(sorted(known))}")
-    if not asked <= may:
+    if not requested <= known:
+        raise errors.InvalidRequest(f"`kinds` must be among {join_quoted(sorted(known))}")
+    if not requested <= may:
         raise errors.Forbidden("watching keys needs the role `admin`")
-    return frozenset(kind for kind in may if kind in asked)
+    return frozenset(kind for kind in may if kind in requested)
 
 
 def _encode_batch(batch: ChangeBatch) -> bytes:
@@ -89,29 +89,29 @@ _SIGNS: Final = {"added": "+", "changed": "~", "removed": "-"}
 
 
 class ReloadResponse(ResponseShape, frozen=True, kw_only=True):
-    """What the directory of server files did to the registry, or, in a dry run, would do."""
+    """The effect of the server files on the registry. In a dry run, nothing was changed."""
 
     revision: Revision
     applied: list[str]
-    """`+` added, `~` changed, `-` removed, each with its file."""
+    """The changes: `+` added, `~` changed, `-` removed, each with its file."""
     kept: list[str]
-    """Servers that stay as they were last good, because their file is wrong now."""
+    """Servers that keep their last valid record, because their file is invalid now."""
     warnings: list[str]
     problems: list[str]
-    """What is wrong with files, each with its place."""
+    """Errors in files, each with its position."""
 
 
 @post(
     "/admin/api/registry/reload",
     "admin",
-    "Read the server files again",
+    "Reload the server files",
     service=DirectoryLoader,
-    query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", "flag"),),
+    query=(Parameter("dry_run", "Report the changes without making them.", "flag"),),
     errors=(errors.InvalidRecord, errors.Conflict, errors.StorageFailed),
 )
 async def reload_directory(loader: DirectoryLoader, call: RestCall[NoBody]) -> ReloadResponse:
-    """Make the registry agree with the directory of server files, or, in a dry run, only say how."""
-    check_unbounded(call.caller, "the directory holds servers of all callers")
+    """Apply the directory of server files to the registry, or report what would change."""
+    check_unbounded(call.caller, "the directory contains servers of all callers")
     report = await (loader.preview() if call.flag("dry_run") else loader.reload(call.caller.id))
     return ReloadResponse.of(
         report,
@@ -121,12 +121,12 @@ async def reload_directory(loader: DirectoryLoader, call: RestCall[NoBody]) -> R
 
 
 class BackupResponse(ResponseShape, frozen=True, kw_only=True):
-    """A copy that was written."""
+    """A written backup."""
 
     path: str
-    """Where the gateway put it, on its own machine."""
+    """The path of the file on the gateway's machine."""
     revision: Revision
-    """The revision it is of."""
+    """The registry revision of the backup."""
     records: int
 
 
@@ -135,11 +135,11 @@ _BACKUP: Final[dict[str, Any]] = {"statuses": (201,), "errors": (errors.StorageF
 
 @post("/admin/api/backup", "admin", "Write a backup", BackupResponse, **_BACKUP)
 async def make_backup(control: Control, call: RestCall[NoBody]) -> RestResponse:
-    """Write everything the registry holds into a new file in the gateway's data directory.
+    """Write the whole registry to a new file in the gateway's data directory.
 
-    The file can be read by its owner only: it holds the hashes of keys and what records hold of secrets.
+    Only its owner can read the file: it contains the hashes of keys and the secrets in records.
     """
-    check_unbounded(call.caller, "a backup holds all there is")
+    check_unbounded(call.caller, "a backup contains the whole registry")
     name = f"backup-{control.clock_ms()}-{control.store.revision}.jsonl"
     path = control.data_dir.resolve() / name
     done = await control.store.export(path)
@@ -148,10 +148,10 @@ async def make_backup(control: Control, call: RestCall[NoBody]) -> RestResponse:
 
 
 class DataDirectoryResponse(ResponseShape, frozen=True, kw_only=True):
-    """Where the gateway keeps its data."""
+    """The data directory of the gateway."""
 
     path: str
-    """On the gateway's own machine."""
+    """The path on the gateway's machine."""
 
 
 @get("/admin/api/data-directory", "admin", "Show the data directory")
@@ -161,37 +161,37 @@ async def show_data_directory(control: Control, _call: RestCall[None]) -> DataDi
 
 
 class NodeShown(ResponseShape, frozen=True, kw_only=True):
-    """One node, as it reported last."""
+    """A node, as of its last report."""
 
     node_id: str
     url: str
-    """Where its doors are, as it knows itself."""
+    """The URL of its endpoints, as the node reports it."""
     version: str
     revision: Revision
-    """Of the registry, as it serves it."""
+    """The registry revision it serves."""
     is_current: bool
-    """Whether that is the newest."""
+    """Whether that is the newest revision."""
     is_degraded: bool
-    """It could not reach control for a while, and served what it had."""
+    """Whether it has lost the control plane and serves what it had."""
     is_lost: bool
-    """It has not reported for 30 seconds."""
+    """Whether it has not reported for 30 s."""
     age_s: float
-    """How long ago it reported."""
+    """The age of its last report."""
     servers: int
-    """How many servers it knows."""
+    """The number of servers it knows."""
 
 
 class NodesResponse(ResponseShape, frozen=True, kw_only=True):
-    """All nodes there are reports of."""
+    """All nodes with a report."""
 
     revision: Revision
-    """Of the registry."""
+    """The current registry revision."""
     nodes: list[NodeShown]
 
 
 @get("/admin/api/nodes", "viewer", "List the nodes")
 async def list_nodes(control: Control, _call: RestCall[None]) -> NodesResponse:
-    """Every node with what it serves, how old that is, and whether it is still there."""
+    """Every node, with its served revision, its state and the age of its last report."""
     store, now_ms = control.store, control.clock_ms()
     reports = await store.reports.list_reports()
     shown = [

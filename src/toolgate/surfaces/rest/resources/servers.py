@@ -1,8 +1,8 @@
-"""Servers: their records, with their health here and on each node; and logging in to them.
+"""Servers: their records, with their health here and on each node; and logins to them.
 
-A login is begun here, agreed to in a browser, finished here. No answer holds a token. It is for oneself where
-the server's record says so; else for all callers, which only an administrator does. To an agent, a server it
-cannot reach answers like one that does not exist.
+A login starts here, gets its consent in a browser, and finishes here. No response contains a token. If the
+server's record has `http.oauth.per_principal`, a login is for the caller; else an admin logs in for all
+callers. To an agent, a server it cannot reach looks like one that does not exist.
 """
 
 import asyncio
@@ -40,23 +40,23 @@ from toolgate.upstream.oauth.logins import LOGIN_S, Login
 from toolgate.upstream.pool.health import STDERR_TAIL_BYTES, ServerHealth
 
 LISTED_STDERR_CHARS: Final = 1_024
-"""Of each server's stderr, where many servers are listed: a page of 500 stays below a megabyte."""
+"""Of each server's stderr, in lists: a page of 500 stays below a megabyte."""
 
 
 class ServerOnNode(ResponseShape, frozen=True, kw_only=True):
-    """A server as a node reported it last."""
+    """A server on a node, as of the node's last report."""
 
     node_id: str
     state: HealthState
     last_error: str
     hint: str
-    """What a start is waiting for, or what to do about the newest failure."""
+    """What a start is waiting for, or what to do about the last error."""
     tools: int
     restarts: int
     since_ms: int
-    """By the node's clock: when it entered this state."""
+    """When it entered this state, by the node's clock."""
     verified_ms: int
-    """By the node's clock: when the server last listed its tools. 0: never."""
+    """When the server last listed its tools, by the node's clock. 0: never."""
 
 
 async def show_servers(control: Control, records: Sequence[StoredRecord]) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ async def show_servers(control: Control, records: Sequence[StoredRecord]) -> lis
     try:
         reports = await control.store.reports.list_reports()
     except errors.StorageUnavailable:
-        reports = []  # a write is acknowledged all the same
+        reports = []  # so that a write is still acknowledged
     # In a thread: a page of records takes longer than the loop may block.
     return await asyncio.to_thread(_show_servers, control, reports, records)
 
@@ -72,7 +72,7 @@ async def show_servers(control: Control, records: Sequence[StoredRecord]) -> lis
 def _show_servers(
     control: Control, reports: Sequence[NodeReport], records: Sequence[StoredRecord]
 ) -> list[dict[str, Any]]:
-    """With what the nodes that are there say of each server."""
+    """Records with the reports of all live nodes."""
     on_nodes: dict[str, list[ServerOnNode]] = defaultdict(list)
     for node in reports:
         for server in () if node.is_lost(control.clock_ms()) else node.servers:
@@ -94,7 +94,7 @@ def _show_servers(
 
 
 def show_health(health: ServerHealth, tail_chars: int = STDERR_TAIL_BYTES) -> ServerHealth:
-    """Without what looks like a secret in the words of a server."""
+    """`health` without texts that look like secrets."""
     return replace(
         health,
         last_error=redact_text(health.last_error),
@@ -103,8 +103,8 @@ def show_health(health: ServerHealth, tail_chars: int = STDERR_TAIL_BYTES) -> Se
     )
 
 
-_HEALTH: Final = Field(description="Its health at this process. Null: not known yet.")
-_USED_LOGIN: Final = Field(description="The login by which the gateway uses it. Null: none.")
+_HEALTH: Final = Field(description="The health of the server in this process. Null: not known yet.")
+_USED_LOGIN: Final = Field(description="The gateway's login to the server. Null: none.")
 _ADDED: Final[Mapping[str, Any]] = {
     "updated_at_ms": int,
     "health": Annotated[ServerHealth | None, _HEALTH],
@@ -126,29 +126,29 @@ _LOGIN: Final = "/api/v1/mcp/servers/{server_id}/login"
 
 
 class LoginSent(StrictBody):
-    """A login to be begun."""
+    """A login to begin."""
 
     redirect_uri: Annotated[str, Field(max_length=200)]
-    """Where the browser comes back to: `http://127.0.0.1:PORT/callback`, on the machine of who logs in."""
+    """Where the browser returns to: `http://127.0.0.1:PORT/callback`, on the machine of the browser."""
     shared: bool = False
-    """For the gateway as a whole, which needs the role `admin`, though each principal logs in for itself."""
+    """Log in for the gateway as a whole, even if each principal has its login. Needs the role `admin`."""
     scopes: list[OAuthScope] = Field(default_factory=list, max_length=64)
-    """To request in addition to those of the login before."""
+    """OAuth scopes to request in addition to those of the previous login."""
 
 
 class LoginFinishSent(StrictBody):
-    """What the browser came back with."""
+    """The parameters of the browser's redirect."""
 
     state: Annotated[str, Field(max_length=200)]
     code: Annotated[str, Field(min_length=1, max_length=4_096)]
     iss: Annotated[str, Field(max_length=4_096)] | None = None
-    """Who it says it is from."""
+    """The issuer in the redirect (RFC 9207)."""
     shared: bool = False
-    """As it was begun."""
+    """The same value as at the begin of the login."""
 
 
 class ClientShown(ResponseShape, frozen=True, kw_only=True):
-    """A client's metadata (RFC 7591), under the URL that is its id."""
+    """The metadata of an OAuth client (RFC 7591). Its URL is the client id."""
 
     client_id: str
     client_name: str
@@ -161,40 +161,40 @@ class ClientShown(ResponseShape, frozen=True, kw_only=True):
 
 
 class LoginBegun(ResponseShape, frozen=True, kw_only=True):
-    """A login that waits for consent."""
+    """A login that needs consent."""
 
     authorization_url: str
-    """To be opened in a browser."""
+    """The URL to open in a browser."""
     state: str
-    """By which the answer is recognised."""
+    """The `state` of the redirect that finishes this login."""
     expires_in_s: int
 
 
 class LoginFinished(ResponseShape, frozen=True, kw_only=True):
-    """The gateway may use the server."""
+    """A finished login: the gateway may use the server."""
 
     server_id: str
     login: Login
 
 
 class LoginEnded(ResponseShape, frozen=True, kw_only=True):
-    """The gateway may use the server no more."""
+    """An ended login: the gateway may no longer use the server."""
 
     server_id: str
     revoked: bool
-    """Whether the authorization server says that it took the token back. Else it may still be good."""
+    """Whether the authorization server confirmed the revocation. If not, the token may still be valid."""
 
 
 _BEGIN_ERRORS: Final = (errors.ServerBusy, errors.ServerUnavailable)
 _FINISH_ERRORS: Final = (errors.ServerUnavailable, errors.StorageFailed)
 
 
-@post(_LOGIN, "agent", "Begin to log in to a server", errors=_BEGIN_ERRORS)
+@post(_LOGIN, "agent", "Begin a login to a server", errors=_BEGIN_ERRORS)
 async def begin_login(control: Control, call: RestCall[LoginSent]) -> LoginBegun:
-    """Where to agree that the gateway may use the server on your behalf: for you, or for all its callers.
+    """Begin a login, and return the URL at which you consent that the gateway uses the server.
 
-    For you alone where the server's record has `http.oauth.per_principal`. Its authorization server is asked
-    first. The browser comes back to `redirect_uri` with a code.
+    If the server's record has `http.oauth.per_principal`, the login is for you, else for all callers. The
+    browser returns to `redirect_uri` with a code.
     """
     sent, principal = call.body, call.caller.id
     record = await _find_server(control, call, is_shared=sent.shared)
@@ -204,48 +204,48 @@ async def begin_login(control: Control, call: RestCall[LoginSent]) -> LoginBegun
     return LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S)
 
 
-@post(f"{_LOGIN}/finish", "agent", "Finish logging in to a server", errors=_FINISH_ERRORS)
+@post(f"{_LOGIN}/finish", "agent", "Finish a login to a server", errors=_FINISH_ERRORS)
 async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> LoginFinished:
-    """Hand in what the browser came back with. The server is connected to with the token that it earns."""
+    """Exchange the code of the redirect for a token, and connect to the server with it."""
     sent = call.body
     record = await _find_server(control, call, is_shared=sent.shared)
     login_key = _login_owner(record)
-    came_back = logins.LoginCallback(state=sent.state, code=sent.code, issuer=sent.iss)
-    login = await control.logins.finish(login_key, principal=call.caller.id, response=came_back)
+    callback = logins.LoginCallback(state=sent.state, code=sent.code, issuer=sent.iss)
+    login = await control.logins.finish(login_key, principal=call.caller.id, response=callback)
     _audit_login(control, call.caller, "login", login_key)
     if not login_key.owner:
         await control.gateway.servers.refresh(login_key.server_id)
     return LoginFinished(server_id=login_key.server_id, login=login)
 
 
-_SHARED: Final = Parameter("shared", "The login of the gateway as a whole.", "flag")
+_SHARED: Final = Parameter("shared", "End the login of the gateway as a whole.", "flag")
 
 
 @delete(_LOGIN, "agent", "Log out of a server", query=(_SHARED,), errors=(errors.StorageFailed,))
 async def end_login(control: Control, call: RestCall[None]) -> LoginEnded:
-    """Forget the token, have its authorization server take it back, and close connections that show it."""
+    """Delete the token, revoke it at its authorization server, and close the connections that use it."""
     record = await _find_server(control, call, is_shared=call.flag("shared"))
     login_key = _login_owner(record)
     revoke = await control.logins.end(record)
     if revoke is None:
-        who = "you are not" if login_key.owner else "no one is"
-        raise errors.NotFound(f"{who} logged in to server `{login_key.server_id}`")
+        whose = "you have" if login_key.owner else "the gateway has"
+        raise errors.NotFound(f"{whose} no login to server `{login_key.server_id}`")
     _audit_login(control, call.caller, "logout", login_key)
     return LoginEnded(server_id=login_key.server_id, revoked=await revoke())
 
 
-@get(CLIENT_DOCUMENT, ANYONE, "This gateway as an OAuth client", ClientShown, errors=(errors.NotFound,))
+@get(CLIENT_DOCUMENT, ANYONE, "Show the OAuth client metadata", ClientShown, errors=(errors.NotFound,))
 async def show_client(control: Control, _call: RestCall[None]) -> Mapping[str, Any]:
-    """Who this gateway is where it asks for tokens: its `client_id` at authorization servers is this URL."""
+    """The client metadata of this gateway. This URL is its `client_id` at authorization servers."""
     url = control.logins.own_url
     if url is None:
         hint = "set `public_url` to its `https` URL"
-        raise errors.NotFound("this gateway is no client that a URL describes", hint=hint)
+        raise errors.NotFound("this gateway has no client metadata document", hint=hint)
     return describe_client(url)
 
 
 async def _find_server(control: Control, call: RestCall[Any], *, is_shared: bool) -> ServerRecord:
-    """The record, with whom the login is for. Raises NotFound and Forbidden."""
+    """The record, with the owner of the login. Raises NotFound and Forbidden."""
     server_id, caller = call.ids["server_id"], call.caller
     is_admin = reaches(caller.role, "admin") and may_act_on_server(caller, server_id)
     if not is_admin and not can_reach(control.gateway, caller, server_id):
@@ -264,6 +264,6 @@ def _login_owner(record: ServerRecord) -> LoginKey:
 
 
 def _audit_login(control: Control, caller: Principal, operation: str, login_key: LoginKey) -> None:
-    """Record it, and replace the connections that use the previous token."""
+    """Audit the change, and replace the connections that use the previous token."""
     audit_change(control, caller, operation=operation, kind="server", record_id=login_key.server_id)
     control.gateway.servers.reconnect(*login_key)

@@ -1,7 +1,7 @@
-"""What was used: quotas, tokens that tools cost models, calls over time; and what was not.
+"""Usage: quotas, tokens that tools cost models, calls over time, and unused grants.
 
-From use follow the least policy that covers it, and grants that no one uses. Never changes anything: a lesson
-is a record and a plan to apply.
+Learning derives the least policy that covers the usage. Never changes anything: its result is a record and a
+plan to apply.
 """
 
 from collections.abc import Iterable
@@ -25,30 +25,30 @@ from toolgate.surfaces.rest.resources.changes import PlanResponse, show_plan
 
 
 class BudgetUsed(ResponseShape, frozen=True, kw_only=True):
-    """One budget of a key or a task, in the minute or day that it is."""
+    """One rate limit or quota of a key or a task, in the current minute or day."""
 
     holder_kind: HolderKind
     holder_id: str
     budget: QuotaName
     limit: int
     used: int
-    """Also what nodes were granted and have not used yet, which is little."""
+    """Includes the small amounts that nodes have leased and not used."""
     resets_at_ms: int
-    """When the next minute or day begins, by UTC."""
+    """When the next minute or day (UTC) begins."""
 
 
 class BudgetsResponse(ResponseShape, frozen=True, kw_only=True):
-    """A page of them, sorted by holder."""
+    """A page of rate limits and quotas, sorted by holder."""
 
     budgets: list[BudgetUsed]
     next_cursor: NextCursor
 
 
-@get("/admin/api/budgets", "viewer", "Show budgets over time, and what is used of them", query=PAGING)
+@get("/admin/api/budgets", "viewer", "Show rate limits and quotas", query=PAGING)
 async def list_quotas(control: Control, call: RestCall[None]) -> BudgetsResponse:
-    """Every budget over time that a key or a task has, and what is used of it at all nodes together."""
+    """Every rate limit and quota of keys and tasks, and its usage across all nodes."""
     found = await list_quota_usage(control)
-    # No id has a space, and it sorts before all they have.
+    # No id contains a space, and a space sorts before the characters of ids.
     uses, more = parse_page(call).cut(found, lambda use: " ".join((*use.holder, use.budget)))
     shown = [BudgetUsed.of(one, holder_kind=one.holder.kind, holder_id=one.holder.id) for one in uses]
     return BudgetsResponse(budgets=shown, next_cursor=more)
@@ -59,62 +59,64 @@ MAX_DAYS: Final = 366  # a leap year
 
 
 class TokensShown(ResponseShape, frozen=True, kw_only=True):
-    """What lists and results cost, by estimate."""
+    """Estimated tokens of tool lists and results."""
 
     lists: int
-    """Lists of tools that clients and models were given."""
+    """Tool lists sent to clients and models."""
     definition_tokens: int
-    """What the definitions in them cost."""
+    """Tokens of the definitions in these lists."""
     full_tokens: int
-    """What the definitions of all registered tools would have cost, each time."""
+    """Tokens these lists would have had with the definitions of all registered tools."""
     saved_tokens: int
-    """The difference; negative where the tools that find others cost more than all there are."""
+    """The difference. Negative if the tools of `find` mode have more tokens than all registered tools."""
     calls: int
-    """Those that had a result."""
+    """Calls with a result."""
     result_tokens: int
 
 
 class TokensOfDay(TokensShown, frozen=True, kw_only=True):
-    """What one day cost."""
+    """The tokens of one day."""
 
     day: str
-    """In UTC: `2026-01-31`."""
+    """The date in UTC, such as `2026-01-31`."""
 
 
 class TokensOfTask(TokensShown, frozen=True, kw_only=True):
-    """What one task cost."""
+    """The tokens of one task."""
 
     task_id: str
-    """Empty: callers without a task."""
+    """The id of the task. Empty: callers without a task."""
 
 
 class TokensResponse(ResponseShape, frozen=True, kw_only=True):
-    """What some days cost, by day and by task."""
+    """Token usage by day and by task."""
 
     since: str
-    """The first of the days, in UTC."""
+    """The first day, in UTC."""
     until: str
-    """The last: today, which is not over."""
+    """The last day: today, which is incomplete."""
     days: list[TokensOfDay]
-    """In order; those without a list or a call are left out."""
+    """In order. Days without tool lists and calls are omitted."""
     tasks: list[TokensOfTask]
-    """The 1,000 with the most tokens, in that order."""
+    """The 1,000 tasks with the most tokens, the largest first."""
     total: TokensShown
 
 
 @get(
     "/admin/api/tokens",
     "viewer",
-    "Add up tokens",
+    "Show token usage",
     query=(
-        Parameter("days", f"How many days, today included: 1 to {MAX_DAYS}, {DAYS} by default.", "number"),
-        Parameter("task", "Only this task. Empty: only callers without one."),
+        Parameter(
+            "days", f"The number of days, including today: 1 to {MAX_DAYS}. Default: {DAYS}.", "number"
+        ),
+        Parameter("task", "Only the task with this id. Empty: only callers without a task."),
     ),
 )
 async def show_tokens(control: Control, call: RestCall[None]) -> TokensResponse:
-    """What lists of tools and results of calls cost models, and what smaller lists have saved.
+    """The tokens of tool lists and results, and the tokens saved by smaller lists.
 
-    All are estimates, good for comparing. Nodes tell once a minute, so the newest may be missing.
+    All counts are estimates. Nodes report once a minute, so the newest may be missing.
     """
     days = call.count("days", default=DAYS, most=MAX_DAYS)
     today = control.clock_ms() // DAY_MS
@@ -138,20 +140,20 @@ async def show_tokens(control: Control, call: RestCall[None]) -> TokensResponse:
 
 
 class ActivityResponse(ResponseShape, frozen=True, kw_only=True):
-    """Calls over time, and by whom and what."""
+    """Calls over time, by server, tool and caller."""
 
     since_ms: int
     until_ms: int
     bucket_ms: int
     buckets: list[activity.ActivityBucket]
     servers: list[activity.ServerActivity]
-    """By id; the 1,000 with the most calls."""
+    """The 1,000 servers with the most calls, sorted by id."""
     tools: list[activity.ToolActivity]
-    """The 20 slowest by `p95_ms`."""
+    """The 20 slowest tools, by `p95_ms`."""
     denials: list[activity.DenialCount]
-    """The 20 most frequent."""
+    """The 20 most frequent denials."""
     callers: list[activity.CallerActivity]
-    """The 20 with the most calls."""
+    """The 20 callers with the most calls."""
 
 
 BUCKETS: Final = 60  # a bar for each of the last minutes of an hour
@@ -161,19 +163,19 @@ _MAX_MS: Final = 10**15  # the year 33658: no overflow in sums
 @get(
     "/admin/api/activity",
     "viewer",
-    "Count the calls",
+    "Count calls",
     query=(
-        Parameter("since", "From this time on, in unix milliseconds.", "number"),
-        Parameter("until", "Up to this time, in unix milliseconds. Without it, now.", "number"),
-        Parameter("buckets", f"In how many spans: 1 to {MAX_BUCKETS}, {BUCKETS} by default.", "number"),
-        Parameter("server", "Only calls of this server."),
-        Parameter("task", "Only calls of this task."),
+        Parameter("since", "Start time, in unix milliseconds. Default: one day before `until`.", "number"),
+        Parameter("until", "End time, in unix milliseconds. Default: now.", "number"),
+        Parameter("buckets", f"The number of buckets: 1 to {MAX_BUCKETS}. Default: {BUCKETS}.", "number"),
+        Parameter("server", "Only calls of the server with this id."),
+        Parameter("task", "Only calls of the task with this id."),
     ),
 )
 async def read_activity_counts(control: Control, call: RestCall[None]) -> ActivityResponse:
-    """How many calls there were, how they went, what was slow and what was denied.
+    """The number of calls, with their outcomes, latencies and denials.
 
-    Without `since`, of the last day. Counts are of the events that are kept.
+    Counts cover the audit events that are still kept.
     """
     until_ms = call.number_or("until", control.clock_ms())
     since_ms = call.number_or("since", max(0, until_ms - DAY_MS))
@@ -187,11 +189,11 @@ async def read_activity_counts(control: Control, call: RestCall[None]) -> Activi
 
 
 MAX_NAMED: Final = 100
-"""Unused tools of one holder that are named where others are asked about, too."""
+"""Unused tools listed per holder, unless the query names one holder."""
 
 
 class KeptShown(ResponseShape, frozen=True, kw_only=True):
-    """Something that was used and stays."""
+    """A tool, prompt or resource that was used, and stays allowed."""
 
     server_id: str
     tool: str
@@ -199,41 +201,41 @@ class KeptShown(ResponseShape, frozen=True, kw_only=True):
     calls: int
     last_used_ms: int
     is_anew: bool
-    """The rules of the task would deny it as they are: it was used while they were not enforced."""
+    """Whether the task's current rules deny it. It was used while they were not enforced."""
 
 
 class IdleServerShown(ResponseShape, frozen=True, kw_only=True):
-    """A server that no one used since."""
+    """A server without any use since then."""
 
     server_id: str
     last_used_ms: int | None
-    """Null: never, as far as the audit reaches back."""
+    """Null: never within the kept audit log."""
 
 
 class UnusedShown(IdleServerShown, frozen=True, kw_only=True):
-    """Something that is granted and was not used."""
+    """A tool, prompt or resource that is granted, and was not used."""
 
     tool: str
     """A tool's name, `prompt:<name>` or `resource:<uri>`."""
     tokens: int
-    """About what its definition costs a model in each list."""
+    """Estimated tokens of its definition in each list."""
 
 
 class LearnResponse(ResponseShape, frozen=True, kw_only=True):
-    """The least policy by what a task used, and what it would do. Nothing has been changed."""
+    """The least policy for what a task used, and a plan of the change. Nothing has been changed."""
 
     task_id: str
     since_ms: int
     audit_begins_ms: int | None
-    """Of what was before, nothing is known. Null: the audit is empty."""
+    """The time of the oldest kept audit event. Null if no event is kept."""
     calls: int
     kept: list[KeptShown]
     removed: list[UnusedShown]
-    """What callers of the task get now, or could by naming servers, and would not any more."""
+    """What callers of the task can reach now and would lose, also by naming servers."""
     tokens_saved: int
-    """In each list, for callers who ask for nothing in particular."""
+    """Tokens saved in each list, for callers without a selection."""
     record: dict[str, Any]
-    """The task as it should be, to be applied with the id of the plan."""
+    """The proposed task. Apply it with the id of `plan`."""
     plan: PlanResponse
     warnings: list[str]
 
@@ -243,34 +245,34 @@ def _show_unused(found: Iterable[UnusedTool | least_privilege.RemovedGrant]) -> 
 
 
 class HolderShown(ResponseShape, frozen=True, kw_only=True):
-    """What a task grants, or a key lets through at most, and what is not used of it."""
+    """What a task grants, or a key allows at most, and what is unused."""
 
     kind: HolderKind
     id: str
     calls: int
-    """Since then."""
+    """The number of calls since `since_ms`."""
     last_used_ms: int | None
-    """Null: never, as far as the audit reaches back."""
+    """Null: never within the kept audit log."""
     granted: int
-    """Tools."""
+    """The number of granted tools."""
     unused: int
     unused_tokens: int
-    """About what the definitions of those cost a model in each list."""
+    """Estimated tokens of the unused tools in each list."""
     tools: list[UnusedShown]
-    """The first of those, by server and name; all of them where one task or key is asked about."""
+    """The first unused tools, by server and name. All of them if the query names one task or key."""
 
 
 class UnusedResponse(ResponseShape, frozen=True, kw_only=True):
     """Unused grants, by task and key."""
 
     revision: Revision
-    """Of the registry that is served."""
+    """The registry revision served."""
     since_ms: int
     audit_begins_ms: int | None
-    """Of what was before, nothing is known. Null: the audit is empty."""
+    """The time of the oldest kept audit event. Null if no event is kept."""
     holders: list[HolderShown]
     servers: list[IdleServerShown]
-    """Unused ones; on the first page alone, and where no task or key is asked about."""
+    """Unused servers, on the first page only. Empty if the query names a task or key."""
     warnings: list[str]
     next_cursor: NextCursor
 
@@ -289,30 +291,30 @@ def _show_holder(found: least_privilege.HolderGrant, *, most: int | None) -> Hol
 
 
 LEARN_DAYS: Final = 7  # a week of work has the usual calls
-UNUSED_DAYS: Final = 30  # what runs monthly counts as used
-MAX_SERVERS: Final = 1_000  # as the other lists of an answer
+UNUSED_DAYS: Final = 30  # so that monthly jobs count as used
+MAX_SERVERS: Final = 1_000  # as the other lists of a response
 
 
 _LEARN_QUERY: Final = (
-    Parameter("since", f"Use from this time on, in unix ms. Without it, of {LEARN_DAYS} days.", "number"),
-    Parameter("deny_all", "Also where nothing was used, so that nothing would be left.", "flag"),
+    Parameter("since", f"Start of the usage, in unix ms. Default: {LEARN_DAYS} days ago.", "number"),
+    Parameter("deny_all", "If nothing was used, return a policy that denies everything.", "flag"),
 )
 _UNUSED_QUERY: Final = (
     *PAGING,
-    Parameter("since", f"Unused since then, in unix ms. By default, for {UNUSED_DAYS} days.", "number"),
-    Parameter("kind", "Only those of `task`, or of `key`."),
-    Parameter("task", "Only this task, with all its unused tools."),
-    Parameter("key", "Only this key, with all its unused tools."),
+    Parameter("since", f"Unused since this time, in unix ms. Default: {UNUSED_DAYS} days ago.", "number"),
+    Parameter("kind", "Only holders of this kind: `task` or `key`."),
+    Parameter("task", "Only the task with this id, with all its unused tools."),
+    Parameter("key", "Only the key with this id, with all its unused tools."),
 )
 
 
-@get("/admin/api/tasks/{task_id}/learn", "viewer", "Work out the least policy of a task", query=_LEARN_QUERY)
+@get("/admin/api/tasks/{task_id}/learn", "viewer", "Learn the least policy of a task", query=_LEARN_QUERY)
 async def learn_policy(control: Control, call: RestCall[None]) -> LearnResponse:
-    """The least policy that would have let through all that was used of the task, and what it would do.
+    """The least policy that allows everything the task used, and a plan of the change.
 
-    Nothing is changed: apply `record` with the id of the plan. Calls that were denied do not count, nor do
-    those of other tasks, nor those of callers without one. Where the task is not enforced, what its rules
-    would have denied counts. Refused where nothing was used, unless `deny_all` asks for that.
+    Nothing is changed: apply `record` with the id of `plan`. Only calls under this task count, and no denied
+    ones. If the task's policy is not enforced, calls that it would have denied count. If nothing was used,
+    the request fails, unless `deny_all` is set.
     """
     task_id, since_ms = call.ids["task_id"], _parse_since(control, call, LEARN_DAYS)
     may_be_empty = call.flag("deny_all")
@@ -333,14 +335,14 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnResponse:
 
 @get("/admin/api/unused", "viewer", "Show unused grants", query=_UNUSED_QUERY, errors=(NotFound,))
 async def list_unused(control: Control, call: RestCall[None]) -> UnusedResponse:
-    """What each task grants, and each key lets through at most, that no one used since.
+    """What each task grants, and each key allows at most, that no caller has used since `since`.
 
-    Sorted by kind and id, page by page. The first page has the servers that no one used at all.
+    Sorted by kind and id. The first page also lists unused servers.
     """
     page, snapshot = parse_page(call), control.gateway.snapshot
     task_id, key_id, kind = (call.query.get(name) for name in ("task", "key", "kind"))
     if kind not in (None, "task", "key"):
-        raise InvalidRequest("`kind` is neither `task` nor `key`")
+        raise InvalidRequest("`kind` must be `task` or `key`")
     holders = least_privilege.find_holders(snapshot, task_id=task_id, key_id=key_id)
     shown, next_cursor = page.cut([one for one in holders if kind in (None, one.kind)], str)
     uses = await least_privilege.read_usage(control, since_ms=_parse_since(control, call, UNUSED_DAYS))
@@ -361,5 +363,5 @@ def _parse_since(control: Control, call: RestCall[None], days: int) -> int:
     now_ms = control.clock_ms()
     since_ms = call.number_or("since", now_ms - days * DAY_MS)
     if since_ms >= now_ms:
-        raise InvalidRequest("`since` is not before now", hint="it is a time in unix milliseconds")
+        raise InvalidRequest("`since` must be in the past", hint="it is a time in unix milliseconds")
     return since_ms
