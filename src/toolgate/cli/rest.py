@@ -152,8 +152,8 @@ def open_client(url: str, key: str | None) -> Iterator[RestClient]:
     if key is not None:
         headers["authorization"] = f"Bearer {key}"
     # A proxy from the environment has no business between us and our own machine, nor with the key.
-    trust_env = not is_loopback(parts.hostname)
-    with httpx2.Client(base_url=url, headers=headers, timeout=_TIMEOUT, trust_env=trust_env) as http:
+    direct = {"http://": None, "https://": None} if is_loopback(parts.hostname) else None
+    with httpx2.Client(base_url=url, headers=headers, timeout=_TIMEOUT, mounts=direct) as http:
         yield RestClient(http, url)
 
 
@@ -175,7 +175,7 @@ def parse_error(error: Mapping[str, Any]) -> CommandError:
     """The gateway's own error, with its hint."""
     code, hint = str(error["code"]), str(error.get("hint", ""))
     if code == "unauthenticated":
-        hint = "set TOOLGATE_KEY or give --key-file; `toolgate keys add` makes a key"
+        hint = "set TOOLGATE_KEY or give --key-file; `toolgate keys create` makes a key"
     return CommandError(
         str(error["message"]),
         hint=hint,
