@@ -39,8 +39,8 @@ anything behind the end. Archives inside are files like others. [Limits](limits.
 figures.
 """
 _LEFT_OUT: Final = """
-`toolgate publish` leaves out what matches a pattern below, or one of a file `.toolgateignore`: one to a
-line, with `*`, `?` and `[…]`; a name anywhere, or, with a `/` inside, a path from the root; only
+`toolgate packages publish` leaves out what matches a pattern below, or one of a file `.toolgateignore`:
+one to a line, with `*`, `?` and `[…]`; a name anywhere, or, with a `/` inside, a path from the root; only
 directories, with a `/` at its end. A link to a file in the directory is packed as that file, any other link
 is refused.
 """

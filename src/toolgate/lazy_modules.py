@@ -16,7 +16,7 @@ _POSTGRESQL: Final = "the driver takes as long to load as Toolgate; for the sett
 
 _COMMANDS: Final = (
     *("approvals", "audit", "catalog", "changes", "connect", "copies", "doctor", "keys", "packages"),
-    *("pins", "policy", "profiles", "publish", "runs", "serve", "servers", "skill", "status", "tasks"),
+    *("pins", "policy", "profiles", "publish", "runs", "serve", "servers", "skills", "status", "tasks"),
     "top",
 )
 """Modules of `toolgate.cli.commands` of which each process needs one."""

@@ -81,7 +81,7 @@ def test_pinning_approves_the_tools_that_are_served(at_gateway: Run, records: Pa
     at_gateway("servers", "refresh", "notes")
 
     shown = objects(at_gateway("servers", "tools", "notes", "--json").out)
-    pinned = at_gateway("pins", "set", "notes")
+    pinned = at_gateway("pins", "approve", "notes")
     [pin] = objects(at_gateway("pins", "list", "--json").out)
 
     assert pin["tools"] == {one["tool"]: one["digest"] for one in shown}
@@ -173,12 +173,12 @@ def test_watch_ends_with_its_key_and_says_so(
     at_gateway: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key_file = tmp_path / "watcher.key"
-    at_gateway("keys", "add", "watcher", "--role", "viewer", "--out", str(key_file))
+    at_gateway("keys", "create", "watcher", "--role", "viewer", "--out", str(key_file))
     with monkeypatch.context() as environ:
         environ.setenv("TOOLGATE_KEY", key_file.read_text("utf-8").strip())
         with running("watch") as (process, _):
             environ.delenv("TOOLGATE_KEY")
-            at_gateway("keys", "revoke", "watcher")
+            at_gateway("keys", "delete", "watcher")
             code = process.wait(DEADLINE_S)
 
     assert code == ExitCode.AUTH
@@ -193,7 +193,7 @@ def test_a_chat_upstream_is_written_tried_and_removed(at_gateway: Run, tmp_path:
         unsaved = at_gateway("chat-upstreams", "test", "-f", str(file), "--json").json
         written = at_gateway("chat-upstreams", "apply", "-f", str(file))
         tried = at_gateway("chat-upstreams", "test", "local")
-        shown = at_gateway("chat-upstreams", "show", "local", "--json").json
+        shown = at_gateway("chat-upstreams", "get", "local", "--json").json
     dead = at_gateway("chat-upstreams", "test", "local")
     removed = at_gateway("chat-upstreams", "delete", "local")
 
@@ -206,7 +206,7 @@ def test_a_chat_upstream_is_written_tried_and_removed(at_gateway: Run, tmp_path:
 
 
 def test_a_key_for_a_task_that_does_not_exist_is_made_with_a_warning(at_gateway: Run) -> None:
-    ran = at_gateway("keys", "add", "typo", "--tasks", "reveiw")
+    ran = at_gateway("keys", "create", "typo", "--tasks", "reveiw")
 
     assert ran.code == 0
     assert "warning: key `typo`, `key tasks`: there is no task `reveiw`" in ran.out

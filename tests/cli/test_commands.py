@@ -9,6 +9,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.responses import applied, change, decision, explanation, health, server, tools
+from toolgate import __version__
 
 
 def test_servers_list_prints_a_table_and_with_json_one_object_a_line(gateway: FakeGateway, run: Run) -> None:
@@ -121,7 +122,7 @@ def test_a_missing_file_is_a_usage_error(gateway: FakeGateway, run: Run, tmp_pat
         (("servers", "delete", "git"), "/admin/api/mcp/servers/git"),
         (("tasks", "delete", "t"), "/admin/api/tasks/t"),
         (("profiles", "delete", "p"), "/admin/api/profiles/p"),
-        (("keys", "revoke", "ada"), "/admin/api/keys/ada"),
+        (("keys", "delete", "ada"), "/admin/api/keys/ada"),
     ],
 )
 def test_delete_names_what_is_gone(gateway: FakeGateway, run: Run, words: tuple[str, ...], path: str) -> None:
@@ -243,7 +244,17 @@ def test_keys_add_sends_the_ceiling_and_shows_the_key_once(gateway: FakeGateway,
     made = {"key_id": "ada", "role": "agent", "secret": "tg_secret"}
     gateway.respond("POST /admin/api/keys", made, 201)
 
-    words = ("keys", "add", "ada", "--tasks", "review, ops", "--deny", "*delete*", "--default-task", "review")
+    words = (
+        "keys",
+        "create",
+        "ada",
+        "--tasks",
+        "review, ops",
+        "--deny",
+        "*delete*",
+        "--default-task",
+        "review",
+    )
     ran = run(*words)
 
     assert ran.lines[2] == "  tg_secret"
@@ -253,7 +264,7 @@ def test_keys_add_sends_the_ceiling_and_shows_the_key_once(gateway: FakeGateway,
         "ceiling": {"tasks": ["review", "ops"], "deny": ["*delete*"]},
         "default_task": "review",
     }
-    assert run("keys", "add", "ada", "--expires-in-days", "1", "--json").json == made
+    assert run("keys", "create", "ada", "--expires-in", "1d", "--json").json == made
     assert "expires_at_s" in gateway.last.body
 
 
@@ -261,19 +272,19 @@ def test_a_key_can_go_into_a_file_and_nowhere_else(gateway: FakeGateway, run: Ru
     gateway.respond("POST /admin/api/keys", {"key_id": "n", "role": "node", "secret": "tg_secret"}, 201)
     path = tmp_path / "node.key"
 
-    ran = run("keys", "add", "n", "--role", "node", "--out", str(path), "--json")
+    ran = run("keys", "create", "n", "--role", "node", "--out", str(path), "--json")
 
     assert ran.json == {"key_id": "n", "role": "node"}
     assert (path.read_text("utf-8"), path.stat().st_mode & 0o777) == ("tg_secret\n", 0o600)
     asked = len(gateway.asked)
-    assert run("keys", "add", "n", "--out", str(path)).code == 2
+    assert run("keys", "create", "n", "--out", str(path)).code == 2
     assert len(gateway.asked) == asked
 
 
 def test_a_key_that_was_refused_leaves_no_file(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
     gateway.refuse("POST /admin/api/keys", "forbidden", "no", status=403)
 
-    assert run("keys", "add", "n", "--out", str(tmp_path / "node.key")).code == 3
+    assert run("keys", "create", "n", "--out", str(tmp_path / "node.key")).code == 3
     assert list(tmp_path.iterdir()) == []
 
 
@@ -410,6 +421,19 @@ def test_reload_can_be_a_dry_run_and_ends_with_1_on_problems(gateway: FakeGatewa
     assert run("reload").code == 1
 
 
-def test_version_needs_no_gateway(run: Run) -> None:
-    assert run("version").out.startswith("toolgate ")
-    assert set(run("version", "--json").json) == {"toolgate", "python", "platform"}
+def test_the_version_is_an_option(run: Run) -> None:
+    assert run("--version").out == f"toolgate {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("keys", "add", "ada"), "`keys add` is now `keys create`"),
+        (("publish", "notes"), "`publish` is now `packages publish`"),
+        (("version",), "`version` is now `--version`"),
+    ],
+)
+def test_an_old_name_fails_and_names_the_new_one(run: Run, words: tuple[str, ...], message: str) -> None:
+    ran = run(*words)
+
+    assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {message}")

@@ -146,8 +146,8 @@ def furnish(gateway: Gateway) -> None:
         _call(gateway, "git.git_reset", {}, task="review")
     for _ in range(3):
         _call(gateway, "notes.delete_note", {}, task="notes")
-    gateway.cli("pins", "set", "archive")
-    gateway.cli("pins", "set", "shop")
+    gateway.cli("pins", "approve", "archive")
+    gateway.cli("pins", "approve", "shop")
     _call(gateway, "archive.turn", {})
     _run(gateway)
 
@@ -194,7 +194,7 @@ def pages(gateway: Gateway) -> dict[str, tuple[str, str]]:
     """By the name of its picture, where a page is, and a text by which one sees that it is there."""
     (run, *_) = gateway.get("/api/v1/tasks/stock/invocations")["invocations"]
     return {
-        "login": ("login", "As `toolgate keys add` printed it"),
+        "login": ("login", "As `toolgate keys create` printed it"),
         "overview": ("", "Slowest tools"),
         "overview-tokens": ("", "for definitions"),
         "servers": ("servers", "Tea shop"),

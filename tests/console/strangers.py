@@ -86,7 +86,7 @@ def _write_records(gateway: Gateway) -> None:
     add_task(gateway.http, "runs", guest())
     run = {"input": " ".join(TITLES)}
     gateway.http.post("/api/v1/tasks/runs/invocations", json=run).raise_for_status()
-    assert gateway.cli("pins", "set", "turning").code == 0
+    assert gateway.cli("pins", "approve", "turning").code == 0
 
 
 def _publish(gateway: Gateway) -> None:

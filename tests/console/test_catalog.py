@@ -74,7 +74,7 @@ def test_tools_picked_across_packages_make_a_skill_and_a_url_with_exactly_them(
     settings = json.loads(tab.get_by_label("configuration", exact=True).inner_text())
 
     for file in manifests:
-        assert gateway.cli("skill", "check", str(file)).code == 0
+        assert gateway.cli("skills", "check", str(file)).code == 0
     toml, text = (file.read_text("utf-8") for file in manifests)
     assert tomllib.loads(toml) == json.loads(text)
     assert tomllib.loads(toml) == {"id": "standup", "name": 'What "happened"', "tools": PICKED}

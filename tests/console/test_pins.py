@@ -51,12 +51,12 @@ def test_a_server_is_pinned_and_what_changes_in_it_is_seen_line_by_line_and_appr
 
 
 def test_what_someone_else_approves_meanwhile_shows_at_once(tab: Page, gateway: Gateway) -> None:
-    gateway.cli("pins", "set", "rug")
+    gateway.cli("pins", "approve", "rug")
     gateway.modern().text("rug.turn")
     tab.goto("/console/pins/rug")
     tab.get_by_role("button", name="Approve all 1").click()
     expect(tab.get_by_role("dialog", name="Approve rug")).to_be_visible()
-    assert gateway.cli("pins", "set", "rug").code == 0
+    assert gateway.cli("pins", "approve", "rug").code == 0
 
     expect(tab.get_by_role("heading", name="Nothing waits")).to_be_visible()
     expect(tab.get_by_role("dialog")).to_be_hidden()

@@ -117,7 +117,7 @@ def test_the_session_with_a_package_prints_what_the_document_says(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = sessions(IN_A_DIRECTORY)
-    edited = [at for at, step in enumerate(steps) if step.command.startswith("toolgate publish")][1]
+    edited = [at for at, step in enumerate(steps) if step.command.startswith("toolgate packages publish")][1]
     [tool] = document(IN_A_DIRECTORY[0]).blocks("python")
     server = tmp_path / "weather" / "server.py"
     monkeypatch.chdir(tmp_path)

@@ -211,7 +211,7 @@ def _guest(gateway: Gateway) -> None:
 
 def _pin(gateway: Gateway) -> None:
     client = gateway.modern("/api/mcp?servers=rug")
-    assert gateway.cli("pins", "set", "rug").code == 0
+    assert gateway.cli("pins", "approve", "rug").code == 0
     client.call("rug.turn")
     eventually_equal(lambda: list(gateway.get("/admin/api/pins/rug")["changed"]), ["read"])
     client.call("rug.read")

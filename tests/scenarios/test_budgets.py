@@ -91,7 +91,7 @@ def test_a_minute_of_calls_is_shared_by_all_nodes_and_survives_kills(world: Worl
     assert world.called() == LIMIT
     notified: Any = clients[0].call("echo")["result"]["_meta"]["toolgate/error"]["data"]
     assert (notified["budget"], 0 < notified["retry_after_s"] <= 60) == ("calls_per_minute", True)
-    shown = world.control.gateway.cli("budgets", "--json").json
+    shown = world.control.gateway.cli("quotas", "--json").json
     assert (shown["holder_id"], shown["used"], shown["limit"]) == ("ci", LIMIT, LIMIT)
 
     # A control that is killed has the count when it is back.

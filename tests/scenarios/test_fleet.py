@@ -383,7 +383,7 @@ def test_ups_9_a_tool_that_changes_at_one_node_is_out_of_reach_at_all(fleet: Fle
     for client in clients:
         eventually_equal(client.tools, ["rug.read", "rug.turn"], WITHIN_S)
     governing = fleet.controls[1].gateway
-    eventually_equal(lambda: governing.cli("pins", "set", "rug").code, 0, WITHIN_S)
+    eventually_equal(lambda: governing.cli("pins", "approve", "rug").code, 0, WITHIN_S)
     fleet.reaches_all(governing.get("/admin/api/pins/rug")["revision"])
     began_s = time.monotonic()
     clients[0].text("rug.turn")

@@ -67,7 +67,7 @@ def test_a_tool_that_changed_between_two_runs_is_quarantined_by_the_call_that_st
     site.place(site.server("rug", stdio={"command": sys.executable, "args": args}))
     with running(site) as gateway:
         eventually_equal(gateway.modern().tools, ["rug.read", "rug.turn"])
-        assert gateway.cli("pins", "set", "rug").code == 0
+        assert gateway.cli("pins", "approve", "rug").code == 0
     program.write_text(program.read_text("utf-8").replace("Reads a file.", "Reads all files."), "utf-8")
 
     with running(site) as gateway:

@@ -47,7 +47,7 @@ def did(ran: Ran) -> Ran:
 def begin(gateway: Gateway, package_id: str) -> Path:
     """A new package, of the program's own making."""
     directory = gateway.site.root / "projects" / package_id
-    did(cli(gateway, "init", str(directory)))
+    did(cli(gateway, "packages", "init", str(directory)))
     return directory
 
 
@@ -63,7 +63,7 @@ def edit(directory: Path, before: str, after: str) -> None:
 
 
 def publish(gateway: Gateway, directory: Path, *words: str) -> Any:
-    return did(cli(gateway, "publish", str(directory), "--json", *words)).json
+    return did(cli(gateway, "packages", "publish", str(directory), "--json", *words)).json
 
 
 @pytest.mark.requirement("004-12")
@@ -76,7 +76,7 @@ def test_a_manifest_without_run_describes_a_server_that_is_registered(gateway: G
     record = {"server_id": "tally", "transport": "stdio", "stdio": {"command": "tally"}, "enabled": False}
     (directory / "tally.json").write_text(json.dumps(record), "utf-8")
 
-    refused = cli(gateway, "publish", str(directory))
+    refused = cli(gateway, "packages", "publish", str(directory))
     did(cli(gateway, "servers", "apply", "-f", str(directory / "tally.json")))
     dry = publish(gateway, directory, "--dry-run")
     published = publish(gateway, directory)
@@ -92,14 +92,14 @@ def test_a_manifest_without_run_describes_a_server_that_is_registered(gateway: G
 @pytest.mark.requirement("004-19")
 def test_from_an_empty_directory_to_a_call_in_inspector(gateway: Gateway) -> None:
     directory = gateway.site.root / "reckoner"
-    did(gateway.cli("init", str(directory)))
+    did(gateway.cli("packages", "init", str(directory)))
     manifest = directory / "manifest.json"
     document = json.loads(manifest.read_text("utf-8"))
     manifest.write_text(json.dumps({**document, "category": "maths", "x-team": "blue"}), "utf-8")
     add_tool(directory, "add", "Add two numbers.")
 
-    dry = did(gateway.cli("publish", str(directory), "--json", "--dry-run")).json
-    published = did(gateway.cli("publish", str(directory), "--json")).json
+    dry = did(gateway.cli("packages", "publish", str(directory), "--json", "--dry-run")).json
+    published = did(gateway.cli("packages", "publish", str(directory), "--json")).json
 
     assert (dry["tools"]["added"], dry["plan"]["tasks"][0]["added"]) == (
         ["add", "greet"],
@@ -146,7 +146,7 @@ def test_publishing_notifies_exactly_the_clients_with_changed_tools(site: Site) 
             publish(gateway, directory, "--bump", "minor")
             received = next(to_wide), next(to_session)
             lists = [client.tools() for client in (wide, narrow, session, apart)]
-            did(cli(gateway, "uninstall", "news"))
+            did(cli(gateway, "packages", "uninstall", "news"))
             ends = [next(stream) for stream in (to_wide, to_narrow, to_session, to_apart)]
             lasts = [client.tools() for client in (wide, narrow, session, apart)]
             gateway.signal(signal.SIGTERM)
@@ -167,8 +167,8 @@ def test_a_tool_that_another_version_defines_otherwise_is_offered_as_that_one_ha
     directory = begin(gateway, "shifting")
     publish(gateway, directory)
     edit(directory, "Greet a person by name.", "Greet a person, by any name.")
-    conflict = cli(gateway, "publish", str(directory))
-    dry = did(cli(gateway, "publish", str(directory), "--dry-run", "--bump", "patch"))
+    conflict = cli(gateway, "packages", "publish", str(directory))
+    dry = did(cli(gateway, "packages", "publish", str(directory), "--dry-run", "--bump", "patch"))
     publish(gateway, directory, "--bump", "patch")
 
     assert (conflict.code, "--bump patch" in conflict.err) == (1, True)
@@ -227,7 +227,7 @@ def test_an_old_package_is_installed_listed_found_and_run(
     old = {"id": package_id, "version": "1", "command": "python3", "args": ["server.py"], **members}
     file = gateway.site.root / f"{package_id}.tar.gz"
     file.write_bytes(pack(old, {"server.py": TEMPLATE.read_bytes()}))
-    installed = did(cli(gateway, "install", str(file), "--json", *words)).json
+    installed = did(cli(gateway, "packages", "install", str(file), "--json", *words)).json
     shown = gateway.get(f"/api/packages/{package_id}")
 
     assert (shown["schema_version"], shown["source"], installed["pinned"]) == ("legacy", source, False)
@@ -257,8 +257,10 @@ def test_a_bundle_is_installed_and_run(gateway: Gateway) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("manifest.json", json.dumps(bundle))
         archive.write(TEMPLATE, "server.py")
-    dry = did(cli(gateway, "install", str(file), "--json", "--dry-run")).json
-    installed = did(cli(gateway, "install", str(file), "--json", "--require-plan", dry["plan"]["id"])).json
+    dry = did(cli(gateway, "packages", "install", str(file), "--json", "--dry-run")).json
+    installed = did(
+        cli(gateway, "packages", "install", str(file), "--json", "--require-plan", dry["plan"]["id"])
+    ).json
     tools = gateway.modern("/api/mcp?servers=bundle").tools()
 
     assert (installed["version"], installed["sha256"]) == ("1.2.3", dry["sha256"])
@@ -272,7 +274,7 @@ def test_an_uninstalled_package_is_gone_from_lists_catalog_and_search_and_runs_n
 ) -> None:
     publish(gateway, begin(gateway, "passing"))
     pid = gateway.health("passing")["pid"]
-    removed = did(cli(gateway, "uninstall", "passing", "--purge", "--json")).json
+    removed = did(cli(gateway, "packages", "uninstall", "passing", "--purge", "--json")).json
 
     assert removed["removed_versions"] == ["0.1.0"]
     assert gateway.modern("/api/mcp?servers=passing").tools() == []
@@ -292,7 +294,7 @@ def test_a_package_of_a_url_is_connected_to_and_nothing_is_started(gateway: Gate
         (directory / "manifest.json").write_text(json.dumps(document), "utf-8")
         published = publish(gateway, directory)
         reply = gateway.modern("/api/mcp?servers=remote").text("remote.echo", text="hello")
-        did(cli(gateway, "uninstall", "remote"))
+        did(cli(gateway, "packages", "uninstall", "remote"))
 
     assert (published["files"], published["server"]["tools"], reply) == (1, ["echo"], "hello")
 
@@ -302,7 +304,7 @@ def test_a_server_that_does_not_start_is_not_published_and_its_last_words_are_sh
 ) -> None:
     directory = begin(gateway, "broken")
     (directory / "server.py").write_text("import sys\nsys.exit('no library `foo` here')\n", "utf-8")
-    ran = cli(gateway, "publish", str(directory))
+    ran = cli(gateway, "packages", "publish", str(directory))
 
     assert ran.code == 1
     assert "no library `foo` here" in ran.err
@@ -312,8 +314,8 @@ def test_a_server_that_does_not_start_is_not_published_and_its_last_words_are_sh
 def test_init_touches_nothing_that_is_there(gateway: Gateway) -> None:
     directory = begin(gateway, "kept")
     (directory / "server.py").write_text("mine", "utf-8")
-    again = cli(gateway, "init", str(directory))
-    nameless = cli(gateway, "init", str(directory / "文件"))
+    again = cli(gateway, "packages", "init", str(directory))
+    nameless = cli(gateway, "packages", "init", str(directory / "文件"))
 
     assert (again.code, (directory / "server.py").read_text("utf-8")) == (2, "mine")
     assert (nameless.code, "--id" in nameless.err) == (2, True)

@@ -36,7 +36,7 @@ def test_ups_9_a_tool_that_changed_once_is_not_called_until_it_is_approved_again
     with running(site) as gateway:
         client = gateway.modern()
         eventually_equal(client.tools, ["rug.read", "rug.turn"])
-        approved = gateway.cli("pins", "set", "rug")
+        approved = gateway.cli("pins", "approve", "rug")
         before = client.text("rug.read")
         texts, codes = [], []
         for _ in range(ROUNDS):
@@ -52,8 +52,8 @@ def test_ups_9_a_tool_that_changed_once_is_not_called_until_it_is_approved_again
         client = gateway.modern()
         eventually_equal(client.tools, ["rug.turn"])
         refused = client.call("rug.read")
-        diff = gateway.cli("pins", "diff", "rug")
-        again = gateway.cli("pins", "set", "rug", "--tool", "read")
+        diff = gateway.cli("pins", "review", "rug")
+        again = gateway.cli("pins", "approve", "rug", "--tool", "read")
         eventually_equal(client.tools, ["rug.read", "rug.turn"])
         after = client.text("rug.read")
 

@@ -140,7 +140,7 @@ def test_patterns_are_matched_in_these_places_and_effects_decided_in_one() -> No
     )
 
     assert calls_of(names) == {
-        "cli/commands/skill.py first_match",
+        "cli/commands/skills.py first_match",
         "gateway/scope/caller.py can_match",
         "govern/package_install.py first_match",
         "govern/visibility.py can_match",

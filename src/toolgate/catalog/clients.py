@@ -79,7 +79,7 @@ def warn_about_length(url: str) -> str | None:
         return None
     return (
         f"the URL has {len(url):,} characters, and some clients take at most {LONG_URL_CHARS:,}: "
-        "select whole packages with `?servers=`, or make a task of the tools with `toolgate skill apply`"
+        "select whole packages with `?servers=`, or make a task of the tools with `toolgate skills apply`"
     )
 
 

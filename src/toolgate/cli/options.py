@@ -72,7 +72,7 @@ class GatewayConnection:
             hint = "give a file that holds one key and that you may read"
             raise UsageError(f"cannot read the key file `{self.key_file}`: {exc}", hint=hint) from exc
         if not key:
-            hint = "write the key into it, as `toolgate keys add` printed it"
+            hint = "write the key into it, as `toolgate keys create` printed it"
             raise UsageError(f"the key file `{self.key_file}` is empty", hint=hint)
         return key
 
@@ -95,17 +95,37 @@ class ScopeOptions:
         return drop_unset(asdict(self))
 
 
-# Times in the past: `7d`, `12h`, `30m`, a day, or unix milliseconds.
-_SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([dhm])")
+# Times in the past: a duration back from now, a day, or unix milliseconds.
+_DURATION: Final = re.compile(r"([1-9][0-9]{0,8})([dhms])")
 _UNIX_MS: Final = re.compile(r"[0-9]{11,15}")
 """From 1973 on: a bare `7` is more likely a slip for `7d`."""
-_UNIT_MS: Final = {"d": 24 * 3_600_000, "h": 3_600_000, "m": 60_000}
-_MAX_SPAN_MS: Final = 100 * 366 * _UNIT_MS["d"]
+_UNIT_S: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_MAX_DURATION_S: Final = 100 * 366 * 86_400
+"""A century: longer is a slip, and dates end at the year 9999."""
+_DURATION_HINT: Final = "write a number and a unit: `30d`, `12h`, `30m` or `45s`"
 
 SINCE: Final = Option(
-    "--since", metavar="TIME", help="How far back: `7d`, `12h`, `30m`, a day: `2026-11-01`, or unix ms."
+    "--since", metavar="TIME", help="How far back: `30d`, `12h`, `30m`, `45s`, or a day: `2026-11-01`."
 )
 SinceOption = Annotated[str, SINCE]
+
+
+def parse_duration(text: str) -> int:
+    """The seconds of `30d`, `12h`, `30m` or `45s`. Raises UsageError."""
+    seconds = _match_duration(text)
+    if seconds is None:
+        raise UsageError(f"`{text}` is not a duration", hint=_DURATION_HINT)
+    return seconds
+
+
+def _match_duration(text: str) -> int | None:
+    found = _DURATION.fullmatch(text)
+    seconds = 0 if found is None else int(found[1]) * _UNIT_S[found[2]]
+    return seconds if 0 < seconds <= _MAX_DURATION_S else None
+
+
+duration_option = partial(Option, metavar="DURATION")
+"""An option whose value `parse_duration` reads."""
 
 
 def parse_time(text: str, *, now_ms: int | None = None) -> int:
@@ -113,17 +133,15 @@ def parse_time(text: str, *, now_ms: int | None = None) -> int:
     now_ms = int(time.time() * 1e3) if now_ms is None else now_ms
     if _UNIX_MS.fullmatch(text):
         return int(text)
-    span = _SPAN.fullmatch(text)
-    if span is not None:
-        back_ms = int(span[1]) * _UNIT_MS[span[2]]
-        if back_ms <= _MAX_SPAN_MS:
-            return max(0, now_ms - back_ms)
+    back_s = _match_duration(text)
+    if back_s is not None:
+        return max(0, now_ms - back_s * 1_000)
     try:
         at_ms = int(datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp() * 1e3)
     except ValueError:
         at_ms = -1
     if not 0 <= at_ms < now_ms:
-        hint = "write `7d`, `12h`, `30m`, a day: `2026-11-01`, or unix milliseconds"
+        hint = "write `30d`, `12h`, `30m`, `45s`, a day: `2026-11-01`, or unix milliseconds"
         raise UsageError(f"`{text}` is not a time in the past", hint=hint)
     return at_ms
 

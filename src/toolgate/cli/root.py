@@ -8,12 +8,13 @@ import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from toolgate.cli.command import CommandError, ExitCode, print_failure
+from toolgate import __version__
+from toolgate.cli.command import CommandError, ExitCode, UsageError, print_failure
 from toolgate.errors import ToolgateError
 from toolgate.lazy_modules import load_lazily
 
@@ -34,29 +35,13 @@ COMMANDS: Final[Mapping[str, str]] = {
     ),
     "keys": "Keys: who may call, and how far each key reaches.",
     "integrations": "Integrations: the servers you switch on and off for yourself, within your key.",
-    "init": "Make a package with one tool that runs at once. Nothing that is there is touched.",
-    "publish": (
-        "Start a package's server once, write all its tools into the manifest, pack, upload and install it."
-    ),
-    "install": (
-        "Install a package, or another version of it. That approves exactly what its manifest declares."
-    ),
-    "uninstall": (
-        "Remove a package with its server and its pin. What was uploaded stays, unless --purge is given."
-    ),
     "packages": "Packages: what was published, and what is installed.",
     "modules": "Modules: the WebAssembly programs that tasks run.",
     "catalog": "The catalog: what there is to choose from.",
     "tools": "List the tools of a URL, with their tokens and the rule that allows each.",
-    "price": (
-        "Show what each tool of a URL costs a model in tokens, their sum, and what the full set would cost."
-    ),
     "tokens": "Show what tools cost models in tokens, task by task: definitions, results, and what is saved.",
-    "budgets": (
-        "Show the budgets of keys and tasks over time: what is used at all nodes together, and when each "
-        "resets."
-    ),
-    "skill": "Skills: the tools in a manifest, checked, as a URL or a task.",
+    "quotas": "Show the quotas of keys and tasks: what is used at all nodes together, and when each resets.",
+    "skills": "Skills: the tools in a manifest, checked, as a URL or a task.",
     "explain": "Say for every tool, prompt and resource which layer and rule decided about it.",
     "plan": (
         "Show which records would change, and which tools each task would gain and lose. Nothing is written."
@@ -83,23 +68,44 @@ COMMANDS: Final[Mapping[str, str]] = {
         "Write all records, keys as hashes, and their history into one file, readable by its owner only."
     ),
     "import": "Fill an empty data directory or database from a file, revisions and history included.",
-    "version": "Print the version of this program.",
 }
 """Command → what it is for, as its own help begins, in the order of the help: which so loads none of them."""
 _MODULES: Final[Mapping[str, Sequence[str]]] = {
     "serve": ("up", "control", "node"),
-    "status": ("tools", "price", "explain", "nodes", "tokens", "budgets", "version"),
+    "status": ("tools", "explain", "nodes", "tokens", "quotas"),
     "servers": ("chat-upstreams",),
     "tasks": ("modules",),
     "runs": ("run", "invocations"),
     "keys": ("integrations",),
-    "publish": ("init", "install"),
-    "packages": ("uninstall",),
     "changes": ("plan", "apply", "diff", "watch", "reload"),
     "policy": ("lint", "learn", "unused"),
     "copies": ("backup", "export", "import"),
 }
 """Module → those of its commands that do not have its name."""
+_RENAMED: Final[Mapping[str, str]] = {
+    "approvals show": "approvals get",
+    "budgets": "quotas",
+    "catalog show": "catalog get",
+    "chat-upstreams show": "chat-upstreams get",
+    "export": "backup",
+    "import": "restore",
+    "init": "packages init",
+    "install": "packages install",
+    "invocations show": "invocations get",
+    "keys add": "keys create",
+    "keys budgets": "keys set-quota",
+    "keys revoke": "keys delete",
+    "modules show": "modules get",
+    "packages remove": "packages delete",
+    "packages show": "packages get",
+    "pins set": "pins approve",
+    "price": "tokens price",
+    "publish": "packages publish",
+    "skill": "skills",
+    "uninstall": "packages uninstall",
+    "version": "--version",
+}
+"""Names that commands had before → the names that they have now."""
 
 
 class LazyGroup(TyperGroup):
@@ -136,8 +142,20 @@ app = typer.Typer(
 )
 
 
+def _print_version(*, is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"toolgate {__version__}")
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool,
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+]
+
+
 @app.callback()
-def toolgate() -> None:
+def toolgate(*, _version: VersionOption = False) -> None:
     """Many MCP servers behind one URL; each caller sees only the tools it needs, and anyone can ask why."""
 
 
@@ -150,6 +168,7 @@ def main(args: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
+        _reject_old_name(words)
         app(words, prog_name="toolgate")
     except (CommandError, ToolgateError) as exc:
         failure = (
@@ -158,6 +177,13 @@ def main(args: Sequence[str] | None = None) -> int:
         print_failure(failure, as_json="--json" in words)
         return failure.exit_code
     return ExitCode.OK
+
+
+def _reject_old_name(words: Sequence[str]) -> None:
+    """Raise UsageError with the new name for a command that had another name before."""
+    for old in (" ".join(words[:count]) for count in (1, 2)):
+        if (new := _RENAMED.get(old)) is not None and old not in COMMANDS:
+            raise UsageError(f"`{old}` is now `{new}`", hint=f"run `toolgate {new}`")
 
 
 def _load_command(name: str) -> TyperCommand | TyperGroup:

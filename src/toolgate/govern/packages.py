@@ -110,7 +110,7 @@ async def _read_upload(control: Control, package_id: str, version: str | None) -
         if not versions:
             raise NotFound(
                 f"no version of package `{package_id}` was uploaded",
-                hint="`toolgate packages` lists what there is; `toolgate publish DIR` uploads one",
+                hint="`toolgate packages` lists what there is; `toolgate packages publish DIR` uploads one",
             )
         version = versions[0].version
     stored = await control.artifacts.get(package_id, version)

@@ -105,7 +105,7 @@ class ArtifactStore:
         """One version. Raises NotFound."""
         record = await self._read_record(_directory(package_id, version))
         if record is None:
-            hint = f"`toolgate packages show {package_id}` lists those there are"
+            hint = f"`toolgate packages get {package_id}` lists those there are"
             raise NotFound(f"there is no version `{version}` of package `{package_id}`", hint=hint)
         return record
 

@@ -44,7 +44,7 @@ ArchiveMember = tuple[ArchiveEntry, Iterator[bytes]]
 
 def invalid_archive(problem: str) -> InvalidRecord:
     """The error for an archive with this problem."""
-    hint = "pack the package's directory again with `toolgate publish`"
+    hint = "pack the package's directory again with `toolgate packages publish`"
     return InvalidRecord(f"the archive is refused: {problem}", hint=hint)
 
 

@@ -324,7 +324,7 @@ class ManifestBody(StrictBody):
     """Under which it may be used, like `Apache-2.0`."""
 
     tools: Annotated[list[ToolBody], Field(max_length=checks.MAX_DEFINITIONS)] | None = None
-    """The full definition of every tool. `toolgate publish` writes them from what the server lists."""
+    """The full definition of every tool. `toolgate packages publish` writes what the server lists."""
 
     toolsSummary: Annotated[list[SummaryBody], Field(max_length=checks.MAX_DEFINITIONS)] | None = None  # noqa: N815
     """Names and descriptions, where there are no `tools`. Passed over where there are."""

@@ -153,7 +153,7 @@ def test_a_mistyped_command_is_a_usage_error_with_a_suggestion(run: Run) -> None
         ("reload",),
         ("connect",),
         ("doctor",),
-        ("version",),
+        ("tokens",),
     ],
 )
 def test_every_command_has_help_that_fits_80_columns(run: Run, words: tuple[str, ...]) -> None:

@@ -59,13 +59,13 @@ def test_a_decision_is_sent_with_its_reason(gateway: FakeGateway, run: Run) -> N
     assert gateway.last.body == {"reason": ""}
     assert run("approvals", "deny", "0f1e2d3c4b5a6978", "--reason", "not now").code == 0
     assert gateway.last.body == {"reason": "not now"}
-    assert json.loads(run("approvals", "show", "0f1e2d3c4b5a6978", "--json").out) == approval()
+    assert json.loads(run("approvals", "get", "0f1e2d3c4b5a6978", "--json").out) == approval()
 
 
 def test_a_missing_approval_is_an_error(gateway: FakeGateway, run: Run) -> None:
     gateway.refuse(f"GET {ALL}/a%2Fb", "not_found", "no approval `a/b`", status=404)
 
-    assert run("approvals", "show", "a/b").code == ExitCode.FAILED
+    assert run("approvals", "get", "a/b").code == ExitCode.FAILED
 
 
 def test_a_list_shows_who_calls_what() -> None:

@@ -45,7 +45,7 @@ def test_without_a_command_the_categories_are_listed_page_by_page(gateway: FakeG
         "data             1     12",
         "search           3      0",
         "",
-        "see one with `toolgate catalog show CATEGORY`",
+        "see one with `toolgate catalog get CATEGORY`",
     ]
     assert [json.loads(line) for line in run("catalog", "list", "--json").lines] == CATEGORIES
 
@@ -78,14 +78,14 @@ def test_a_category_is_shown_by_its_name_whatever_its_id(gateway: FakeGateway, r
     gateway.respond("GET /api/catalog", page(categories=CATEGORIES))
     gateway.respond("GET /api/catalog/~search", page(packages=[package, unknown]))
 
-    assert run("catalog", "show", "search").lines == [
+    assert run("catalog", "get", "search").lines == [
         "search: 2 packages",
         "",
         "PACKAGE      VERSION  TOOLS  WHAT IT IS",
         "excel-tools  1.2.0        2  Excel 工具集: Spreadsheets  excel, office",
         "old                       ?",
         "",
-        "see one with `toolgate catalog show PACKAGE`",
+        "see one with `toolgate catalog get PACKAGE`",
     ]
 
 
@@ -94,7 +94,7 @@ def test_a_package_is_shown_with_what_its_tools_take(gateway: FakeGateway, run: 
     tools = [tool("create_workbook"), tool("*", description="", inputSchema={}, tokens=0, readOnly=True)]
     gateway.respond("GET /api/catalog/excel-tools/tools", page(tools=tools))
 
-    assert run("catalog", "show", "excel-tools").lines == [
+    assert run("catalog", "get", "excel-tools").lines == [
         "excel-tools: 1 tool",
         "",
         "excel-tools.create_workbook  1,234 tokens",
@@ -110,7 +110,7 @@ def test_a_package_that_is_called_like_a_category_can_be_asked_for(gateway: Fake
     gateway.respond("GET /api/catalog", page(categories=CATEGORIES))
     gateway.respond("GET /api/catalog/data/tools", page(tools=[tool("a")]))
 
-    assert run("catalog", "show", "data", "--package").lines[0] == "data: 1 tool"
+    assert run("catalog", "get", "data", "--package").lines[0] == "data: 1 tool"
 
 
 def test_search_hands_on_words_and_filters(gateway: FakeGateway, run: Run) -> None:

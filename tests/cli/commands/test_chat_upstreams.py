@@ -156,7 +156,7 @@ def test_list_and_show_print_json_when_asked(gateway: FakeGateway, run: Run) -> 
     lines = run("chat-upstreams", "list", "--json").out.splitlines()
 
     assert [json.loads(line)["upstream_id"] for line in lines] == ["a", "b"]
-    assert run("chat-upstreams", "show", "a", "--json").json == upstream("a")
+    assert run("chat-upstreams", "get", "a", "--json").json == upstream("a")
 
 
 def test_apply_and_delete_say_what_was_done(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_people_see_how_to_give_it_a_node() -> None:
         "its console is at http://127.0.0.1:8080/console/",
         "",
         "A node needs a key, and is started with it:",
-        "  toolgate keys add node-1 --role node --out node.key",
+        "  toolgate keys create node-1 --role node --out node.key",
         "  toolgate node --control 127.0.0.1:8090 --control-key-file node.key \\",
         "    --listen 127.0.0.1:8081 --data .toolgate-node",
         "",

@@ -311,7 +311,7 @@ def test_tools_that_wait_for_approval_are_found_with_the_way_to_look_at_them() -
         "warning",
         "pin git",
         "1 tool changed or came after approval, and is not offered",
-        "see what changed with `toolgate pins diff git`, then `toolgate pins set git`",
+        "see what changed with `toolgate pins review git`, then `toolgate pins approve git`",
     )
 
 

@@ -127,7 +127,7 @@ def test_the_tools_of_a_server_come_with_what_decided_about_each(gateway: FakeGa
         "              `*`",
         "✗  bad        platform: invalid_definition",
         "",
-        "waiting for approval: see what changed with `toolgate pins diff git`",
+        "waiting for approval: see what changed with `toolgate pins review git`",
     ]
 
 
@@ -203,7 +203,7 @@ def test_pinning_approves_what_is_offered_and_what_only_a_pin_holds_back_and_sho
     gateway.respond("GET /admin/api/pins/git/diff", {"revision": 3, "tools": [difference("git_b"), newer]})
     gateway.respond("PUT /admin/api/pins/git", {"revision": 4, "warnings": []})
 
-    ran = run("pins", "set", "git")
+    ran = run("pins", "approve", "git")
 
     assert gateway.last.body == {
         "server_id": "git",
@@ -231,9 +231,9 @@ def test_one_tool_can_be_approved_alone(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("GET /admin/api/pins/git/diff", {"revision": 3, "tools": []})
     gateway.respond("PUT /admin/api/pins/git", {"revision": 4, "warnings": []})
 
-    ran = run("pins", "set", "git", "--tool", "git_b")
+    ran = run("pins", "approve", "git", "--tool", "git_b")
     put = gateway.last
-    refused = run("pins", "set", "git", "--tool", "git_x")
+    refused = run("pins", "approve", "git", "--tool", "git_x")
 
     assert put.body == {
         "server_id": "git",
@@ -258,7 +258,7 @@ def test_what_differs_from_what_was_approved_is_shown_line_by_line_and_harmless(
     ]
     gateway.respond("GET /admin/api/pins/git/diff", {"revision": 3, "tools": shown})
 
-    ran = run("pins", "diff", "git")
+    ran = run("pins", "review", "git")
 
     assert all(len(line) <= 80 for line in ran.lines)
     assert ("\x1b" in ran.out, "\u202e" in ran.out, "\\x1b[2J\\u202e" in ran.out) == (False, False, True)
@@ -271,15 +271,15 @@ def test_what_differs_from_what_was_approved_is_shown_line_by_line_and_harmless(
     ]
     assert "what was approved is not kept here" in ran.out
     assert ran.lines[-2:] == [
-        "approve what you agree with: `toolgate pins set git`, or with `--tool NAME` one",
-        "alone",
+        "approve what you agree with: `toolgate pins approve git`, or with `--tool NAME`",
+        "one alone",
     ]
 
 
 def test_pins_differ_in_one_tool_in_nothing_or_as_records(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("GET /admin/api/pins/git/diff", {"revision": 3, "tools": [], "fields": []})
 
-    assert run("pins", "diff", "git", "--tool", "log").lines == ["✓ git: every tool is as it was approved"]
+    assert run("pins", "review", "git", "--tool", "log").lines == ["✓ git: every tool is as it was approved"]
     assert gateway.last.query == {"tool": "log"}
     assert run("pins", "diff", "git", "--since", "2", "--upto", "3").lines == ["no difference"]
     assert gateway.last.query == {"since": "2", "upto": "3"}
@@ -290,7 +290,7 @@ def test_pinning_nothing_is_refused(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("GET /admin/api/pins", {"revision": 3, "pins": []})
     gateway.respond(TOOLS, {"revision": 3, "tools": [tool("git_x", "deny_all")]})
 
-    ran = run("pins", "set", "git")
+    ran = run("pins", "approve", "git")
 
     assert ran.code == 1
     assert "offers no tool that could be approved" in ran.err
@@ -310,7 +310,7 @@ def test_pins_are_listed_and_taken_off(gateway: FakeGateway, run: Run) -> None:
         "SERVER  APPROVED TOOLS  WAITING",
         "git     git_a           git_b, git_n, git_old",
         "",
-        "waiting for approval: see what changed with `toolgate pins diff git`",
+        "waiting for approval: see what changed with `toolgate pins review git`",
     ]
     assert run("pins", "delete", "git").lines == ["✓ pin git is gone"]
 
@@ -437,4 +437,6 @@ def test_an_explanation_points_to_what_waits_for_approval(gateway: FakeGateway, 
     }
     gateway.respond("GET /api/v1/mcp/explain", response)
 
-    assert run("explain").lines[-1] == "waiting for approval: see what changed with `toolgate pins diff git`"
+    assert (
+        run("explain").lines[-1] == "waiting for approval: see what changed with `toolgate pins review git`"
+    )

@@ -68,5 +68,5 @@ def test_read_only_tools_come_first_and_all_of_them_only_when_asked_for(
 def test_keys_are_made_with_what_their_callers_begin_with(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("POST /admin/api/keys", {"key_id": "ada", "role": "agent", "secret": "tg_x"}, status=201)
 
-    assert run("keys", "add", "ada", "--integrations", "off").code == 0
+    assert run("keys", "create", "ada", "--integrations", "off").code == 0
     assert gateway.last.body["integrations"] == "off"

@@ -59,7 +59,7 @@ def test_a_task_with_a_module_goes_from_files_into_the_gateway_and_out_again(
     applied = at_gateway("tasks", "apply", "-f", str(directory / "job.toml"))
     task = at_gateway("tasks", "get", "job", "--json").json
     same = at_gateway("diff", *where)
-    shown = at_gateway("modules", "show", HASH)
+    shown = at_gateway("modules", "get", HASH)
     used = at_gateway("modules", "delete", HASH[:16])
     at_gateway("tasks", "delete", "job")
     deleted = at_gateway("modules", "delete", HASH)

@@ -77,7 +77,7 @@ def test_a_manifest_from_before_version_2_is_made_one_of_it(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        pytest.param(None, "toolgate init", id="none"),
+        pytest.param(None, "toolgate packages init", id="none"),
         pytest.param("[]", "JSON object", id="no object"),
         pytest.param("{", "JSON object", id="no JSON"),
     ],
@@ -87,7 +87,7 @@ def test_a_directory_without_a_manifest_is_no_package(
 ) -> None:
     if content is not None:
         (tmp_path / "manifest.json").write_text(content, "utf-8")
-    ran = run("publish", str(tmp_path))
+    ran = run("packages", "publish", str(tmp_path))
 
     assert (ran.code, expected in ran.err) == (2, True)
 
@@ -101,7 +101,7 @@ def test_only_the_parts_that_are_missing_are_sent(gateway: FakeGateway, run: Run
     gateway.respond(f"PUT {path}/2", {"part": 2})
     gateway.respond(f"POST {path}", {"package_id": "notes", "version": "1.0.0"})
     gateway.respond("POST /api/packages/notes/install", respond())
-    ran = run("install", str(file), "--allow", "a*", "--no-pin", "--require-plan", "x", "--json")
+    ran = run("packages", "install", str(file), "--allow", "a*", "--no-pin", "--require-plan", "x", "--json")
     sent = {f"{one.method} {one.path}": one for one in gateway.asked}
     half = 4 * 1024 * 1024
 
@@ -118,7 +118,7 @@ def test_a_dry_run_of_a_file_sends_its_manifest_alone(gateway: FakeGateway, run:
     archive = pack(manifest())
     (tmp_path / "notes.tgz").write_bytes(archive)
     gateway.respond("POST /api/packages/notes/install", respond(plan=plan()))
-    ran = run("install", str(tmp_path / "notes.tgz"), "--dry-run")
+    ran = run("packages", "install", str(tmp_path / "notes.tgz"), "--dry-run")
 
     assert ran.code == 0, ran.err
     assert [one.path for one in gateway.asked] == ["/api/packages/notes/install"]
@@ -128,21 +128,21 @@ def test_a_dry_run_of_a_file_sends_its_manifest_alone(gateway: FakeGateway, run:
 
 def test_a_version_is_named_behind_an_at(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("POST /api/packages/notes/install", respond())
-    run("install", "notes@1.0.0", "--json")
+    run("packages", "install", "notes@1.0.0", "--json")
 
     assert gateway.asked[0].body == {"version": "1.0.0", "dry_run": False}
 
 
 def test_a_directory_is_published_and_not_installed(run: Run, tmp_path: Path) -> None:
-    ran = run("install", str(tmp_path))
+    ran = run("packages", "install", str(tmp_path))
 
-    assert (ran.code, "toolgate publish" in ran.err) == (2, True)
+    assert (ran.code, "toolgate packages publish" in ran.err) == (2, True)
 
 
 def test_an_archive_is_removed_by_its_version(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("DELETE /api/packages/notes/1.0.0", {"package_id": "notes", "version": "1.0.0"})
 
-    assert run("packages", "remove", "notes", "1.0.0").lines == ["✓ the archive of notes 1.0.0 is gone"]
+    assert run("packages", "delete", "notes", "1.0.0").lines == ["✓ the archive of notes 1.0.0 is gone"]
 
 
 def test_packages_alone_lists_them_page_by_page(gateway: FakeGateway, run: Run) -> None:
@@ -275,7 +275,7 @@ def test_an_installation_says_how_many_tools_callers_can_see(visible: list[str],
 
 
 def test_what_people_see_of_one_that_was_not_made() -> None:
-    lines = shown(render_install_plan(respond(plan=plan()), ["publish", "a dir", "--bump", "patch"]))
+    lines = shown(render_install_plan(respond(plan=plan()), ["packages", "publish", "a dir", "--bump", "patch"]))
 
     assert lines[0] == "notes 1.1.0 would be installed (was 1.0.0)  revision 7"
     assert lines[-13:] == [
@@ -291,7 +291,7 @@ def test_what_people_see_of_one_that_was_not_made() -> None:
         "2 tasks unchanged; nothing was written",
         "",
         "To make exactly this change:",
-        "  toolgate publish 'a dir' --bump patch --require-plan f00",
+        "  toolgate packages publish 'a dir' --bump patch --require-plan f00",
     ]
 
 
@@ -313,7 +313,7 @@ def test_what_is_only_kept_says_how_to_install_it() -> None:
         "✓ notes 1: 3 files, 9 bytes, published before",
         "",
         "It is not installed. To do that:",
-        "  toolgate install notes@1",
+        "  toolgate packages install notes@1",
     ]
 
 

@@ -147,7 +147,7 @@ def test_what_ends_a_run_from_outside_is_reported_with_a_hint(gateway: FakeGatew
 
     assert (ran.code, ran.out) == (1, "")
     assert f"(out_of_fuel): {message}\n" in ran.err
-    assert f"toolgate invocations show sum {invocation()['invocation_id']}" in ran.err
+    assert f"toolgate invocations get sum {invocation()['invocation_id']}" in ran.err
 
 
 def test_exit_codes_stay_failures(gateway: FakeGateway, run: Run) -> None:
@@ -163,7 +163,7 @@ def test_an_asynchronous_run_is_named(gateway: FakeGateway, run: Run) -> None:
 
     assert ran.lines == [
         "018bcfe568000000000000000000 is queued; how it goes:",
-        "  toolgate invocations show sum 018bcfe568000000000000000000",
+        "  toolgate invocations get sum 018bcfe568000000000000000000",
     ]
     assert as_json.json["state"] == "queued"
 

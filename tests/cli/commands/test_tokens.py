@@ -32,7 +32,7 @@ def test_tasks_are_a_line_each_with_the_cost_of_all_tools(gateway: FakeGateway, 
     ]
     gateway.respond(TOKENS, respond(tasks=tasks, total=sums(61, 5_700, 91_500, 12, 1_500)))
 
-    ran = run("tokens", "--days", "30")
+    ran = run("tokens", "--since", "30d")
 
     assert gateway.last.query == {"days": "30"}
     assert ran.lines == [

@@ -52,7 +52,7 @@ def test_an_empty_registry_says_how_to_fill_it() -> None:
     assert shown(render_servers([])) == ["no servers yet: add one with `toolgate servers apply -f FILE`"]
     assert shown(render_tasks([])) == ["no tasks yet: add one with `toolgate tasks apply -f FILE`"]
     assert shown(render_profiles([])) == ["no profiles yet: add one with `toolgate profiles apply -f FILE`"]
-    assert shown(render_keys([], 0)) == ["no keys yet: add one with `toolgate keys add NAME --role agent`"]
+    assert shown(render_keys([], 0)) == ["no keys yet: add one with `toolgate keys create NAME --role agent`"]
 
 
 @pytest.mark.parametrize(

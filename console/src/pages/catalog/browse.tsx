@@ -63,7 +63,7 @@ function Nothing() {
       {mayRegister ? (
         <>
           <Link to="/servers/-/new">Register a server</Link>, or install a package with{" "}
-          <span className="mono">toolgate install</span>. Its tools stand here as soon as it has listed them.
+          <span className="mono">toolgate packages install</span>. Its tools stand here as soon as it has listed them.
         </>
       ) : (
         "There is no tool that you can reach. Whoever administers this gateway registers servers."

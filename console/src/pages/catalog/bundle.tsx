@@ -119,7 +119,7 @@ function TooLong({ isFrozen }: { readonly isFrozen: boolean }) {
     <Alert color="yellow" title="These are too many for a URL">
       Not every client takes one as long.{" "}
       {isFrozen ? "Choose the one that follows its packages, or save" : "Pick whole packages, or save"} the
-      skill manifest and make a task of it with <span className="mono">toolgate skill apply FILE</span>.
+      skill manifest and make a task of it with <span className="mono">toolgate skills apply FILE</span>.
     </Alert>
   );
 }

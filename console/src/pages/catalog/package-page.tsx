@@ -110,7 +110,7 @@ function Commands({ found }: { readonly found: Shapes["PackageShown"] }) {
             To install <Untrusted text={one.version} mono />, in a terminal:
           </Text>
           <CodeBlock
-            text={`toolgate install ${found.package_id}@${one.version}`}
+            text={`toolgate packages install ${found.package_id}@${one.version}`}
             label="the command to install it"
           />
         </div>
@@ -118,7 +118,7 @@ function Commands({ found }: { readonly found: Shapes["PackageShown"] }) {
       {isInstalled ? (
         <>
           <Text size="sm">To remove it, in a terminal:</Text>
-          <CodeBlock text={`toolgate uninstall ${found.package_id}`} label="the command to remove it" />
+          <CodeBlock text={`toolgate packages uninstall ${found.package_id}`} label="the command to remove it" />
         </>
       ) : null}
     </>

@@ -52,8 +52,8 @@ export function SkillPanel({ tools }: { readonly tools: readonly string[] }) {
       </Group>
       <CodeBlock text={text} label="manifest" />
       <Text size="sm">
-        <span className="mono">toolgate skill check {file}</span> says whether it can run where you are, and{" "}
-        <span className="mono">toolgate skill apply {file}</span> makes a task of it.
+        <span className="mono">toolgate skills check {file}</span> says whether it can run where you are, and{" "}
+        <span className="mono">toolgate skills apply {file}</span> makes a task of it.
       </Text>
     </Stack>
   );

@@ -66,7 +66,7 @@ function KeyForm() {
         <PasswordInput
           ref={field}
           label="Key"
-          description="As `toolgate keys add` printed it. It is kept in this tab alone."
+          description="As `toolgate keys create` printed it. It is kept in this tab alone."
           value={key}
           onChange={(event) => setKey(event.currentTarget.value)}
           autoComplete="off"

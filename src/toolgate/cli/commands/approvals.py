@@ -43,7 +43,7 @@ def list_approvals(
     connection.print_result(_PATH, shown, query, member="approvals")
 
 
-@command(approvals, "show")
+@command(approvals, "get")
 def show_approval(approval_id: ApprovalArgument, connection: GatewayConnection) -> None:
     """Show one: who calls what, with which arguments, by which rule it waits, and its decision."""
     connection.print_result(build_path(_PATH, approval_id), render_approval)

@@ -25,7 +25,7 @@ def render_categories(categories: Sequence[JsonObject]) -> RenderableType:
         return Text("there is nothing in the catalog that this key can reach")
     rows = ((ui.bold(one["name"]), one["packageCount"], one["toolCount"]) for one in categories)
     table = ui.grid("CATEGORY", ">PACKAGES", ">TOOLS", rows=rows)
-    return ui.stack_parts(table, Text("see one with `toolgate catalog show CATEGORY`", style=ui.DIM))
+    return ui.stack_parts(table, Text("see one with `toolgate catalog get CATEGORY`", style=ui.DIM))
 
 
 def render_category(category: JsonObject, packages: Sequence[JsonObject]) -> RenderableType:
@@ -37,7 +37,7 @@ def render_category(category: JsonObject, packages: Sequence[JsonObject]) -> Ren
         words = [part for part in (about, ui.join_names(one["tags"], ui.DIM)) if part.plain]
         table.add_row(ui.bold(one["id"]), one["version"], one["toolCount"] or "?", Text("  ").join(words))
     heading = ui.sentence(ui.bold(category["name"]), f": {ui.count_of(len(packages), 'package')}")
-    return ui.stack_parts(heading, table, Text("see one with `toolgate catalog show PACKAGE`", style=ui.DIM))
+    return ui.stack_parts(heading, table, Text("see one with `toolgate catalog get PACKAGE`", style=ui.DIM))
 
 
 def render_catalog_tools(package_id: str, tools: Sequence[JsonObject]) -> RenderableType:
@@ -148,7 +148,7 @@ add_list_commands(
 )
 
 
-@command(catalog_app, "show")
+@command(catalog_app, "get")
 def show_command(
     name: Annotated[str, Argument(help="A category, or else a package.", show_default=False)],
     connection: GatewayConnection,

@@ -101,7 +101,9 @@ def diagnose_pin(pin: Facts) -> Diagnosis | None:
         return None
     are = "is" if len(waiting) == 1 else "are"
     message = f"{ui.count_of(len(waiting), 'tool')} changed or came after approval, and {are} not offered"
-    remedy = f"see what changed with `toolgate pins diff {server_id}`, then `toolgate pins set {server_id}`"
+    remedy = (
+        f"see what changed with `toolgate pins review {server_id}`, then `toolgate pins approve {server_id}`"
+    )
     return Diagnosis("warning", f"pin {server_id}", message, remedy)
 
 
@@ -265,7 +267,7 @@ def _check_gateway(connection: GatewayConnection) -> Iterator[Diagnosis]:
 def _check_servers(client: RestClient) -> Iterator[Diagnosis]:
     servers = client.records("server")
     if not servers:
-        remedy = "add one: toolgate servers apply -f FILE, or `import`"
+        remedy = "add one: toolgate servers apply -f FILE, or toolgate servers import FILE"
         yield Diagnosis("warning", "servers", "none are registered", remedy)
     yield from map(diagnose_server, servers)
     yield from filter(None, map(diagnose_pin, client.records("pin")))

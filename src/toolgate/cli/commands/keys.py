@@ -14,7 +14,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from toolgate.cli.command import UsageError, add_group, command, drop_unset
-from toolgate.cli.options import GatewayConnection, add_list_commands
+from toolgate.cli.options import GatewayConnection, add_list_commands, duration_option, parse_duration
 from toolgate.cli.record_commands import IdArgument, RecordGroup
 from toolgate.cli.render.layout import DIM, OK, bold, cell, done, grid, stack_parts
 from toolgate.cli.render.records import render_key_budgets, render_keys, render_new_key
@@ -22,7 +22,6 @@ from toolgate.cli.rest import COLLECTIONS, build_path, build_record_path
 from toolgate.model.principals import IntegrationState, Role
 
 app = typer.Typer(add_completion=False)
-_DAY_S = 86_400  # seconds of a day without a leap second, as expiry is counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +66,12 @@ class UsageOptions(BudgetOptions):
         IntegrationState | None,
         "What callers have of each server before they choose for themselves: on unless given.",
     ] = None
-    expires_in_days: Annotated[int | None, Option(min=1, help="Days it is valid.")] = None
+    expires_in: Annotated[str | None, duration_option(help="How long the key is valid: `30d`, `12h`.")] = None
 
     def body(self, now_s: float) -> dict[str, Any]:
         given = {
             "default_task": self.default_task,
-            "expires_at_s": int(now_s) + self.expires_in_days * _DAY_S if self.expires_in_days else None,
+            "expires_at_s": int(now_s) + parse_duration(self.expires_in) if self.expires_in else None,
             "budgets": self.budgets or None,
             "integrations": self.integrations,
         }
@@ -86,8 +85,8 @@ keys.add_list(
 )
 
 
-@command(keys.app, "add")
-def add_key(
+@command(keys.app, "create")
+def create_key(
     key_id: Annotated[str, Argument(help="Name of the caller, as audit shows it.", show_default=False)],
     ceiling: CeilingOptions,
     usage: UsageOptions,
@@ -101,8 +100,8 @@ def add_key(
     """Make a key and show it, once, or write it into a file.
 
     \b
-    toolgate keys add ada --tasks review --expires-in-days 30
-    toolgate keys add ci --calls-per-minute 60 --calls-per-day 5000
+    toolgate keys create ada --tasks review --expires-in 30d
+    toolgate keys create ci --calls-per-minute 60 --calls-per-day 5000
     """
     body = {"key_id": key_id, "role": role, "ceiling": ceiling.body, **usage.body(time.time())}
     with _key_file(out) as write, connection.open() as client:
@@ -112,8 +111,8 @@ def add_key(
     connection.output.show(shown, render_new_key(key, out))
 
 
-@command(keys.app, "budgets")
-def set_key_budgets(
+@command(keys.app, "set-quota")
+def set_key_quota(
     key_id: IdArgument,
     budgets: BudgetOptions,
     connection: GatewayConnection,
@@ -123,17 +122,17 @@ def set_key_budgets(
     """Replace what a key may use over time. What is not given is not limited any more.
 
     \b
-    toolgate keys budgets ci --calls-per-minute 120 --calls-per-day 10000
-    toolgate budgets
+    toolgate keys set-quota ci --calls-per-minute 120 --calls-per-day 10000
+    toolgate quotas
     """
     if has_none == bool(budgets.budgets):
-        hint = "`toolgate budgets` shows what it may use now"
+        hint = "`toolgate quotas` shows what it may use now"
         raise UsageError(f"say either what `{key_id}` may use, or --none", hint=hint)
     path = build_record_path("key", key_id, "budgets")
     connection.send("PUT", path, render_key_budgets, budgets.budgets)
 
 
-keys.add_plain_delete("revoke", "Revoke a key. It is refused from now on, also in open sessions.")
+keys.add_plain_delete("delete", "Revoke a key. It is refused from now on, also in open sessions.")
 keys.add_history()
 
 

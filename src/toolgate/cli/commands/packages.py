@@ -1,18 +1,29 @@
-"""`toolgate packages` and `uninstall`: what was published and what is installed; how packages get to a
-gateway."""
+"""`toolgate packages`: what was published and what is installed, and how packages get to a gateway.
+
+What `init`, `publish` and `install` do is in `publish`, which starts servers and packs archives.
+"""
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, BinaryIO, Final
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Final, Literal
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Argument
 
-from toolgate.cli.command import CommandError, DryRunOption, add_group, command, url_option
+from toolgate.cli.command import (
+    CommandError,
+    CommandOutput,
+    DryRunOption,
+    JsonOption,
+    add_group,
+    command,
+    url_option,
+)
 from toolgate.cli.files import ReportProgress, upload
 from toolgate.cli.options import GatewayConnection, add_list_commands
 from toolgate.cli.record_commands import ConditionOptions, IdArgument, PlanOption
@@ -20,8 +31,13 @@ from toolgate.cli.render import layout as ui
 from toolgate.cli.render.changes import render_records
 from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.rest import RestClient, build_conditions, build_path, build_record_path
+from toolgate.lazy_modules import load_lazily
 
 PACKAGES: Final = "/api/packages"
+_PUBLISH: Final = "toolgate.cli.commands.publish"
+
+VersionBump = Literal["patch", "minor", "major"]
+"""Which part of a version to raise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +90,7 @@ def check_version(client: RestClient, package_id: str, version: str, sha256: str
     if known not in (None, sha256):
         raise CommandError(
             f"version {version} of `{package_id}` was published with other content, and never changes",
-            hint="raise it: `toolgate publish DIR --bump patch`",
+            hint="raise it: `toolgate packages publish DIR --bump patch`",
             code="conflict",
         )
     return known is not None
@@ -95,7 +111,9 @@ def refresh_server(client: RestClient, package_id: str) -> JsonObject | None:
 
 def render_packages(packages: Sequence[JsonObject]) -> RenderableType:
     if not packages:
-        return Text("no packages yet: make one with `toolgate init`, then `toolgate publish DIR`")
+        return Text(
+            "no packages yet: make one with `toolgate packages init`, then `toolgate packages publish DIR`"
+        )
     table = ui.grid("PACKAGE", "INSTALLED", "VERSIONS", "TOOLS", "NAME*")
     for one in packages:
         installed, tools = (one["installed"], len(one["tools"])) if one["installed"] else ("-", "-")
@@ -216,20 +234,79 @@ add_list_commands(
 )
 
 
-@command(packages_app, "show")
+@command(packages_app, "init")
+def init_command(
+    directory: Annotated[
+        Path, Argument(help="Directory of the package; made if it does not exist.")
+    ] = Path(),
+    *,
+    package_id: Annotated[
+        str | None, "--id", "Package id, in every URL and policy. Default: the directory's name."
+    ] = None,
+    name: Annotated[str | None, "Name for people. Default: the id."] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a package with one tool that runs at once. No existing file is changed."""
+    output = CommandOutput(as_json=as_json)
+    load_lazily(_PUBLISH).make_package(directory, package_id=package_id, name=name, output=output)
+
+
+@command(packages_app, "publish")
+def publish_command(
+    directory: Annotated[Path, Argument(help="Directory of the package, with its `manifest.json`.")],
+    connection: GatewayConnection,
+    how: InstallOptions,
+    *,
+    is_dry_run: DryRunOption = False,
+    bump: Annotated[VersionBump | None, "Raise the version first, and write it into the manifest."] = None,
+    is_only_kept: Annotated[bool, "--no-install", "Upload the archive without installing it."] = False,
+) -> None:
+    """Pack and upload a package, and install it.
+
+    The command starts the package's server once and writes all its tools into the manifest. A published
+    version never changes: after a change, raise it with --bump. A dry run shows how the tools and what each
+    task sees would differ from what is installed, and sends no archive.
+
+    A manifest without `run` describes a server that is registered already: nothing is started, and the
+    server gets its name, category, tags and tool definitions.
+    """
+    load_lazily(_PUBLISH).publish(
+        directory, connection, how, bump=bump, is_dry_run=is_dry_run, is_only_kept=is_only_kept
+    )
+
+
+@command(packages_app, "install")
+def install_command(
+    package: Annotated[
+        str, Argument(help="`ID`, `ID@VERSION`, or an archive: `.tar.gz` or `.mcpb`.", show_default=False)
+    ],
+    connection: GatewayConnection,
+    how: InstallOptions,
+    *,
+    is_dry_run: DryRunOption = False,
+) -> None:
+    """Install a package, or another version of it. That approves exactly what its manifest declares.
+
+    What an operator has set on its server stays as it is. Without a version, it is the one that was
+    uploaded last.
+    """
+    load_lazily(_PUBLISH).install(package, connection, how, is_dry_run=is_dry_run)
+
+
+@command(packages_app, "get")
 def show_command(package_id: IdArgument, connection: GatewayConnection) -> None:
     """Show one package in full: its tools, and every version."""
     connection.print_result(build_path(PACKAGES, package_id), render_package)
 
 
-@command(packages_app, "remove")
-def remove_command(package_id: IdArgument, version: VersionArgument, connection: GatewayConnection) -> None:
+@command(packages_app, "delete")
+def delete_command(package_id: IdArgument, version: VersionArgument, connection: GatewayConnection) -> None:
     """Remove the archive of a version that is not installed."""
     shown = ui.done("the archive of ", ui.bold(f"{package_id} {version}"), " is gone")
     connection.send("DELETE", build_path(PACKAGES, package_id, version), lambda _: shown)
 
 
-@command(app, "uninstall")
+@command(packages_app, "uninstall")
 def uninstall_command(
     package_id: IdArgument,
     connection: GatewayConnection,
@@ -242,7 +319,7 @@ def uninstall_command(
     query = {"purge": "true"} if is_purged else {}
     if is_dry_run:
         query["dry_run"] = "true"
-    command = ["uninstall", package_id, *(["--purge"] if is_purged else [])]
+    command = ["packages", "uninstall", package_id, *(["--purge"] if is_purged else [])]
     connection.send(
         "DELETE",
         build_path(PACKAGES, package_id),

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
-from typer import Option
 
-from toolgate.cli.command import CommandError, UsageError, command
+from toolgate.cli.command import CommandError, command
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import IdArgument, RecordGroup
 from toolgate.cli.render.changes import render_differences, render_pinned, render_pins
@@ -19,28 +18,21 @@ pins.add_list(
 )
 
 
-@command(pins.app, "diff")
-def diff_pin(
+@command(pins.app, "review")
+def review_pin(
     server_id: IdArgument,
     connection: GatewayConnection,
     *,
     tool: Annotated[str | None, "Only this tool."] = None,
-    since: Annotated[int | None, Option(min=0, help="Compare the pin itself, from this revision on.")] = None,
-    upto: Annotated[int | None, Option(min=0, help="And up to this one. Default: now.")] = None,
 ) -> None:
     """Show line by line how what a server lists differs from what was approved."""
-    if since is not None:
-        pins.print_diff(server_id, connection, since=since, upto=upto)
-        return
-    if upto is not None:
-        raise UsageError("--upto goes with --since")
     with connection.open() as client:
         tools = _list_differences(client, server_id, tool)
     connection.output.show(tools, render_differences(server_id, tools))
 
 
-@command(pins.app, "set")
-def set_pin(
+@command(pins.app, "approve")
+def approve_pin(
     server_id: IdArgument,
     connection: GatewayConnection,
     *,
@@ -80,8 +72,7 @@ def set_pin(
 
 
 pins.add_plain_delete("delete", "Take the pin off a server: its tools are offered as they come.")
-pins.add_history()
-pins.add_rollback()
+pins.add_past()
 
 
 def _list_digests(client: RestClient, server_id: str) -> dict[str, str]:

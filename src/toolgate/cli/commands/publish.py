@@ -1,4 +1,4 @@
-"""`toolgate init`, `publish` and `install`: from a directory or file to a running package."""
+"""What `toolgate packages init`, `publish` and `install` do, from a directory to a running package."""
 
 import asyncio
 import os
@@ -9,26 +9,21 @@ from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final
 
 import msgspec
-import typer
 from rich.console import Group, RenderableType
-from typer import Argument
 
 from toolgate.cli.command import (
     CommandError,
     CommandOutput,
-    DryRunOption,
-    JsonOption,
     StepProgress,
     UsageError,
-    command,
     open_console,
     url_option,
 )
 from toolgate.cli.commands import packages
-from toolgate.cli.commands.packages import InstallOptions
+from toolgate.cli.commands.packages import InstallOptions, VersionBump
 from toolgate.cli.files import open_progress, replace_file
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render import layout as ui
@@ -66,10 +61,6 @@ _DERIVED = ("tools", "toolsSummary")
 _SEMANTIC = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:[-+].*)?")
 
 
-VersionBump = Literal["patch", "minor", "major"]
-"""Which part of a version to raise."""
-
-
 class PackageDirectory:
     """A directory with a manifest in it."""
 
@@ -80,7 +71,7 @@ class PackageDirectory:
             self._content = self.content = self._file.read_bytes()
             self._document = msgspec.json.decode(self._content, type=dict[str, Any])
         except OSError as exc:
-            hint = "give the directory of a package; `toolgate init` makes one"
+            hint = "give the directory of a package; `toolgate packages init` makes one"
             raise UsageError(f"cannot read `{self._file}`: {exc.strerror}", hint=hint) from exc
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise UsageError(f"`{self._file}` is not a JSON object: {exc}") from exc
@@ -173,20 +164,9 @@ async def _try(record: ServerRecord) -> TrialReport:
 FILES: Final = {"server.py": "server.py", "README.md": "README.md", "toolgateignore": IGNORE_NAME}
 """Of the template: its name there, and in the package."""
 
-app = typer.Typer(add_completion=False)
 
-
-@command(app, "init")
-def init_command(
-    directory: Annotated[Path, Argument(help="Where to put it; made if it is not there.")] = Path(),
-    *,
-    package_id: Annotated[
-        str | None, "--id", "Its id, in every URL and policy. Default: the directory's name."
-    ] = None,
-    name: Annotated[str | None, "Its name for people. Default: the id."] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Make a package with one tool that runs at once. Nothing that is there is touched."""
+def make_package(directory: Path, *, package_id: str | None, name: str | None, output: CommandOutput) -> None:
+    """Write the template of a package into a directory, over no file that is there."""
     try:
         chosen = parse_server_id(
             slugify_server_id(directory.resolve().name) if package_id is None else package_id
@@ -224,30 +204,19 @@ def init_command(
             ui.done("package ", ui.bold(chosen), " in ", ui.cell(directory)),
             ui.indent(ui.join_names(sorted(contents))),
         ),
-        ui.copyable(f"toolgate publish {quote(str(directory))}", "Next: edit `server.py`, then", ui.DIM),
+        ui.copyable(
+            f"toolgate packages publish {quote(str(directory))}", "Next: edit `server.py`, then", ui.DIM
+        ),
     )
-    CommandOutput(as_json=as_json).show(made, rendered)
+    output.show(made, rendered)
 
 
-@command(app, "install")
-def install_command(
-    package: Annotated[
-        str, Argument(help="`ID`, `ID@VERSION`, or an archive: `.tar.gz` or `.mcpb`.", show_default=False)
-    ],
-    connection: GatewayConnection,
-    how: InstallOptions,
-    *,
-    is_dry_run: DryRunOption = False,
-) -> None:
-    """Install a package, or another version of it. That approves exactly what its manifest declares.
-
-    What an operator has set on its server stays as it is. Without a version, it is the one that was
-    uploaded last.
-    """
+def install(package: str, connection: GatewayConnection, how: InstallOptions, *, is_dry_run: bool) -> None:
+    """Install an uploaded version or an archive, and show the server that comes with it."""
     progress = open_progress(as_json=connection.as_json)
     with connection.open() as client:
         if "/" in package and Path(package).is_dir():
-            hint = f"`toolgate publish {package}` packs, uploads and installs it"
+            hint = f"`toolgate packages publish {package}` packs, uploads and installs it"
             raise UsageError(f"`{package}` is a directory", hint=hint)
         package_id, _, version = package.partition("@")
         body = {"version": version} if version else {}
@@ -257,7 +226,7 @@ def install_command(
             response = packages.install_package(client, package_id, how, {**body, "dry_run": is_dry_run})
         if is_dry_run:
             connection.output.show(
-                response, packages.render_install_plan(response, ["install", package, *how.words])
+                response, packages.render_install_plan(response, ["packages", "install", package, *how.words])
             )
             return
         with progress.step("starting it at the gateway"):
@@ -285,24 +254,16 @@ def _upload_file(
     return str(kept["package_id"]), {"version": kept["version"]}
 
 
-@command(app, "publish")
-def publish_command(
-    directory: Annotated[Path, Argument(help="The package: a directory with a `manifest.json`.")],
+def publish(
+    directory: Path,
     connection: GatewayConnection,
     how: InstallOptions,
     *,
-    is_dry_run: DryRunOption = False,
-    bump: Annotated[VersionBump | None, "Raise the version first, and write it into the manifest."] = None,
-    is_only_kept: Annotated[bool, "--no-install", "Upload it, and install it another time."] = False,
+    bump: VersionBump | None,
+    is_dry_run: bool,
+    is_only_kept: bool,
 ) -> None:
-    """Start a package's server once, write all its tools into the manifest, pack, upload and install it.
-
-    What was published as one version never changes: after a change, raise it with --bump. A dry run shows
-    how the tools and what each task sees would differ from what is installed, and sends no archive.
-
-    A manifest without `run` describes a server that is registered already: nothing is started, and the
-    server gets its name, category, tags and tool definitions.
-    """
+    """Complete the manifest from the running server, then pack, upload and install."""
     progress = open_progress(as_json=connection.as_json)
     package = PackageDirectory(directory, bump=bump)
     manifest = package.manifest
@@ -318,7 +279,7 @@ def publish_command(
             offered = {"manifest": content.decode(), "sha256": packed.sha256, "dry_run": True}
             response = packages.install_package(client, manifest.id, how, offered)
             raised = [] if bump is None else ["--bump", bump]
-            command = ["publish", str(directory), *raised, *how.words]
+            command = ["packages", "publish", str(directory), *raised, *how.words]
             connection.output.show(response, packages.render_install_plan(response, command))
             return
         is_there = packages.check_version(client, manifest.id, manifest.version, packed.sha256)
@@ -355,7 +316,7 @@ def render_published(shown: JsonObject, *, gateway: str) -> RenderableType:
     )
     if shown["install"] is None:
         wanted = f"{shown['package_id']}@{shown['version']}"
-        install = f"toolgate install {wanted}{url_option(gateway)}"
+        install = f"toolgate packages install {wanted}{url_option(gateway)}"
         return ui.stack_parts(head, ui.copyable(install, "It is not installed. To do that:", ui.DIM))
     installed, server, url = shown["install"], shown["server"], shown["url"]
     return ui.stack_parts(head, packages.render_installed(installed, server, url, gateway=gateway))

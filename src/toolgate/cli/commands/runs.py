@@ -162,7 +162,7 @@ def follow_run(
             raise parse_error(data)
         if until_s is not None and time.monotonic() >= until_s:
             raise CommandError("the run takes longer than was to be waited for", code="timeout")
-    hint = f"`toolgate invocations show {invocation['task_id']} {invocation['invocation_id']}` says how"
+    hint = f"`toolgate invocations get {invocation['task_id']} {invocation['invocation_id']}` says how"
     raise CommandError("the gateway ended the stream, and the run goes on", hint=hint, code="stream_ended")
 
 
@@ -230,7 +230,7 @@ def run_command(
         made = client.post(build_invocation_path(task_id), options.body, headers=headers)
         if options.is_async:
             head = ui.sentence(ui.bold(made["invocation_id"]), f" is {made['state']}; how it goes:")
-            again = f"toolgate invocations show {made['task_id']} {made['invocation_id']}"
+            again = f"toolgate invocations get {made['task_id']} {made['invocation_id']}"
             output.show(made, Group(head, ui.copyable(again)))
             return
         cancel_path = build_invocation_path(task_id, made["invocation_id"], "cancel")
@@ -263,7 +263,7 @@ def run_command(
 
 
 def _point_to_run(run: Any) -> str:
-    return f"`toolgate invocations show {run['task_id']} {run['invocation_id']}` shows all of it"
+    return f"`toolgate invocations get {run['task_id']} {run['invocation_id']}` shows all of it"
 
 
 invocations_app = add_group(app, "invocations")
@@ -284,7 +284,7 @@ def list_command(
     connection.print_result(build_invocation_path(task_id), shown, {"limit": limit}, member="invocations")
 
 
-@command(invocations_app, "show")
+@command(invocations_app, "get")
 def show_command(
     task_id: TaskArgument, invocation_id: InvocationArgument, connection: GatewayConnection
 ) -> None:

@@ -50,7 +50,7 @@ def _render_console(url: str | None) -> list[Text]:
 
 def render_control_ready(url: str, grpc: str, *, console: str | None = None) -> RenderableType:
     """Where a control is, and how to give it a node."""
-    add_key = f"toolgate keys add node-1 --role node --out node.key{url_option(url)}"
+    add_key = f"toolgate keys create node-1 --role node --out node.key{url_option(url)}"
     start_node = f"toolgate node --control {grpc} --control-key-file node.key"
     if is_loopback(parse_address(grpc)[0]):
         # A node on the same machine needs an address and a directory of its own.

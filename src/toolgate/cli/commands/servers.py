@@ -228,7 +228,7 @@ def import_servers(
     A new server may offer no tool until `allowed_tools` says so: give --allow, or edit the records.
     """
     if file.suffix.lower() == ".mcpb":
-        hint = f"install it: `toolgate install {file}`"
+        hint = f"install it: `toolgate packages install {file}`"
         raise UsageError(f"`{file}` is a bundle, with the program itself in it", hint=hint)
     given = {"format": "auto", "content": read_text(file)}
     connection.send(
@@ -244,7 +244,7 @@ servers.add_past()
 
 upstreams = RecordGroup(app, "chat_upstream")
 upstreams.add_list("List the chat upstreams with their models.", render.render_chat_upstreams)
-upstreams.add_show("show", "Show one chat upstream in full. Secrets are masked.", render.render_chat_upstream)
+upstreams.add_show("get", "Show one chat upstream in full. Secrets are masked.", render.render_chat_upstream)
 upstreams.add_apply(
     "Create or replace chat upstreams from files.\n\n"
     "`toolgate chat-upstreams test -f FILE` asks one for its models beforehand."

@@ -1,18 +1,13 @@
-"""What a URL shows, what that costs and why (`tools`, `price`, `explain`); and `nodes`, `budgets`, `tokens`
-and `version`.
-"""
+"""What a URL shows and why (`tools`, `explain`), what that costs (`tokens`); and `nodes` and `quotas`."""
 
-import platform
 import time
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
-from rich.text import Text
-from typer import Argument, Option
+from typer import Argument, Context
 
-from toolgate import __version__
-from toolgate.cli.command import CommandError, CommandOutput, JsonOption, command
-from toolgate.cli.options import GatewayConnection, ScopeOptions
+from toolgate.cli.command import CommandError, add_group, command
+from toolgate.cli.options import GatewayConnection, ScopeOptions, duration_option, parse_duration
 from toolgate.cli.render import scope as render
 from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.render.records import render_budgets
@@ -21,18 +16,13 @@ from toolgate.cli.rest import Query, RestClient
 from toolgate.model.names import RESOURCE, kind_of
 
 app = typer.Typer(add_completion=False)
+_DAY_S: Final = 86_400  # seconds of a day, as the gateway counts tokens
 
 
 @command(app, "tools")
 def tools_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
     """List the tools of a URL, with their tokens and the rule that allows each."""
     connection.print_result("/api/v1/mcp/tools", render.render_tools, scope.query, member="tools")
-
-
-@command(app, "price")
-def price_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
-    """Show what each tool of a URL costs a model in tokens, their sum, and what the full set would cost."""
-    connection.print_result("/api/v1/mcp/scope", render.render_price, scope.query)
 
 
 @command(app, "explain")
@@ -86,37 +76,42 @@ def nodes_command(connection: GatewayConnection) -> None:
     connection.print_result("/admin/api/nodes", render_nodes, member="nodes")
 
 
-@command(app, "budgets")
-def budgets_command(connection: GatewayConnection) -> None:
+@command(app, "quotas")
+def quotas_command(connection: GatewayConnection) -> None:
     """Show the budgets of keys and tasks over time: what is used at all nodes together, and when each resets.
 
     \b
-    toolgate keys add ci --calls-per-minute 60 --tokens-per-day 1000000
-    toolgate budgets
+    toolgate keys create ci --calls-per-minute 60 --tokens-per-day 1000000
+    toolgate quotas
     """
     connection.print_list("/admin/api/budgets", "budgets", lambda found: render_budgets(found, time.time()))
 
 
-@command(app, "tokens")
+tokens = add_group(app, "tokens", is_command=True)
+
+
+@command(tokens, None)
 def tokens_command(
+    context: Context,
     connection: GatewayConnection,
     *,
-    days: Annotated[int, Option(min=1, max=366, help="How many days, today included.")] = 7,
+    since: Annotated[str, duration_option(help="How far back, in whole days: `30d`.")] = "7d",
     task: Annotated[str | None, "Only this task, day by day. Empty: callers without one."] = None,
 ) -> None:
     """Show what tools cost models in tokens, task by task: definitions, results, and what is saved.
 
     \b
-    toolgate tokens --days 30
+    toolgate tokens --since 30d
     toolgate tokens --task review
     """
+    if context.invoked_subcommand is not None:
+        return
+    days = -(-parse_duration(since) // _DAY_S)
     render_tokens = render.render_token_tasks if task is None else render.render_token_days
     connection.print_result("/admin/api/tokens", render_tokens, {"days": days, "task": task})
 
 
-@command(app, "version")
-def version_command(*, as_json: JsonOption = False) -> None:
-    """Print the version of this program."""
-    facts = {"toolgate": __version__, "python": platform.python_version(), "platform": platform.system()}
-    line = f"toolgate {__version__} (Python {facts['python']}, {facts['platform']})"
-    CommandOutput(as_json=as_json).show(facts, Text(line))
+@command(tokens, "price")
+def price_command(scope: ScopeOptions, connection: GatewayConnection) -> None:
+    """Show what each tool of a URL costs a model in tokens, their sum, and what the full set would cost."""
+    connection.print_result("/api/v1/mcp/scope", render.render_price, scope.query)

@@ -40,7 +40,7 @@ def list_modules(connection: GatewayConnection) -> None:
     connection.print_result(MODULES, render.render_modules, member="modules")
 
 
-@command(modules, "show")
+@command(modules, "get")
 def show_module(sha256: HashArgument, connection: GatewayConnection) -> None:
     """Show one module: its size, its age, the tasks that run it."""
     with connection.open() as client:

@@ -247,7 +247,7 @@ _PIN_STATES: Final = {
 
 def render_pins(pins: Sequence[JsonObject]) -> RenderableType:
     if not pins:
-        return Text("no pins yet: approve a server's tools with `toolgate pins set SERVER`")
+        return Text("no pins yet: approve a server's tools with `toolgate pins approve SERVER`")
     waiting = {pin["server_id"]: pin.get("waiting") or [] for pin in pins}
     columns = ["SERVER", "APPROVED TOOLS", *(["WAITING"] if any(waiting.values()) else [])]
     table = ui.grid(*columns)
@@ -265,7 +265,9 @@ def render_differences(server_id: str, tools: Sequence[JsonObject]) -> Renderabl
     if not tools:
         return ui.done(ui.bold(server_id), ": every tool is as it was approved")
     waits = any(one["state"] != "missing" for one in tools)
-    hint = f"approve what you agree with: `toolgate pins set {server_id}`, or with `--tool NAME` one alone"
+    hint = (
+        f"approve what you agree with: `toolgate pins approve {server_id}`, or with `--tool NAME` one alone"
+    )
     return ui.stack_parts(*map(_render_pin_diff, tools), Text(hint, style=ui.DIM) if waits else None)
 
 
@@ -292,7 +294,7 @@ def render_pinned(
 
 def point_to_diff(server_ids: Iterable[str]) -> RenderableType:
     """Where to look at what waits for approval."""
-    commands = ", ".join(f"`toolgate pins diff {server_id}`" for server_id in server_ids)
+    commands = ", ".join(f"`toolgate pins review {server_id}`" for server_id in server_ids)
     return ui.sentence(
         Text("waiting for approval: ", style=ui.WARN), ui.cell(f"see what changed with {commands}")
     )

@@ -77,7 +77,7 @@ def _render_users(module: JsonObject) -> Text:
 def render_budgets(budgets: Sequence[JsonObject], now_s: float) -> RenderableType:
     """One line a quota: how much of it is used, and when it resets."""
     if not budgets:
-        return Text("no budgets yet: set one with `toolgate keys add NAME --calls-per-minute N`")
+        return Text("no budgets yet: set one with `toolgate keys create NAME --calls-per-minute N`")
     table = ui.grid("OF*", "BUDGET", ">USED", ">LIMIT", "RESETS IN")
     for one in budgets:
         share, left_s = one["used"] / one["limit"], max(round(one["resets_at_ms"] / 1e3 - now_s), 0)
@@ -167,7 +167,7 @@ def render_versions(response: JsonObject) -> RenderableType:
 def render_keys(keys: Sequence[JsonObject], now_s: float) -> RenderableType:
     """One line a key: what it may reach and until when. A key itself is never shown."""
     if not keys:
-        return Text("no keys yet: add one with `toolgate keys add NAME --role agent`")
+        return Text("no keys yet: add one with `toolgate keys create NAME --role agent`")
     rows = (
         (
             ui.bold(key["key_id"]),

@@ -142,7 +142,7 @@ def _render_quotas(budgets: Sequence[JsonObject]) -> RenderableType | None:
     for one in budgets:
         holder = ui.sentence(ui.bold(one["layer"]), " ", ui.cell(one["holder_id"]))
         table.add_row(holder, f"{one['limit']:,} {name_budget(one['budget'])}")
-    title = Text("calls take from these budgets: `toolgate budgets`", style="bold")
+    title = Text("calls take from these budgets: `toolgate quotas`", style="bold")
     return Group(title, table) if budgets else None
 
 

@@ -88,7 +88,7 @@ def roll_back_pin(now: StoredRecord | None, then: Body | None) -> Body | None:
         if quarantined:
             raise InvalidRequest(
                 f"there was no pin then, and without one {len(quarantined)} changed tools would be offered",
-                hint="approve them with `toolgate pins set`, or delete the pin if that is what you want",
+                hint="approve them with `toolgate pins approve`, or delete the pin if that is what you want",
             )
         return None
     return {**then, "changed": {**read_mapping(then, "changed"), **quarantined}}

@@ -1,4 +1,4 @@
-"""`toolgate skill`: whether a skill can run here, the URL it runs at, and the task that holds its scope."""
+"""`toolgate skills`: whether a skill can run here, the URL it runs at, and the task that holds its scope."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ FileArgument = Annotated[
 ]
 
 app = typer.Typer(add_completion=False)
-skill_app = add_group(app, "skill")
+skill_app = add_group(app, "skills")
 
 
 @command(skill_app, "check")
@@ -102,7 +102,7 @@ def url_command(file: FileArgument, connection: GatewayConnection) -> None:
     if len(url) > MAX_URL_CHARS:
         raise CommandError(
             f"the URL of `{skill.skill_id}` would have {len(url):,} characters: not every client takes that",
-            hint=f"make a task of it with `toolgate skill apply {shlex.quote(str(file))}`, and use "
+            hint=f"make a task of it with `toolgate skills apply {shlex.quote(str(file))}`, and use "
             f"`{format_scope_url(connection.url, {'task': skill.skill_id})}`",
         )
     door = GatewayEndpoint(name=skill.skill_id, url=url, needs_key=connection.load_key() is not None)
@@ -129,7 +129,7 @@ def apply_command(
     with connection.open() as client:
         if is_dry_run:
             response = post_changes(client, PLAN, body, [record])
-            connection.output.show(response, render_plan(response, ["skill", "apply", str(file)]))
+            connection.output.show(response, render_plan(response, ["skills", "apply", str(file)]))
             return
         response = post_changes(client, APPLY, {**body, "plan": plan_id}, [record])
     url = format_scope_url(connection.url, {"task": skill.skill_id})

@@ -1,4 +1,4 @@
-"""`toolgate budgets`, and budgets in what is said of keys and scopes."""
+"""`toolgate quotas`, and budgets in what is said of keys and scopes."""
 
 from typing import Any
 
@@ -46,25 +46,25 @@ def test_budgets_are_a_line_each_with_what_is_used_and_when_they_reset() -> None
 def test_programs_get_all_pages_and_people_see_how_to_set_the_first(gateway: FakeGateway, run: Run) -> None:
     gateway.respond(BUDGETS, {"budgets": [], "next_cursor": None})
 
-    assert run("budgets").lines == [
-        "no budgets yet: set one with `toolgate keys add NAME --calls-per-minute N`"
+    assert run("quotas").lines == [
+        "no budgets yet: set one with `toolgate keys create NAME --calls-per-minute N`"
     ]
     one = budget("key ci", "calls_per_day", used=1, limit=2)
     gateway.respond(BUDGETS, {"budgets": [one], "next_cursor": None})
-    assert run("budgets", "--json").json == one
+    assert run("quotas", "--json").json == one
 
 
 def test_keys_are_made_with_budgets(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("POST /admin/api/keys", {"key_id": "ci", "role": "agent", "secret": "tg_x"}, status=201)
-    run("keys", "add", "ci", "--calls-per-minute", "60", "--tokens-per-day", "1000000")
+    run("keys", "create", "ci", "--calls-per-minute", "60", "--tokens-per-day", "1000000")
 
     assert gateway.last.body["budgets"] == {"calls_per_minute": 60, "tokens_per_day": 1_000_000}
-    run("keys", "add", "ci")
+    run("keys", "create", "ci")
     assert "budgets" not in gateway.last.body
 
 
 def test_bud_7_a_budget_of_nothing_is_refused_before_anything_is_sent(gateway: FakeGateway, run: Run) -> None:
-    assert run("keys", "add", "ci", "--calls-per-day", "0").code == 2
+    assert run("keys", "create", "ci", "--calls-per-day", "0").code == 2
     assert gateway.asked == []
 
 
@@ -79,7 +79,7 @@ def test_an_explanation_says_what_calls_take_from() -> None:
     }
 
     assert shown(render_explanation(response))[-3:] == [
-        "calls take from these budgets: `toolgate budgets`",
+        "calls take from these budgets: `toolgate quotas`",
         "OF      AT MOST",
         "key ci  1,200 calls/minute",
     ]
@@ -88,18 +88,18 @@ def test_an_explanation_says_what_calls_take_from() -> None:
 def test_a_key_gets_other_budgets(gateway: FakeGateway, run: Run) -> None:
     route = "PUT /admin/api/keys/ci/budgets"
     gateway.respond(route, {"key_id": "ci", "budgets": {"calls_per_minute": 1_200, "calls_per_day": 5_000}})
-    ran = run("keys", "budgets", "ci", "--calls-per-minute", "1200", "--calls-per-day", "5000")
+    ran = run("keys", "set-quota", "ci", "--calls-per-minute", "1200", "--calls-per-day", "5000")
 
     assert gateway.last.body == {"calls_per_minute": 1_200, "calls_per_day": 5_000}
     assert ran.lines == ["✓ key ci may use at most 1,200 calls/minute, 5,000 calls/day"]
     gateway.respond(route, {"key_id": "ci"})
-    assert run("keys", "budgets", "ci", "--none").lines == ["✓ key ci may use as much as there is"]
+    assert run("keys", "set-quota", "ci", "--none").lines == ["✓ key ci may use as much as there is"]
     assert gateway.last.body == {}
 
 
 @pytest.mark.parametrize("given", [(), ("--none", "--calls-per-day", "5")])
 def test_a_slip_lifts_no_budget(gateway: FakeGateway, run: Run, given: tuple[str, ...]) -> None:
-    ran = run("keys", "budgets", "ci", *given)
+    ran = run("keys", "set-quota", "ci", *given)
 
     assert (ran.code, gateway.asked) == (2, [])
-    assert "`toolgate budgets` shows what it may use now" in ran.err
+    assert "`toolgate quotas` shows what it may use now" in ran.err

@@ -46,12 +46,12 @@ def skill(tmp_path: Path) -> Path:
 
 
 def test_a_skill_is_checked_made_a_task_and_made_again(at_gateway: Run, skill: Path, url: str) -> None:
-    checked = at_gateway("skill", "check", str(skill), "--json").json
-    planned = at_gateway("skill", "apply", str(skill), "--dry-run", "--json").json
-    applied = at_gateway("skill", "apply", str(skill), "--require-plan", planned["id"])
-    again = at_gateway("skill", "apply", str(skill), "--json").json
-    by_task = at_gateway("price", "--task", "diary", "--json").json
-    by_url = at_gateway("price", "--tools", "notes.add_note,notes.get_note", "--json").json
+    checked = at_gateway("skills", "check", str(skill), "--json").json
+    planned = at_gateway("skills", "apply", str(skill), "--dry-run", "--json").json
+    applied = at_gateway("skills", "apply", str(skill), "--require-plan", planned["id"])
+    again = at_gateway("skills", "apply", str(skill), "--json").json
+    by_task = at_gateway("tokens", "price", "--task", "diary", "--json").json
+    by_url = at_gateway("tokens", "price", "--tools", "notes.add_note,notes.get_note", "--json").json
 
     assert [(one["name"], one["state"]) for one in checked["tools"]] == [
         ("notes.add_note", "callable"),
@@ -76,8 +76,8 @@ def test_what_a_skill_cannot_call_is_shown_with_the_reason_and_near_names(
         },
     )
 
-    ran = at_gateway("skill", "check", str(file))
-    found = at_gateway("skill", "check", str(file), "--json").json["tools"]
+    ran = at_gateway("skills", "check", str(file))
+    found = at_gateway("skills", "check", str(file), "--json").json["tools"]
 
     assert ran.code == ExitCode.FAILED
     assert [one["state"] for one in found] == ["callable", "hidden", "missing", "missing", "callable"]
@@ -88,7 +88,7 @@ def test_what_a_skill_cannot_call_is_shown_with_the_reason_and_near_names(
 
 
 def test_a_price_is_shown_by_tool_with_what_everything_would_cost(at_gateway: Run) -> None:
-    ran = at_gateway("price", "--tools", "notes.add_note")
+    ran = at_gateway("tokens", "price", "--tools", "notes.add_note")
 
     assert ran.lines[0] == "TOOL            TOKENS  SHARE"
     assert ran.lines[1].split()[0] == "notes.add_note"
@@ -97,7 +97,7 @@ def test_a_price_is_shown_by_tool_with_what_everything_would_cost(at_gateway: Ru
 
 
 def test_a_price_says_where_clients_see_other_tools_than_these(at_gateway: Run) -> None:
-    ran = at_gateway("price", "--mode", "find")
+    ran = at_gateway("tokens", "price", "--mode", "find")
 
     assert ran.lines[-1] == "mode find: clients see three tools, which find and call these"
 
@@ -106,8 +106,8 @@ def test_a_url_is_printed_to_be_copied(run: Run, skill: Path) -> None:
     url = "https://tools.example.com/with/a/long/path"
     wanted = f"{url}/api/mcp?tools=notes.add_note,notes.get_note"
 
-    assert run("skill", "url", str(skill), "--url", url).lines == [wanted]
-    assert run("skill", "url", str(skill), "--url", url, "--json").json == {
+    assert run("skills", "url", str(skill), "--url", url).lines == [wanted]
+    assert run("skills", "url", str(skill), "--url", url, "--json").json == {
         "skill": "diary",
         "url": wanted,
         "config": {"mcpServers": {"diary": {"type": "http", "url": wanted}}},
@@ -165,7 +165,7 @@ def test_a_bundle_is_to_be_installed(run: Run, tmp_path: Path) -> None:
     ran = run("servers", "import", str(tmp_path / "x.mcpb"))
 
     assert ran.code == ExitCode.USAGE
-    assert f"toolgate install {tmp_path / 'x.mcpb'}" in ran.err
+    assert f"toolgate packages install {tmp_path / 'x.mcpb'}" in ran.err
 
 
 def test_a_skill_that_is_too_long_for_a_url_is_to_be_a_task(
@@ -179,11 +179,11 @@ def test_a_skill_that_is_too_long_for_a_url_is_to_be_a_task(
     )
     gateway.respond("GET /api/v1/mcp/explain", {"tools": [], "servers": [], "pending": ["server-7"]})
 
-    refused = run("skill", "url", str(file))
-    checked = run("skill", "check", str(file), "--json").json
+    refused = run("skills", "url", str(file))
+    checked = run("skills", "check", str(file), "--json").json
 
     assert refused.code == ExitCode.FAILED
-    assert "toolgate skill apply" in refused.err
+    assert "toolgate skills apply" in refused.err
     assert f"{gateway.url}/api/mcp/t/long" in refused.err
     assert [one["state"] for one in checked["tools"]].count("unlisted") == 1
     assert len([one for one in gateway.asked if one.path == "/api/v1/mcp/scope"]) == 2
@@ -203,7 +203,7 @@ def test_what_hides_a_tool_or_its_server_is_named(gateway: FakeGateway, run: Run
         },
     )
 
-    ran = run("skill", "check", str(file))
+    ran = run("skills", "check", str(file))
 
     assert ran.code == ExitCode.FAILED
     assert ran.lines[1] == "a.x        -  hidden by key: not_allowed_by_key (ceiling)"
@@ -218,6 +218,6 @@ def test_a_manifest_that_cannot_be_read_is_refused_before_anything_is_asked(
     file.write_text(text, "utf-8")
 
     for command in ("check", "url", "apply"):
-        ran = run("skill", command, str(file))
+        ran = run("skills", command, str(file))
         assert ran.code == ExitCode.USAGE
         assert str(file) in ran.err.replace("\n", "")
