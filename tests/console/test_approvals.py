@@ -106,7 +106,7 @@ def test_a_call_that_was_agreed_to_in_place_is_seen_until_operators_alone_decide
 ) -> None:
     tab.goto("/console/approvals?state=used")
     made = write_where_one_can_be_asked(gateway, caller, "asked in place")
-    row = tab.get_by_role("row", name="agreed to in place")
+    row = tab.get_by_role("row", name="approved by elicitation")
     expect(row).to_contain_text("key:writer")
     row.click()
     expect(tab.get_by_role("article")).to_contain_text("by key:writer (who called)")
@@ -118,7 +118,7 @@ def test_a_call_that_was_agreed_to_in_place_is_seen_until_operators_alone_decide
     tab.goto("/console/activity?type=approval")
     events = tab.get_by_role("region", name="Events").get_by_role("row")
     events.filter(has_text="approved").first.press("Enter")
-    expect(tab.get_by_role("table", name="Details")).to_contain_text("agreed to in place")
+    expect(tab.get_by_role("table", name="Details")).to_contain_text("approved by elicitation")
 
     tab.goto("/console/servers/filesystem/edit")
     tab.get_by_role("switch", name="Ask who calls").uncheck()

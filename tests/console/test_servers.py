@@ -81,7 +81,7 @@ def test_a_server_is_written_tried_and_saved(tab: Page, gateway: Gateway, world:
     tab.get_by_label("Id", exact=False).first.fill("fresh")
     tab.get_by_role("combobox", name="Variables of the node").fill("not a name")
     tab.get_by_role("combobox", name="Variables of the node").press("Enter")
-    expect(tab.get_by_text("[0]: not the name of an environment variable")).to_be_visible()
+    expect(tab.get_by_text("[0]: invalid environment variable name")).to_be_visible()
     tab.get_by_role("button", name="Remove not a name").click()
     tab.get_by_role("button", name="Allow all its tools").click()
     tab.get_by_role("button", name="Test connection").click()

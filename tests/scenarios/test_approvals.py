@@ -81,7 +81,7 @@ def test_a_person_at_a_client_of_the_official_sdks_decides_in_place(gateway: Gat
     decided = [one for one in known if one["arguments"]["text"].startswith(client)]
 
     assert (first, last) == (f"{client}-0", f"{client}-3")
-    assert "declined in place" in declined
+    assert "declined by elicitation" in declined
     assert "/console/approvals/" in closed
     assert calls == {f"{client}-0": 1, f"{client}-3": 1}
     assert len(came["asked"]) == 4
@@ -89,8 +89,8 @@ def test_a_person_at_a_client_of_the_official_sdks_decides_in_place(gateway: Gat
         assert f'"text": "{client}-{number}"' in message
         assert "approval_policy default: always" in message
     assert Counter((one["state"], one["decided_by"], one["reason"]) for one in decided) == {
-        ("used", "local", "agreed to in place"): 2,
-        ("denied", "local", "declined in place"): 1,
+        ("used", "local", "approved by elicitation"): 2,
+        ("denied", "local", "declined by elicitation"): 1,
         ("pending", None, None): 1,
     }
 

@@ -119,8 +119,8 @@ def test_sto_5_a_second_gateway_on_the_same_data_is_refused_until_the_first_is_g
 
     assert refused.code == 1
     assert refused.err == (
-        f"error: `{site.data}` is in use by another Toolgate, process {first.pid}\n"
-        "  try: stop that process, or give this one another data directory\n"
+        f"error: `{site.data}` is in use by another Toolgate process ({first.pid})\n"
+        "  try: stop that process, or set another data directory\n"
     )
     assert tasks == ["kept"]
 
@@ -142,7 +142,7 @@ def test_sto_4_a_damaged_file_is_named_with_what_to_do(site: Site) -> None:
     refused = run(site.up(), within_s=REFUSED_WITHIN_S)
 
     assert refused.code == 1
-    assert refused.err.startswith(f"error: `{site.data / 'registry.db'}` is not a registry, or damaged")
+    assert refused.err.startswith(f"error: `{site.data / 'registry.db'}` is not a registry, is damaged")
     assert "  try: restore the file from a backup" in refused.err
 
 

@@ -1,16 +1,15 @@
-"""The registry: everything governed, its history and its watch, and how it is stored, followed, imported and
-exported.
+"""The registry stores all governed records with history and watch. Nodes follow it; files feed it.
 
 From top to bottom:
 
 - `replication`  how a node follows the control plane
-- `interchange`  server definitions of other programs, in and out
+- `interchange`  imports and exports server definitions of other programs
 - `files`        a directory of server files, applied to the store
 - `store`        the revisioned store on SQLite or PostgreSQL
-- `approvals`, `invocations`, `quotas`  what is stored next to the records and has its own rules
+- `approvals`, `invocations`, `quotas`  tables next to the records, with their own rules
 - `database`     tables, statements and transactions
-- `records`      what a record is: bodies, fields, parsing, and transactions over records
+- `records`      record bodies, fields, parsing, and transactions over records
 
-`govern` writes it, `gateway` serves what it says. Never calls a server, and never decides whether a caller
+`govern` writes the registry, `gateway` serves it. It never calls a server and never decides whether a caller
 may do something.
 """

@@ -217,17 +217,17 @@ def test_a_record_that_the_gateway_refuses_is_found_in_its_file(
     (directory / "web.toml").write_text(
         'server_id = "web"\ntransport = "streamable_http"\n\n[http]\nurl = "ftp://x"\n', "utf-8"
     )
-    problems = [{"field": "http.url", "problem": "a URL begins with `http://`"}]
+    problems = [{"field": "http.url", "problem": "invalid URL: start it with `http://`"}]
     gateway.refuse(
         APPLY,
         "invalid_record",
-        "server `web`: `http.url`: a URL begins with `http://`",
+        "server `web`: `http.url`: invalid URL: start it with `http://`",
         hint="correct it",
         data={"kind": "server", "id": "web", "problems": problems},
     )
 
     assert run("apply", "-f", str(directory)).err == (
-        f"error: {directory / 'web.toml'}:5: server `web`: `http.url`: a URL begins with `http://`\n"
+        f"error: {directory / 'web.toml'}:5: server `web`: `http.url`: invalid URL: start it with `http://`\n"
         "  try: correct it\n"
     )
 

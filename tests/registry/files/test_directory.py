@@ -137,18 +137,18 @@ def test_fil_1_what_is_not_a_plain_file_is_ignored_with_one_warning_each(tmp_pat
     assert scan.servers == (good("fs.json", "fs"),)
     assert scan.problems == ()
     assert list(scan.warnings) == [
-        "#fs.json#: ignored, it is a temporary file",
-        ".fs.json.swp: ignored, it is a hidden file",
-        ".hidden.json: ignored, it is a hidden file",
-        f"{'a' * 64}…: ignored, it is {unseen}",
-        "dangling.toml: ignored, it is a symbolic link",
-        "folder.toml: ignored, it is not a regular file",
-        "fs.json.tmp: ignored, it is a temporary file",
-        "fs.json~: ignored, it is a temporary file",
-        "link.json: ignored, it is a symbolic link",
-        f"new?line.toml: ignored, it is {unseen}",
-        "passwd.toml: ignored, it is a symbolic link",
-        "pipe.toml: ignored, it is not a regular file",
+        "#fs.json#: ignored because it is a temporary file",
+        ".fs.json.swp: ignored because it is a hidden file",
+        ".hidden.json: ignored because it is a hidden file",
+        f"{'a' * 64}…: ignored because it is {unseen}",
+        "dangling.toml: ignored because it is a symbolic link",
+        "folder.toml: ignored because it is not a regular file",
+        "fs.json.tmp: ignored because it is a temporary file",
+        "fs.json~: ignored because it is a temporary file",
+        "link.json: ignored because it is a symbolic link",
+        f"new?line.toml: ignored because it is {unseen}",
+        "passwd.toml: ignored because it is a symbolic link",
+        "pipe.toml: ignored because it is not a regular file",
     ]
 
 
@@ -240,14 +240,14 @@ def test_files_are_taken_in_order_of_their_names_and_the_last_of_two_wins(tmp_pa
             b'{"mcpServers": {"fs": {"command": "fs"}}}',
             FileProblem(
                 file="x.json",
-                message="is another program's; register its servers with `toolgate servers import`",
+                message="is a file of another program; run `toolgate servers import` to import it",
             ),
             id="the file of a client",
         ),
         pytest.param(
             "x.json",
             b"[]",
-            FileProblem(file="x.json", line=1, message="does not hold one object"),
+            FileProblem(file="x.json", line=1, message="does not contain exactly one object"),
             id="a list",
         ),
         pytest.param(
@@ -307,7 +307,7 @@ def test_an_unknown_field_is_a_warning_or_where_strict_a_problem(tmp_path: Path)
     lenient, strict = scan_directory(tmp_path), scan_directory(tmp_path, strict=True)
 
     assert lenient.servers == (good("fs.json", "fs"),)
-    assert lenient.warnings == ("fs.json: `colour` is not a known field, it is ignored",)
+    assert lenient.warnings == ("fs.json: unknown field `colour` is ignored",)
     assert strict.servers == ()
     assert [str(problem) for problem in strict.problems] == ["fs.json:1: `colour`: is not a known field"]
 
@@ -322,7 +322,7 @@ def test_fil_9_what_anyone_may_write_is_a_warning_or_where_strict_a_problem(
     lenient, strict = scan_directory(tmp_path), scan_directory(tmp_path, strict=True)
 
     assert (len(lenient.warnings), lenient.problems) == (1, ())
-    assert "anyone may write" in lenient.warnings[0]
+    assert "world-writable" in lenient.warnings[0]
     assert (strict.warnings, len(strict.problems)) == ((), 1)
 
 

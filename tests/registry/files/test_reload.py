@@ -213,7 +213,7 @@ async def test_a_write_between_plan_and_commit_is_not_overlooked(store: MemorySt
 
     assert await servers(store) == {"other": "ada"}
     assert [str(problem) for problem in reports[2].problems] == [
-        "fs.json: `tool_namespace`: server `other` has `files` already"
+        "fs.json: `tool_namespace`: `files` is already used by server `other`"
     ]
 
 
@@ -244,7 +244,7 @@ async def test_a_namespace_that_is_taken_keeps_the_last_good_version(
     report = await loader.reload()
 
     assert [str(problem) for problem in report.problems] == [
-        "b.json: `tool_namespace`: server `a` has `mcp.a` already"
+        "b.json: `tool_namespace`: `mcp.a` is already used by server `a`"
     ]
     assert report.kept == ("b",)
     assert await titles(store) == {"a": "", "b": "good"}
@@ -387,6 +387,6 @@ async def test_each_warning_is_logged_once_and_not_with_every_reload(
             await loader.reload()
 
     assert [record.getMessage() for record in caplog.records] == [
-        "registry directory: fs.json~: ignored, it is a temporary file",
+        "registry directory: fs.json~: ignored because it is a temporary file",
         "registry directory: bad.toml:1: is not TOML: Invalid statement",
     ]

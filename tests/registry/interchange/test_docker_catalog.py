@@ -103,7 +103,7 @@ def test_a_catalog_becomes_records_with_references_for_what_is_to_be_filled_in()
         },
     ]
     assert found.skipped == {}
-    assert found.warnings == ["`notion-remote` needs a login: add `http.oauth` to its record"]
+    assert found.warnings == ["`notion-remote` needs an OAuth login: add `http.oauth` to its record"]
     assert parse_imports(CATALOG, "docker") == found
 
 

@@ -126,7 +126,9 @@ def test_what_cannot_be_used_is_skipped_with_all_its_reasons() -> None:
 
     assert found.bodies == []
     assert found.skipped == {
-        "io.github.ada/weather": "packages of type `mcpb` cannot be run; its npm package has no `identifier`"
+        "io.github.ada/weather": (
+            "packages of type `mcpb` are not supported; its npm package has no `identifier`"
+        )
     }
 
 

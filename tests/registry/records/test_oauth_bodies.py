@@ -49,14 +49,16 @@ def test_another_client_is_another_connection() -> None:
     [
         pytest.param(
             server(LOGIN | {"client_secret_ref": "x"}),
-            "`http.oauth`: a secret is for one authorization server",
+            "`http.oauth`: `client_secret_ref` needs `issuer`",
             id="cve_2026_104850 a client secret for whom it may concern",
         ),
         pytest.param(
             server(LOGIN | {"grant": "client_credentials"}), "needs `client_secret_ref`", id="no secret"
         ),
         pytest.param(
-            server(MACHINE | {"client_id": None}), "name it in `client_id`", id="a secret without a client"
+            server(MACHINE | {"client_id": None}),
+            "`client_secret_ref` needs `client_id`",
+            id="a secret without a client",
         ),
         pytest.param(
             server(MACHINE | {"per_principal": True}), "needs the grant `authorization_code`", id="no login"
@@ -65,15 +67,15 @@ def test_another_client_is_another_connection() -> None:
         pytest.param(server(LOGIN | {"scopes": ["a b"]}), "`http.oauth.scopes[0]`", id="scopes in one text"),
         pytest.param(server(LOGIN | {"issuer": "file:///x"}), "`http.oauth.issuer`", id="a file as issuer"),
         pytest.param(server(LOGIN | {"client_id": "a\r\nb"}), "`http.oauth.client_id`", id="a line break"),
-        pytest.param(server(LOGIN, auth_ref="x"), "cannot be combined with `auth_ref`", id="two credentials"),
+        pytest.param(server(LOGIN, auth_ref="x"), "`oauth` excludes `auth_ref`", id="two credentials"),
         pytest.param(
             server(LOGIN, headers={"authorization": "x"}),
-            "cannot be combined with `auth_ref`",
+            "`oauth` excludes `auth_ref`",
             id="a token and a header",
         ),
         pytest.param(
             server(LOGIN, transport="http_sse_legacy"),
-            "transport `http_sse_legacy` has no use for `http.oauth`",
+            "transport `http_sse_legacy` does not allow `http.oauth`",
             id="the transport of 2024",
         ),
     ],

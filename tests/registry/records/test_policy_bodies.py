@@ -88,7 +88,7 @@ def test_a_profile_has_its_next_version_while_that_is_rolled_out() -> None:
         ({"share": 101}, r"`rollout\.share`"),
         ({"share": 10.5}, r"`rollout\.share`"),
         ({"share": 10, "by": "region"}, r"`rollout\.by`"),
-        ({"share": 10, "version": 4}, r"`rollout\.version` must be higher than the profile's own, 4"),
+        ({"share": 10, "version": 4}, r"`rollout\.version` must be higher than the profile's version 4"),
         ({"share": 10, "rollout": {"share": 5}}, r"`rollout\.rollout`"),
         ({"share": 10, "servers": ["Bad Id"]}, r"`rollout\.servers\[0\]`"),
     ],

@@ -283,11 +283,11 @@ def test_a_server_that_breaks_a_rule_is_refused_and_the_field_is_named(
     [
         pytest.param({}, "`server_id`: is missing; `transport`: is missing", id="nothing at all"),
         pytest.param({**STDIO, "stdio": None}, "transport `stdio` needs `stdio`", id="no launch"),
-        pytest.param({**STDIO, "http": HTTP["http"]}, "transport `stdio` has no use for `http`", id="both"),
+        pytest.param({**STDIO, "http": HTTP["http"]}, "transport `stdio` does not allow `http`", id="both"),
         pytest.param({**HTTP, "http": None}, "transport `streamable_http` needs `http`", id="no endpoint"),
         pytest.param(
             {**HTTP, "stdio": STDIO["stdio"]},
-            "transport `streamable_http` has no use for `stdio`",
+            "transport `streamable_http` does not allow `stdio`",
             id="both, http",
         ),
     ],
@@ -310,7 +310,7 @@ def test_sec_1_a_refusal_never_repeats_a_value() -> None:
 
 def test_references_that_are_left_open_are_each_looked_at_once() -> None:
     def parse(times: int) -> None:
-        with pytest.raises(InvalidRecord, match="a reference is written"):
+        with pytest.raises(InvalidRecord, match="invalid reference: write"):
             parse_server(changed(STDIO, "stdio.args", ["${ENV:A:-" * times] * 20))
 
     assert grows_with_length(parse, 60)
@@ -405,7 +405,7 @@ def test_a_record_is_written_under_its_own_name() -> None:
     assert parse_record(
         "server", "fs", {"transport": "stdio", "stdio": {"command": "mcp-fs"}}
     ) == parse_server(STDIO)
-    with pytest.raises(InvalidRecord, match="`server_id`: differs from `other`"):
+    with pytest.raises(InvalidRecord, match="`server_id`: differs from the id `other`"):
         parse_record("server", "other", STDIO)
 
 

@@ -68,7 +68,7 @@ async def test_a_session_is_asked_on_its_stream_and_goes_on() -> None:
         assert [(one.outcome, one.code) for one in world.audited] == [("ok", "")]
         assert steps(world) == [
             ("asked", "", ""),
-            ("approved", "key:ada", "agreed to in place"),
+            ("approved", "key:ada", "approved by elicitation"),
             ("used", "", ""),
         ]
 
@@ -130,12 +130,12 @@ async def test_a_declined_approval_is_elicited_again_by_the_next_call_only() -> 
         in_session = await asked_in(session, {"result": DECLINE})
 
         assert denied["code"] == "mcp_approval_denied"
-        assert denied["data"]["reason"] == "declined in place"
+        assert denied["data"]["reason"] == "declined by elicitation"
         assert in_session["result"]["_meta"]["toolgate/error"]["code"] == "mcp_approval_denied"
         assert [one.state for one in await approvals.list()] == ["denied", "denied"]
         assert world.net["one"].calls == []
         assert [one.code for one in world.audited][1:] == ["mcp_approval_denied", "mcp_approval_denied"]
-        assert steps(world)[1] == ("denied", "key:ada", "declined in place")
+        assert steps(world)[1] == ("denied", "key:ada", "declined by elicitation")
 
 
 @pytest.mark.parametrize(

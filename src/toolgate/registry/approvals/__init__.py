@@ -1,10 +1,9 @@
-"""Approvals of tool calls: requested by nodes, decided by approvers, used once.
+"""Approvals of tool calls: nodes request them, approvers decide, each approval is used once.
 
-This is `ApprovalService`, which nodes use locally or at the control plane, and the pure rules of an
-approval's state: an approval in, the one after it out. `sql.py` has `Approvals`, all of them in a table next
-to the records, without revisions; `govern` lists and decides. Any number of nodes request through any number
-of replicas on one database, and exactly one call uses each. Never sends a call, and never grants one approval
-twice.
+This module has `ApprovalService`, which nodes use locally or at the control plane, and the pure rules of an
+approval's state: from one approval to the next. `sql.py` has `Approvals`, which stores them in a table next
+to the records, without revisions. `govern` lists and decides them. Any number of nodes send requests through
+any number of replicas on one database. Never sends a call, and never grants one approval twice.
 """
 
 from dataclasses import dataclass, replace
@@ -14,29 +13,29 @@ from toolgate.errors import NotFound
 from toolgate.model.approvals import ApprovalRequest, CallApproval
 
 EXPIRES_MS: Final = 15 * 60 * 1000
-"""How long a request waits for a decision, and an approval for its call: about as long as an agent's session
-idles."""
+"""How long a request waits for a decision, and an approval for its call: about the idle time of an agent's
+session."""
 ROUND_MS: Final = 10 * 60 * 1000  # how long after its first round an approved call may send the next one
 KEEP_CLOSED_MS: Final = 30 * 24 * 3600 * 1000  # for the console: the audit log is the record
 NOTICE_MS: Final = 15_000
 """An unacknowledged notice is sent again after this, then after twice as long, up to `NOTICE_MS_MOST`."""
 NOTICE_MS_MOST: Final = 240_000  # so that a request gets several notices within `EXPIRES_MS`
-AGREED: Final = "agreed to in place"
-DECLINED: Final = "declined in place"
+AGREED: Final = "approved by elicitation"
+DECLINED: Final = "declined by elicitation"
 """The reasons of elicited decisions."""
 ApprovalOutcome = Literal["granted", "asked", "waiting", "denied", "full"]
-"""`granted`: the call may be sent, now and once. `asked`: a new request waits. `waiting`: a known request
-waits. `full`: no request was made, since too many wait already."""
+"""`granted`: the call may be sent, now and once. `asked`: the request is new and pending. `waiting`: a known
+request is pending. `full`: too many requests are pending, so this one was not stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalLimits:
-    """How many approvals are kept."""
+    """How many approvals the store keeps."""
 
     max_pending_each: int = 50
     """For each principal: more than its approvers read in one sitting."""
     max_pending: int = 1_000
-    """Replicas that add one at the same moment may exceed either limit by one each."""
+    """Replicas that add an approval at the same moment may exceed either limit by one each."""
     keep_closed: int = 10_000
 
 
@@ -50,27 +49,27 @@ class ApprovalVerdict(NamedTuple):
     approval_id: str = ""
     expires_ms: int = 0
     reason: str = ""
-    """Why it was denied."""
+    """Why the call was denied."""
     in_place: bool = False
-    """The caller's own user made this decision, by elicitation."""
+    """Whether the caller's own user decided, by elicitation."""
     console_url: str = ""
-    """The console where approvers decide. Empty: not known here."""
+    """The URL of the console where approvers decide. Empty: unknown."""
 
 
 class ElicitedDecision(NamedTuple):
-    """What the user at the calling client decided."""
+    """The decision of the user at the calling client."""
 
     approval_id: str
     is_approved: bool
 
 
 class ApprovalService(Protocol):
-    """Approvals as a node uses them."""
+    """The approval service as nodes use it."""
 
     async def request(self, request: ApprovalRequest, /, *, new_id: str) -> ApprovalVerdict:
-        """Use the approval of this call if there is one, or request it.
+        """Use the approval of this call, or request one.
 
-        `granted` uses the approval up before anything is sent. A repeated request joins the one that waits. A
+        `granted` uses the approval up before anything is sent. A repeated request joins the pending one. A
         denial is returned once; the next request is a new one. The rounds of an approved call are granted
         once each, in order.
         """
@@ -78,15 +77,15 @@ class ApprovalService(Protocol):
     async def settle(
         self, request: ApprovalRequest, decision: ElicitedDecision, /, *, new_id: str
     ) -> ApprovalVerdict:
-        """As `ask`, after the client elicited a decision from its user.
+        """Like `request`, after the client elicited a decision from its user.
 
-        The decision counts for the approval it names, if that waits for this very request: it is decided and
-        used in one step. A user who declined gets no `granted`, whatever an approver decided meanwhile.
+        The decision applies to the approval it names, if that is pending for exactly this request. One step
+        decides and uses it. A user who declined never gets `granted`, whatever an approver decided meanwhile.
         """
 
 
 def as_of(approval: CallApproval, now_ms: int) -> CallApproval:
-    """Return the approval in its state at `now_ms`: expired, if its time is over."""
+    """Return the approval in its state at `now_ms`: expired if its time is over."""
     is_expired = approval.state in {"pending", "approved"} and approval.expires_ms <= now_ms
     return replace(approval, state="expired") if is_expired else approval
 
@@ -106,7 +105,7 @@ def answer_again(approval: CallApproval, now_ms: int) -> tuple[CallApproval, App
 def apply_elicited(
     approval: CallApproval, decision: ElicitedDecision, now_ms: int
 ) -> tuple[CallApproval, ApprovalVerdict | None]:
-    """As `answer_again`, with the decision of the caller's own user."""
+    """Like `answer_again`, with the decision of the caller's own user."""
     state, agrees = as_of(approval, now_ms).state, decision.is_approved
     is_withdrawn = state == "approved" and not agrees
     if state != "pending" and not is_withdrawn:
@@ -139,7 +138,7 @@ def make_verdict(approval: CallApproval, outcome: ApprovalOutcome) -> ApprovalVe
 def record_decision(
     approval: CallApproval, *, is_approved: bool, by: str, reason: str, now_ms: int
 ) -> CallApproval:
-    """Return the approval as decided by an approver or the caller's own user."""
+    """Return the approval with the decision of an approver or of the caller's own user."""
     return replace(
         approval,
         state="approved" if is_approved else "denied",
@@ -151,4 +150,4 @@ def record_decision(
 
 
 def approval_not_found(approval_id: str) -> NotFound:
-    return NotFound(f"no approval `{approval_id[:40]}`", hint="list them: `toolgate approvals list`")
+    return NotFound(f"no approval `{approval_id[:40]}`", hint="list approvals with `toolgate approvals list`")

@@ -1,7 +1,7 @@
 """Approvals in SQL, the same for every engine.
 
-A request locks the one open row of its binding. Concurrent requests queue there, and each sees what the one
-before it wrote.
+A request locks the one open row of its binding. Concurrent requests queue for the lock, and each sees what
+the previous one wrote.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ _TRIES: Final = 5  # each failure means that another caller made the same reques
 
 @dataclass(eq=False)
 class Approvals(SharedTable):
-    """All approvals, as every control plane replica on one database sees them. An `ApprovalService`."""
+    """All approvals, shared by every control plane replica on one database. An `ApprovalService`."""
 
     limits: rules.ApprovalLimits = rules.DEFAULT_APPROVAL_LIMITS
 
@@ -65,8 +65,8 @@ class Approvals(SharedTable):
         known = rules.as_of(_approval(row), now_ms)
         if known.state != "pending":
             raise Conflict(
-                f"the approval `{known.approval_id}` is {known.state} already",
-                hint="repeat the call to request a new one",
+                f"the approval `{known.approval_id}` is already {known.state}",
+                hint="repeat the call to request a new approval",
             )
         decided = rules.record_decision(known, is_approved=is_approved, by=by, reason=reason, now_ms=now_ms)
         _update(connection, approval_id, **pick_fields(decided, _STATE))

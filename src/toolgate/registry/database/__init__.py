@@ -1,12 +1,12 @@
-"""The SQL under the store: tables, what one transaction does to them, and the engines that run it.
+"""The SQL under the store: tables, the statements of transactions, and the engines that run them.
 
 - `tables.py`, `statements.py`  the same for every engine
 - `transactions.py`  runs transactions on threads, for the event loop
-- `sqlite.py`, `postgresql.py`  the engines; PostgreSQL is loaded for its users only
+- `sqlite.py`, `postgresql.py`  the engines; PostgreSQL is loaded only when it is used
 
-The store and the tables next to it use it, and so does the audit index. Never decides what is written. Here
-are durable directories and locked files, without SQL: nodes use them, too. The kernel drops a lock with its
-process, so none is left over after kill -9.
+The store, the tables next to it and the audit index use it. It never decides what is written. It also has
+durable directories and locked files without SQL, which nodes use, too. The kernel drops a lock with its
+process, so a kill -9 leaves no lock behind.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ def sync_directory(directory: Path) -> None:
 
 def lock_file(path: Path) -> int:
     """Lock `path` by a file next to it. Returns its descriptor: closing it releases the lock. Raises
-    StartRefused if another process has the lock."""
+    StartRefused if another process holds the lock."""
     lock_path = path.with_name(path.name + ".lock")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -41,8 +41,8 @@ def lock_file(path: Path) -> int:
         holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
         os.close(descriptor)
         raise StartRefused(
-            f"`{path.parent}` is in use by another Toolgate, process {holder}",
-            hint="stop that process, or give this one another data directory",
+            f"`{path.parent}` is in use by another Toolgate process ({holder})",
+            hint="stop that process, or set another data directory",
         ) from exc
     # Only for the message above: a full disk must not prevent a start.
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""A PostgreSQL database: how to connect to, check and prepare it, and what its failures mean.
+"""A PostgreSQL database: connecting, checking and migrating it, and translating its errors.
 
 Credentials stay in the connection parameters and never appear in a message. Every wait has a deadline: for a
-connection, a lock, a statement, a peer that is gone. Reads take one snapshot and lock nothing.
+connection, a lock, a statement, a dead peer. Reads use one snapshot and lock nothing.
 """
 
 import os
@@ -29,15 +29,15 @@ _SCHEMES: Final = ("postgresql://", "postgres://")
 _PARAMETERS: Final[Mapping[str, Any]] = {
     "application_name": "toolgate",
     "connect_timeout": 5,
-    # Of several hosts, the one that accepts writes.
+    # Of several hosts, use the one that accepts writes.
     "target_session_attrs": "read-write",
-    # These notice within about ten seconds that a peer is gone.
+    # The keepalives detect within about ten seconds that a peer is gone.
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-# What is acknowledged is on disk, whatever the database's default. A replica that hangs blocks the others for
+# An acknowledged write is on disk, whatever the database's default. A hanging replica blocks the others for
 # seconds only.
 _SESSION: Final = """
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
@@ -61,15 +61,15 @@ _NOTICES: Final[Mapping[Topic, str]] = {
 }
 _FULL: Final = frozenset({"53100", "58030"})  # PostgreSQL's codes for a full disk and an input/output error
 _PASSING: Final = ("starting up", "shutting down", "not yet accepting", "recovery", "too many clients")
-"""Words in refusals that are temporary: libpq passes on the text of a refusal, and no code."""
+"""Texts of temporary errors: libpq passes on the text of such an error, without a code."""
 T = TypeVar("T")
 
 
 class PostgresDatabase:
-    """A database at `url`, connected when first used, from `READERS + 1` threads at most."""
+    """A database at `url`, connected on first use, from at most `READERS + 1` threads."""
 
     def __init__(self, url: str, *, topic: Topic = "registry") -> None:
-        """`topic`: what is changed unless a change says so. Raises StartRefused if the URL is invalid."""
+        """`topic`: what a change without its own topic changes. Raises StartRefused if the URL is invalid."""
         self._topic = topic
         self._what = "audit index" if topic == "audit" else topic
         self.parameters = _parse_url(url)
@@ -90,7 +90,8 @@ class PostgresDatabase:
         self._statements = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def prepare(self) -> statements.StoreHead:
-        """Create or migrate the tables, and check every record. Raises StartRefused, with nothing changed."""
+        """Create or migrate the tables, and check every record. Raises StartRefused and then changes
+        nothing."""
         with _refuse_start(self.where):
             with self._snapshots.connect() as connection:
                 _check_server(connection, self.where)
@@ -112,7 +113,7 @@ class PostgresDatabase:
             return _retry_once(read_once)
 
     def change(self, work: Callable[[Connection], T], topic: Topic | None = None) -> T:
-        """Run a transaction that writes. It runs once more if its connection broke before the commit."""
+        """Run a writing transaction. It runs once more if its connection broke before the commit."""
         with _translate_failures(f"cannot write to the {self._what}"):
             return _retry_once(lambda: self._change(work, topic or self._topic))
 
@@ -121,7 +122,7 @@ class PostgresDatabase:
         self._engine.dispose()
 
     def sever(self) -> None:
-        """Break all connections for good, also those on which a thread waits for a database that hangs."""
+        """Break all connections for good, including those on which a thread waits for a hanging database."""
         with self._guard:
             self._is_severed = True
             for connection in self._connections:
@@ -170,12 +171,12 @@ class PostgresDatabase:
 def _parse_url(url: str) -> Mapping[str, Any]:
     hint = "write it as postgresql://user:password@host:5432/name, with special characters percent-encoded"
     if not url.startswith(_SCHEMES):
-        raise StartRefused("the database URL does not begin with `postgresql://`", hint=hint)
+        raise StartRefused("invalid database URL: it must begin with `postgresql://`", hint=hint)
     try:
         return {**_PARAMETERS, **conninfo_to_dict(url)}
     except psycopg.ProgrammingError:
         # Its message quotes the URL, password and all.
-        raise StartRefused("the database URL cannot be read", hint=hint) from None
+        raise StartRefused("cannot parse the database URL", hint=hint) from None
 
 
 def _check_server(connection: Connection, where: str) -> None:
@@ -184,12 +185,13 @@ def _check_server(connection: Connection, where: str) -> None:
     ).one()
     if fsync != "on":
         raise StartRefused(
-            f"{where} runs with `fsync = off`: what it acknowledges may be lost",
+            f"{where} runs with `fsync = off`: acknowledged writes may be lost",
             hint="set `fsync = on` in postgresql.conf and reload it",
         )
     if encoding != "UTF8":
         raise StartRefused(
-            f"{where} has the encoding {encoding}", hint="create the database with `ENCODING 'UTF8'`"
+            f"{where} has the encoding {encoding}, not UTF8",
+            hint="create the database with `ENCODING 'UTF8'`",
         )
 
 
@@ -200,7 +202,7 @@ def _read_schema_version(connection: Connection) -> int:
         return 0
     version = connection.execute(text("SELECT schema_version FROM head")).scalar_one()
     if not isinstance(version, int):
-        raise statements.DamagedRow("it has no schema version")
+        raise statements.DamagedRow("the schema version is missing")
     return version
 
 
@@ -225,14 +227,14 @@ def _refuse_start(where: str) -> Iterator[None]:
         ) from exc
     except DBAPIError as exc:
         if isinstance(exc.orig, psycopg.OperationalError):
-            hint = "check the URL and its credentials, and that PostgreSQL runs and can be reached from here"
+            hint = "check the URL and its credentials, and that PostgreSQL runs and is reachable from here"
         else:
             hint = "give Toolgate its own database or schema, in which its user may create tables"
         raise StartRefused(f"cannot use {where}: {_cause(exc)}", hint=hint) from exc
 
 
 def is_unreachable(refused: StartRefused) -> bool:
-    """Whether no server answers, or one that will accept connections later. A wrong password is neither."""
+    """Whether no server responds, or one that will accept connections later. A wrong password is neither."""
     cause = refused.__cause__.orig if isinstance(refused.__cause__, DBAPIError) else None
     message = str(cause)
     is_refused_by_server = "FATAL" in message and not any(words in message for words in _PASSING)
@@ -275,7 +277,7 @@ def _require_known_outcome(raw: psycopg.Connection[Any]) -> Iterator[None]:
     if causes:
         raise StorageUnavailable(
             f"the database did not confirm the commit ({'; '.join(causes)}): "
-            "the change may have been stored or not",
+            "the change may or may not be stored",
             hint="read the record again before you repeat the change",
         ) from failure
 

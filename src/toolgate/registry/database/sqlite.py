@@ -1,7 +1,7 @@
 """The SQLite file of a registry: created whole or not at all, used by one process, checked before use.
 
-Never touches a file that a newer program wrote or that is damaged: it refuses to start. A file of an older
-program is migrated in one transaction, after a backup next to it.
+Never changes a file that a newer program wrote or that is damaged: the start fails instead. A file of an
+older program is migrated in one transaction, after a backup next to it.
 """
 
 import os
@@ -22,8 +22,8 @@ from toolgate.registry.database.transactions import Topic
 from toolgate.telemetry.logs import FULL_DISK_HINT, describe_full_disk
 
 _BEGIN: Final = "BEGIN IMMEDIATE"
-_BUSY_S: Final = 0.5  # how long to wait for another program that locks the file, before refusing to start
-_RESTORE: Final = "restore the file from a backup, or move it away to begin with an empty registry"
+_BUSY_S: Final = 0.5  # how long to wait for another program that locks the file before the start fails
+_RESTORE: Final = "restore the file from a backup, or move it away to start with an empty registry"
 _PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
 """A later transaction may succeed: the disk is full, or another program has the write lock."""
 _PRAGMAS: Final = (
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class SqliteDatabase:
-    """Runs transactions on its open file, on the thread that opened it and on no other."""
+    """Runs transactions on its open file, only on the thread that opened it."""
 
     def __init__(self, path: Path) -> None:
         """Raises StartRefused if the file is in use, damaged, or cannot be opened."""
@@ -68,10 +68,10 @@ class SqliteDatabase:
             raise StorageFailed(f"cannot read the registry: {_cause(exc)}") from exc
 
     def change(self, work: Callable[[Connection], T], topic: Topic) -> T:  # noqa: ARG002 (no other process listens)
-        """Run a transaction that writes. After an I/O error it refuses all others until a restart. A failed
-        fsync may have dropped the very pages that a second one would then report as written."""
+        """Run a writing transaction. After an I/O error all others fail until a restart: a failed fsync may
+        have dropped the very pages that a second one would report as written."""
         if self._broken_by is not None:
-            raise StorageFailed(f"the registry is read-only since an error: {self._broken_by}")
+            raise StorageFailed(f"the registry is read-only after an error: {self._broken_by}")
         try:
             return self._run(work)
         except (DBAPIError, statements.DamagedRow) as exc:
@@ -92,7 +92,7 @@ class SqliteDatabase:
             os.close(self._lock)
 
     def _run(self, work: Callable[[Connection], T]) -> T:
-        """Run a transaction. Afterwards it takes the write lock again; see `_hold_write_lock`."""
+        """Run a transaction. Afterwards, take the write lock again; see `_hold_write_lock`."""
         try:
             with self._connection.begin():
                 return work(self._connection)
@@ -105,9 +105,9 @@ def _cause(exc: DBAPIError | statements.DamagedRow) -> str:
 
 
 def _check_leftovers(path: Path) -> None:
-    """Refuse a log without its file: SQLite would replay it into a new one."""
+    """Reject a log without its file: SQLite would replay it into a new one."""
     if _wal(path).exists() and not path.exists():
-        raise StartRefused(f"`{_wal(path)}` is left over from a registry that is gone", hint=_RESTORE)
+        raise StartRefused(f"`{_wal(path)}` belongs to a registry file that is missing", hint=_RESTORE)
     if path.exists() and path.stat().st_size == 0:
         raise StartRefused(f"`{path}` is empty", hint=_RESTORE)
 
@@ -137,19 +137,19 @@ def _write_draft(path: Path, target: Path) -> Iterator[Path]:
 
 
 def _read_schema_version(path: Path) -> int:
-    """Read the version through a connection that cannot write."""
+    """Read the version through a read-only connection."""
     # Without a log there is nothing to share, so SQLite need not even create its index file.
     mode = "mode=ro" if _wal(path).exists() else "mode=ro&immutable=1"
     uri = f"{path.absolute().as_uri()}?{mode}"
     with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as peek:
         (version,) = peek.execute("SELECT schema_version FROM head").fetchone() or (None,)
     if not isinstance(version, int):
-        raise statements.DamagedRow("it has no schema version")
+        raise statements.DamagedRow("the schema version is missing")
     return version
 
 
 def _back_up(path: Path) -> None:
-    """Copy the file as the older program left it, for a downgrade."""
+    """Copy the file as the older program left it, so that a downgrade can use it."""
     with _write_draft(path, path.with_name(f"{path.name}.before-{SCHEMA_VERSION}")) as draft:
         with closing(sqlite3.connect(path, timeout=_BUSY_S)) as old, closing(sqlite3.connect(draft)) as copy:
             old.backup(copy)
@@ -174,9 +174,9 @@ def _connect(engine: Engine, version: int) -> tuple[Connection, statements.Store
 
 
 def _hold_write_lock(connection: Connection) -> None:
-    """Hold the write lock between transactions: other programs may read the file, and must not write to it.
+    """Hold the write lock between transactions: other programs may read the file but must not write to it.
 
-    If a program takes the lock between a commit and this, which is rare, the next transaction waits for it.
+    If a program takes the lock between a commit and this call, which is rare, the next transaction waits.
     """
     dbapi = connection.connection.driver_connection
     assert dbapi is not None  # it is open
@@ -186,7 +186,7 @@ def _hold_write_lock(connection: Connection) -> None:
 
 
 def _verify(connection: Connection) -> statements.StoreHead:
-    """Check every page and every record. Damage in the log is found when the log is read."""
+    """Check every page and every record. Damage in the log shows when the log is read."""
     problem = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
     if problem != "ok":
         raise statements.DamagedRow(str(problem))
@@ -200,7 +200,7 @@ def _refuse_start(path: Path) -> Iterator[None]:
         yield
     except statements.DamagedRow as exc:
         raise StartRefused(f"`{path}` is damaged: {exc}", hint=_RESTORE) from exc
-    # SQLite quotes damaged text in its complaint, and its driver then cannot read the complaint.
+    # SQLite quotes damaged text in its error, and its driver then fails to decode the error.
     except (OSError, DBAPIError, sqlite3.Error, UnicodeDecodeError) as exc:
         cause = exc.orig if isinstance(exc, DBAPIError) else exc
         if full := describe_full_disk(path, cause):  # then the file is not damaged and must stay
@@ -208,12 +208,12 @@ def _refuse_start(path: Path) -> Iterator[None]:
         if isinstance(exc, OSError):
             raise StartRefused(f"cannot open `{path}`: {exc.strerror}") from exc
         raise StartRefused(
-            f"`{path}` is not a registry, or damaged, or held by another program: {cause}", hint=_RESTORE
+            f"`{path}` is not a registry, is damaged, or is locked by another program: {cause}", hint=_RESTORE
         ) from exc
 
 
 def _create_engine(path: Path, pragmas: tuple[str, ...] = _PRAGMAS) -> Engine:
-    # The driver begins no transactions by itself: `on_begin` does, so that DDL is part of them.
+    # The driver begins no transactions by itself: `on_begin` does, so that they include DDL.
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         poolclass=NullPool,

@@ -1,8 +1,8 @@
 """The statements of the revisioned store, on every engine: rows, and the work of each transaction.
 
-Every row of the registry carries a checksum, so that damage is found and named, and never read as some other
-policy. A database of a newer program is refused and never touched. An older one is migrated in the given
-transaction. Never opens, locks or commits: the engines do.
+Every row of the registry has a checksum, so that damage is detected and never read as a different policy. A
+database of a newer program is rejected unchanged. An older one is migrated in the given transaction. Never
+opens, locks or commits: the engines do.
 """
 
 import json
@@ -28,7 +28,7 @@ from toolgate.registry.records.transaction import RecordKey, decode_body, encode
 _IDS_PER_QUERY: Final = 500  # two parameters each: SQLite takes 32,766 in a statement, older ones 999
 ROWS_AT_ONCE: Final = 500  # in memory while a whole log is read or written
 CHANGES_AT_ONCE: Final = 1_000
-"""Changes read at once, with their bodies. A transaction may have more and is never read in part."""
+"""The changes read at once, with their bodies. A larger transaction is still read as a whole."""
 
 
 class DamagedRow(Exception):
@@ -44,7 +44,8 @@ class StoreHead:
     revision: int
     compacted: int
     digest: str = ""
-    """Of the log up to `revision`. Empty if it was not read, or a replica of an earlier release wrote it."""
+    """The digest of the log up to `revision`. Empty if it was not read, or if a replica of an earlier release
+    wrote the row."""
 
 
 def create_tables(connection: Connection, *, epoch: str) -> None:
@@ -61,7 +62,7 @@ def read_head(connection: Connection) -> StoreHead:
 
 def lock_head(connection: Connection) -> StoreHead:
     """Return the head, locked until the end of this transaction. Waits for other writers. It has no digest: a
-    row that was read while this waited is outdated."""
+    row read during the wait is outdated."""
     return head_from_row(connection.execute(select(HEAD).with_for_update()).one())
 
 
@@ -100,13 +101,13 @@ def head_from_listing(row: Row[Any]) -> StoreHead:
 
 
 def read_digest(connection: Connection, revision: int) -> str:
-    """Return the digest of the log up to `revision`; empty if it is not known."""
+    """Return the digest of the log up to `revision`; empty if unknown."""
     return connection.execute(select(digest_at(revision))).scalar_one() or ""
 
 
 def store_digest(connection: Connection, revision: int, digest: str) -> None:
-    # An upsert: a digest may remain from a history that an older program took back, which did not know this
-    # table.
+    # An upsert: if an older program, which did not know this table, was used after a downgrade, the row of a
+    # discarded history may remain.
     tables.upsert(connection, DIGESTS, [{"revision": revision, "digest": digest}])
 
 
@@ -163,8 +164,8 @@ def check_not_newer(version: int, *, what: str) -> None:
     """Raises StartRefused if a newer program wrote the tables."""
     if version > SCHEMA_VERSION:
         raise StartRefused(
-            f"{what} was written by a newer Toolgate (schema {version}, this one knows {SCHEMA_VERSION})",
-            hint="start the newer version again; nothing was touched",
+            f"{what} was written by a newer Toolgate (schema {version}, this version knows {SCHEMA_VERSION})",
+            hint="start the newer version again; nothing was changed",
         )
 
 
@@ -173,7 +174,7 @@ def migrate(connection: Connection, version: int) -> None:
     tables.grow_tables(connection, version)
     head = read_head(connection)
     if version < DIGESTS.info["since"]:
-        # The chain begins here, at random: what was before cannot be compared.
+        # The chain starts here with a random digest: earlier history cannot be compared.
         store_digest(connection, head.revision, uuid4().hex + uuid4().hex)
     store_head(connection, replace(head, schema_version=SCHEMA_VERSION))
 
@@ -187,11 +188,12 @@ _LISTING_OF_KIND: Final = sa.union_all(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogUpdate:
-    """What a replica must know to advance from its revision."""
+    """The data that a replica needs to advance from its revision."""
 
     head: StoreHead
     digest: str
-    """Of the log up to the replica's revision: it differs if the replica followed another history."""
+    """The digest of the log up to the replica's revision. It differs if the replica followed another
+    history."""
     batches: Sequence[ChangeBatch]
 
 
@@ -239,7 +241,7 @@ def read_listing(connection: Connection, kind: Kind | None = None) -> RecordList
     rows = connection.execute(_LISTING if kind is None else _LISTING_OF_KIND, {"of_kind": kind}).all()
     heads = [row for row in rows if row.kind == HEAD_KIND]
     if not heads:
-        raise NoResultFound("there is no head")
+        raise NoResultFound("the head is missing")
     head = head_from_listing(heads[0])
     found = (record_from_row(row) for row in rows if row.kind != HEAD_KIND)
     # Sorted here, not by the engine: engines differ in collation.
@@ -290,7 +292,7 @@ def read_log_update(connection: Connection, after: int, *, page: int) -> LogUpda
 def compact_log(connection: Connection, *, keep_revisions: int, cutoff_ms: int) -> int:
     """Delete changes older than both limits. Returns the oldest revision a watch can begin at."""
     head = lock_head(connection)
-    # Only a prefix may go: a clock that was set back leaves changes that look old after young ones.
+    # Only a prefix may go: after a clock was set back, changes that look old follow young ones.
     youngest = select(func.min(CHANGES.c.revision)).where(CHANGES.c.at_ms > cutoff_ms)
     first_young = connection.execute(youngest).scalar_one_or_none() or head.revision + 1
     compacted = max(head.compacted, min(head.revision - keep_revisions, first_young - 1))

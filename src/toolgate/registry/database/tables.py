@@ -1,4 +1,4 @@
-"""The tables of a store, the same for every engine, and since which schema version each of them is there.
+"""The tables of a store, the same for every engine, each with the schema version that added it.
 
 They only grow, so that replicas of the previous release keep working while a database is migrated.
 """
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Connection, Index, LargeBinary, String, Table, Text, text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-SCHEMA_VERSION: Final = 10  # rises with each table or column that is added, which says so by `since`
+SCHEMA_VERSION: Final = 10  # rises with each added table or column, which states it in `since`
 METADATA: Final = sa.MetaData()
 
 
@@ -88,7 +88,7 @@ ENDED_SESSIONS: Final = _table(
     Index("ended_sessions_by_time", "at_ms"),
     since=10,
 )
-# The newest report of each node and definitions of each server. They are no policy, and nodes repeat them.
+# The newest report of each node and definitions of each server. They are not policy, and nodes repeat them.
 REPORTS, DEFINITIONS = (
     _table(
         name,
@@ -206,7 +206,7 @@ APPROVALS: Final = _table(
     Index("approvals_by_binding", "binding"),
     since=6,
 )
-# What is used of each quota of each holder, in its newest window.
+# The usage of each quota of each holder, in its newest window.
 SPENDING: Final = _table(
     "spending",
     Column("kind", String(16), primary_key=True),
@@ -218,7 +218,7 @@ SPENDING: Final = _table(
 
 
 def grow_tables(connection: Connection, version: int) -> None:
-    """Add what was added to the tables since `version`; 0: all of them."""
+    """Add the tables and columns that are newer than `version`; 0: all of them."""
     for table in METADATA.sorted_tables:
         if table.info["since"] > version:
             table.create(connection)
@@ -238,12 +238,12 @@ def pick_fields(source: object, names: Iterable[str]) -> dict[str, Any]:
 
 
 def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Insert `rows`. A row whose key is taken is left as it is. Returns how many were inserted."""
+    """Insert `rows`. Existing rows with the same key stay unchanged. Returns the number of inserted rows."""
     return connection.execute(_insert_statement(table, tuple(rows[0]), "DO NOTHING"), list(rows)).rowcount
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert `rows`, each in place of the row that has its primary key."""
+    """Insert `rows`. Each replaces the row with its primary key."""
     if rows:
         keys = [column.name for column in table.primary_key]
         values = ", ".join(f"{name} = excluded.{name}" for name in rows[0] if name not in keys)

@@ -1,7 +1,7 @@
-"""Transactions for the event loop, whatever the engine: each runs on a worker thread.
+"""Runs transactions for the event loop on worker threads, on any engine.
 
 An engine implements `TransactionRunner` and chooses the threads. The thread that commits a transaction passes
-its result on before the writer gets it, so a writer that is cancelled while it waits loses nothing for
+its result on before the writer gets it. So a writer that is cancelled while it waits loses nothing for
 others. Never runs a statement on the event loop.
 """
 
@@ -23,8 +23,8 @@ P = ParamSpec("P")
 Topic = Literal[
     "registry", "reports", "catalog", "queue", "runs", "leases", "approvals", "spending", "audit", "sessions"
 ]
-"""What a transaction changes. Invocations have three: the queue, the runs, and leases that are merely
-renewed. Other replicas are notified of the topics before `leases`, and not of the rest."""
+"""What a transaction changes. Invocations have three topics: the queue, the runs, and renewed leases. Other
+replicas are notified of the topics before `leases` only."""
 
 
 class TransactionRunner(Protocol):
@@ -48,16 +48,16 @@ class Transactions:
     reader: Executor
     writer: Executor
     within_s: float | None = None
-    """How long to wait for a database that hangs. None: for ever, since a file does not."""
+    """How long to wait for a hanging database. None: forever, since a file does not hang."""
     is_closed: bool = False
-    """If True, it takes no more work. What was submitted before still runs."""
+    """If True, it accepts no more work. Submitted work still runs."""
 
     async def read(
         self, work: Callable[[Connection], T], *, is_long: bool = False, is_single: bool = False
     ) -> T:
         """See `TransactionRunner.read`. Only work declared as long has no deadline."""
         read = partial(self.database.read, work, is_single=is_single)
-        async with self._limit_wait("the database does not answer", None if is_long else self.within_s):
+        async with self._limit_wait("the database does not respond", None if is_long else self.within_s):
             return await asyncio.get_running_loop().run_in_executor(self.reader, read)
 
     async def change(
@@ -76,7 +76,7 @@ class Transactions:
                 loop.call_soon_threadsafe(then, result)
             return result
 
-        message = "the database does not answer: the change may have been stored or not"
+        message = "the database does not respond: the change may or may not be stored"
         async with self._limit_wait(message, self.within_s):
             return await loop.run_in_executor(self.writer, commit)
 
@@ -98,10 +98,10 @@ class SharedTable:
 
     transactions: Transactions
     read_clock_ms: Callable[[Connection], int]
-    """Reads the clock that all replicas go by."""
+    """Reads the clock that all replicas use."""
 
     def on_change(self, topic: Topic, result: Any) -> None:
-        """Called in the loop after each change, with what it returned, even if its caller is gone."""
+        """Called in the loop after each change with its result, even if the caller is gone."""
 
 
 def transaction(
@@ -109,7 +109,7 @@ def transaction(
 ) -> Callable[
     [Callable[Concatenate[S, Connection, P], T]], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 ]:
-    """Make a function with a connection a method to await, which runs it in one transaction.
+    """Turn a function of a connection into an awaitable method that runs it in one transaction.
 
     `topic`: what it changes. None: it only reads, and `is_single` is passed on.
     """
@@ -133,7 +133,7 @@ def transaction(
 
 
 class ChangeCounter:
-    """Counts changes of a table, from 0 on, for those who wait for the next one. For the event loop only."""
+    """Counts changes of a table, from 0, for tasks that wait for the next one. For the event loop only."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -4,6 +4,6 @@
 - `directory.py`  reads the directory: servers, problems, warnings
 - `reload.py`     plans and applies the difference, and watches for changes
 
-The control plane runs it if `mcp_registry_dir` is set. Never follows a link, and never fails because of one
-file.
+The control plane runs it if `mcp_registry_dir` is set. Never follows a link. One invalid file never stops the
+others.
 """

@@ -1,7 +1,7 @@
 """Reads a directory of server files: `*.toml` and `*.json`, one server each.
 
-Never follows a link, never waits on a pipe, and never fails because of one file: each is a server, a problem,
-or ignored with a warning. `reload` decides what becomes of the servers.
+Never follows a link and never waits on a pipe. One bad file never stops the others: each is a server, a
+problem, or ignored with a warning. `reload` decides what happens to the servers.
 """
 
 import os
@@ -20,13 +20,13 @@ from toolgate.registry.records.body import printable
 from toolgate.registry.records.codec import parse_server, unknown_fields
 
 MAX_FILE_BYTES: Final = 1024 * 1024  # a record has a few kB: a larger file is something else
-MAX_FILE_NAME: Final = 128  # characters of it in a log line
+MAX_FILE_NAME: Final = 128  # characters of the name in a log line
 MAX_DEPTH: Final = 16  # generous for directories that people make
 _SUFFIXES: Final = (".toml", ".json")
 _TEMPORARY_ENDS: Final = ("~", ".swp", ".swo", ".swx", ".tmp", ".bak", ".part")
 _CLAIMED_ID = re.compile(r"""["']?server_id["']?\s*[=:]\s*["']([a-z0-9_-]+)["']""")
 Fingerprint = frozenset[tuple[str, int, int, int]]
-"""Name, inode, size and time of every server file. It is equal as long as no file is saved."""
+"""Name, inode, size and time of every server file. It stays equal until a file is saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class ServerFile:
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """What is wrong with a file, and in which line if that is known."""
+    """The error in a file, with its line if known."""
 
     file: str
     message: str
     line: int | None = None
     claimed_id: str | None = None
-    """The server the file seems to be about."""
+    """The id of the server that the file seems to define."""
 
     def __str__(self) -> str:
         where = self.file if self.line is None else f"{self.file}:{self.line}"
@@ -55,7 +55,7 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryScan:
-    """The content of a directory. Invariant: `servers` are sorted by file, and no two have the same id."""
+    """The content of a directory. Invariant: `servers` are sorted by file and have unique ids."""
 
     servers: tuple[ServerFile, ...]
     problems: tuple[FileProblem, ...]
@@ -79,13 +79,13 @@ class _Findings:
 
 
 def scan_directory(directory: Path, *, recursive: bool = False, strict: bool = False) -> DirectoryScan:
-    """Read every file. Raises NotFound when the directory itself cannot be read. If `strict`, unknown fields,
+    """Read every file. Raises NotFound if the directory cannot be read. If `strict`, unknown fields,
     duplicate ids and world-writable files are problems, not warnings."""
     findings = _Findings(strict=strict)
     servers: dict[str, ServerFile] = {}
     with _translate_errors(directory):
         if directory.stat().st_mode & stat.S_IWOTH:
-            message = "anyone may write here, and so choose what the gateway runs"
+            message = "the directory is world-writable: any user can choose what the gateway runs"
             findings.warn_or_fail(str(directory), message)
         files = list(_walk(directory, "", recursive=recursive, findings=findings))
     for file in files:
@@ -107,7 +107,7 @@ def scan_directory(directory: Path, *, recursive: bool = False, strict: bool = F
 
 
 def fingerprint(directory: Path, *, recursive: bool = False) -> Fingerprint:
-    """Return what a save changes. Raises NotFound like `scan_directory`."""
+    """Return a value that changes with every save. Raises NotFound like `scan_directory`."""
     with _translate_errors(directory):
         files = list(_walk(directory, "", recursive=recursive, findings=_Findings()))
     looks = set()
@@ -125,7 +125,7 @@ def _translate_errors(directory: Path) -> Iterator[None]:
     except OSError as exc:
         raise NotFound(
             f"cannot read the registry directory `{exc.filename or directory}`: {exc.strerror}",
-            hint="create it, or correct `mcp_registry_dir`",
+            hint="create the directory, or correct `mcp_registry_dir`",
         ) from exc
 
 
@@ -142,7 +142,7 @@ def _walk(directory: Path, prefix: str, *, recursive: bool, findings: _Findings)
         elif reason := _why_ignored(entry, is_server_file=is_server_file):
             text = printable(file)  # an untrusted name, for a log line
             shown = text if len(text) <= MAX_FILE_NAME else f"{text[: MAX_FILE_NAME // 2]}…"
-            findings.warnings.append(f"{shown}: ignored, it is {reason}")
+            findings.warnings.append(f"{shown}: ignored because it is {reason}")
         elif is_server_file:
             yield file
 
@@ -167,10 +167,10 @@ def _why_ignored(entry: os.DirEntry[str], *, is_server_file: bool) -> str | None
 def _parse_server(file: str, text: str, findings: _Findings) -> ServerRecord:
     body = parse_document(text, is_toml=file.lower().endswith(".toml"))
     if "server_id" not in body and isinstance(body.get("mcpServers"), dict):
-        raise DocumentError("is another program's; register its servers with `toolgate servers import`")
+        raise DocumentError("is a file of another program; run `toolgate servers import` to import it")
     if not findings.strict:
         for field in unknown_fields("server", body):
-            findings.warnings.append(f"{file}: `{field}` is not a known field, it is ignored")
+            findings.warnings.append(f"{file}: unknown field `{field}` is ignored")
     try:
         return parse_server(body, strict=findings.strict)
     except InvalidRecord as exc:
@@ -180,7 +180,7 @@ def _parse_server(file: str, text: str, findings: _Findings) -> ServerRecord:
 def _read(path: Path, file: str, findings: _Findings) -> str:
     """Read a whole file. Raises DocumentError if it changed meanwhile."""
     try:
-        # The name may be a link or a pipe since it was listed: follow neither, wait for neither.
+        # Since it was listed, the name may have become a link or a pipe: neither follow nor wait.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as opened:
             before = os.fstat(descriptor)
@@ -193,7 +193,7 @@ def _read(path: Path, file: str, findings: _Findings) -> str:
     if before.st_mtime_ns != after.st_mtime_ns or len(data) != after.st_size:
         raise DocumentError("is being written")
     if after.st_mode & stat.S_IWOTH:
-        findings.warn_or_fail(file, "anyone may write to this file, and so choose what the gateway runs")
+        findings.warn_or_fail(file, "the file is world-writable: any user can choose what the gateway runs")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
@@ -201,7 +201,7 @@ def _read(path: Path, file: str, findings: _Findings) -> str:
 
 
 def find_line(text: str, problems: Iterable[Mapping[str, str]]) -> int | None:
-    """Return the line of the first wrong field whose name occurs in the file only once."""
+    """Return the line of the first invalid field whose name occurs only once in the file."""
     for problem in problems:
         name = problem["field"].split("[")[0].rpartition(".")[2]
         named = rf"""(?<![\w-])["']?{re.escape(name)}["']?[ \t]*[=:\]]"""

@@ -1,5 +1,4 @@
-"""TOML and JSON of others, parsed within bounds. Loads nothing but the standard library: commands of the CLI
-use it.
+"""Parses TOML and JSON of others within bounds. Uses only the standard library, because CLI commands load it.
 
 Never accepts a document that two parsers could read differently.
 """
@@ -16,7 +15,7 @@ _TOML_LINE: Final = re.compile(r"\(at line (\d+), column \d+\)")
 
 
 class DocumentError(Exception):
-    """What is wrong with a document, and in which line if that is known."""
+    """The error in a document, with its line if known."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -24,7 +23,7 @@ class DocumentError(Exception):
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML. Raises TOMLDecodeError, and RecursionError for what is nested too deep."""
+    """Parse TOML. Raises TOMLDecodeError, and RecursionError if it is nested too deeply."""
     if found := _DEEP_KEY.search(text):
         line = text.count("\n", 0, found.start() + 1) + 1
         raise tomllib.TOMLDecodeError(f"A key has more than {MAX_KEY_PARTS} parts (at line {line}, column 1)")
@@ -46,7 +45,7 @@ def parse_document(text: str, *, is_toml: bool) -> dict[str, Any]:
     except (ValueError, RecursionError) as exc:
         raise DocumentError(f"cannot be parsed: {exc}") from exc
     if not isinstance(body, dict):
-        raise DocumentError("does not hold one object", 1)
+        raise DocumentError("does not contain exactly one object", 1)
     return body
 
 

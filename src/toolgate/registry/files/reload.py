@@ -1,11 +1,11 @@
-"""Applies the directory of server files to the store: at start, on demand, and as files change.
+"""Applies the directory of server files to the store: at start, on demand, and when files change.
 
-The actor of a server's last write, which the store keeps, says who owns it: `directory:<file>` is the
-directory. So a file that disappears takes its server with it, and a server last written by the API stays;
-both hold across restarts and compaction.
+The store keeps the actor of a server's last write. `directory:<file>` means that the directory owns the
+server: if the file disappears, so does the server. A server last written by the API stays. Both hold across
+restarts and compaction.
 
-If the API changed a server that a file defines, the next reload changes it back. An invalid file changes
-nothing: its server stays as it was last valid. `plan_reload` decides this without touching files or store.
+If the API changed a server that a file defines, the next reload changes it back. If a file is invalid, its
+server keeps the last valid record. `plan_reload` decides this without touching files or store.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ _ACTOR_PREFIX: Final = f"{ACTOR}:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadReport:
-    """What a reload did, or a preview would do."""
+    """The effect of a reload or a preview."""
 
     revision: int
-    """Of the registry, after the reload or at the preview."""
+    """The registry revision after the reload, or at the preview."""
     applied: tuple[RecordDiff, ...] = ()
     kept: tuple[str, ...] = ()
-    """Servers that stay as they were last valid, because their file is invalid now."""
+    """Servers that keep their last valid record, because their file is invalid now."""
     warnings: tuple[str, ...] = ()
     problems: tuple[FileProblem, ...] = ()
 
@@ -63,9 +63,9 @@ def source_of(stored: StoredRecord) -> str | None:
 
 
 def plan_reload(scan: DirectoryScan, listing: RecordList, *, sources: Mapping[str, str]) -> ReloadPlan:
-    """Plan the reload of what was scanned.
+    """Plan the reload of a scan.
 
-    `sources` is that of the last plan. It is newer than the actors of records: renaming a file writes
+    `sources` comes from the last plan. It is newer than the actors of records: renaming a file writes
     nothing.
     """
     planner = _Planner(scan, listing, sources)
@@ -84,17 +84,17 @@ def plan_reload(scan: DirectoryScan, listing: RecordList, *, sources: Mapping[st
 
 
 class _Planner:
-    """Sorts servers into those the files define, those that stay, and those that go."""
+    """Sorts servers into defined, kept and removed ones."""
 
     def __init__(self, scan: DirectoryScan, listing: RecordList, sources: Mapping[str, str]) -> None:
         self.stored = {record.id: record for record in listing.records}
         files = {name: source_of(record) for name, record in self.stored.items()}
         self.owned = {name: sources.get(name, file) for name, file in files.items() if file is not None}
-        """Servers that the directory owns, each with its file."""
+        """Servers that the directory owns, with their files."""
         self.defined = {server.record.server_id: server for server in scan.servers}
         """Servers that valid files define."""
         self.kept: dict[str, str] = {}
-        """Servers whose file is invalid, each with that file."""
+        """Servers whose file is invalid, with that file."""
         self.problems = list(scan.problems)
 
     @property
@@ -102,10 +102,9 @@ class _Planner:
         return [name for name in self.owned if name not in self.defined and name not in self.kept]
 
     def keep_last_good(self) -> None:
-        """Keep servers whose file is invalid. It still overrides an earlier file, as it did when it was
-        valid."""
+        """Keep servers whose file is invalid. It still overrides an earlier file, as when it was valid."""
         for problem in self.problems:
-            # The servers of the invalid file: those it defined, and the one it seems to define now.
+            # The servers of the invalid file: those it defined before, and the one it seems to define now.
             claimed = problem.claimed_id or PurePath(problem.file).stem
             names = [name for name, file in self.owned.items() if file == problem.file]
             if claimed in self.owned and claimed not in self.defined:
@@ -117,11 +116,11 @@ class _Planner:
                     self.kept[name] = problem.file
 
     def drop_clashes(self) -> None:
-        """Make files invalid whose namespace another server has: a namespace belongs to one server."""
+        """Mark files as invalid whose namespace another server has: a namespace belongs to one server."""
         while clash := self._first_clash():
             server, other = clash
             record = server.record
-            message = f"`tool_namespace`: server `{other}` has `{record.tool_namespace}` already"
+            message = f"`tool_namespace`: `{record.tool_namespace}` is already used by server `{other}`"
             self.problems.append(FileProblem(file=server.file, message=message, claimed_id=record.server_id))
             del self.defined[record.server_id]
             if record.server_id in self.owned:
@@ -151,14 +150,14 @@ class _Planner:
 
 QUIET_S: Final = 0.2  # how long files must be unchanged before they are read: editors save in several steps
 LOOK_EVERY_S: Final = 5.0  # how often to look for changes: not every file system notifies of them
-ATTEMPTS: Final = 8  # how often to plan again while others keep committing in between
-OnApplied = Callable[[ReloadReport, str], None]  # called with what was done, and who requested it
+ATTEMPTS: Final = 8  # how often to plan again if others keep committing in between
+OnApplied = Callable[[ReloadReport, str], None]  # called with the report and the actor of the reload
 _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class DirectoryLoader:
-    """Keeps the store's servers as the files define them."""
+    """Keeps the store's servers equal to the files."""
 
     store: Store
     directory: Path
@@ -176,14 +175,14 @@ class DirectoryLoader:
         self.directory = self.directory.expanduser()
 
     async def preview(self) -> ReloadReport:
-        """Return what `reload` would do. Changes nothing."""
+        """Return the effect of `reload` without changing anything."""
         return (await self._plan()).report
 
     async def reload(self, by: str = ACTOR) -> ReloadReport:
         """Apply the directory as one transaction, or raise and change nothing.
 
-        `by`: who requested it; the directory itself by default. Raises NotFound if the directory cannot be
-        read, and InvalidRecord if `strict` and a file is invalid.
+        `by`: the actor that requested it; the directory itself by default. Raises NotFound if the directory
+        cannot be read, and InvalidRecord if `strict` and a file is invalid.
         """
         async with self._turn:
             before = await self._read_fingerprint()
@@ -222,7 +221,7 @@ class DirectoryLoader:
                 await self._settle()
                 await self.reload()
         except ToolgateError as exc:
-            self._warn([f"the servers stay as they are: {exc}"])
+            self._warn([f"servers not changed: {exc}"])
 
     async def _settle(self) -> None:
         """Wait until the files look the same twice."""
@@ -244,7 +243,10 @@ class DirectoryLoader:
             except Conflict:
                 continue
             return replace(plan, report=replace(plan.report, revision=revision))
-        raise Conflict("the registry changes too fast to apply the directory to it")
+        raise Conflict(
+            "the registry changes too fast to apply the directory of server files",
+            hint="run `toolgate reload` again when fewer changes are made",
+        )
 
     async def _plan(self) -> ReloadPlan:
         scan = await asyncio.to_thread(
@@ -254,14 +256,14 @@ class DirectoryLoader:
         if self.strict and plan.report.problems:
             problems = [str(problem) for problem in plan.report.problems]
             raise InvalidRecord(
-                f"the registry directory is refused: {'; '.join(problems)}",
-                hint="correct the files, or omit `--strict` to skip the invalid ones",
+                f"invalid registry directory: {'; '.join(problems)}",
+                hint="correct the files, or omit `--strict` to skip invalid files",
                 data={"problems": problems},
             )
         return plan
 
     def _warn(self, lines: Iterable[str]) -> None:
-        """Log each line once, not again with every reload."""
+        """Log each line once, not with every reload."""
         now = dict.fromkeys(lines)
         for line in now:
             if line not in self._logged_lines:

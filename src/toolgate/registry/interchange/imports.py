@@ -1,13 +1,13 @@
-"""Imports server definitions of other programs as bodies of servers.
+"""Imports server definitions of other programs as server bodies.
 
 It reads the `mcpServers` JSON of Claude, Cursor, Windsurf and others, the `servers` JSON of VS Code, the
 `server.json` of the official registry and its lists, the catalogs of Docker's MCP gateway, and Toolgate's own
-files. Bodies are not checked here: `parse_server` does that. An imported server has no allowed tools.
+files. `parse_server` checks the bodies later. An imported server has no allowed tools.
 
-A Docker catalog decides what to run and what to fill in, never how. What would give a container more than its
-image (volumes, a user, hosts, privileges) is left out with a warning. An image, a name or a value that could
-be read as something else is refused. No value becomes a variable of the program that starts the container.
-Nothing is pulled or started.
+A Docker catalog decides what to run and which values to fill in, never how to run it. Members that would give
+a container more than its image (volumes, a user, hosts, privileges) are dropped with a warning. An image,
+name or value that programs could read differently is rejected. No value becomes a variable of the program
+that starts the container. Nothing is pulled or started.
 """
 
 import json
@@ -30,8 +30,8 @@ ImportFormat = Literal["auto", "registry", "mcpServers", "server.json", "docker"
 _PLACES: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp", "mcpServers"))
 _URL_FIELDS: Final = ("url", "serverUrl", "httpUrl")
 
-# VS Code and Cursor allow comments and trailing commas. A string is matched first, and kept. An unclosed one
-# reaches to the end, so that the search does not begin again at each following character.
+# VS Code and Cursor allow comments and trailing commas. The pattern matches a string first, to keep it. An
+# unclosed one reaches to the end, so that the search does not restart at each following character.
 _COMMENT = re.compile(r'("(?:\\.|[^"\\])*+(?:"|\\?\Z))|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*+(?:"|\\?\Z))|,(?=\s*[}\]])', re.DOTALL)
 # `${NAME}` and `${NAME:-default}` in Claude Code, `${env:NAME}` and `${input:name}` in VS Code and Cursor.
@@ -54,7 +54,7 @@ _LEFT_OUT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """Bodies with an id, the servers that were skipped with the reason, and warnings."""
+    """Bodies with an id, skipped servers with the reason, and warnings."""
 
     bodies: list[dict[str, Any]]
     skipped: dict[str, str]
@@ -63,11 +63,11 @@ class ImportResult:
 
 def parse_imports(content: object, form: ImportFormat = "auto") -> ImportResult:
     """Import the servers in `content`: parsed JSON, or JSON, TOML or YAML as text. Raises InvalidRecord if it
-    has no servers."""
+    contains no servers."""
     try:
         return _parse(content, form)
     except RecursionError as exc:
-        raise InvalidRecord("this is nested too deeply") from exc
+        raise InvalidRecord("the document is nested too deeply") from exc
 
 
 def _parse(content: object, form: ImportFormat) -> ImportResult:
@@ -77,7 +77,7 @@ def _parse(content: object, form: ImportFormat) -> ImportResult:
             bodies: list[Any] = document if isinstance(document, list) else [document]
             are_own = (isinstance(one, dict) and isinstance(one.get("server_id"), str) for one in bodies)
             if not bodies or not all(are_own):
-                raise InvalidRecord("this is not a server file of this gateway: `server_id` is missing")
+                raise InvalidRecord("not a server file of Toolgate: `server_id` is missing")
             return ImportResult(bodies, {})
         case "server.json":
             return _parse_server_json_list(document)
@@ -95,21 +95,21 @@ def _parse_text(text: str, form: ImportFormat) -> object:
         try:
             return json.loads(_keep_strings(_TRAILING_COMMA, _keep_strings(_COMMENT, text)))
         except (ValueError, RecursionError) as exc:
-            raise InvalidRecord(f"this is not JSON: {exc}") from exc
+            raise InvalidRecord(f"the document is not JSON: {exc}") from exc
     if form == "docker" or (form == "auto" and _DOCKER_CATALOG.search(text)):
-        # Not imported above: the library would delay every start.
+        # Not imported at the top: the library would delay every start.
         parse_yaml: Callable[[str], object] = load_lazily("toolgate.registry.interchange.yaml").parse_yaml
         return parse_yaml(text)
     try:
         return parse_toml(text)
     except (tomllib.TOMLDecodeError, RecursionError) as exc:
-        raise InvalidRecord(f"this is neither JSON nor TOML: {exc}") from exc
+        raise InvalidRecord(f"the document is neither JSON nor TOML: {exc}") from exc
 
 
 def _detect_format(document: object) -> ImportFormat:
     first = document[0] if isinstance(document, list) and document else document
     if not isinstance(first, dict):
-        return "mcpServers"  # its error explains best what is missing
+        return "mcpServers"  # the error of this format explains best what is missing
     if "server_id" in first:
         return "registry"
     if is_docker_catalog(first):
@@ -129,7 +129,7 @@ def _parse_server_json_list(document: object) -> ImportResult:
     for one in document if isinstance(document, list) else [document]:
         inner = one.get("server", one) if isinstance(one, dict) else None
         if not isinstance(inner, dict) or not server_json.is_server_json(inner):
-            raise InvalidRecord("this is not a `server.json`: it needs a `name`, and `packages` or `remotes`")
+            raise InvalidRecord("not a `server.json`: it needs `name`, and `packages` or `remotes`")
         stem, shown = server_json.server_json_name(inner)
         try:
             body = server_json.parse_server_json(inner)
@@ -141,10 +141,10 @@ def _parse_server_json_list(document: object) -> ImportResult:
 
 
 def _parse_docker_catalog(document: object) -> ImportResult:
-    """Parse a Docker catalog. A server that cannot be used is skipped: catalogs have hundreds."""
+    """Parse a Docker catalog. Unusable servers are skipped: catalogs have hundreds."""
     imports, taken = ImportResult([], {}), set[str]()
     if not isinstance(document, dict) or not is_docker_catalog(document):
-        raise InvalidRecord("this is not a Docker catalog: it has no `registry` of servers")
+        raise InvalidRecord("not a Docker catalog: `registry` with its servers is missing")
     for name, server in document["registry"].items():
         try:
             body, warnings = parse_docker_server(name, server)
@@ -168,7 +168,7 @@ def _find_servers(document: object) -> Mapping[str, Any]:
             found = found.get(name) if isinstance(found, dict) else None
         if isinstance(found, dict) and all(isinstance(server, dict) for server in found.values()):
             return found
-    raise InvalidRecord("this file has neither an `mcpServers` nor a `servers` object")
+    raise InvalidRecord("the document has no `mcpServers` and no `servers` object")
 
 
 def _unique_id(name: str, taken: set[str]) -> str:
@@ -199,7 +199,7 @@ def _make_body(server_id: str, name: str, server: Mapping[str, Any]) -> dict[str
 
 
 def _translate_variables(value: Any) -> Any:
-    """Replace variables of other programs by references, in every text of a definition."""
+    """Replace variables of other programs by references, in all texts of a definition."""
     if isinstance(value, str):
         return _VARIABLE.sub(_reference, value)
     if isinstance(value, list):
@@ -211,7 +211,7 @@ def _translate_variables(value: Any) -> Any:
 
 def _reference(match: re.Match[str]) -> str:
     kind, name, default = match.groups()
-    # An editor prompts for an input. A node takes it from its environment.
+    # An editor prompts for an input. A node reads it from its environment.
     variable = name.replace("-", "_")
     return f"${{ENV:{variable.upper() if kind == 'input' else variable}{default or ''}}}"
 
@@ -222,7 +222,7 @@ def is_docker_catalog(document: Json) -> bool:
 
 
 def parse_docker_server(name: str, server: Json) -> tuple[dict[str, Any], list[str]]:
-    """Return the body of one server without its id, and warnings. Raises InvalidRecord if it is of no use."""
+    """Return the body of one server without its id, and warnings. Raises InvalidRecord if it is unusable."""
     _refuse_references(server)
     warnings: list[str] = []
     if json_object(server, "remote").get("url") or server.get("sseEndpoint"):
@@ -232,7 +232,7 @@ def parse_docker_server(name: str, server: Json) -> tuple[dict[str, Any], list[s
     else:
         body = _container(name, server, warnings)
     if server.get("oauth") and "http" in body:
-        warnings.append(f"`{name}` needs a login: add `http.oauth` to its record")
+        warnings.append(f"`{name}` needs an OAuth login: add `http.oauth` to its record")
     return body | _parse_labels(server), warnings
 
 
@@ -241,7 +241,7 @@ def _container(name: str, server: Json, warnings: list[str]) -> dict[str, Any]:
     if not isinstance(image, str) or not _IMAGE.fullmatch(image):
         raise InvalidRecord("it has neither a valid image nor a URL")
     warnings += (
-        f"`{name}`: `{member}` is left out: a catalog must not decide how a container runs"
+        f"`{name}`: `{member}` is ignored: a catalog must not decide how a container runs"
         for member in _LEFT_OUT
         if server.get(member)
     )
@@ -253,14 +253,14 @@ def _container(name: str, server: Json, warnings: list[str]) -> dict[str, Any]:
         variable, value = _variable(one.get("name")), one.get("value")
         text = _fill_templates("" if value is None else _text(value))
         if text is None:
-            warnings.append(f"`{name}`: the variable `{variable}` is left out: it is a list, to be filled in")
+            warnings.append(f"`{name}`: variable `{variable}` is ignored: its value is a list to fill in")
         else:
             args += ["-e", f"{variable}={text}"]
     args.append(image)
     for word in _texts(server, "command"):
         text = _fill_templates(word)
         if text is None:
-            warnings.append(f"`{name}`: an argument is left out: it is a list, to be filled in")
+            warnings.append(f"`{name}`: an argument is ignored: its value is a list to fill in")
         else:
             args.append(text)
     launch = {"command": "docker", "args": args} | ({"env": secrets} if secrets else {})
@@ -272,7 +272,7 @@ def _remote(server: Json) -> dict[str, Any]:
     url = remote.get("url") or server.get("sseEndpoint")
     headers = remote.get("headers")
     if not isinstance(url, str) or not isinstance(headers, Mapping | None):
-        raise InvalidRecord("its remote has no URL, or invalid headers")
+        raise InvalidRecord("its remote has no URL or has invalid headers")
     is_legacy = remote.get("transport_type") == "sse" or not remote.get("url")
     secrets = set(_secrets(server))
     filled = {
@@ -285,13 +285,12 @@ def _remote(server: Json) -> dict[str, Any]:
 
 
 def _with_secrets(text: str, secrets: set[str]) -> str:
-    """Replace the catalog's own secrets in a header, which are written as in a shell. Nothing else is
-    allowed."""
+    """Replace the catalog's own secrets in a header, written in shell syntax. Other variables are invalid."""
 
     def fill(match: re.Match[str]) -> str:
         variable = match[1] or match[2]
         if variable not in secrets:
-            raise InvalidRecord(f"a header names `{variable}`, which is not one of its secrets")
+            raise InvalidRecord(f"a header uses `{variable}`, which is not one of the server's secrets")
         return f"${{ENV:{variable}}}"
 
     return _SHELL_VARIABLE.sub(fill, text)
@@ -309,7 +308,7 @@ def _variable(name: object) -> str:
 
 
 def _fill_templates(text: str) -> str | None:
-    """Replace what a user has to fill in by references. None if that is a list."""
+    """Replace the parts that a user has to fill in by references. None if one is a list."""
     if any(match[2] for match in _TEMPLATE.finditer(text)):
         return None
     return _TEMPLATE.sub(lambda match: server_json.make_reference(match[1]), text)
@@ -330,7 +329,7 @@ def _parse_labels(server: Json) -> dict[str, Any]:
 def _refuse_references(value: object) -> None:
     """Raises InvalidRecord for references: a catalog is untrusted and must not name variables of the node."""
     if isinstance(value, str) and "${ENV:" in value:
-        raise InvalidRecord("it contains a reference of this gateway, `${ENV:…}`: a catalog has none")
+        raise InvalidRecord("it contains a Toolgate reference `${ENV:…}`, which catalogs may not use")
     if isinstance(value, Mapping):
         for one in (*value.keys(), *value.values()):
             _refuse_references(one)

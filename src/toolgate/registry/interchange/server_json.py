@@ -1,11 +1,11 @@
 """Reads the `server.json` of the official MCP registry, and writes one to publish a server elsewhere.
 
-Read: a server becomes one record, from its first package that a known program can run, else its first remote.
-What has to be filled in (keys, mostly) becomes a reference to a variable of the node. Nothing is downloaded
-or started, and bodies are not checked: `parse_server` does that.
+Reading: a server becomes one record, from its first package that a known program can run, else its first
+remote. Values to fill in, mostly keys, become references to variables of the node. Nothing is downloaded or
+started, and `parse_server` checks the bodies later.
 
-Written: from a body whose secrets are masked, so masks become variables to fill in. Only a package that a
-known program runs, or a URL, can be started elsewhere: any other record is refused.
+Writing: the source is a body with masked secrets, so masks become variables to fill in. Only a URL, or a
+package that a known program runs, can run elsewhere: any other record is rejected.
 """
 
 import re
@@ -41,7 +41,7 @@ def is_server_json(document: Json) -> bool:
 
 
 def parse_server_json(document: Json) -> dict[str, Any]:
-    """Return the body of the server, without an id. Raises InvalidRecord if nothing can be run or reached."""
+    """Return the body of the server, without an id. Raises InvalidRecord if it cannot be run or reached."""
     reasons = []
     for member, parse in (("packages", _parse_package), ("remotes", _parse_remote)):
         for part in json_objects(document, member):
@@ -62,10 +62,10 @@ def _parse_package(package: Json) -> dict[str, Any]:
     kind = str(package.get("registryType"))
     transport = json_object(package, "transport").get("type", "stdio")
     if kind not in RUNNERS:
-        raise InvalidRecord(f"packages of type `{kind[:40]}` cannot be run")
+        raise InvalidRecord(f"packages of type `{kind[:40]}` are not supported")
     if transport != "stdio":
         raise InvalidRecord(
-            f"its {kind} package listens by itself (`{str(transport)[:40]}`) and is not started"
+            f"its {kind} package uses the transport `{str(transport)[:40]}`, which the gateway cannot start"
         )
     runners = RUNNERS[kind]
     hint = package.get("runtimeHint")
@@ -91,19 +91,19 @@ def _runner_arguments(kind: str, command: str, env: Mapping[str, str]) -> list[s
 
 
 def _check_container(options: Sequence[str], env: Mapping[str, str]) -> None:
-    """Raises InvalidRecord if the file decides how to run a container, not just what. That is any option that
-    gives it more than its image, and any variable that configures the program starting it."""
+    """Raises InvalidRecord if the file decides how to run a container, not just which. That is any option
+    that gives it more than its image, and any variable that configures the container program."""
     words = iter(options)
     for word in words:
         if word in {"-e", "--env"}:
             next(words, None)
         elif not _HARMLESS_OPTION.fullmatch(word):
             raise InvalidRecord(
-                f"its oci package runs its container with `{word[:40]}`: import it without, then add that"
+                f"its oci package runs its container with `{word[:40]}`: import it without that option"
             )
     for name, text in env.items():
         if _PROGRAMS_OWN.fullmatch(name) and not text.startswith("${ENV:"):
-            raise InvalidRecord(f"its oci package sets `{name[:40]}`, which is the container program's own")
+            raise InvalidRecord(f"its oci package sets `{name[:40]}`, which configures the container program")
 
 
 def _identifier(kind: str, package: Json) -> str:
@@ -122,7 +122,7 @@ def _parse_remote(remote: Json) -> dict[str, Any]:
     transport = REMOTES.get(str(remote.get("type")))
     url = remote.get("url")
     if transport is None or not isinstance(url, str):
-        raise InvalidRecord("its remote has no URL, or an unknown type")
+        raise InvalidRecord("its remote has no URL or an unknown type")
     headers = dict(_named_texts(remote, "headers"))
     endpoint = {"url": _fill_placeholders(url, remote)} | ({"headers": headers} if headers else {})
     return {"transport": transport, "http": endpoint}
@@ -148,8 +148,8 @@ def _arguments(package: Json, member: str) -> Iterator[str]:
 
 
 def _text(source: Json, name: str) -> str | None:
-    """Return the text of one input. None: it may be omitted. The default of a secret is dropped: the operator
-    must set it."""
+    """Return the text of one input. None: it may be omitted. Defaults of secrets are dropped: the operator
+    must set them."""
     value, default = source.get("value"), source.get("default")
     if isinstance(value, str):
         return _fill_placeholders(value, source)
@@ -160,7 +160,7 @@ def _text(source: Json, name: str) -> str | None:
 
 
 def _fill_placeholders(text: str, owner: Json) -> str:
-    """Replace each `{name}` that the owner's `variables` define. Others are part of the text."""
+    """Replace each `{name}` that the owner's `variables` define. Others stay as text."""
     variables = json_object(owner, "variables")
 
     def fill(match: re.Match[str]) -> str:
@@ -218,7 +218,7 @@ _HOLE = re.compile(rf"{REFERENCE.pattern}|{re.escape(MASK)}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedIdentity:
-    """The part of a `server.json` that does not say how to run or reach the server."""
+    """The members of a `server.json` that do not describe how to run or reach the server."""
 
     name: str
     """Namespace and name, separated by a slash."""
@@ -237,7 +237,7 @@ def encode_server_json(identity: PublishedIdentity, shown: Mapping[str, Any]) ->
     """Encode a server whose masked body is `shown`. Raises InvalidRecord if it cannot run elsewhere."""
     if shown.get("package"):
         raise InvalidRecord(
-            "this server runs from a package of this gateway",
+            "the server runs from a Toolgate package, which a `server.json` cannot name",
             hint="publish the package's own sources, or the gateway's URL as `/v0.1/servers` shows it",
         )
     if shown.get("transport") == "stdio":
@@ -253,7 +253,7 @@ def _encode_package(stdio: Mapping[str, Any]) -> JsonObject:
         known = sorted(f"`{program}`" for programs in RUNNERS.values() for program in programs)
         raise InvalidRecord(
             f"`{command[:80]}` is a program of the node, not a package that others can run",
-            hint=f"a published server is started by one of {', '.join(known)}",
+            hint=f"use one of these programs to start a published server: {', '.join(known)}",
         )
     args = [str(arg) for arg in stdio.get("args") or ()]
     before, identifier, after = _split_command(kind, command, args, env)
@@ -300,7 +300,7 @@ def _split_command(
 
 def _unreadable(command: str) -> InvalidRecord:
     return InvalidRecord(
-        f"cannot tell from its arguments which package `{command}` runs",
+        f"cannot find the package in the arguments of `{command}`",
         hint="write options that have a value as `--option=value`, before the package",
     )
 
@@ -312,7 +312,7 @@ def _split_version(kind: str, identifier: str) -> JsonObject:
         if found and name and _VERSION.fullmatch(version):
             return {"identifier": name, "version": version}
     if MASK in identifier or REFERENCE.search(identifier):
-        raise InvalidRecord("the package's name is a variable of the node")
+        raise InvalidRecord("the package name is a variable of the node")
     return {"identifier": identifier}
 
 
@@ -328,7 +328,7 @@ def _encode_remote(transport: str, http: Mapping[str, Any]) -> JsonObject:
 
 
 def _encode_named(name: str, text: str) -> JsonObject:
-    """Encode a header or a variable. One that is filled in under its own name has no value."""
+    """Encode a header or a variable. If the user fills it in under its own name, it has no value."""
     if text in {make_reference(name), MASK}:
         return {"name": name, "isRequired": True, "isSecret": looks_secret(name) or text == MASK}
     return {"name": name, **_encode_text(text)}

@@ -1,5 +1,4 @@
-"""What a record is: its body as people write it, the rules of its fields, and what a transaction does to
-records.
+"""Records: their bodies as people write them, the rules of fields, and the changes that a transaction makes.
 
 - `body.py`           the base of bodies, and how problems are reported
 - `fields.py`         types of text, each with its rule
@@ -7,5 +6,5 @@ records.
 - `codec.py`          `parse_record` and `encode_record`, and differences between bodies
 - `transaction.py`    `plan_transaction`: writes in, changes out
 
-Files, REST and the store parse through here. Never opens anything, and never shows a secret in a message.
+Files, REST and the store parse through this package. It opens nothing and never shows a secret in a message.
 """

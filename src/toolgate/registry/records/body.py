@@ -1,9 +1,8 @@
-"""The base of all bodies, what their schemas say, and how what is wrong with one is reported.
+"""The base of all bodies, their JSON schemas, and how validation problems are reported.
 
-A problem names the field and never its content, which may be a secret. Descriptions of fields are the
-docstrings under them. The source is read when a schema is requested: Pydantic's own
-`use_attribute_docstrings` reads it whenever a class is made, and with this many models every start would wait
-for it.
+A problem names the field and never its content, which may be a secret. The docstrings of fields are their
+descriptions. They are read from the source when a schema is requested: Pydantic's own
+`use_attribute_docstrings` reads the source whenever a class is made, which slows down every start.
 """
 
 import ast
@@ -23,12 +22,12 @@ from pydantic_core import CoreSchema
 from toolgate.errors import InvalidRecord
 
 MAX_SHOWN_PROBLEMS: Final = 10  # as many as people read; the rest is in the data of the error
-MAX_PROBLEMS: Final = 1_000  # for each body: a million wrong members need no response that is larger still
+MAX_PROBLEMS: Final = 1_000  # for each body: a million invalid members must not make a larger response
 UNKNOWN_FIELD: Final = "is not a known field"
 
 
 class FieldProblem(TypedDict):
-    """One thing that is wrong. `field` is empty if it is the body as a whole."""
+    """One validation problem. `field` is empty if it concerns the whole body."""
 
     field: str
     problem: str
@@ -46,7 +45,7 @@ def find_problems(exc: ValidationError) -> list[FieldProblem]:
 
 
 def invalid_record(problems: Sequence[FieldProblem]) -> InvalidRecord:
-    """Return the error that names them: the first few in its message, more in its data."""
+    """Return the error with all problems: the first few in its message, more in its data."""
     shown = [
         f"`{one['field']}`: {one['problem']}" if one["field"] else one["problem"]
         for one in problems[:MAX_SHOWN_PROBLEMS]
@@ -67,12 +66,12 @@ def field_path(loc: tuple[int | str, ...]) -> str:
 
 
 def printable(text: str) -> str:
-    """Make untrusted text fit for one line."""
+    """Replace unprintable characters, so that untrusted text fits on one line."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
 class FieldDescriptions:
-    """A model whose schema has the docstrings under its fields as their descriptions."""
+    """A model whose schema uses the docstrings under its fields as descriptions."""
 
     __slots__ = ()
 
@@ -89,7 +88,7 @@ class FieldDescriptions:
 
 
 def _collect_field_texts(model: type[BaseModel]) -> Mapping[str, str]:
-    """Collect own and inherited docstrings. A field that is declared again does not inherit one."""
+    """Collect own and inherited docstrings. A redeclared field does not inherit one."""
     texts: dict[str, str] = {}
     for one in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
         declared = inspect.get_annotations(one)
@@ -100,7 +99,7 @@ def _collect_field_texts(model: type[BaseModel]) -> Mapping[str, str]:
 
 @cache
 def _read_module_texts(name: str) -> Mapping[str, Mapping[str, str]]:
-    """Return class → field → docstring. A model made by a call has no source, hence none."""
+    """Return class → field → docstring. A model made by a function call has no source and no docstrings."""
     source = ast.parse(inspect.getsource(sys.modules[name]))
     return {one.name: _read_class_texts(one) for one in source.body if isinstance(one, ast.ClassDef)}
 
@@ -116,9 +115,9 @@ def _read_class_texts(found: ast.ClassDef) -> Mapping[str, str]:
 
 
 class StrictBody(FieldDescriptions, BaseModel):
-    """The base of bodies: it coerces nothing, accepts no unknown field and never echoes input."""
+    """The base of bodies: coerces nothing, rejects unknown fields and never echoes input."""
 
-    # Built when first used: a start does not wait for the validators of all bodies.
+    # Built on first use: a start does not wait for the validators of all bodies.
     model_config = ConfigDict(
         defer_build=True, frozen=True, extra="forbid", strict=True, hide_input_in_errors=True
     )
@@ -131,7 +130,7 @@ class StrictBody(FieldDescriptions, BaseModel):
             cls.value_type = makes
 
     def value(self) -> Any:
-        """Return it as a value of the model."""
+        """Convert the body to a value of the model."""
         return make_value(self, self.value_type)
 
 
@@ -139,7 +138,7 @@ V = TypeVar("V")
 
 
 def make_value(body: StrictBody, model: type[V], **others: object) -> V:
-    """Return `body` as a value of `model`: the fields both have, frozen, and `others`."""
+    """Convert `body` to a value of `model`: the fields that both have, frozen, and `others`."""
     names = _field_names(cast("type", model)) & type(body).model_fields.keys() - others.keys()
     return model(**{name: _freeze(getattr(body, name)) for name in names}, **others)
 

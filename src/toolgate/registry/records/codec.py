@@ -1,7 +1,7 @@
 """Parses bodies into model values and encodes them back, and compares two bodies.
 
-Nothing else turns a body into a value: files, REST and the store's own content all come through here. What
-was parsed is never checked again. A difference never shows a secret.
+Nothing else converts a body to a value: files, REST and the store all call this module. A parsed value is
+never checked again. A difference never shows a secret.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,18 +56,18 @@ ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def parse_server(body: Mapping[str, Any], *, strict: bool = True) -> ServerRecord:
-    """Parse a server. Raises InvalidRecord, which names each wrong field. If `strict`, an unknown field is
-    wrong. Otherwise it is ignored, and `unknown_fields` returns it."""
+    """Parse a server. Raises InvalidRecord, which names each invalid field. If `strict`, an unknown field is
+    invalid. Otherwise it is ignored, and `unknown_fields` returns it."""
     server: ServerRecord = _validate(server_bodies.ServerBody, body, strict=strict)
     return server
 
 
 def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict: bool = True) -> Record:
     """Parse the record `record_id`, and the `config` of a task. Raises InvalidRecord. The body may omit the
-    id, but must not have another one."""
+    id, but must not contain a different one."""
     id_field = ID_FIELDS[kind]
     if body.get(id_field, record_id) != record_id:
-        raise InvalidRecord(f"`{id_field}`: differs from `{record_id[:80]}`, the id it is written under")
+        raise InvalidRecord(f"`{id_field}`: differs from the id `{record_id[:80]}` of the record")
     record: Record = _validate(BODIES[kind], {id_field: record_id, **body}, strict=strict)
     if isinstance(record, Task):
         parse_task_policy(record)
@@ -94,7 +94,7 @@ def namespace_of(stored: StoredRecord) -> str:
 
 
 def encode_record(record: Record) -> dict[str, Any]:
-    """Return the shortest body that parses to `record`: without the fields at their defaults."""
+    """Return the shortest body that parses to `record`: without fields at their defaults."""
     body = _encode(record)
     if isinstance(record, ServerRecord) and record.tool_namespace == default_namespace(record.server_id):
         del body["tool_namespace"]
@@ -114,7 +114,7 @@ def _validate(model: type[StrictBody], body: Mapping[str, Any], *, strict: bool)
 
 
 def _encode(value: object) -> dict[str, Any]:
-    """Encode a dataclass: its fields in declared order, without those at their default."""
+    """Encode a dataclass: its fields in declared order, without fields at their defaults."""
     assert is_dataclass(value)
     pairs = ((field, getattr(value, field.name)) for field in fields(value))
     return {field.name: _encode_value(content) for field, content in pairs if content != _default_of(field)}
@@ -140,7 +140,7 @@ ABSENT: Final = "(default)"
 
 @dataclass(frozen=True, slots=True)
 class FieldDiff:
-    """A changed field. Secrets are masked on both sides, so a changed one shows as `***` → `***`."""
+    """A changed field. Secrets are masked on both sides, so a changed secret shows as `***` → `***`."""
 
     field: str
     before: Any
@@ -152,12 +152,12 @@ class FieldDiff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDiff:
-    """A server that was added, changed or removed."""
+    """An added, changed or removed server."""
 
     operation: DiffOperation
     server_id: str
     file: str
-    """The file that defines it, or defined it last."""
+    """The file that defines it, or last defined it."""
     fields: tuple[FieldDiff, ...] = ()
 
     @property

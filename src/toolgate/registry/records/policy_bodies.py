@@ -1,7 +1,7 @@
 """The bodies of tasks, workloads, profiles, keys, integration choices and chat upstreams.
 
-See `server_bodies`: a body is validated, turned into a model value and never kept. The docstrings of fields
-become the reference.
+See `server_bodies`: a body is validated, converted to a model value and then dropped. The docstrings of
+fields become the reference pages.
 """
 
 import json
@@ -22,39 +22,40 @@ _LIMITS: Final = tasks.WorkloadLimits()
 
 
 class WorkloadLimitsBody(StrictBody, makes=tasks.WorkloadLimits):
-    """How far one run may go. A field left out has its own default."""
+    """The limits of one run. An omitted field has its default."""
 
     fuel: int = Field(default=_LIMITS.fuel, ge=1_000_000, le=10_000_000_000_000)
-    """Instructions, about: a thousand million are a second of a processor."""
+    """The number of instructions, approximately: 1,000 million take about one second of CPU time."""
     wall_clock_ms: int = Field(default=_LIMITS.wall_clock_ms, ge=100, le=3_600_000)
-    """From its start to its end, whatever it waits for."""
+    """The longest time from start to end, including waits."""
     memory_bytes: int = Field(default=_LIMITS.memory_bytes, ge=65_536, le=1_073_741_824)
-    """The most memory it may have."""
+    """The maximum memory."""
     table_elements: int = Field(default=_LIMITS.table_elements, ge=0, le=1_000_000)
-    """The most entries its tables of functions may have."""
+    """The maximum number of entries in its function tables."""
     max_output_bytes: int = Field(default=_LIMITS.max_output_bytes, ge=0, le=tasks.MAX_OUTPUT_BYTES)
-    """Kept of its standard output, and as many of standard error. More is dropped, and the result is marked
-    so."""
+    """The bytes kept of standard output, and the same of standard error. The rest is dropped, and the result
+    is marked as truncated."""
     max_fds: int = Field(default=_LIMITS.max_fds, ge=1, le=1_024)
-    """Conversations, servers and the like that it has open at once."""
+    """The maximum number of open descriptors, such as chats and servers."""
     max_calls: int = Field(default=_LIMITS.max_calls, ge=0, le=100_000)
-    """Calls of tools, by itself and by the models it asks."""
+    """The maximum number of tool calls, by the program and by the models that it prompts."""
 
 
 class WorkloadBody(StrictBody, makes=tasks.Workload):
-    """A WebAssembly module, and what it is run with."""
+    """A WebAssembly module with its arguments, variables and limits."""
 
     module: fields.Sha256
-    """The SHA-256 of the module, which was uploaded before. In files for `toolgate apply`: the module's path,
-    from the file's directory."""
+    """The SHA-256 of the uploaded module. In files for `toolgate apply`: the path of the module, relative to
+    the file."""
     args: list[fields.GuestArgument] = Field(default=[], max_length=64)
-    """Its arguments, after its name, which is the task's."""
+    """The arguments after the program name, which is the id of the task."""
     env: dict[fields.VariableName, fields.GuestValue] = Field(default={}, max_length=64)
-    """Its variables. They hold no references: a guest gets no secret of the node."""
+    """The environment variables. References are not allowed: a guest never gets a secret of the node."""
     limits: WorkloadLimitsBody = WorkloadLimitsBody()
-    """How far one run may go."""
+    """The limits of one run."""
     retries: int = Field(default=0, ge=0, le=10)
-    """How often a run whose node was lost is begun again. 0: what it did before may not be done twice."""
+    """How often Toolgate repeats a run whose node was lost. 0: never, for programs that must not run
+    twice."""
 
 
 _NAMING_KEYS: Final = ("mcp.profile", "mcp.approval_policy")
@@ -63,47 +64,47 @@ _JSON_WORD: Final = re.compile(r"true|false|null|[0-9.eE-]+")
 
 
 class TaskBody(StrictBody, makes=tasks.Task):
-    """A named policy holder."""
+    """A task: a named set of policy settings, optionally with a program that runs in the sandbox."""
 
     task_id: fields.Name
-    """Its name."""
+    """The unique id of the task."""
     display_name: fields.Title = ""
-    """For people."""
+    """The name shown to people."""
     config: dict[fields.ConfigKey, fields.JsonText] = Field(default={}, max_length=256)
-    """Keys to JSON text: `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`,
-    `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`, `mcp.profile_overrides`, `mcp.tags`,
-    `mcp.approval_policy`, `mcp.approval_in_place`, `mcp.enforce`, `mcp.budgets`,
-    `mcp.require_servers`, `chat.mode`, `chat.budgets`. `mcp.profile` and `mcp.approval_policy` may also
-    be a bare name, without quotes."""
+    """Policy settings. Each value is JSON text: `mcp.enabled`, `mcp.default_server_ids`,
+    `mcp.allowed_server_ids`, `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`,
+    `mcp.profile_overrides`, `mcp.tags`, `mcp.approval_policy`, `mcp.approval_in_place`, `mcp.enforce`,
+    `mcp.budgets`, `mcp.require_servers`, `chat.mode`, `chat.budgets`. `mcp.profile` and `mcp.approval_policy`
+    also accept a bare name without quotes."""
     workload: WorkloadBody | None = None
-    """What is run when the task is invoked. Unset: it holds policy and nothing else."""
+    """The program that an invocation of the task runs. Unset: the task only holds policy."""
 
     @field_validator("config")
     @classmethod
     def _quote_bare_names(cls, config: dict[str, str]) -> dict[str, str]:
-        """Stored as JSON text like every other value, so that every reader decodes one form."""
+        """Store bare names as JSON text like every other value, so that all readers decode one form."""
         for key in _NAMING_KEYS:
             text = config.get(key, "")
-            # Only what can be nothing but a name: what JSON reads in another way is refused elsewhere.
+            # Only texts that can only be names: other checks reject what JSON reads differently.
             if _BARE_NAME.fullmatch(text) and not _JSON_WORD.fullmatch(text):
                 config = {**config, key: json.dumps(text)}
         return config
 
 
-MAX_VERSION: Final = 2**31 - 1  # what every client of the APIs can hold
+MAX_VERSION: Final = 2**31 - 1  # all clients of the APIs can represent it
 
 
 class SelectionBody(StrictBody):
-    """Servers and tools. A list left out does not restrict; an empty one lets nothing pass."""
+    """Selects servers and tools. An omitted list does not restrict; an empty list allows nothing."""
 
     servers: Annotated[list[fields.ServerId], Field(max_length=2_000)] | None = None
-    """Server ids."""
+    """The ids of the selected servers."""
     tags: Annotated[list[fields.Tag], Field(max_length=2_000)] | None = None
-    """Servers that carry any of these tags."""
+    """Select servers that have any of these tags."""
     allow: fields.Patterns | None = None
-    """Patterns of which a tool must match one."""
+    """Allow patterns. A tool must match at least one."""
     deny: fields.Patterns = Field(default=[])
-    """Patterns of which a tool may match none."""
+    """Deny patterns. A tool that matches any of them is excluded."""
 
     def selection(self) -> tasks.Selection:
         return make_value(self, tasks.Selection)
@@ -113,41 +114,42 @@ class _ProfileVersionBody(SelectionBody):
     """One version of a profile's selection."""
 
     environments: dict[tasks.Environment, SelectionBody] = Field(default={})
-    """Per environment (`dev`, `staging`, `prod`) a selection that replaces the common one."""
+    """A selection for each environment (`dev`, `staging`, `prod`). It replaces the common one."""
 
     def by_environment(self) -> Mapping[tasks.Environment, tasks.Selection]:
         return MappingProxyType({name: body.selection() for name, body in self.environments.items()})
 
 
 class RolloutBody(_ProfileVersionBody):
-    """The next version of a profile, for a share of callers or tasks. The lists mean what they mean in a
-    profile."""
+    """The next version of a profile, for a share of callers or tasks. Its lists have the same meaning as
+    those of the profile."""
 
     version: Annotated[int, Field(ge=1, le=MAX_VERSION)] | None = None
-    """Must be higher than the profile's own; one higher by default. Each version draws its share of callers
-    independently."""
+    """Must be higher than the `version` of the profile. Default: one higher. Each version draws its share of
+    callers independently."""
     share: Annotated[int, Field(ge=1, le=100)]
-    """Percent of callers or tasks that have this version. A higher share adds some and takes it from none."""
+    """The percentage of callers or tasks that get this version. Raising it never takes the version away."""
     by: tasks.RolloutBy = "caller"
-    """What is divided: each `caller` (key, or subject of an issuer), or each `task` with all its callers."""
+    """The unit of the share: each `caller` (key, or subject of an issuer), or each `task` with all its
+    callers."""
 
 
 class ProfileBody(_ProfileVersionBody):
-    """A reusable selection of servers and tools."""
+    """A reusable selection of servers and tools, named by tasks and requests."""
 
     profile_id: fields.Name
-    """Its name."""
+    """The unique id of the profile."""
     version: Annotated[int, Field(ge=1, le=MAX_VERSION)] = 1
-    """The number of this selection, for audit and comparison."""
+    """The number of this selection, shown in the audit log and in comparisons."""
     rollout: RolloutBody | None = None
-    """The next version, while only a share of callers has it."""
+    """The next version, while only a share of callers or tasks gets it."""
 
     @model_validator(mode="after")
     def _versions_rise(self) -> "ProfileBody":
         candidate = None if self.rollout is None else self.rollout.version
         if candidate is not None and candidate <= self.version:
             raise fields.field_error(
-                f"`rollout.version` must be higher than the profile's own, {self.version}"
+                f"`rollout.version` must be higher than the profile's version {self.version}"
             )
         return self
 
@@ -163,33 +165,33 @@ class ProfileBody(_ProfileVersionBody):
         return make_value(self, tasks.Profile, **selected, rollout=candidate)
 
 
-MAX_CHOICES: Final = 256  # of one caller: more servers than its model or its person can tell apart
+MAX_CHOICES: Final = 256  # of one caller: more servers than its model or its user can tell apart
 MAX_PRINCIPAL_CHARS: Final = 300  # `oidc:` and a subject of 255 characters, with room
 
 
 class CeilingBody(StrictBody, makes=principals.Ceiling):
-    """The most a key may ever reach. A list left out does not restrict; an empty one lets nothing pass."""
+    """The most a key may reach. An omitted list does not restrict; an empty list allows nothing."""
 
     tasks: Annotated[list[fields.Name], Field(max_length=2_000)] | None = None
-    """Tasks the key may act for."""
+    """The ids of the tasks that the key may act for."""
     servers: Annotated[list[fields.ServerId], Field(max_length=2_000)] | None = None
-    """Servers it may reach."""
+    """The ids of the servers that it may reach."""
     allow: fields.Patterns | None = None
-    """Patterns of which a tool must match one."""
+    """Allow patterns. A tool must match at least one."""
     deny: fields.Patterns = Field(default=[])
-    """Patterns of which a tool may match none."""
+    """Deny patterns. A tool that matches any of them is excluded."""
 
 
 class QuotasBody(StrictBody):
-    """What may be used over time, at all nodes together. A field left out does not restrict; none is zero."""
+    """Rate limits and quotas, across all nodes. An omitted field does not restrict; zero is not allowed."""
 
     calls_per_minute: int | None = Field(default=None, ge=1, le=principals.MAX_CALLS)
-    """Calls within one minute of the clock."""
+    """The maximum number of calls per clock minute."""
     calls_per_day: int | None = Field(default=None, ge=1, le=principals.MAX_CALLS)
-    """Calls within one day, by UTC."""
+    """The maximum number of calls per UTC day."""
     tokens_per_day: int | None = Field(default=None, ge=1, le=principals.MAX_TOKENS)
-    """Tokens within one day, by UTC: of the results of tools, by estimate, and of chats as models report
-    them. What is under way when they are used up still ends."""
+    """The maximum number of tokens per UTC day. Tool results count by estimate, chats by the usage that the
+    models report. Requests in flight finish when the quota is exceeded."""
 
     def value(self) -> principals.Quotas | None:
         budgets = principals.Quotas(self.calls_per_minute, self.calls_per_day, self.tokens_per_day)
@@ -197,37 +199,37 @@ class QuotasBody(StrictBody):
 
 
 class KeyBody(StrictBody, makes=principals.Key):
-    """A credential, as its hash."""
+    """An API key. The record stores its hash only."""
 
     key_id: fields.Name
-    """The principal's name in audit and logs."""
+    """The unique id of the key: the name of its principal in the audit log and in logs."""
     sha256: fields.Sha256
     """The SHA-256 of the key. The key itself is never stored."""
     role: principals.Role
-    """`admin` governs, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools, `node` is
-    for a node of this gateway."""
+    """`admin` manages everything, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools,
+    `node` is for a node of this gateway."""
     ceiling: CeilingBody = CeilingBody()
-    """The most it may ever reach."""
+    """The most that callers with this key may reach."""
     default_task: fields.Name | None = None
-    """The task of a request that names none."""
+    """The task of requests that name no task."""
     expires_at_s: fields.UnixTime | None = None
-    """Unix time after which it proves nothing."""
+    """The unix time at which the key expires, in seconds. Unset: never."""
     budgets: QuotasBody | None = None
-    """What all who use it may use over time, together."""
+    """The rate limits and quotas that all users of the key share."""
     integrations: principals.IntegrationState = "on"
-    """What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
-    those marked as read-only, `off` nothing. Callers switch servers on and off within the ceiling."""
+    """The initial state of every server for callers with this key: `on` (all its tools), `read_only` (only
+    tools marked as read-only) or `off`. Callers then switch servers on and off within the ceiling."""
 
 
 class ChoiceBody(StrictBody):
-    """Which servers one caller switched on and off for itself."""
+    """The servers that one caller switched on or off."""
 
     choice_id: fields.Sha256
     """The SHA-256 of `principal`."""
     principal: Annotated[str, Field(min_length=1, max_length=MAX_PRINCIPAL_CHARS)]
-    """Whose choice it is, as the audit names it."""
+    """The principal of the caller, as the audit log names it."""
     servers: dict[fields.ServerId, principals.IntegrationState] = Field(default={}, max_length=MAX_CHOICES)
-    """Server id to what the caller has of it."""
+    """Server id to its state for this caller."""
 
     @model_validator(mode="after")
     def _id_of_its_principal(self) -> "ChoiceBody":
@@ -245,60 +247,60 @@ _BUDGETS = ChatBudgets()
 
 
 class ChatBudgetsBody(StrictBody, makes=ChatBudgets):
-    """How far one request may go. A field left out has its own default; tasks and requests only narrow."""
+    """The limits of one chat request. An omitted field has its default; tasks and requests can only
+    narrow."""
 
     max_iterations: int = Field(default=_BUDGETS.max_iterations, ge=0, le=100)
-    """Rounds in which tools are run."""
+    """The maximum number of rounds with tool calls."""
     max_total_tool_calls: int = Field(default=_BUDGETS.max_total_tool_calls, ge=0, le=1_000)
-    """Calls of tools, all rounds together."""
+    """The maximum number of tool calls in all rounds."""
     max_tool_output_bytes: int = Field(default=_BUDGETS.max_tool_output_bytes, ge=256, le=4_194_304)
-    """The longest result a model gets; more is cut, and marked as cut."""
+    """The largest tool result that a model gets. The rest is cut, with a mark."""
     tool_timeout_ms: int = Field(default=_BUDGETS.tool_timeout_ms, ge=100, le=300_000)
-    """How long one call of a tool may take; that of its server holds as well."""
+    """The time limit of one tool call. The server's own limit also applies."""
     wall_clock_ms: int = Field(default=_BUDGETS.wall_clock_ms, ge=1_000, le=3_600_000)
-    """How long the whole may take, models and tools together."""
+    """The time limit of the whole request, including models and tools."""
 
 
 class ChatUpstreamBody(StrictBody, makes=ChatUpstream):
     """An OpenAI-compatible endpoint that serves models."""
 
     upstream_id: fields.UpstreamId
-    """Its name. `<upstream_id>/<model>` asks for a model of this very upstream."""
+    """The unique id. A request for the model `<upstream_id>/<model>` always goes to this upstream."""
     base_url: fields.Url
-    """What `/chat/completions`, `/responses` and `/models` are appended to, like `https://api.openai.com/v1`.
-    A query stays at the end."""
+    """The base URL, such as `https://api.openai.com/v1`. The gateway appends `/chat/completions`,
+    `/responses` and `/models` to its path and keeps a query."""
     models: list[fields.ModelPattern] = Field(min_length=1, max_length=256)
-    """The models it serves, by name, with wildcards `*` and `?`."""
+    """Patterns of the models it serves, with the wildcards `*` and `?`."""
     display_name: fields.Title = ""
-    """For people."""
+    """The name shown to people."""
     auth_ref: fields.SecretName | None = None
-    """The name of a secret the node resolves and sends as a bearer token; never the secret itself."""
+    """The name of a secret that the node sends as a bearer token. Never the secret itself."""
     headers: dict[fields.HeaderName, fields.HeaderValue] = Field(default={}, max_length=64)
-    """Headers sent with every request. Values may hold references."""
+    """Headers sent with every request. Values may contain references."""
     mode: ChatMode = "inject"
-    """`inject`: tools are offered and run here. `passthrough`: nothing is run, whatever a request contains.
-    """
+    """`inject`: the gateway offers tools to the model and runs them. `passthrough`: it never runs a tool."""
     name_profile: NameProfile = "default"
-    """How tools are named to its models: `identifier` for those whose parsers take no hyphen."""
+    """The form of tool names for its models. `identifier` is for models whose parsers reject hyphens."""
     other_tools: OtherTools = "pass"
-    """Whether tools that are no functions pass as they are, or the request is refused."""
+    """For tools that are not functions: `pass` them to the model, or `refuse` the request."""
     filter_undeclared_calls: bool = False
-    """Whether calls of tools that a request does not declare are taken out of the answer, also for requests
-    without a task. In `passthrough` they always are."""
+    """Whether to drop calls of tools that a request does not declare, also for requests without a task. In
+    `passthrough` the gateway always drops them."""
     budgets: ChatBudgetsBody = ChatBudgetsBody()
-    """How far one request may go."""
+    """The limits of one request."""
     answer_timeout_ms: int = Field(default=60_000, ge=100, le=3_600_000)
-    """How long a model may take to begin its answer, and between two parts of it."""
+    """The time limit for the start of a response, and for each pause in it."""
     max_concurrency: int = Field(default=64, ge=1, le=10_000)
-    """Requests to it at once; more are turned away."""
+    """The maximum number of concurrent requests. The gateway rejects more."""
     enabled: bool = True
-    """Whether it is used at all."""
+    """Whether the gateway uses this upstream."""
 
     @model_validator(mode="after")
     def _one_credential(self) -> "ChatUpstreamBody":
         names = [name.lower() for name in self.headers]
         if len(set(names)) < len(names):
-            raise fields.field_error("`headers` names a header twice, in different case")
+            raise fields.field_error("`headers` has a duplicate name: header names ignore case")
         if self.auth_ref is not None and "authorization" in names:
-            raise fields.field_error("`auth_ref` and a header `Authorization` are one too many")
+            raise fields.field_error("`auth_ref` and the header `Authorization` are mutually exclusive")
         return self

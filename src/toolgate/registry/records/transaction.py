@@ -1,7 +1,7 @@
 """Plans a transaction without a store: writes and the records they touch in, changes out.
 
-The store commits exactly what `plan_transaction` returns, on every engine. Bodies pass through JSON: a caller
-that later changes the dict it wrote does not change the record.
+The store commits exactly the changes that `plan_transaction` returns, on every engine. Bodies pass through
+JSON: a caller that changes its dict later does not change the record.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ def encode_body(body: Body) -> str:
         text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_as_dict)
         decode_body(text.encode("utf-8"))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
-        raise InvalidRecord("the body is not JSON: use objects, lists, text, finite numbers") from exc
+        raise InvalidRecord("the body is not JSON: use objects, lists, text and finite numbers") from exc
     return text
 
 

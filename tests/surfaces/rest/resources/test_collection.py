@@ -216,7 +216,7 @@ async def test_what_was_read_can_be_sent_back_as_it_is() -> None:
         pytest.param(
             SERVERS,
             http("git", http={"url": "file:///etc/passwd"}),
-            "`http.url`: a URL begins with `http://` or `https://` and a host",
+            "`http.url`: invalid URL: start it with `http://` or `https://` and a host",
             id="SSR-4 a file as a URL",
         ),
         pytest.param(

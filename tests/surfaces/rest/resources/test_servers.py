@@ -228,7 +228,7 @@ async def test_an_official_server_json_becomes_a_record_and_its_secrets_referenc
 
         assert response["servers"] == ["weather"]
         assert response["skipped"] == [
-            {"name": "x/bundle", "reason": "packages of type `mcpb` cannot be run"}
+            {"name": "x/bundle", "reason": "packages of type `mcpb` are not supported"}
         ]
         assert (shown["display_name"], shown["allowed_tools"]) == ("Weather", ["get_*"])
         assert shown["stdio"]["command"] == "npx"
