@@ -127,7 +127,7 @@ class StalenessGuard:
         self._gateway = gateway
         self._max_staleness_s = max_staleness_s
         self._timer: asyncio.TimerHandle | None = None
-        gateway.suspend(partial(NotReady, "this node has not heard from control yet"))
+        gateway.suspend(partial(NotReady, "this node has not received its policy from the control plane"))
 
     def on_contact(self) -> None:
         """The control plane has just proved that what is served is current."""

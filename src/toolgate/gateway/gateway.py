@@ -1,7 +1,7 @@
-"""The facade: every surface lists and calls through the gateway, and there is no other way to a server.
+"""The facade: every surface lists and calls through the gateway. No other path leads to a server.
 
-The gateway holds the snapshot. The registry and the servers each provide one half; the gateway swaps the
-whole, bumps its serial, and wakes the listeners whose own lists changed.
+The gateway holds the snapshot, made from the registry's records and the servers' lists. When either changes,
+the gateway replaces the snapshot, increments its serial, and wakes the listeners whose own lists changed.
 """
 
 import asyncio
@@ -76,24 +76,24 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayServices:
-    """What a process gives its gateway. Calls that need a missing service are refused."""
+    """The services that a process gives its gateway. Calls that need a missing service fail."""
 
     approvals: ApprovalService | None = None
     console_url: str = ""
-    """Base URL of the console, for people who approve calls. Empty: the approval service knows it."""
+    """Base URL of the console, for approvers. Empty: the approval service provides it."""
     approval_timeout_s: float = APPROVAL_TIMEOUT_S
     quotas: QuotaSource | None = None
     clock_s: Callable[[], float] = time.monotonic
     """The clock of quota windows."""
     tool_index: HybridIndex | None = None
-    """The index of the find tools. None: one that searches by words alone."""
+    """The index that `search_tools` uses. None: one that searches by words alone."""
     tracer: Tracer | None = None
     page_size: int = 500
-    """Entries of a list in one page: about the largest lists of one server."""
+    """Entries in one page of a list: about as many as the largest server lists."""
     max_streams: int = MAX_OPEN
     search_wait_s: float = INDEX_WAIT_S
     on_tools_changed: Callable[[], None] = lambda: None
-    """Called when the tools of a server changed, for a node that reports them."""
+    """Called when a server's tools changed, so that a node reports them."""
 
 
 NO_SERVICES: Final = GatewayServices()
@@ -118,7 +118,7 @@ class Gateway:
         self.limits = limits
         self.snapshot = snapshot
         self.tracer = services.tracer
-        """Makes spans of requests, at every surface. None: tracing is off."""
+        """Opens a span for each request, on every surface. None: tracing is off."""
         self.console_url = services.console_url
         self._page_size = services.page_size
         self._views = ViewCache()
@@ -127,9 +127,9 @@ class Gateway:
         self.drift = DriftDetector()
         """Quarantines definitions that changed since approval."""
         self.tokens = TokenCounts(audit)
-        """What lists and results cost models."""
+        """The tokens that lists and results cost models."""
         self.scope_audit = ScopeAudit(audit)
-        """Audits what callers are offered."""
+        """Audits which tools callers are offered."""
         self._audit_trail = AuditTrail(audit, metrics, decide=self.decide)
         self.resource_subscriptions = ResourceSubscriptions(watches, self._audit_trail)
         index = services.tool_index or HybridIndex()
@@ -148,7 +148,7 @@ class Gateway:
         self._suspension: Callable[[], ToolgateError] | None = None
 
     def apply(self, state: RegistryState) -> None:
-        """Take over a new registry state: servers reconcile, scopes are compiled again."""
+        """Apply a new registry state: the pool reconciles its servers, and scopes are compiled again."""
         changed, self._state = find_changed_principals(self._state, state), state
         for key_id in self.snapshot.keys.keys() - state.keys.keys():
             self.servers.end_principal(principal_of(self.snapshot.keys[key_id]).id)
@@ -168,12 +168,12 @@ class Gateway:
             self.metrics.keep_arms(rollouts)
             self.servers.apply(state.servers)
             self._swap()
-        else:  # agents change their own choices often: the views of others stay
+        else:  # agents switch integrations often: drop their own views, keep all others
             self._views.drop(changed)
             self._announce()
 
     async def wait_for_revision(self, revision: int) -> None:
-        """Returns once this revision of the registry, or a later one, is served."""
+        """Returns once the gateway serves this revision of the registry, or a later one."""
         while self.snapshot.revision < revision:
             await self._swapped.wait()
 
@@ -184,9 +184,10 @@ class Gateway:
         return self.snapshot.serial
 
     def on_tools_changed(self, server_id: str) -> None:
-        """A server's tools changed. Many changes at once make one swap.
+        """A server's tools changed. Changes that arrive together cause one swap.
 
-        A broken pin makes a swap at once: the next list may look fine again, and no call may come in between.
+        A changed pinned tool causes a swap at once: the next list may match the pin again, and no call may
+        run in between.
         """
         is_pinned = server_id in self.drift.pins and self.servers.is_first_hand
         offer = self.servers.offer(server_id) if is_pinned else None
@@ -197,9 +198,9 @@ class Gateway:
             asyncio.get_running_loop().call_soon(self._swap)
 
     def suspend(self, make_error: Callable[[], ToolgateError]) -> None:
-        """Refuse every list and every call from now on, with the error that `make_error` makes."""
+        """Reject every list and every call from now on, with the error that `make_error` returns."""
         self._suspension = make_error
-        # Surfaces that hold a view compare its serial, and have to ask for it again.
+        # Surfaces compare the serial of the view they hold, and look it up again.
         self.snapshot = replace(self.snapshot, serial=self.snapshot.serial + 1)
 
     def resume(self) -> None:
@@ -207,7 +208,7 @@ class Gateway:
 
     @property
     def suspension(self) -> ToolgateError | None:
-        """The error that callers get while the gateway is suspended; None: it serves."""
+        """The error that callers get while the gateway is suspended; None: it is not suspended."""
         return None if self._suspension is None else self._suspension()
 
     def _check_suspension(self) -> None:
@@ -225,7 +226,7 @@ class Gateway:
         self._announce(servers=servers, pins=self.drift.pins)
 
     def _announce(self, **served: Any) -> None:
-        """Serve another snapshot: its serial makes surfaces ask for their views again."""
+        """Serve another snapshot: because of its serial, surfaces look up their views again."""
         self.snapshot = replace(self.snapshot, serial=self.snapshot.serial + 1, **served)
         self.subscriptions.announce()
         swapped, self._swapped = self._swapped, asyncio.Event()
@@ -241,7 +242,7 @@ class Gateway:
         return compose_scope(self.snapshot, caller, self.limits)
 
     def view(self, caller: Caller) -> View:
-        """The caller's compiled view. Raises what the scope refuses with."""
+        """The caller's compiled view. Raises the scope's refusal."""
         self._check_suspension()
         return self._known_view(caller)
 
@@ -251,24 +252,24 @@ class Gateway:
         return view if view is not None else self._compile(caller)
 
     def view_for_call(self, caller: Caller) -> View:
-        """As `view`, for a call: tools stay callable if the scope is refused for its size."""
+        """As `view`, for a call: tools stay callable if the scope is too large to list."""
         try:
             return self.view(caller)
         except TooManyTools:
             return self.view(replace(caller, mode="find"))
 
     async def wait_for_view(self, caller: Caller, *, for_call: bool = False) -> View:
-        """As `view` or `view_for_call`, once all servers of the scope were listed, or took too long."""
+        """As `view` or `view_for_call`, after all servers of the scope were listed, or took too long."""
         find_view = self.view_for_call if for_call else self.view
         view = find_view(caller)
         if view.is_partial:
             await self.servers.settled(view.scope.servers)
-            await asyncio.sleep(0)  # lets a swap that the last listing made due happen first
+            await asyncio.sleep(0)  # the last list may have scheduled a swap: let it run first
             view = find_view(caller)
         return view
 
     def check_scope(self, caller: Caller) -> None:
-        """Raises what `view` would. Keeps, counts and logs nothing, so callers may check without end."""
+        """Raises as `view`. Keeps, counts and logs nothing, so it is safe to call at any rate."""
         self._check_suspension()
         if caller not in self._views.views:
             refusal = compose_scope(self.snapshot, caller, self.limits).refusal
@@ -276,9 +277,9 @@ class Gateway:
                 raise refusal_error(refusal)
 
     def check_started(self, view: View, name: str, *, trace: Trace) -> None:
-        """Raises ServerUnavailable if `name` can only be a tool of a server that was never listed yet.
+        """Raises ServerUnavailable if `name` can only be a tool of a server that is still starting.
 
-        To a caller that may not know of the server, the tool is unknown instead.
+        If the caller may not know of the server, the tool is unknown instead.
         """
         server_id = view.caller.only_server or name.partition(".")[0]
         if name in view.routes or server_id not in view.scope.servers:
@@ -293,15 +294,15 @@ class Gateway:
         raise describe_slow_start(server_id, since_s, health.hint)
 
     def task_policy(self, caller: Caller) -> TaskPolicy | None:
-        """The policy of the caller's task. Raises NotFound, also for a task that it may not use."""
+        """The policy of the caller's task. Raises NotFound, also for a task that the caller may not use."""
         return find_task_policy(self.snapshot, caller)
 
     def quotas_of(self, caller: Caller) -> tuple[HolderQuotas, ...]:
-        """What the caller may use over time. Raises as `task_policy`."""
+        """The quotas of the caller's key and task. Raises as `task_policy`."""
         return collect_quotas(caller.principal, self.task_policy(caller))
 
     def decide(self, caller: Caller, ref: ToolRef) -> Decision:
-        """Whether the caller may use one name, listed or not, by the newest snapshot."""
+        """Whether the newest snapshot allows the caller one name, listed or not."""
         return decide(self.snapshot, caller, ref)
 
     def _compile(self, caller: Caller) -> View:
@@ -322,15 +323,15 @@ class Gateway:
         for warning in view.warnings:
             _log.warning("%s: %s", caller.principal.id, warning)
         if shadowed := scope.shadowed:
-            unenforced = "%s: task `%s` is not enforced, and would deny %d tools, prompts or resources"
+            unenforced = "%s: task `%s` is in shadow mode; it would deny %d tools, prompts or resources"
             _log.warning(unenforced, caller.principal.id, caller.effective_task_id, len(shadowed))
         self._views.add(view)
         if view.found is not None:
-            self.tool_search.prepare(self.snapshot)  # so that its first search finds the index made
+            self.tool_search.prepare(self.snapshot)  # the caller's first search should find a complete index
         return view
 
     def record_listing(self, view: View, surface: str) -> None:
-        """Count and audit that the tools of a view were shown at `surface`, in a list or to a model."""
+        """Count and audit that `surface` showed the tools of a view, in a list or to a model."""
         self.scope_audit.record_offer(view, surface)
         self.metrics.injections.update(view.injections)
         view.tokens.record_list(view.list_tokens, self._registered().tokens)
@@ -347,7 +348,7 @@ class Gateway:
     def call(
         self, view: View, name: str, params: Params, *, trace: Trace, client: ClientChannel | None = None
     ) -> Coroutine[Any, Any, ServerResponse]:
-        """Call the tool that the caller knows as `name`; `params` are those of its `tools/call`."""
+        """Call the tool that the caller knows as `name`, with the `params` of its `tools/call`."""
         route = view.routes.get(name)
         if route is None:
             if view.found is not None and name in FIND_ROUTES:
@@ -356,12 +357,12 @@ class Gateway:
             raise UnknownTool(f"Unknown tool: {name}")
         if fault := find_argument_fault(params, route):
             raise self._malformed(view, route, trace, fault)
-        params.pop("task", None)  # MCP tasks are not supported: the call is a plain one
+        params.pop("task", None)  # the gateway does not support MCP tasks: it makes a plain call
         params["name"] = route.upstream_name
         return self._pipeline.run(CallContext(view, route, "tools/call", params, trace, client))
 
     def _call_find_tool(self, call: CallContext) -> Coroutine[Any, Any, ServerResponse]:
-        """Call a find tool. Invalid arguments are its result, so that a model can correct them."""
+        """Call a find tool. Invalid arguments become an error result, so that a model can correct them."""
         view, tool, params = call.view, call.method, call.params
         try:
             if tool == SEARCH_TOOLS:
@@ -377,7 +378,7 @@ class Gateway:
             unknown = UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)
             return _respond(make_error_result(unknown))
         if tool == DESCRIBE_TOOL:
-            # All that was read of them.
+            # The audit gets only the argument that was read.
             params["arguments"] = encode_raw({"name": name})
             return self._run_find_tool(call, describe_tool(name, route))
         target_params.pop("task", None)
@@ -388,7 +389,7 @@ class Gateway:
     def fetch(
         self, view: View, method: str, params: Params, *, trace: Trace, client: ClientChannel | None = None
     ) -> Coroutine[Any, Any, ServerResponse]:
-        """Request a prompt, a resource or a completion; `params` are those of `method`."""
+        """Request a prompt, a resource or a completion, with the `params` of `method`."""
         route = self._find_route(view, method, params, trace)
         if method == "prompts/get" and (fault := find_argument_fault(params, route)):
             raise self._malformed(view, route, trace, fault)
@@ -406,18 +407,18 @@ class Gateway:
         return target.route
 
     def _is_unchanged(self, caller: Caller, route: Route) -> bool:
-        """Whether a route still has the same definition. Raises what the caller is refused with by now."""
+        """Whether a route still has the same definition. Raises if policy now denies the caller."""
         check_key(self.snapshot.keys, caller.principal)
         return find_current_route(self.view(caller), route).digest == route.digest
 
     def _recheck(self, caller: Caller, route: Route) -> None:
-        """Raises what a request is refused with by now that waited for its server."""
+        """Raises if policy now denies a request that waited for its server."""
         check_key(self.snapshot.keys, caller.principal)
         current = find_current_route(self.view_for_call(caller), route)
         must_be_approved = current.approval is not None and route.approval is None
         if must_be_approved or current.digest != route.digest:
-            message = "the tool or its policy changed while the call waited; nothing was sent"
-            raise ServerUnavailable(message, hint="call it again")
+            message = "the tool or its policy changed while the call waited, so the call was not sent"
+            raise ServerUnavailable(message, hint="send the call again")
 
     async def _run_find_tool(self, call: CallContext, result: SearchArguments | Members) -> ServerResponse:
         """Search, or return the result of another find tool; audited like a server's."""
@@ -436,13 +437,13 @@ class Gateway:
                 msgspec.structs.replace(call, route=msgspec.structs.replace(call.route, redaction=redaction)),
                 time.perf_counter() - began_s,
                 outcome,
-                # Malformed arguments may be those of a tool, whose server's rules would hide them.
+                # Malformed arguments may belong to a tool whose server record masks them.
                 shows_arguments=outcome.outcome != "tool_error",
             )
         return response
 
     def record_unmade(self, view: View, name: str, *, trace: Trace, code: str) -> None:
-        """Audit a call that a surface turned away for `code` without `call`."""
+        """Audit a call that a surface rejected with `code` before it reached `call`."""
         route = None if code == UnknownTool.code else view.tools.get(name)
         if route is None:
             self._audit_trail.record_unknown(view, name, trace, code=code)
@@ -456,7 +457,7 @@ class Gateway:
     def record_refused(
         self, principal: Principal, reason: ToolgateError | str, *, trace: Trace, task_id: str | None = None
     ) -> None:
-        """Audit and count a request that was refused, with an error or a code, before it led to a call."""
+        """Audit and count a request that was rejected, with an error or a code, before it became a call."""
         trail, snapshot = self._audit_trail, self.snapshot
         trail.record_refused(principal, reason, trace, task_id=task_id or "", snapshot=snapshot)
 

@@ -104,8 +104,8 @@ async def test_of_several_tokens_the_first_is_given_that_is_good_here(
     [
         pytest.param({"aud": "other"}, Unauthenticated, "another audience", id="for another audience"),
         pytest.param({"exp": 1}, Unauthenticated, "expired", id="expired"),
-        pytest.param({"roles": ["guests"]}, Forbidden, "gives no role here", id="without a role"),
-        pytest.param(None, Unauthenticated, "no token that is valid here", id="no token at all"),
+        pytest.param({"roles": ["guests"]}, Forbidden, "maps to no role of this gateway", id="without a role"),
+        pytest.param(None, Unauthenticated, "no token that is valid for this gateway", id="no token at all"),
     ],
 )
 async def test_a_token_that_is_not_good_here_is_not_given_out(
@@ -127,7 +127,7 @@ async def test_a_token_that_is_not_good_here_is_not_given_out(
 )
 async def test_the_code_of_another_client_is_refused(issuer: Issuer, changed: dict[str, str]) -> None:
     async with logging_in(issuer) as login:
-        with pytest.raises(Unauthenticated, match="does not take the code: `invalid_grant`"):
+        with pytest.raises(Unauthenticated, match="rejected the authorization code: `invalid_grant`"):
             await login.redeem(agreed(issuer, **changed), code_verifier=VERIFIER, redirect_uri=BACK)
 
 
@@ -160,7 +160,7 @@ async def test_an_answer_past_its_size_is_not_read(issuer: Issuer) -> None:
     async with logging_in(issuer) as login:
         await login.describe()
         issuer.padding = 300 * 1024
-        with pytest.raises(IssuerUnavailable, match="cannot be asked for a token"):
+        with pytest.raises(IssuerUnavailable, match="cannot get a token"):
             await login.redeem(agreed(issuer), code_verifier=VERIFIER, redirect_uri=BACK)
 
 

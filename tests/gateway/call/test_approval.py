@@ -153,7 +153,7 @@ async def test_a_denial_has_its_reason() -> None:
     denied = await gate.refused()
 
     assert isinstance(denied, ApprovalDenied)
-    assert str(denied) == "a person denied this call of `files.delete`: not on fridays"
+    assert str(denied) == "an approver denied this call of `files.delete`: not on fridays"
     assert denied.data == {"approval_id": approval_id, "reason": "not on fridays"}
     assert isinstance(await gate.refused(), ApprovalRequired)
 

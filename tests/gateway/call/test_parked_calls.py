@@ -57,7 +57,7 @@ async def run(
 
 
 def make_responses(waiting: PendingInput, value: object) -> dict[str, msgspec.Raw]:
-    return {key: msgspec.Raw(json.dumps(value).encode()) for key in waiting.questions}
+    return {key: msgspec.Raw(json.dumps(value).encode()) for key in waiting.requests}
 
 
 async def test_a_call_whose_server_asks_nothing_is_never_parked() -> None:
@@ -72,7 +72,7 @@ async def test_a_question_comes_out_and_its_answer_goes_in() -> None:
     parking, call = ParkedCalls(), client()
 
     waiting = await run(parking, ask_times(call), call)
-    (asked,) = waiting.questions.values()
+    (asked,) = waiting.requests.values()
     response = await parking.resume(
         waiting.handle, "ada", make_responses(waiting, {"action": "accept"}), ignore
     )

@@ -331,7 +331,7 @@ async def test_a_node_that_cannot_hand_anything_back_ends_all_the_same(
         await node.reserve(PER_MINUTE)
         bank.is_reached = False
 
-    assert "could not be returned" in caplog.text
+    assert "cannot return the unused calls" in caplog.text
 
 
 async def test_tokens_are_reported_while_a_node_runs_also_after_a_failure(

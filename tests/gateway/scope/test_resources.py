@@ -275,13 +275,13 @@ def test_sco_22_what_is_not_there_and_what_is_hidden_answer_alike(
 @pytest.mark.parametrize(
     ("method", "params", "message"),
     [
-        ("prompts/get", {}, "`name` must be text"),
-        ("prompts/get", {"name": 5}, "`name` must be text"),
+        ("prompts/get", {}, "`name` must be a string"),
+        ("prompts/get", {"name": 5}, "`name` must be a string"),
         ("prompts/get", {"name": ""}, "`name` is empty"),
-        ("resources/read", {"uri": None}, "`uri` must be text"),
+        ("resources/read", {"uri": None}, "`uri` must be a string"),
         ("completion/complete", {}, "`ref` must be an object"),
         ("completion/complete", {"ref": []}, "`ref` must be an object"),
-        ("completion/complete", {"ref": {}}, "`type` must be text"),
+        ("completion/complete", {"ref": {}}, "`type` must be a string"),
         (
             "completion/complete",
             {"ref": {"type": "ref/tool", "name": "x"}},
@@ -299,7 +299,7 @@ def test_params_that_name_nothing_are_invalid(method: str, params: dict[str, Any
 
 
 def test_no_other_method_is_carried() -> None:
-    with pytest.raises(MethodNotFound, match="no method `tasks/get`"):
+    with pytest.raises(MethodNotFound, match="unknown method `tasks/get`"):
         find_target(VIEW, "tasks/get", {})
 
 

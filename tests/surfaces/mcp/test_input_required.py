@@ -333,4 +333,4 @@ async def test_ups_13_a_question_that_no_client_could_read_is_not_put() -> None:
     async with open_mcp_world(net, SERVER) as world:
         response = await call(world, CALL)
 
-        assert "in a way that cannot be read" in text(response)
+        assert "an invalid input request" in text(response)

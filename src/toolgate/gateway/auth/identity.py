@@ -1,8 +1,8 @@
-"""Authentication: a credential becomes a principal, or the request ends here.
+"""Turns a credential into a principal, or rejects the request.
 
-A wrong credential is never anonymous, and only the `Authorization` header says who calls: no other header,
-path or body field does. Without a credential the caller is the local administrator, if the gateway listens on
-loopback and trusts it. What outlives its request, such as a stream, ends when its credential lapses.
+Only the `Authorization` header identifies a caller: no other header, path or body field does. An invalid
+credential never makes an anonymous caller. Without a credential the caller is the local administrator, if the
+gateway listens on loopback and trusts it. A stream that outlives its request ends when its credential lapses.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ from toolgate.errors import NotReady, TooManyAttempts, Unauthenticated
 from toolgate.model.principals import Key, Principal, Role
 
 MAX_ATTEMPTS: Final = 20
-"""Different wrong credentials of a peer in `WINDOW_S`, and wrong ones at one path. Then it must wait."""
+"""Invalid credentials that a peer may send in `WINDOW_S`: different ones, and to one path."""
 WINDOW_S: Final = 60.0  # the limits here are per minute, as the hint of `TooManyAttempts` says
 MAX_PEERS: Final = 2_000  # peers counted, about 40 MB at worst; past it, the oldest window is dropped
 MAX_PATHS: Final = 128  # paths counted per peer: a caller chooses them, and each takes memory
 MAX_AUDITED: Final = 1_000
-"""Audit records in `WINDOW_S` for all peers together, so that no one outside can fill the disk."""
+"""Audit records in `WINDOW_S` for all peers together, so that no outsider can fill the disk."""
 
 
 @dataclass(slots=True)
 class _AttemptWindow:
-    """What came from one peer within `WINDOW_S`. Only hashes are kept, which are useless to anyone else."""
+    """The attempts of one peer within `WINDOW_S`. It keeps hashes only, never a credential."""
 
     began_s: float
     attempts: int = 0
@@ -42,7 +42,7 @@ class _AttemptWindow:
     paths: Counter[int] = field(default_factory=Counter)
 
     def add(self, credential: str, path: str) -> bool:
-        """Count one attempt; whether it is one too many."""
+        """Count one attempt. Returns whether it exceeds a limit."""
         self.attempts += 1
         if len(self.credentials) <= MAX_ATTEMPTS:
             self.credentials.add(hash(credential))
@@ -54,10 +54,10 @@ class _AttemptWindow:
 
 @dataclass(slots=True)
 class FailedAttempts:
-    """Counts wrong credentials by the address they come from. `clock_s` is monotonic.
+    """Counts invalid credentials by peer address. `clock_s` is monotonic.
 
-    An attacker sends ever new credentials, a broken client the same one to the same path: each has its limit.
-    A valid credential is never refused, so that no one suffers for a neighbour behind the same proxy.
+    An attacker sends new credentials, a broken client repeats one at one path: each pattern has its limit.
+    A valid credential always passes, so a client never suffers for another one behind the same proxy.
     """
 
     audit: AuditLog | None = None
@@ -71,7 +71,7 @@ class FailedAttempts:
     _audited: int = field(default=0, init=False)
 
     def record_attempt(self, peer: str, credential: str, *, path: str) -> None:
-        """A wrong credential came from `peer` to `path`. Raises TooManyAttempts past the limits."""
+        """Count an invalid credential of `peer` at `path`. Raises TooManyAttempts beyond the limits."""
         now_s, network = self.clock_s(), _network_of(peer)
         window = self.peers.get(network)
         if window is None or now_s - window.began_s >= WINDOW_S:
@@ -85,8 +85,8 @@ class FailedAttempts:
         if is_too_many:
             wait_s = max(1, round(window.began_s + WINDOW_S - now_s))
             raise TooManyAttempts(
-                "too many wrong credentials came from this address",
-                hint=f"wait {wait_s} s, or send a valid one",
+                "this address sent too many invalid credentials",
+                hint=f"wait {wait_s} s, or send a valid credential",
                 data={"retry_after_s": wait_s},
             )
 
@@ -99,7 +99,7 @@ class FailedAttempts:
 
 
 def _network_of(peer: str) -> str:
-    """The network whose attempts count together: an IPv6 host can call from a whole /64."""
+    """The network whose attempts count together: an IPv6 host can use any address of a /64."""
     try:
         address = ipaddress.ip_address(peer.partition("%")[0])
     except ValueError:
@@ -109,17 +109,17 @@ def _network_of(peer: str) -> str:
     return str(ipaddress.IPv6Network((address, 64), strict=False))
 
 
-RECHECK_S: Final = 60.0  # the longest timer for an expiry: the time of day may be corrected meanwhile
+RECHECK_S: Final = 60.0  # the longest timer for an expiry: the wall clock may be corrected meanwhile
 MIN_KEY_CHARS: Final = 32  # characters of a key: 192 bits in base64, so one hash is enough to store it
 MAX_TOKENS: Final = 10_000
-"""Verified tokens kept, about 10 MB. Past it the oldest is dropped, and verified again when it returns."""
+"""Verified tokens to cache, about 10 MB. Beyond it, the oldest is dropped, and verified again on next use."""
 OF_ISSUER: Final = "oidc:"
 """The prefix of principal ids that come from an issuer's tokens."""
 LOCAL_ADMIN: Final = Principal(id="local", role="admin")
 KEYED_ADMIN: Final = Principal(id="admin", role="admin")
 
 RANKED_ROLES: Final[tuple[Role, ...]] = ("admin", "publisher", "viewer", "agent")
-"""Each role may do what those after it may. `node` is apart from them."""
+"""Each role includes the permissions of the roles after it. `node` is not among them."""
 _REACHES: Final[Mapping[Role, frozenset[Role]]] = {
     "node": frozenset({"node"}),
     **{role: frozenset(RANKED_ROLES[rank:]) for rank, role in enumerate(RANKED_ROLES)},
@@ -139,7 +139,7 @@ class Proof(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _HeldCredential:
-    """A credential that something long rests on, such as an open stream."""
+    """A credential that something long-lived depends on, such as an open stream."""
 
     digest: bytes
     proof: Proof
@@ -166,7 +166,7 @@ class CredentialExpiry:
             self._drop(held)
 
     def recheck(self, proofs: Mapping[bytes, Proof]) -> None:
-        """Only `proofs` are in force now: every other held credential lapses."""
+        """Only `proofs` are valid now: every other held credential lapses."""
         for held in tuple(self.held):
             if proofs.get(held.digest) != held.proof:
                 self._lapse(held)
@@ -193,7 +193,7 @@ class CredentialExpiry:
 
 
 class Credential(NamedTuple):
-    """What a caller authenticated with, and until when that holds; None: until it is revoked."""
+    """The credential of a caller, and when it expires; None: it is valid until it is revoked."""
 
     kind: Literal["key", "token", "loopback"]
     expires_at_s: float | None = None
@@ -206,11 +206,11 @@ class TokenVerifier(Protocol):
         """Raises Unauthenticated; IssuerUnavailable if the keys are unknown; Forbidden without a role."""
 
     def on_key_withdrawn(self, forget: Callable[[], None]) -> None:
-        """Call `forget` whenever tokens that were valid may no longer be."""
+        """Call `forget` whenever valid tokens may have become invalid."""
 
 
 class Identities:
-    """The credentials in force, by their hashes. `clock_s` is the time of day."""
+    """The valid credentials, by their hashes. `clock_s` is the wall clock."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class Identities:
         failed_attempts: FailedAttempts | None = None,
         awaits_keys: bool = False,
     ) -> None:
-        """`awaits_keys`: before the first `apply`, no credential counts as invalid."""
+        """`awaits_keys`: until the first `apply`, no credential counts as invalid."""
         self._anonymous = LOCAL_ADMIN if trusts_local else None
         self._clock_s = clock_s
         self._verifier = verifier
@@ -236,7 +236,7 @@ class Identities:
         self._awaits_keys = awaits_keys
 
     def apply(self, keys: Mapping[str, Key]) -> None:
-        """Replace the stored keys: at once for new requests, and for everything that holds a credential."""
+        """Replace the keys, at once for new requests and for everything that holds a credential."""
         stored = {
             bytes.fromhex(key.sha256): Proof(principal_of(key), key.expires_at_s) for key in keys.values()
         }
@@ -245,14 +245,14 @@ class Identities:
         self._held_keys.recheck(self._keys)
 
     def known(self, authorization: str | None) -> Principal | None:
-        """The principal of an `Authorization` header if it is known at once; otherwise `authenticate`."""
+        """The principal of an `Authorization` header if it is cached; if not, call `authenticate`."""
         if authorization is None:
             return self._anonymous
         scheme, _, secret = authorization.partition(" ")
         if scheme != "Bearer" and scheme.lower() != "bearer":
             return None
         digest = sha256(secret.strip().encode()).digest()
-        # Looked up by hash, so the time it takes says nothing about the key.
+        # Looked up by hash, so the duration reveals nothing about the key.
         proof = self._keys.get(digest) or self._tokens.get(digest)
         # As `_find_proof`, inlined: every request runs through here.
         if proof is None or (proof.expires_at_s is not None and proof.expires_at_s <= self._clock_s()):
@@ -262,20 +262,20 @@ class Identities:
     async def authenticate(
         self, authorization: str | None, *, peer: str = "", path: str = "", trusts_local: bool = True
     ) -> Principal:
-        """The principal of an `Authorization` header that came from address `peer` to `path`.
+        """The principal of an `Authorization` header that address `peer` sent to `path`.
 
-        Without a header, the local administrator if callers are trusted, unless `trusts_local` is false.
-        Raises Unauthenticated; NotReady while keys are awaited; TooManyAttempts if wrong credentials keep
-        coming from there; and what `TokenVerifier.verify` raises.
+        Without a header, it is the local administrator if loopback is trusted and `trusts_local` is true.
+        Raises Unauthenticated; NotReady before the first keys arrive; TooManyAttempts if the peer sent too
+        many invalid credentials; and as `TokenVerifier.verify`.
         """
         is_trusted = authorization is not None or trusts_local
         principal = self.known(authorization) if is_trusted else None
         if principal is not None:
             return principal
         if self._awaits_keys:
-            raise NotReady("this node has not heard from control yet")
+            raise NotReady("this node has not received its keys from the control plane")
         if authorization is None:
-            raise Unauthenticated("this gateway needs a key")
+            raise Unauthenticated("this gateway requires a key")
         try:
             return (await self.verify_token(_parse_bearer(authorization))).principal
         except Unauthenticated:
@@ -283,15 +283,15 @@ class Identities:
             raise
 
     def credential(self, authorization: str | None) -> Credential:
-        """What an authenticated header is. Raises Unauthenticated if it has lapsed since."""
+        """The credential in an authenticated header. Raises Unauthenticated if it has lapsed since."""
         if authorization is None:
             return Credential("loopback")
         digest, proof = self._find_proof(authorization)
         return Credential("key" if digest in self._keys else "token", proof.expires_at_s)
 
     async def verify_token(self, token: str) -> Proof:
-        """Verify an issuer's token; a failure is no attempt to guess. Raises as `TokenVerifier.verify`."""
-        # Three parts: our keys have no dot.
+        """Verify an issuer's token, without counting a failure. Raises as `TokenVerifier.verify`."""
+        # A JWT has three parts; a Toolgate key has no dot.
         if self._verifier is None or token.count(".") != 2:
             raise _invalid_credential()
         proof = await self._verifier.verify(token)
@@ -302,7 +302,7 @@ class Identities:
 
     @contextmanager
     def hold_credential(self, authorization: str | None, on_lapse: Callable[[], None]) -> Iterator[None]:
-        """Call `on_lapse` once if the credential lapses within the block, for what outlives its request.
+        """Call `on_lapse` once if the credential lapses within the block, for streams and sessions.
 
         A credential lapses when its key is revoked or changed, when it expires, or when the issuer withdraws
         the key that signed it. Raises Unauthenticated if it has lapsed already.
@@ -316,7 +316,7 @@ class Identities:
             yield
 
     def _find_proof(self, authorization: str) -> tuple[bytes, Proof]:
-        """Raises Unauthenticated if the header proves nothing by now."""
+        """Raises Unauthenticated if the credential is not valid, or no longer valid."""
         digest = _digest(_parse_bearer(authorization))
         proof = self._keys.get(digest) or self._tokens.get(digest)
         if proof is None or (proof.expires_at_s is not None and proof.expires_at_s <= self._clock_s()):
@@ -324,13 +324,13 @@ class Identities:
         return digest, proof
 
     def _forget_tokens(self) -> None:
-        # All are verified again. Open streams that rest on one end, so their clients authenticate again.
+        # All tokens are verified again. Open streams that hold one end, so their clients authenticate again.
         self._tokens.clear()
         self._held_tokens.recheck({})
 
 
 def hash_key(secret: str) -> str:
-    """What is stored of a key. Keys are long and random, so one round of SHA-256 is enough."""
+    """The hash of a key, to store. Keys are long and random, so one round of SHA-256 is enough."""
     return _digest(secret).hex()
 
 
@@ -351,10 +351,10 @@ def principal_of(key: Key) -> Principal:
 
 
 def fingerprint_of(principal: Principal) -> str:
-    """Identifies a credential, equally on every node: what is kept between two requests is bound to it.
+    """Identifies a credential, equally on every node: state between two requests is bound to it.
 
-    A key is its id, even when its rights change. Tokens of one subject share its id and differ by their
-    rights.
+    A key's fingerprint is its id, even if its rights change. Tokens of one subject share the id and differ
+    by their rights.
     """
     if not principal.id.startswith(OF_ISSUER):
         return principal.id
@@ -362,20 +362,20 @@ def fingerprint_of(principal: Principal) -> str:
 
 
 def can_authenticate(principal_id: str, keys: Container[str]) -> bool:
-    """Whether a principal can still authenticate, if its key decides that and not an issuer."""
+    """Whether a principal can still authenticate. For one with a token only its issuer knows: True."""
     kind, _, key_id = principal_id.partition(":")
     return kind != "key" or key_id in keys
 
 
 def credential_lapsed() -> Unauthenticated:
-    """The error that ends what holds a lapsed credential."""
-    return Unauthenticated("the key was revoked or changed, or it has expired")
+    """The error that ends a stream or session whose credential lapsed."""
+    return Unauthenticated("the key was revoked or changed, or has expired")
 
 
 def _parse_bearer(authorization: str) -> str:
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not secret:
-        raise Unauthenticated("the `Authorization` header is not a bearer key")
+        raise Unauthenticated("the `Authorization` header is not `Bearer` with a key")
     return secret.strip()
 
 

@@ -1,8 +1,8 @@
-"""The OpenID Connect issuer of a gateway: its metadata, our resource metadata, and logins with a browser.
+"""OpenID Connect: the issuer's metadata, the gateway's resource metadata, and browser logins.
 
-We are a public client (RFC 6749, section 2.1): there is no secret, and a code is useless without the verifier
-of the browser that began the login (PKCE, RFC 7636). Nothing of a login is kept. Whether its token is valid
-here, only the token verifier decides.
+The console is a public client (RFC 6749, section 2.1): it has no secret, and a code is useless without the
+verifier of the browser that began the login (PKCE, RFC 7636). The gateway keeps no login state. Only the
+token verifier decides whether a token is valid here.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from toolgate.upstream.http.fetch import Fetcher, FetchFailed, parse_secure_targ
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 """The path of the gateway's metadata (RFC 9728); a resource's own path follows it."""
 METADATA_TTL_S: Final = 300.0  # a choice: the endpoints of an issuer seldom move
-METADATA_RETRY_S: Final = 10.0  # the pause after a failure: any client can make us ask
+METADATA_RETRY_S: Final = 10.0  # the pause after a failure: any client can trigger a fetch
 MAX_CONCURRENT_LOGINS: Final = 8  # codes being redeemed: anyone may send one, and each holds a connection
 _ERROR = re.compile(r"[a-z_]{1,40}")
 _TOKENS: Final = ("access_token", "id_token")
-"""The issuer's tokens, in the order they are tried. The access token is for us but may be opaque;
-the ID token is for us if our audience is the client id."""
-# A request's text goes into a header: nothing in it may end a quoted string.
+"""The issuer's tokens, in the order to try them. The access token is for the gateway but may be opaque;
+the ID token is for the gateway if `audience` is the client id."""
+# The metadata URL goes into a response header: no character may end the quoted string there.
 _PLAIN = re.compile(r"[A-Za-z0-9/_.:\[\]-]*")
 
 _log = logging.getLogger(__name__)
@@ -50,49 +50,51 @@ class OidcSettings(FieldDescriptions, BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     issuer: str
-    """Its URL, exactly as in the `iss` of its tokens."""
+    """URL of the issuer, exactly as in the `iss` claim of its tokens."""
     audience: str
-    """What `aud` must hold: this gateway, by the name the issuer knows it by."""
+    """The value that the `aud` claim must contain: the issuer's name for this gateway."""
     jwks_url: str | None = None
-    """Where its keys are. Unset: found through `<issuer>/.well-known/openid-configuration`."""
+    """URL of the issuer's keys (JWKS). Unset: the `jwks_uri` in
+    `<issuer>/.well-known/openid-configuration`."""
     role_claim: str = "roles"
-    """The claim that holds the user's roles; `a.b` looks inside `a`. Text, or a list of texts."""
+    """The claim with the user's roles, a string or a list of strings; `a.b` is the member `b` of `a`."""
     roles: dict[str, Role] = {}
-    """Values of that claim to roles of this gateway. Of several, the highest counts."""
+    """Maps values of that claim to roles of this gateway. If several match, the highest role applies."""
     default_role: Role | None = None
-    """The role of a token that has none of them. Unset: it is refused."""
+    """The role of a token without a mapped value. Unset: the gateway rejects such tokens."""
     tasks_claim: str | None = None
-    """The claim that lists the tasks a token is bound to."""
+    """The claim that lists the tasks that a token is bound to."""
     servers_claim: str | None = None
-    """The claim that lists the servers a token may reach."""
+    """The claim that lists the servers that a token may use."""
     tools_claim: str | None = None
-    """The claim that lists patterns of the tools a token may reach."""
+    """The claim that lists patterns of the tools that a token may use."""
     denied_tools_claim: str | None = None
-    """The claim that lists patterns of the tools a token may not reach."""
+    """The claim that lists patterns of the tools that a token may not use."""
     task_claim: str | None = None
-    """The claim that names the task of a request that names none."""
+    """The claim with the task that applies if a request names none."""
     integrations: IntegrationState = "on"
-    """What callers with a token have of each server before they switch it on or off for themselves: `on` all
-    its tools, `read_only` those marked as read-only, `off` nothing."""
+    """The tools of each server that callers with a token get by default: `on`, all; `read_only`, those marked
+    as read-only; `off`, none. Callers can switch servers on or off for themselves."""
     leeway_s: float = Field(default=30.0, ge=0, le=300)
-    """How far the issuer's clock may be ahead. A token is never good for longer than it says."""
+    """How far the issuer's clock may be ahead. It never extends a token's expiry."""
     client_id: str | None = Field(default=None, min_length=1)
-    """Who the console is at the issuer: a public client (no secret, PKCE) that may return to
-    `<this gateway>/console/login`. Set: people log in to the console there. Unset: they show a key."""
+    """Client id of the console at the issuer: a public client (no secret, PKCE) with the redirect URI
+    `<this gateway>/console/login`. Unset: people log in to the console with a key."""
     scopes: tuple[str, ...] = ("openid",)
-    """What the console asks the issuer for: what makes it put `audience` and `role_claim` into its tokens."""
+    """Scopes that the console requests: those by which the issuer adds `audience` and `role_claim` to
+    tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceMetadata:
-    """Tells clients which issuer's tokens this gateway accepts; without one, it accepts its own keys only."""
+    """Metadata that names the issuer whose tokens this gateway accepts; without an issuer, keys only."""
 
     issuer: str | None = None
     public_url: str | None = None
-    """How clients reach the gateway, if that differs from the URL they call."""
+    """The URL at which clients reach the gateway, if it differs from the URL they call."""
 
     def metadata_url(self, called_url: str, path: str) -> str | None:
-        """The URL of the metadata of `path`, or of the gateway if that is unusual. None without an issuer."""
+        """The URL of the metadata of `path`; of the gateway if `path` is unusual. None without an issuer."""
         base_url = self._base_url(called_url)
         if self.issuer is None or not _PLAIN.fullmatch(base_url):
             return None
@@ -101,7 +103,7 @@ class ResourceMetadata:
     def metadata(self, called_url: str, path: str) -> Mapping[str, object]:
         """The metadata of `path`; empty: of the whole gateway. Raises NotFound without an issuer."""
         if self.issuer is None:
-            raise NotFound("this gateway takes no tokens", hint="call it with one of its own keys")
+            raise NotFound("this gateway accepts no OIDC tokens", hint="send one of its keys")
         return {
             "resource": self._base_url(called_url) + path,
             "authorization_servers": [self.issuer],
@@ -117,11 +119,11 @@ KEYS_ONLY: Final = ResourceMetadata()
 
 
 async def read_metadata(issuer: str, fetcher: Fetcher) -> Mapping[str, Any]:
-    """The issuer's metadata as it is now. Raises FetchFailed."""
+    """Fetch the issuer's metadata. Raises FetchFailed."""
     document = await fetcher.get_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
     # Otherwise any server at this address could speak for another issuer (OIDC Discovery 4.3).
     if not isinstance(document, dict) or document.get("issuer") != issuer:
-        raise FetchFailed("the issuer calls itself by another name than the configuration does")
+        raise FetchFailed("the `issuer` in the issuer's metadata differs from the setting `oidc.issuer`")
     return document
 
 
@@ -137,7 +139,7 @@ class IssuerMetadata:
     refresh_at_s: float | None = None
 
     async def read(self) -> Mapping[str, Any]:
-        """The newest known metadata. Raises IssuerUnavailable without any."""
+        """The last metadata that was fetched. Raises IssuerUnavailable if there is none."""
         async with self.lock:
             if self.refresh_at_s is None or self.clock_s() >= self.refresh_at_s:
                 ttl_s = METADATA_TTL_S
@@ -148,7 +150,7 @@ class IssuerMetadata:
                     ttl_s = METADATA_RETRY_S
                 self.refresh_at_s = self.clock_s() + ttl_s
         if self.known is None:
-            raise IssuerUnavailable("the issuer cannot be asked where to log in")
+            raise IssuerUnavailable("cannot read the issuer's metadata, so its login page is unknown")
         return self.known
 
 
@@ -160,7 +162,7 @@ class LoginToken(NamedTuple):
 
 
 class LoginPage(NamedTuple):
-    """Where a browser begins to log in, and with which parameters."""
+    """The issuer's authorization endpoint, and the parameters of a login."""
 
     issuer: str
     authorization_endpoint: str
@@ -170,7 +172,7 @@ class LoginPage(NamedTuple):
 
 @dataclass(slots=True)
 class OidcLogin:
-    """Logs people in to the console, which is the issuer's client `client_id`."""
+    """Logs people in to the console as the issuer's client `client_id`."""
 
     client_id: str
     metadata: IssuerMetadata
@@ -180,7 +182,7 @@ class OidcLogin:
     redeeming: int = 0
 
     async def describe(self) -> LoginPage:
-        """Where a browser begins to log in. Raises IssuerUnavailable."""
+        """The authorization endpoint and parameters for a browser. Raises IssuerUnavailable."""
         endpoint = await self._find_endpoint("authorization_endpoint")
         return LoginPage(self.metadata.issuer, endpoint, self.client_id, " ".join(self.scopes))
 
@@ -197,7 +199,7 @@ class OidcLogin:
             "client_id": self.client_id,
         }
         if self.redeeming >= self.max_concurrent:
-            raise TooManyAttempts("too many people log in at this moment", hint="try again in a moment")
+            raise TooManyAttempts("too many logins are in progress", hint="retry in a moment")
         self.redeeming += 1
         try:
             endpoint = await self._find_endpoint("token_endpoint")
@@ -206,10 +208,12 @@ class OidcLogin:
             if status != 200:
                 reason = response.get("error")
                 detail = f": `{reason}`" if isinstance(reason, str) and _ERROR.fullmatch(reason) else ""
-                raise Unauthenticated(f"the issuer does not take the code{detail}", hint="log in again")
+                raise Unauthenticated(
+                    f"the issuer rejected the authorization code{detail}", hint="log in again"
+                )
             return await self._find_usable_token(response)
         except FetchFailed as exc:
-            raise IssuerUnavailable(f"the issuer cannot be asked for a token: {exc}") from exc
+            raise IssuerUnavailable(f"cannot get a token from the issuer: {exc}") from exc
         finally:
             self.redeeming -= 1
 
@@ -224,29 +228,29 @@ class OidcLogin:
                 else:
                     return LoginToken(token, int((proof.expires_at_s or 0) - time.time()))
         for problem in problems:
-            if isinstance(problem, Forbidden):  # valid, without a role: the most helpful error
+            if isinstance(problem, Forbidden):  # a valid token without a role: the most helpful error
                 raise problem
         why = f": {problems[0]}" if problems else ""
         raise Unauthenticated(
-            f"the issuer gave no token that is valid here{why}",
-            hint="have it put `oidc.audience` into the `aud` of access tokens; see `docs/how-to/console.md`",
+            f"the issuer returned no token that is valid for this gateway{why}",
+            hint="configure it to put `oidc.audience` into the `aud` claim; see `docs/how-to/console.md`",
         )
 
     async def _find_endpoint(self, name: str) -> str:
         url = (await self.metadata.read()).get(name)
         try:
-            # A browser is sent there, too, so only a secure web address is accepted.
+            # Browsers are sent there, too, so only a secure web address is accepted.
             parse_secure_target(url if isinstance(url, str) else "")
         except EgressRefused as exc:
-            raise IssuerUnavailable(f"the issuer names no `{name}` that can be used: {exc}") from exc
+            raise IssuerUnavailable(f"the issuer's metadata has no usable `{name}`: {exc}") from exc
         return str(url)
 
 
 class NoOidcLogin:
-    """Takes the place of `OidcLogin` in a gateway whose console takes keys only."""
+    """Takes the place of `OidcLogin` if the console accepts keys only."""
 
     async def describe(self) -> None:
         return None
 
     async def redeem(self, *_args: object, **_kwargs: object) -> Never:
-        raise NotFound("this gateway has no browser login", hint="set `oidc.client_id`; or call with a key")
+        raise NotFound("this gateway has no browser login", hint="set `oidc.client_id`, or log in with a key")

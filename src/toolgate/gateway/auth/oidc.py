@@ -1,10 +1,9 @@
-"""Verifies the tokens of an OpenID Connect issuer by its published keys, and reads principals from claims.
+"""Verifies an OpenID Connect issuer's tokens by its published keys, and reads principals from claims.
 
-Keys are fetched ahead of time and kept while the issuer is unreachable. A key is looked up by its id among
-the published ones and nowhere else: no part of a token is ever used as an address. Tokens are never passed
-on.
+Keys are fetched ahead of time and kept while the issuer is unreachable. A key is looked up by its id, among
+the published keys only: no part of a token is ever used as an address. Tokens are never forwarded.
 
-Loaded only if an issuer is configured: the libraries behind it take longer to load than everything else.
+Loaded only if an issuer is configured: its libraries take longer to load than everything else.
 """
 
 import asyncio
@@ -33,21 +32,21 @@ from toolgate.upstream.http.fetch import Fetcher, FetchFailed, parse_secure_targ
 
 JWKS_TTL_S: Final = 3_600.0  # how often keys are fetched, in the background
 JWKS_RETRY_S: Final = 30.0  # after a failure; a choice: known keys stay in use meanwhile
-MIN_REFRESH_S: Final = 10.0  # how often tokens with unknown key ids can make us fetch the keys
+MIN_REFRESH_S: Final = 10.0  # how often tokens with unknown key ids can trigger a fetch
 JITTER: Final = 0.2  # of each pause, so that nodes started together do not fetch together
 MAX_KEYS: Final = 100  # a choice: an issuer that rotates publishes a few
 MIN_RSA_BITS: Final = 2_048  # NIST SP 800-57: shorter keys are too weak
-MAX_TOKEN_CHARS: Final = 16 * 1024  # a choice: a quarter of what the head of a request may have
+MAX_TOKEN_CHARS: Final = 16 * 1024  # a choice: a quarter of the limit of a request's head
 MAX_TIME_S: Final = 10**12  # the year 33,658: JSON can hold numbers that are read as infinity
 MAX_SUBJECT_CHARS: Final = 255  # OIDC Core, section 2: the longest `sub`
 # Only asymmetric algorithms: a verifier must not be able to sign.
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVES: Final = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
-"""Types of token that are accepted. Not, for example, logout tokens: the same keys sign those."""
+"""The types of token to accept. Not, for example, logout tokens: the same keys sign those."""
 _CHECKS: Final[dict[str, Any]] = {
     "require": ["iss", "aud", "exp", "sub"],
-    # Times are checked by our own clock, see `_check_times`.
+    # `_check_times` checks times by the gateway's clock.
     "verify_exp": False,
     "verify_nbf": False,
     "verify_iat": False,
@@ -81,13 +80,13 @@ class SigningKeys:
     """Whether the last fetch succeeded."""
 
     def find(self, kid: str | None) -> SigningKey | None:
-        """The key of that id. A token need not name the only key."""
+        """The key with that id. If there is only one key, a token need not name it."""
         if kid is not None:
             return self.keys.get(kid)
         return next(iter(self.keys.values())) if len(self.keys) == 1 else None
 
     async def refresh(self) -> None:
-        """Fetch the keys, unless that was done a moment ago. Never raises: known keys stay known."""
+        """Fetch the keys, unless they were fetched a moment ago. Never raises: known keys stay in use."""
         async with self.lock:
             now_s = self.clock_s()
             if self.fetched_s is not None and now_s - self.fetched_s < MIN_REFRESH_S:
@@ -98,7 +97,7 @@ class SigningKeys:
             except FetchFailed as exc:
                 # Once per outage, not once per attempt.
                 log = _log.warning if self.is_current or not self.keys else _log.debug
-                log("the keys of the token issuer cannot be fetched, those known stay in use: %s", exc)
+                log("cannot fetch the token issuer's keys; known keys stay in use: %s", exc)
                 self.is_current = False
                 return
             self.is_current = True
@@ -122,7 +121,7 @@ def parse_keys(document: Any) -> Mapping[str, SigningKey]:
     for number, one in enumerate(listed[:MAX_KEYS]):
         key = _parse_key(one) if isinstance(one, dict) else None
         if key is not None:
-            # A key without an id can only be found if it is the only one.
+            # `find` returns a key without an id only if it is the only key.
             keys[str(one.get("kid", f"\0{number}"))] = key
     return keys
 
@@ -134,7 +133,7 @@ def _parse_key(body: Mapping[str, Any]) -> SigningKey | None:
         key = jwt.PyJWK(dict(body)).key
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):
         return None
-    algorithms: tuple[str, ...] = ()  # none for a key that is private, weak or of another kind
+    algorithms: tuple[str, ...] = ()  # empty for a private key, a weak one, or one of another type
     match key:
         case RSAPublicKey():
             algorithms = _RSA if key.key_size >= MIN_RSA_BITS else ()
@@ -149,7 +148,7 @@ def _parse_key(body: Mapping[str, Any]) -> SigningKey | None:
 
 @dataclass(frozen=True, slots=True)
 class OidcVerifier:
-    """Verifies the tokens of one issuer. `clock_s` is the time of day."""
+    """Verifies the tokens of one issuer. `clock_s` is the wall clock."""
 
     config: OidcSettings
     keys: SigningKeys
@@ -162,7 +161,7 @@ class OidcVerifier:
             await self.keys.refresh()
             key = self.keys.find(kid)
         if key is None and not self.keys.is_current:
-            raise IssuerUnavailable("the issuer of the token cannot be asked for its keys")
+            raise IssuerUnavailable("cannot fetch the keys of the token's issuer")
         if key is None:
             raise Unauthenticated("the token is signed with a key that its issuer does not publish")
         claims = self._decode(token, key)
@@ -185,7 +184,7 @@ class OidcVerifier:
         except jwt.InvalidAudienceError:
             raise Unauthenticated("the token is for another audience") from None
         except jwt.InvalidIssuerError:
-            raise Unauthenticated("the token is of another issuer") from None
+            raise Unauthenticated("the token is from another issuer") from None
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
             raise Unauthenticated("the token cannot be verified") from None
         return claims
@@ -204,7 +203,7 @@ class OidcVerifier:
 
 @asynccontextmanager
 async def open_oidc(config: OidcSettings, fetcher: Fetcher) -> AsyncIterator[OidcVerifier]:
-    """A verifier whose keys are kept fresh while the block runs. Opens even if the issuer is unreachable.
+    """A verifier that refreshes its keys while the block runs. Opens even if the issuer is unreachable.
 
     Raises StartRefused if `config` would accept tokens that prove nothing.
     """
@@ -214,9 +213,15 @@ async def open_oidc(config: OidcSettings, fetcher: Fetcher) -> AsyncIterator[Oid
         except EgressRefused as exc:
             raise StartRefused(f"setting `oidc.{name}`: {exc}") from exc
     if not config.audience:
-        raise StartRefused("setting `oidc.audience` is empty: tokens for any audience would be accepted")
+        raise StartRefused(
+            "setting `oidc.audience` is empty: the gateway would accept tokens for any audience",
+            hint="set it to the issuer's name for this gateway",
+        )
     if not config.roles and config.default_role is None:
-        raise StartRefused("setting `oidc.roles` is empty: no token would be let in")
+        raise StartRefused(
+            "setting `oidc.roles` is empty: the gateway would reject every token",
+            hint="map values of the claim `oidc.role_claim` to roles, or set `oidc.default_role`",
+        )
     keys = SigningKeys(jwks_source(config, fetcher), clock_s=time.monotonic)
     async with asyncio.TaskGroup() as tasks:
         refreshing = tasks.create_task(keys.keep_fresh())
@@ -227,12 +232,12 @@ async def open_oidc(config: OidcSettings, fetcher: Fetcher) -> AsyncIterator[Oid
 
 
 def jwks_source(config: OidcSettings, fetcher: Fetcher) -> FetchJwks:
-    """Fetches the keys from the configured URL, or from where the issuer's metadata says."""
+    """Fetches the keys from the configured URL, or from the `jwks_uri` in the issuer's metadata."""
 
     async def fetch() -> Any:
         url = config.jwks_url or (await read_metadata(config.issuer, fetcher)).get("jwks_uri")
         if not isinstance(url, str):
-            raise FetchFailed("the issuer does not say where its keys are")
+            raise FetchFailed("the issuer's metadata has no `jwks_uri`")
         return await fetcher.get_json(url)
 
     return fetch
@@ -244,10 +249,10 @@ def _parse_header(token: str) -> Mapping[str, Any]:
     try:
         header = jwt.get_unverified_header(token)
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-        raise Unauthenticated("the token cannot be read") from None
+        raise Unauthenticated("the token is not a JWT") from None
     kind = header.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower() not in _TYPES:
-        raise Unauthenticated("the token is of another kind than an access token")
+        raise Unauthenticated("the token is not an access token: its `typ` is not `JWT` or `at+jwt`")
     return header
 
 
@@ -259,10 +264,10 @@ def _parse_time(claims: Mapping[str, Any], name: str) -> float:
 
 
 def principal_of_claims(claims: Mapping[str, Any], config: OidcSettings) -> Principal:
-    """The principal of verified claims. Raises Unauthenticated; Forbidden if they give no role."""
+    """The principal of verified claims. Raises Unauthenticated; Forbidden if no claim maps to a role."""
     subject = claims.get("sub")
     if not (isinstance(subject, str) and subject.isprintable() and 0 < len(subject) <= MAX_SUBJECT_CHARS):
-        raise Unauthenticated(f"the token's `sub` is not a name of at most {MAX_SUBJECT_CHARS} characters")
+        raise Unauthenticated(f"the token's `sub` is not text of 1 to {MAX_SUBJECT_CHARS} characters")
     return Principal(
         id=f"{OF_ISSUER}{subject}",
         role=_parse_role(claims, config),
@@ -277,8 +282,8 @@ def _parse_role(claims: Mapping[str, Any], config: OidcSettings) -> Role:
     role = next((one for one in (*RANKED_ROLES, "node") if one in granted), config.default_role)
     if role is None:
         raise Forbidden(
-            f"the token's `{config.role_claim}` gives no role here",
-            hint="ask an administrator of the issuer for a role that this gateway knows",
+            f"the token's `{config.role_claim}` maps to no role of this gateway",
+            hint="ask an administrator of the issuer for a role that `oidc.roles` maps",
         )
     return role
 
@@ -309,17 +314,17 @@ def _parse_task(claims: Mapping[str, Any], name: str | None) -> str | None:
             return parse_task_id(value)
     except InvalidRecord:
         pass
-    raise Unauthenticated(f"the token's `{name}` is not the name of a task")
+    raise Unauthenticated(f"the token's `{name}` is not a task id")
 
 
 def _parse_texts(claims: Mapping[str, Any], name: str) -> list[str] | None:
-    """The values of a claim; None if the token has none of that name."""
+    """The values of a claim; None if the token does not have it."""
     value = _find_claim(claims, name)
     if isinstance(value, str):
         return value.split()
     if value is None or (isinstance(value, list) and all(isinstance(one, str) for one in value)):
         return value
-    raise Unauthenticated(f"the token's `{name}` is not a list of texts")
+    raise Unauthenticated(f"the token's `{name}` is not a list of strings")
 
 
 def _find_claim(claims: Mapping[str, Any], name: str) -> Any:

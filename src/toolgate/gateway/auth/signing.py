@@ -1,7 +1,7 @@
-"""Signs what clients keep for us and hand back: session ids, the state of requests, hidden halves of turns.
+"""Signs state that clients keep for the gateway: session ids, request state, hidden halves of chat turns.
 
-Signed, not encrypted: it holds nothing that its client does not know, and grants nothing. All nodes share the
-key.
+The state is signed, not encrypted: it holds nothing that its client does not know, and grants nothing. All
+nodes share the key.
 """
 
 import base64
@@ -18,13 +18,13 @@ _MAC_BYTES: Final = 32  # of HMAC-SHA-256
 
 
 class Signer:
-    """Makes tokens, and opens those of its own key. A token for one purpose is invalid for another."""
+    """Makes tokens, and opens tokens of the same key. A token for one purpose is invalid for another."""
 
     def __init__(self, key: bytes) -> None:
         self.key = key
 
     def sign(self, purpose: bytes, payload: bytes) -> bytes:
-        """A token that holds `payload`, in characters that are safe in headers and URLs."""
+        """A token with `payload`, in characters that are safe in headers and URLs."""
         mac = hmac.digest(self.key, b"%b\0%b" % (purpose, payload), hashlib.sha256)
         return base64.urlsafe_b64encode(mac + payload).rstrip(b"=")
 
@@ -35,7 +35,7 @@ class Signer:
         except ValueError:
             return None
         payload = signed[_MAC_BYTES:]
-        # The very bytes that were issued: another spelling of them would be another token.
+        # Base64 has several spellings of the same bytes; only the issued one is valid.
         return payload if hmac.compare_digest(token, self.sign(purpose, payload)) else None
 
 
@@ -47,14 +47,14 @@ class _SealedData(msgspec.Struct, array_like=True, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SealedIds:
-    """Ids of one purpose that hold data for one principal and a while. `wall_s` is the time of day."""
+    """Ids for one purpose that hold data for one principal, until they expire. `wall_s` is the wall clock."""
 
     signer: Signer
     wall_s: Callable[[], float]
     purpose: bytes
 
     def seal(self, prefix: str, data: bytes, *, principal_id: str) -> str:
-        """An id that begins with `prefix` and holds `data`, for this principal: see `fingerprint_of`."""
+        """An id that begins with `prefix` and holds `data`, for this principal. See `fingerprint_of`."""
         sealed = _SealedData(principal_id, int(self.wall_s()) + SEAL_LIFETIME_S, data)
         token = self.signer.sign(self.purpose + prefix.encode(), msgspec.msgpack.encode(sealed))
         return prefix + token.decode("ascii")

@@ -1,16 +1,16 @@
 """The pipeline of one request to a server: quota, approval, audit, send.
 
-The facade makes a `CallContext` and hands it to `CallPipeline.run`. Stages admit the call in their order or
-deny it; then its start is audited, the request is sent, and its end is audited, whatever happens. This module
-has the values that stages take and return; it never sends, waits or writes a record.
+The facade makes a `CallContext` and passes it to `CallPipeline.run`. The stages admit or deny the call, in
+their order. Then the pipeline audits its start, sends the request, and audits its end, even after a failure.
+This module has the values that stages take and return; it never sends, waits or writes a record.
 
-- `targets`  which route a request leads to, and whether it still does after waiting
+- `targets`  the route of a request, and whether it still applies after waiting
 - `quota`, `approval`  the stages
 - `pipeline`  admission and sending, with a span if tracing is on
 - `audit_trail`  the only place that writes audit records of calls
-- `elicitation`  input that a server or an approval needs from the client; calls that wait for it
+- `elicitation`  input that a server or an approval requests from the client; parked calls
 
-Never sends a request twice, and never sends one that is not recorded.
+Never sends a request twice, and never sends one that is not in the audit log.
 """
 
 from typing import NamedTuple, Protocol
@@ -25,7 +25,7 @@ from toolgate.upstream.connection.contract import ClientChannel, Params
 
 
 class CallContext(msgspec.Struct, frozen=True):
-    """One request: who sent it, what policy decided, and what to send. Made once, then only passed on."""
+    """One request: who sent it, what policy decided, and what to send. Made once and never changed."""
 
     view: View
     route: Route
@@ -33,7 +33,7 @@ class CallContext(msgspec.Struct, frozen=True):
     params: Params
     trace: Trace
     client: ClientChannel | None = None
-    """The client behind the request, if the server may ask it something."""
+    """The client behind the request, if the server may send it requests."""
 
     @property
     def needs_admission(self) -> bool:
@@ -42,22 +42,22 @@ class CallContext(msgspec.Struct, frozen=True):
 
 
 class Denial(NamedTuple):
-    """A stage does not let a call through."""
+    """A stage denied the call."""
 
     error: ToolgateError
-    """What the caller gets."""
+    """The error for the caller."""
     layer: str
-    """The layer and rule that denied it, for the audit."""
+    """The layer and rule that denied the call, for the audit log."""
     rule: str
 
 
 class Admission:
-    """A stage let a call through. Stages that hold something for the call override both methods."""
+    """A stage admitted the call. Stages that reserve something for the call override both methods."""
 
     __slots__ = ()
 
     def release(self) -> None:
-        """A later stage stopped the call: it is not sent."""
+        """A later stage denied the call, so it is not sent."""
 
     def settle(self, tokens: int) -> None:
         """The server responded with a result of `tokens` tokens."""
@@ -70,10 +70,10 @@ class CallStage(Protocol):
     """One step between a call and its server."""
 
     name: str
-    """What its span is called."""
+    """The name of its span."""
 
     def applies_to(self, call: CallContext) -> bool:
-        """Whether this call has to pass the stage."""
+        """Whether the stage must admit this call."""
 
     async def admit(self, call: CallContext) -> Admission | Denial:
-        """Let the call through or deny it. Raises a `ToolgateError` if neither can be decided."""
+        """Admit or deny the call. Raises a `ToolgateError` if the stage cannot decide."""

@@ -1,8 +1,8 @@
-"""The approval stage: calls that a person must approve first.
+"""The approval stage: holds calls that a person must approve first.
 
-Nothing passes unapproved: if no one can be asked whether a call is approved, it is refused. An approval is
-used up before the call is sent, so it never counts twice (ADR 38). Approvers decide, or the person at the
-calling client if policy allows that and the client can ask its user (ADR 43).
+If the stage cannot reach the approval service, the call fails: no call passes without an approval. An
+approval is used up before the call is sent, so it never counts twice (ADR 38). Approvers decide. The client's
+user decides if policy allows elicited approvals and the client supports elicitation (ADR 43).
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from toolgate.upstream.connection.contract import ClientChannel
 
 APPROVALS_PAGE: Final = "/console/approvals/"
 _MAX_SESSION: Final = 200
-"""Characters of a session id in an approval request: ours are shorter, clients may invent longer ones."""
+"""Characters of a session id in an approval request: Toolgate's are shorter, clients may send longer ones."""
 
 _encode_canonical: Final = msgspec.json.Encoder(order="sorted").encode
 
@@ -44,22 +44,23 @@ class ApprovalArguments(NamedTuple):
     """The arguments of a call that needs approval."""
 
     digest: str
-    """Equal exactly if members and values are equal, spelling of numbers included."""
+    """Equal exactly if members and values are equal, including the spelling of numbers."""
     shown: bytes
-    """One JSON object for people, without secrets."""
+    """One JSON object for approvers, with secrets masked."""
 
 
 def parse_approval_arguments(
     raw: msgspec.Raw | None, redaction: Redaction = DEFAULT_REDACTION
 ) -> ApprovalArguments:
-    """Parse strictly: the server gets the caller's bytes, so they must have one reading only.
+    """Parse strictly: the server gets the caller's bytes, so every reader must read them alike.
 
-    With a duplicate name, one call could be approved and another executed. Raises InvalidArguments.
+    With a duplicate member, a person could approve one call and the server execute another. Raises
+    InvalidArguments.
     """
     try:
         members = parse_members(b"{}" if raw is None else bytes(raw), _unambiguous_members)
         canonical = _encode_canonical(members)
-        # Readable JSON may still be nested too deep to be shown.
+        # Valid JSON may still be nested too deeply to show.
         shown = redaction.redact_for_approver(members, len(canonical))
         return ApprovalArguments(hashlib.sha256(canonical).hexdigest(), shown)
     except (ValueError, RecursionError) as exc:
@@ -69,7 +70,7 @@ def parse_approval_arguments(
 def _unambiguous_members(pairs: list[tuple[str, Any]]) -> Members:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("an object has two members of one name")
+        raise ValueError("an object has a duplicate member")
     clash = find_clash(members)
     if clash is not None:
         raise ValueError(describe_ambiguity(clash, "an object"))
@@ -78,14 +79,14 @@ def _unambiguous_members(pairs: list[tuple[str, Any]]) -> Members:
 
 @dataclass(slots=True)
 class ApprovalStage:
-    """Admits calls that are approved. Without a `service`, it admits none that needs approval."""
+    """Admits approved calls. Without a `service`, every call that needs an approval fails."""
 
     audit: AuditLog
     service: ApprovalService | None
     console_url: str = ""
-    """Base URL of the console; empty: the service knows it."""
+    """Base URL of the console; empty: the service provides it."""
     recheck: Callable[[Caller, Route], bool] = lambda _caller, _route: True
-    """Whether a route is still what it was after a person took time. Raises what refuses the call now."""
+    """Whether a route is unchanged after a person took time. Raises if policy now denies the call."""
     timeout_s: float = elicitation.APPROVAL_TIMEOUT_S
     name: str = "approval"
 
@@ -111,7 +112,7 @@ class ApprovalStage:
             door=trace.door,
             round=trace.round,
         )
-        # A later round carries the answers to its server's questions and has no room for ours.
+        # A later round carries the responses to its server's requests and has no room for an approval.
         may_elicit = required.in_place and not trace.round
         verdict = await self._find_verdict(call, request, call.client if may_elicit else None)
         if verdict.outcome == "granted":
@@ -119,15 +120,15 @@ class ApprovalStage:
             return ADMITTED
         if verdict.outcome == "full":
             raise ServerBusy(
-                "too many calls wait for an approval already",
-                hint="have those decided on first: `toolgate approvals list` shows them",
+                "too many calls are waiting for an approval",
+                hint="ask an approver to decide them; `toolgate approvals list` shows them",
             )
         return Denial(self._denial_error(request, verdict), required.layer, required.rule)
 
     async def _find_verdict(
         self, call: CallContext, request: ApprovalRequest, client: ClientChannel | None
     ) -> ApprovalVerdict:
-        """The verdict on a request. `client`: the one whose user may decide; None: only approvers do."""
+        """The verdict on a request. `client`: the client whose user may decide; None: approvers only."""
         if isinstance(client, elicitation.ParkableCall) and client.elicited is not None:
             return await self._settle(request, client.elicited)
         verdict = await self._query(request, None)
@@ -136,23 +137,23 @@ class ApprovalStage:
         capabilities = client.capabilities
         if capabilities == b"{}" or not elicitation.can_respond(capabilities, elicitation.ELICIT, b"{}"):
             return verdict
-        question = elicitation.encode_elicitation(request, verdict.approval_id)
+        params = elicitation.encode_elicitation(request, verdict.approval_id)
         if isinstance(client, elicitation.ParkableCall):
-            client.elicitation_due = elicitation.ApprovalElicitation(question, verdict)
+            client.elicitation_due = elicitation.ApprovalElicitation(params, verdict)
             return verdict
-        action = await elicitation.elicit_approval(client, question, self.timeout_s)
+        action = await elicitation.elicit_approval(client, params, self.timeout_s)
         if action == "accept" and not self.recheck(call.view.caller, call.route):
             return verdict
         return await self._settle(request, elicitation.ElicitedResponse(verdict, action))
 
     async def _settle(
-        self, request: ApprovalRequest, answer: elicitation.ElicitedResponse
+        self, request: ApprovalRequest, response: elicitation.ElicitedResponse
     ) -> ApprovalVerdict:
-        """Apply the answer of the client's user. A cancelled dialog leaves the decision to approvers."""
-        if answer.action == "cancel":
-            return answer.verdict
-        is_approved = answer.action == "accept"
-        verdict = await self._query(request, ElicitedDecision(answer.verdict.approval_id, is_approved))
+        """Apply the response of the client's user. If the user cancelled, approvers decide."""
+        if response.action == "cancel":
+            return response.verdict
+        is_approved = response.action == "accept"
+        verdict = await self._query(request, ElicitedDecision(response.verdict.approval_id, is_approved))
         if verdict.in_place:
             step: ApprovalStep = "approved" if is_approved else "denied"
             self._record(request, step, verdict.approval_id, AGREED if is_approved else DECLINED)
@@ -177,19 +178,19 @@ class ApprovalStage:
         approval_id, tool = verdict.approval_id, f"`{request.server_id}.{request.tool}`"
         if verdict.outcome == "denied":
             return ApprovalDenied(
-                f"a person denied this call of {tool}: {verdict.reason or 'no reason given'}",
+                f"an approver denied this call of {tool}: {verdict.reason or 'no reason given'}",
                 data={"approval_id": approval_id, "reason": verdict.reason},
             )
         url = f"{self.console_url or verdict.console_url}{APPROVALS_PAGE}{approval_id}"
         return ApprovalRequired(
-            f"a person must approve this call of {tool} first: it waits for approval `{approval_id}`",
-            hint=f"have it approved by `toolgate approvals approve {approval_id}` or at `{url}`, then repeat "
-            "the same call",
+            f"a person must approve this call of {tool} first: approval `{approval_id}` is pending",
+            hint=f"ask an approver to run `toolgate approvals approve {approval_id}` or open `{url}`; then "
+            "repeat the same call",
             data={"approval_id": approval_id, "expires_at_ms": verdict.expires_ms, "url": url},
         )
 
     def _record(self, request: ApprovalRequest, step: ApprovalStep, approval_id: str, why: str = "") -> None:
-        """`why`: the reason of the caller's own user, if that decided."""
+        """`why`: the reason, if the client's user decided."""
         at_ms, by = int(time.time() * 1e3), request.principal if why else ""
         self.audit.record(build_approval_event(request, step, approval_id, at_ms=at_ms, by=by, reason=why))
 
@@ -212,6 +213,6 @@ def build_approval_event(
 
 def _approvals_unavailable() -> ServerUnavailable:
     return ServerUnavailable(
-        "this call needs an approval, and the control plane cannot be asked for one at the moment",
-        hint="try again when the control plane can be reached",
+        "this call needs an approval, and the approval service on the control plane cannot be reached",
+        hint="retry when this node reaches the control plane; its log shows the error",
     )

@@ -1,8 +1,8 @@
-"""What the audit log and the metrics hold of each call. The only module that writes audit records of calls.
+"""Writes the audit records and metrics of calls. No other module writes audit records of calls.
 
-A call that is sent has two records: a start, written before the first byte leaves, and an end. A call that
-is not sent has one. A name that leads nowhere is recorded after the response, so that the time it takes does
-not tell a denied tool from a missing one.
+A call that is sent has two records: a start, written before the first byte is sent, and an end. A call that
+is not sent has one record. A call of an unknown name is recorded after the response, so that the response
+time does not distinguish a denied tool from a missing one.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ from toolgate.telemetry import Metrics
 from toolgate.upstream.connection.messages import is_tool_error
 from toolgate.upstream.pool.pool import ServerResponse
 
-MAX_REASON: Final = 160  # characters of the reason a request was refused for: a sentence
+MAX_REASON: Final = 160  # characters of the reason for rejecting a request: a sentence
 MAX_NAME: Final = 2_048
-"""Characters of an unknown name that are redacted and audited. Callers choose its length."""
+"""Characters of an unknown name to redact and audit. Callers choose its length."""
 _TIMER_SLACK_S: Final = 0.01  # timers of the event loop may fire this early
 LIMITS: Final = frozenset(
     {
@@ -44,7 +44,7 @@ LIMITS: Final = frozenset(
         *("model_busy", "model_timeout"),
     }
 )
-"""What a session counts as a limit hit: codes of calls, reasons a chat ends for, and limits of models."""
+"""What a session counts as a limit hit: codes of calls, reasons for which a chat ends, limits of models."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -59,7 +59,7 @@ class CallOutcome(msgspec.Struct, frozen=True, gc=False):
 
 
 FAILED: Final = CallOutcome("error", "internal")
-"""The outcome of a call that a bug of the gateway ended."""
+"""The outcome of a call that failed by a bug in the gateway."""
 
 
 def outcome_of_response(response: ServerResponse, tool: ToolDefinition | None, /) -> CallOutcome:
@@ -71,7 +71,7 @@ def outcome_of_response(response: ServerResponse, tool: ToolDefinition | None, /
 
 
 def outcome_of_error(exc: BaseException, trace: Trace) -> CallOutcome:
-    """How a call ended that raised `exc`: a cancellation at its deadline is a timeout."""
+    """The outcome of a call that raised `exc`: a cancellation at its deadline is a timeout."""
     if isinstance(exc, ToolgateError):
         return CallOutcome("error", exc.code)
     if asyncio.get_running_loop().time() >= trace.deadline_s - _TIMER_SLACK_S:
@@ -91,14 +91,14 @@ class _StartFields(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class AuditTrail:
-    """Records and counts calls. `decide` says why a caller may not use what it called."""
+    """Records and counts calls. `decide` returns the rule that denies a name to a caller."""
 
     audit: AuditLog
     metrics: Metrics
     decide: Callable[[Caller, ToolRef], Decision]
 
     def record_start(self, call: CallContext) -> int:
-        """Write a call durably before it is sent; its number. Raises ServerUnavailable if that fails."""
+        """Write a call durably before it is sent. Returns its number. Raises ServerUnavailable on failure."""
         route, trace, arguments = call.route, call.trace, call.params.get("arguments")
         if arguments is None and call.method == "completion/complete":
             arguments = call.params.get("argument")
@@ -116,7 +116,7 @@ class AuditTrail:
             raise
 
     def record_end(self, call: CallContext, start: int, took_s: float, outcome: CallOutcome) -> None:
-        """Write how a call ended that has the start record `start`."""
+        """Write the end of the call with the start record `start`."""
         at_ms, took_us = int(time.time() * 1e3), int(took_s * 1e6)
         size, tokens = outcome.result_bytes, outcome.result_tokens
         self.audit.end(CallEnded(at_ms, outcome.outcome, start, outcome.code, took_us, size, tokens))
@@ -131,7 +131,7 @@ class AuditTrail:
         rule: tuple[str, str] | None = None,
         shows_arguments: bool = True,
     ) -> None:
-        """Write how a call ended that no server got. `rule`: layer and rule, if not those of its route."""
+        """Write the outcome of a call that no server got. `rule`: layer and rule, if not the route's."""
         route, arguments = call.route, call.params.get("arguments")
         layer, rule_text = (route.layer, route.rule) if rule is None else rule
         if outcome.outcome == "denied":
@@ -159,7 +159,7 @@ class AuditTrail:
         )
 
     def record_unmade(self, view: View, route: Route, trace: Trace, *, code: str) -> None:
-        """Write that a call the caller may make was turned away for `code`, and by no rule."""
+        """Write that an allowed call was rejected with `code`, and not by a rule."""
         denied = CallOutcome("denied", code)
         self.record_unsent(CallContext(view, route, "", {}, trace), 0.0, denied, rule=("", ""))
 
@@ -172,7 +172,7 @@ class AuditTrail:
         task_id: str,
         snapshot: Snapshot,
     ) -> None:
-        """Write that a request was refused, with an error or a code, before it led to a call."""
+        """Write that a request was rejected, with an error or a code, before it became a call."""
         code = reason if isinstance(reason, str) else reason.code
         servers = reason.servers if isinstance(reason, PolicyDenied) else ()
         registered = [server_id for server_id in servers if server_id in snapshot.servers]
@@ -191,10 +191,10 @@ class AuditTrail:
         )
 
     def record_unknown(self, view: View, name: str, trace: Trace, *, code: str) -> None:
-        """Write that a caller named something that is not in its view."""
+        """Write that a caller named a tool, prompt or resource that is not in its view."""
         for stats in (self.metrics.tool("", ""), *view.arms):
             stats.refuse(code)
-        # After the response: the time it takes must not tell what is denied from what does not exist.
+        # After the response: its time must not distinguish a denied name from a missing one.
         asyncio.get_running_loop().call_soon(
             self._record_denied, view, name[:MAX_NAME], trace, code, int(time.time() * 1e3)
         )
@@ -205,7 +205,7 @@ class AuditTrail:
             decision = None if ref is None else self.decide(view.caller, ref)
         except ToolgateError:  # the caller's task was removed
             decision = None
-        # Empty if no rule keeps the name from the caller.
+        # Empty if no rule denies the name to the caller.
         layer, rule = ("", "") if decision is None or decision.allowed else (decision.layer, decision.rule)
         tool = DEFAULT_REDACTION.redact_name(name, MAX_AUDITED_NAME)
         fields = {"tool": tool, "outcome": "denied", "code": code, "layer": layer, "rule": rule}
@@ -245,7 +245,7 @@ def _view_fields(view: View) -> dict[str, Any]:
 
 
 def _encode_shared_fields(call: CallContext) -> bytes:
-    """The start fields that all calls of a route have in common, encoded once: most of a record's cost."""
+    """The start fields that all calls of a route share, encoded once: they are most of a record's cost."""
     view, route = call.view, call.route
     start = CallStarted(
         at_ms=0,
@@ -259,19 +259,19 @@ def _encode_shared_fields(call: CallContext) -> bytes:
         **_view_fields(view),
     )
     encoded = encode_call_fields(start)[:-1] + b","
-    if route.tool is not None:  # callers can invent any number of resource URIs
+    if route.tool is not None:  # callers can send any number of resource URIs
         view.start_records[call.trace.door, route.server_id, route.name] = encoded
     return encoded
 
 
 def _audited_name(route: Route) -> str:
-    """The route's name for the audit, redacted and cut: a URI may hold a password."""
+    """The route's name for the audit log, redacted and cut: a URI may contain a password."""
     return route.redaction.redact_name(route.name, MAX_AUDITED_NAME)
 
 
 @dataclass(slots=True)
 class SessionTotals:
-    """Calls, rounds and limit hits of one session, counted while it lasts and recorded once at its end.
+    """Calls, rounds and limit hits of one session, counted while it lasts and audited once at its end.
 
     A session is an MCP session (`Mcp-Session-Id`, on this node) or one chat whose tools the gateway runs.
     Requests of the stateless MCP revision have none. No metric has a session as its label.
@@ -281,7 +281,7 @@ class SessionTotals:
     calls: int = 0
     """Tool calls, failed ones included."""
     rounds: int = 0
-    """Of a chat: rounds in which tools ran. Of an MCP session: requests of servers to its client."""
+    """In a chat: rounds in which tools ran. In an MCP session: requests from servers to its client."""
     limits: Counter[str] = field(default_factory=Counter)
     """How often each limit was hit."""
 
@@ -293,7 +293,7 @@ class SessionTotals:
     def record_end(
         self, audit: AuditLog, metrics: Metrics, caller: Caller, trace: Trace, *, ended_by: str
     ) -> None:
-        """Write the totals to the metrics and the audit, once."""
+        """Write the totals to the metrics and the audit log, once."""
         metrics.end_session(trace.door, calls=self.calls, rounds=self.rounds)
         audit.record(
             SessionEnded(

@@ -1,9 +1,9 @@
-"""Input that a call needs from its client: what a server asks for, and approvals by the client's own user.
+"""Input that a call needs from its client: requests of its server, and approvals by the client's user.
 
-A stateless server responds with its questions, and gets the request again with the answers. A session-based
-server asks while the call runs. A client that can be asked live is taken through either; for the others,
-calls are parked. Only the response to an elicitation counts as an answer: nothing in the arguments of a call
-does.
+A stateless server returns its input requests as a result, and gets the call again with the responses. A
+session-based server sends requests while the call runs. A client with a stream gets either kind of request
+live; for other clients, the call is parked. Only the response to an elicitation decides an approval: the
+arguments of a call never do.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ from toolgate.upstream.connection.contract import CALL_CEILING_S, ClientChannel,
 from toolgate.upstream.connection.messages import parse_error
 from toolgate.upstream.pool.pool import ServerResponse
 
-MAX_ROUNDS: Final = 10  # how often a server may ask in one call: the default of the SDKs of clients
-MAX_INPUTS: Final = 16  # questions in one round: more would not fit a dialog
+MAX_ROUNDS: Final = 10  # how often a server may require input in one call: the default of client SDKs
+MAX_INPUTS: Final = 16  # input requests in one round: more would not fit a dialog
 UNSUPPORTED: Final = RpcResponse(
-    error=b'{"code":-32601,"message":"the client of this request cannot do that"}'
+    error=b'{"code":-32601,"message":"the client of this request does not support this method"}'
 )
-"""The response to a server that asks for something its client did not announce."""
+"""The response to a server that requests something its client did not declare."""
 ELICIT: Final = "elicitation/create"
 APPROVAL_TIMEOUT_S: Final = CALL_CEILING_S
 """How long a person may take while the call waits."""
 _STATE_ONLY_WAIT_S: Final = 0.1
-"""A server that asks nothing and only wants to be called again is not called at once."""
+"""The pause before the call is repeated for a server that requires no input, only the repetition."""
 _MAX_QUOTED: Final = 200  # characters of a client's error message: a sentence or two
 
 ElicitAction = Literal["accept", "decline", "cancel"]
@@ -69,7 +69,7 @@ _decode_result = msgspec.json.Decoder(_ElicitResult).decode
 
 
 def can_respond(capabilities: bytes, method: str, params: bytes) -> bool:
-    """Whether a client of these capabilities may be asked that."""
+    """Whether a client with these capabilities supports the request."""
     name = CAPABILITY_OF.get(method)
     can = _decode_capabilities(capabilities)
     if name is None or name not in can:
@@ -80,16 +80,19 @@ def can_respond(capabilities: bytes, method: str, params: bytes) -> bool:
         mode = _decode_elicitation(params).mode
     except UNREADABLE:
         return False
-    # Without modes, a client can do forms: they came first.
+    # A client that declares no modes supports forms: earlier revisions had nothing else.
     return mode in (can[name].keys() or {"form"})
 
 
 async def collect_inputs(client: ClientChannel, needed: InputRequired) -> Params:
-    """Ask the client; the extra params of the next request. Raises InputNotGiven and ServerUnavailable."""
-    questions = _parse_requests(needed)
+    """Request the input from the client. Returns the extra params of the repeated call.
+
+    Raises InputNotGiven and ServerUnavailable.
+    """
+    requests = _parse_requests(needed)
     params: Params = {}
-    if questions:
-        params["inputResponses"] = encode_raw(await _request_all(client, questions))
+    if requests:
+        params["inputResponses"] = encode_raw(await _request_all(client, requests))
     else:
         await asyncio.sleep(_STATE_ONLY_WAIT_S)
     if needed.request_state is not None:
@@ -98,87 +101,91 @@ async def collect_inputs(client: ClientChannel, needed: InputRequired) -> Params
 
 
 def check_inputs(capabilities: bytes, needed: InputRequired) -> None:
-    """Raises MissingCapability unless a client of these capabilities may be asked everything."""
+    """Raises MissingCapability unless a client with these capabilities supports all input requests."""
     for one in _parse_requests(needed).values():
         if not can_respond(capabilities, one.method, bytes(one.params)):
             raise missing_capability(one.method, bytes(one.params))
 
 
 def missing_capability(method: str, params: bytes) -> MissingCapability:
-    """The error of a server that asks for something its client did not announce."""
+    """The error for a server that requests something its client did not declare."""
     name = CAPABILITY_OF.get(method, method)
     is_page = name == "elicitation" and can_respond(b'{"elicitation":{"url":{}}}', method, params)
     return MissingCapability(
-        f"the server needs a client that can do `{name}`",
+        f"the server requires a client with the capability `{name}`",
         data={"requiredCapabilities": {name: {"url": {}} if is_page else {}}},
     )
 
 
 def too_many_rounds() -> ServerUnavailable:
-    return ServerUnavailable(f"the server asked for input more than {MAX_ROUNDS} times in one call")
+    return ServerUnavailable(f"the server required input more than {MAX_ROUNDS} times in one call")
 
 
-async def _request_all(client: ClientChannel, questions: Mapping[str, _InputRequest]) -> Params:
+async def _request_all(client: ClientChannel, requests: Mapping[str, _InputRequest]) -> Params:
     try:
         async with asyncio.timeout(CALL_CEILING_S), asyncio.TaskGroup() as tasks:
             running = {
                 key: tasks.create_task(client.request(one.method, bytes(one.params)))
-                for key, one in questions.items()
+                for key, one in requests.items()
             }
     except TimeoutError as exc:
-        raise InputNotGiven(f"no answer to the server's question within {CALL_CEILING_S:g} s") from exc
-    answers: Params = {}
+        raise InputNotGiven(
+            f"the client did not respond to the server's input request within {CALL_CEILING_S:g} s"
+        ) from exc
+    responses: Params = {}
     for key, task in running.items():
         rpc = task.result()
         if rpc.result is None:
             reason = parse_error(rpc.error).message[:_MAX_QUOTED] or "no reason given"
-            raise InputNotGiven(f"the client did not answer the server's question: {reason}")
-        answers[key] = msgspec.Raw(rpc.result)
-    return answers
+            raise InputNotGiven(f"the client rejected the server's input request: {reason}")
+        responses[key] = msgspec.Raw(rpc.result)
+    return responses
 
 
 def _parse_requests(needed: InputRequired) -> dict[str, _InputRequest]:
     if len(needed.input_requests) > MAX_INPUTS:
-        raise ServerUnavailable(f"the server asks for more than {MAX_INPUTS} things at once")
+        raise ServerUnavailable(f"the server sent more than {MAX_INPUTS} input requests at once")
     requests = {}
     for key, raw in needed.input_requests.items():
         try:
             request = requests[key] = _decode_request(raw)
             _decode_object(request.params)
         except UNREADABLE as exc:
-            raise ServerUnavailable("the server asks for input in a way that cannot be read") from exc
+            raise ServerUnavailable("the server sent an invalid input request") from exc
         if request.method not in CAPABILITY_OF:
-            raise ServerUnavailable(f"the server asks for `{request.method[:80]}`, which is not carried")
+            raise ServerUnavailable(
+                f"the server sent an input request with the unsupported method `{request.method[:80]}`"
+            )
     return requests
 
 
 class ApprovalElicitation(NamedTuple):
-    """The question to a client that can only be asked by the response to its request."""
+    """An approval request for a client that gets it as the result of its call."""
 
     elicitation: bytes
     """The params of the elicitation."""
     verdict: ApprovalVerdict
-    """The verdict if the client does not ask its user."""
+    """The verdict if the client does not return a decision."""
 
 
 class ElicitedResponse(NamedTuple):
-    """The answer of a client's user, and the verdict it answers to."""
+    """The response of a client's user, and the verdict that it replaces."""
 
     verdict: ApprovalVerdict
     action: ElicitAction
 
 
 def encode_elicitation(request: ApprovalRequest, approval_id: str) -> bytes:
-    """The question to a client's user, with everything that approvers see. There is no form to fill in."""
+    """Encode an elicitation with everything that approvers see, and with an empty form."""
     lines = [
-        f"May `{request.server_id}.{request.tool}` be called with these arguments?",
+        f"Allow the call of `{request.server_id}.{request.tool}` with these arguments?",
         "",
         format_json(request.arguments),
         "",
         f"Server: {request.server_id}",
         f"Tool: {request.tool}",
         *([f"Task: {request.task_id}"] if request.task_id else ()),
-        f"Asked for by: {request.why}",
+        f"Required by: {request.why}",
         f"Approval: {approval_id}",
     ]
     message = "\n".join(
@@ -188,7 +195,7 @@ def encode_elicitation(request: ApprovalRequest, approval_id: str) -> bytes:
 
 
 def parse_action(raw: bytes | msgspec.Raw | None) -> ElicitAction:
-    """The action of an elicitation result. An invalid one counts as a closed dialog."""
+    """The action of an elicitation result. An invalid result counts as `cancel`."""
     try:
         return "cancel" if raw is None else _decode_result(raw).action
     except UNREADABLE:
@@ -213,20 +220,20 @@ Notify = Callable[[str, bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
-class ServerQuestion:
-    """A question of a server, and the future that its answer goes into."""
+class ServerRequest:
+    """A server's request to the client, and the future that gets the response."""
 
     method: str
     params: bytes
-    answer: asyncio.Future[RpcResponse]
+    response: asyncio.Future[RpcResponse]
 
 
 @dataclass(frozen=True, slots=True)
 class PendingInput:
-    """A parked call: it continues when the handle comes back with answers to these questions."""
+    """A parked call: it continues when the client sends the handle with responses to these requests."""
 
     handle: str
-    questions: Mapping[str, ServerQuestion]
+    requests: Mapping[str, ServerRequest]
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -240,15 +247,15 @@ class ParkableCall:
     log_level: str
     _: KW_ONLY
     credential: str
-    """The credential that may continue the call: another token of the same subject may not."""
+    """The only credential that may continue the call: another token of the same subject may not."""
     size: int = 0
-    """Of the request, in bytes."""
+    """Size of the request in bytes."""
     elicited: ElicitedResponse | None = None
-    """The answer of the client's user to our earlier question."""
+    """The user's response to the approval that the gateway elicited earlier."""
     elicitation_due: ApprovalElicitation | None = field(default=None, init=False)
-    """The question to the client's user, because of which the call was refused for now."""
+    """The approval to elicit from the client's user, if the call needs one first."""
     rounds: int = field(default=0, init=False)
-    _questions: dict[str, ServerQuestion] = field(default_factory=dict, init=False)
+    _requests: dict[str, ServerRequest] = field(default_factory=dict, init=False)
     _numbers: Iterator[int] = field(default_factory=lambda: count(1), init=False)
     _listener: Notify | None = field(default=None, init=False)
     _woken: asyncio.Future[None] | None = field(default=None, init=False)
@@ -267,28 +274,28 @@ class ParkableCall:
             self.cancel()
             self._wake()
             return UNSUPPORTED
-        answer: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
+        response: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
         key = f"{CAPABILITY_OF[method]}-{next(self._numbers)}"
-        self._questions[key] = ServerQuestion(method, params, answer)
+        self._requests[key] = ServerRequest(method, params, response)
         self._wake()
         try:
-            return await answer
+            return await response
         finally:
-            self._questions.pop(key, None)
+            self._requests.pop(key, None)
 
     def start(self, call: Coroutine[Any, Any, ServerResponse]) -> None:
         self._task = asyncio.get_running_loop().create_task(call)
         self._task.add_done_callback(self._on_done)
 
-    async def wait_for_turn(self, listener: Notify) -> ServerResponse | Mapping[str, ServerQuestion]:
-        """The response to the call, or the questions of its server. `listener` gets notifications meanwhile.
+    async def wait_for_turn(self, listener: Notify) -> ServerResponse | Mapping[str, ServerRequest]:
+        """Wait for the result of the call or for requests of its server. `listener` gets notifications.
 
-        Raises what the call raises. Cancelling this cancels the call.
+        Raises as the call. Cancelling this cancels the call.
         """
         assert self._task is not None  # started
         self._listener = listener
         try:
-            while not (self._task.done() or self._questions or self._failure):
+            while not (self._task.done() or self._requests or self._failure):
                 self._woken = asyncio.get_running_loop().create_future()
                 await self._woken
         except asyncio.CancelledError:
@@ -298,14 +305,14 @@ class ParkableCall:
             self._listener = self._woken = None
         if self._failure is not None:
             raise self._failure
-        return self._task.result() if self._task.done() else dict(self._questions)
+        return self._task.result() if self._task.done() else dict(self._requests)
 
     def respond(self, responses: Mapping[str, msgspec.Raw]) -> None:
-        """Pass on the client's answers. Unasked or repeated ones have no effect."""
+        """Pass the client's responses to the server. Unrequested or repeated ones have no effect."""
         for key, response in responses.items():
-            question = self._questions.pop(key, None)
-            if question is not None and not question.answer.done():
-                question.answer.set_result(RpcResponse(result=bytes(response)))
+            request = self._requests.pop(key, None)
+            if request is not None and not request.response.done():
+                request.response.set_result(RpcResponse(result=bytes(response)))
 
     def cancel(self) -> None:
         if self._task is not None:
@@ -317,17 +324,18 @@ class ParkableCall:
 
     def _on_done(self, task: asyncio.Task[ServerResponse]) -> None:
         if not task.cancelled():
-            task.exception()  # retrieved: no one may come back for it
+            task.exception()  # marks it retrieved: the client may never continue the call
         self._wake()
 
 
 class ParkedCalls:
-    """The calls of a node that wait for input of a client that cannot be asked while they run.
+    """The calls of a node that wait for input from a stateless client.
 
-    A session-based server asks in the middle of a call; a stateless client answers by sending its request
-    again. So the call runs as its own task. When its server asks, it is parked under a handle, and the next
-    request with the handle brings the answers. Only this node has a parked call, for a while; it takes no
-    slot of its server. A handle works once, and only for the credential that began the call.
+    A session-based server sends requests during a call; a stateless client responds by sending its request
+    again. So the call runs as its own task. When its server requests input, the call is parked under a
+    handle, and the next request with the handle brings the responses. A parked call exists on this node only,
+    until it expires, and takes no slot of its server. A handle works once, and only for the credential that
+    began the call.
     """
 
     def __init__(self) -> None:
@@ -349,7 +357,7 @@ class ParkedCalls:
         parked = self._parked.get(handle)
         if parked is None or parked[0].credential != credential:
             raise InputStateRefused(
-                "no call waits for this input here",
+                "this node has no parked call that waits for this input",
                 hint="it has ended, or another node has it: send the request again without `requestState`",
             )
         call = self._remove(handle)
@@ -378,7 +386,10 @@ class ParkedCalls:
             or sum(own_sizes) + call.size > MAX_PARKED_BYTES_EACH
         ):
             call.cancel()
-            raise SessionLimit("too many calls wait for input", hint="answer or give up some of them")
+            raise SessionLimit(
+                "too many calls are waiting for input",
+                hint="respond to pending input requests or cancel them",
+            )
         handle = secrets.token_urlsafe(16)
         timer = asyncio.get_running_loop().call_later(CALL_CEILING_S, self._expire, handle)
         self._parked[handle] = (call, timer)

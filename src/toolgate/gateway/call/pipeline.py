@@ -1,7 +1,7 @@
 """The pipeline of one request to a server: quota, approval, audit, send.
 
-Every request that reaches a server runs through `CallPipeline.run`, whichever endpoint it came from. Nothing
-else talks to the servers, and nothing is sent before its audit record is written.
+Every request to a server runs through `CallPipeline.run`, whichever endpoint received it. Nothing else sends
+requests to servers, and nothing is sent before its audit record is written.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from toolgate.upstream.connection.messages import is_tool_error, parse_error, pa
 from toolgate.upstream.pool.pool import CallOrigin, ServerResponse
 
 TOOL_ERROR: Final = "tool_error"
-"""The error type of a tool that reports a failure (semantic conventions of MCP)."""
+"""The error type if a tool reports a failure (OpenTelemetry's semantic conventions of MCP)."""
 
 
 def span_attributes(method: str, tool: str | None) -> dict[str, spans.AttributeValue]:
@@ -42,7 +42,7 @@ def span_attributes(method: str, tool: str | None) -> dict[str, spans.AttributeV
 
 
 def note_response(span: spans.Span, response: ServerResponse, *, is_tool: bool) -> None:
-    """Note whether a server's response is a failure, and nothing of its content."""
+    """Record on the span whether a server's response is a failure, and nothing of its content."""
     members = response.rpc.members
     if members is None:
         span.note("rpc.response.status_code", str(parse_error(response.rpc.error).code))
@@ -58,9 +58,9 @@ class CallPipeline:
     servers: Servers
     audit: AuditTrail
     stages: Sequence[CallStage]
-    """They admit in this order."""
+    """The stages, in the order in which they admit a call."""
     recheck: Callable[[Caller, Route], None]
-    """Raises what refuses a request that waited for its server."""
+    """Raises if policy denies a request after it waited for its server."""
     tracer: spans.Tracer | None
 
     def run(self, call: CallContext) -> Coroutine[Any, Any, ServerResponse]:
@@ -126,7 +126,7 @@ class CallPipeline:
     async def _send_traced(
         self, call: CallContext, origin: CallOrigin, tracer: spans.Tracer
     ) -> ServerResponse:
-        """Send within a span, which is passed on to the server in `_meta`."""
+        """Send within a span. The server gets the span's context in `_meta`."""
         tool, meta = call.route.tool, call.params.get("_meta")
         target = None if tool is None else tool.ref.name
         notes = {"toolgate.server_id": call.route.server_id, **span_attributes(call.method, target)}

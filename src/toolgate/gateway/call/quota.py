@@ -1,8 +1,8 @@
-"""The quota stage: calls and chats of keys and tasks with quotas over time.
+"""The quota stage: enforces rate limits (per minute) and quotas (per day) of keys and tasks.
 
-A node spends the leases it was granted and requests more when they are used up. Nothing passes beyond them:
-if quotas are set and the quota source cannot be reached, a call is refused unless a lease has something
-left. So all nodes together never exceed a quota (ADR 42).
+A node spends the leases it was granted and requests more when they are used up. It never exceeds them: if it
+cannot reach the quota source, a call fails unless a lease still has calls. So all nodes together never exceed
+a quota (ADR 42).
 """
 
 import asyncio
@@ -29,10 +29,10 @@ from toolgate.registry.store import QuotaSource
 from toolgate.telemetry import Metrics
 
 CACHED_S: Final = 1.0
-"""How long a node relies on "used up" and on a count of tokens: other nodes use and return them meanwhile."""
-REPORT_EVERY_S: Final = 1.0  # how far the source may lag behind the tokens that were used
+"""How long a node caches "used up" and a count of tokens: other nodes use and return tokens meanwhile."""
+REPORT_EVERY_S: Final = 1.0  # how far the source may lag behind the tokens used
 CLOSE_WITHIN_S: Final = 2.0
-"""A shutdown waits this long to return unused calls; it must not hang on a control plane that is gone."""
+"""How long a shutdown may take to return unused calls: it must not hang on an unreachable control plane."""
 MAX_ACCOUNTS: Final = 4_096  # accounts kept before idle ones are dropped: about 4 MB
 _MAX_LEASE_ATTEMPTS: Final = 3  # a window may end while a lease of it is requested
 _TOKENS: Final = "tokens_per_day"
@@ -50,17 +50,17 @@ class ExceededQuota(NamedTuple):
 
     @property
     def rule(self) -> str:
-        """As it is written in the record of its holder."""
+        """The quota as written in the record of its holder."""
         field = "budgets" if self.holder.kind == "key" else "mcp.budgets"
         return f"{field}: {self.quota} = {self.limit}"
 
     def error(self) -> ToolgateError:
-        """What the caller gets. A client can wait for the next minute, but not for the next day."""
+        """The error for the caller. A client can wait for the next minute, but not for the next day."""
         kind = ServerBusy if self.quota == "calls_per_minute" else BudgetExceeded
         used_up = f"{self.limit} {self.quota.replace('_', ' ')}"
         return kind(
-            f"{self.holder} has used up its {used_up}: try again in {self.retry_after_s} s",
-            hint=f"try again after {self.retry_after_s} s, or ask an operator for a larger budget",
+            f"{self.holder} has used up its quota of {used_up}, which resets in {self.retry_after_s} s",
+            hint=f"retry after {self.retry_after_s} s, or ask an operator for a larger quota",
             data={
                 "budget": self.quota,
                 "limit": self.limit,
@@ -72,7 +72,7 @@ class ExceededQuota(NamedTuple):
 
 @dataclass(slots=True)
 class QuotaLease:
-    """What a node has left of one quota. All times are of the node's monotonic clock."""
+    """A node's share of one quota. All times are by the node's monotonic clock."""
 
     left: int = 0
     limit: int = 0
@@ -82,13 +82,13 @@ class QuotaLease:
     closed_until_s: float = 0.0
 
     def fill(self, request: LeaseRequest, grant: LeaseGrant, *, requested_s: float, now_s: float) -> None:
-        # Counted from the request: the window never ends later than that.
+        # Counted from the time of the request, so a lease never outlives its window.
         self.ends_s = requested_s + grant.left_ms / 1e3
         cached_until_s = min(self.ends_s, now_s + CACHED_S)
         if request.budget == _TOKENS:
             self.left, self.open_until_s = grant.amount, cached_until_s
         else:
-            # Calls may have been released meanwhile. What is left of a larger limit is void.
+            # Calls may have been released meanwhile. A remainder under a larger limit is void.
             is_same = grant.window_ms == self.window_ms and request.limit >= self.limit
             self.left = grant.amount + (self.left if is_same else 0)
             self.open_until_s = self.ends_s
@@ -96,24 +96,24 @@ class QuotaLease:
         self.window_ms, self.limit = grant.window_ms, request.limit
 
     def is_open(self, limit: int, now_s: float) -> bool:
-        """Whether something is left that was granted under this limit or a smaller one."""
+        """Whether calls or tokens granted under this limit, or a smaller one, are left."""
         return self.left > 0 and now_s < self.open_until_s and limit >= self.limit
 
     def is_closed(self, limit: int, now_s: float) -> bool:
-        """Whether the source has just reported this limit as used up."""
+        """Whether the source recently reported this limit as used up."""
         return now_s < self.closed_until_s and limit == self.limit
 
 
 @dataclass(slots=True)
 class QuotaReservation(Admission):
-    """One call, taken out of each lease it comes under."""
+    """One call, taken out of each lease that it needs."""
 
     record_tokens: Callable[[int], None]
     taken: list[tuple[QuotaLease, int]] = field(default_factory=list)
-    """Each lease, and its window at the time."""
+    """Each lease, and its window at that time."""
 
     def release(self) -> None:
-        """Put the call back: it is not made. Calls of an earlier window are void."""
+        """Return the call, which was not sent. Calls of an earlier window are void."""
         for lease, window_ms in self.taken:
             if lease.window_ms == window_ms:
                 lease.left += 1
@@ -130,9 +130,9 @@ class QuotaAccount:
     holder: QuotaHolder
     leases: dict[QuotaName, QuotaLease] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while more is requested, so that concurrent calls request once."""
+    """Held during a lease request, so that concurrent calls send one request."""
     unreported: int = 0
-    """Tokens that were used and not reported yet."""
+    """Tokens that were used and are not reported so far."""
     token_limit: int = 0
 
     def find_empty(self, limits: Mapping[QuotaName, int], now_s: float) -> Mapping[QuotaName, int]:
@@ -143,7 +143,7 @@ class QuotaAccount:
         }
 
     def find_exceeded(self, limits: Mapping[QuotaName, int], now_s: float) -> ExceededQuota | None:
-        """Of the quotas known to be used up, the one that resets last."""
+        """The quota that resets last, of those known to be used up."""
         exceeded = [
             ExceededQuota(self.holder, quota, limit, max(1, math.ceil(lease.ends_s - now_s)))
             for quota, limit in limits.items()
@@ -160,7 +160,7 @@ class QuotaAccount:
                 reservation.taken.append((lease, lease.window_ms))
 
     def request_leases(self, limits: Mapping[QuotaName, int]) -> list[LeaseRequest]:
-        """What to request. Reports consumed tokens with it, and marks them reported."""
+        """Lease requests for these limits. They report the consumed tokens, which then count as reported."""
         spent = 0
         if _TOKENS in limits:
             spent, self.unreported = self.unreported, 0
@@ -183,14 +183,14 @@ class QuotaAccount:
         ]
 
     def is_idle(self, now_s: float) -> bool:
-        """Whether it can be dropped without losing anything."""
+        """Whether the account holds nothing and can be dropped."""
         is_over = all(now_s >= max(one.open_until_s, one.closed_until_s) for one in self.leases.values())
         return is_over and not self.unreported and not self.lock.locked()
 
 
 @dataclass(slots=True)
 class QuotaLeases:
-    """The leases of a node, and the stage that admits calls by them. Without a `source` it admits none."""
+    """The leases of a node, and the stage that admits calls by them. Without a `source`, calls fail."""
 
     source: QuotaSource | None
     _: KW_ONLY
@@ -201,7 +201,7 @@ class QuotaLeases:
     name: str = "budget"
     accounts: dict[QuotaHolder, QuotaAccount] = field(default_factory=dict, init=False)
     _sweep_at: int = field(default=0, init=False)
-    """How many accounts there are when idle ones are dropped next; at least `max_accounts`."""
+    """The number of accounts at which idle ones are dropped next; at least `max_accounts`."""
     _failed_until_s: float = field(default=0.0, init=False)
     _has_unreported: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
@@ -209,14 +209,14 @@ class QuotaLeases:
         return bool(call.view.quotas)
 
     async def admit(self, call: CallContext) -> Admission | Denial:
-        """Take the call out of its caller's quotas. Raises ServerUnavailable."""
+        """Count the call in its caller's quotas. Raises ServerUnavailable."""
         reserved = await self.reserve(call.view.quotas)
         if isinstance(reserved, ExceededQuota):
             return Denial(reserved.error(), reserved.holder.kind, reserved.rule)
         return reserved
 
     async def reserve(self, quotas: Sequence[HolderQuotas]) -> QuotaReservation | ExceededQuota:
-        """Take one call out of all quotas, or out of none if one is used up. Raises ServerUnavailable."""
+        """Count one call in all quotas, or in none if one is used up. Raises ServerUnavailable."""
         reservation = QuotaReservation(partial(self.record_tokens, quotas))
         try:
             for one in quotas:
@@ -231,7 +231,7 @@ class QuotaLeases:
         return reservation
 
     async def check_tokens(self, quotas: Sequence[HolderQuotas]) -> None:
-        """Raises BudgetExceeded if the tokens of one are used up, and as `reserve`."""
+        """Raises BudgetExceeded if the tokens of a quota are used up, and as `reserve`."""
         for one in quotas:
             limit = one.budgets.tokens_per_day
             if limit is not None:
@@ -262,10 +262,10 @@ class QuotaLeases:
                     await self.report()
                     await self._request(unused)
             except (ToolgateError, TimeoutError) as exc:
-                _log.warning("unused calls of quotas could not be returned: %s", exc)
+                _log.warning("cannot return the unused calls of quotas: %s", exc)
 
     async def report(self) -> None:
-        """Report the tokens used since the last report. What cannot be reported is kept."""
+        """Report the tokens used since the last report. If that fails, the next report includes them."""
         self._has_unreported.clear()
         due = [account for account in self.accounts.values() if account.unreported]
         reports = [request for one in due for request in one.request_leases({_TOKENS: one.token_limit})]
@@ -278,7 +278,7 @@ class QuotaLeases:
             try:
                 await self.report()
             except ToolgateError as exc:
-                _log.warning("cannot report the tokens that were used: %s", exc)
+                _log.warning("cannot report used tokens; the next report includes them: %s", exc)
 
     async def _take(
         self, account: QuotaAccount, limits: Mapping[QuotaName, int], reservation: QuotaReservation | None
@@ -312,9 +312,9 @@ class QuotaLeases:
     async def _request_batch(self, requests: Sequence[LeaseRequest]) -> None:
         requested_s = self.clock_s()
         try:
-            grants = await self._draw(requests, requested_s)
+            grants = await self._request_grants(requests, requested_s)
         except BaseException:
-            for one in requests:  # rather reported twice than not at all
+            for one in requests:  # report tokens twice rather than not at all
                 self._account(one.holder).unreported += one.spent
                 self._has_unreported.set()
             raise
@@ -327,8 +327,8 @@ class QuotaLeases:
                 if request.budget == _TOKENS:
                     lease.left -= account.unreported
 
-    async def _draw(self, requests: Sequence[LeaseRequest], now_s: float) -> Sequence[LeaseGrant]:
-        # A source that failed is left alone for a moment, and not asked by every call in turn.
+    async def _request_grants(self, requests: Sequence[LeaseRequest], now_s: float) -> Sequence[LeaseGrant]:
+        # After a failure, no call requests a lease for a moment: the source may be overloaded.
         if self.source is None or now_s < self._failed_until_s:
             raise _quota_unavailable()
         try:
@@ -350,6 +350,6 @@ class QuotaLeases:
 
 def _quota_unavailable() -> ServerUnavailable:
     return ServerUnavailable(
-        "this caller has a quota, and the control plane cannot be asked how much of it is left",
-        hint="try again when the control plane can be reached",
+        "this caller has a quota, and the control plane, which counts it, cannot be reached",
+        hint="retry when this node reaches the control plane; its log shows the error",
     )

@@ -1,8 +1,8 @@
-"""Which route a request leads to, and whether it still leads there after the request has waited.
+"""Finds the route of a request, and checks after a wait whether it still applies.
 
-A request names a tool, prompt or resource as its caller knows it, and is sent on under the server's own name.
-While it waits for a slot or a connection, policy, keys and definitions may change: what would not be admitted
-now must not be sent.
+A request has the caller's name of a tool, prompt or resource; the server gets its own name of it. While the
+request waits for a slot or a connection, policy, keys and definitions may change: a request that would be
+denied now must not be sent.
 """
 
 from typing import Any, Final, NamedTuple
@@ -25,7 +25,7 @@ from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.upstream.connection.contract import Params
 
 _EMPTY: Final = frozenset({b'""', b"null"})
-"""What some clients and models send for a tool without arguments."""
+"""Values that some clients and models send as `arguments` of a tool without any."""
 
 _decode_text = msgspec.json.Decoder(str).decode
 
@@ -52,17 +52,17 @@ _decode_prompt = msgspec.json.Decoder(_Prompt).decode
 
 
 class RequestTarget(NamedTuple):
-    """What one request names."""
+    """The tool, prompt or resource that a request names."""
 
     name: str
-    """For the audit, as the caller wrote it."""
+    """The name for the audit log, as the caller wrote it."""
     route: Route | None
     unknown: ToolgateError
-    """What the caller gets if it has no such thing."""
+    """The error for the caller if `route` is None."""
 
 
 def find_target(view: View, method: str, params: Params) -> RequestTarget:
-    """The target of a request; `params` then name it in the server's words. Raises InvalidParams."""
+    """Find the target of a request, and put the server's name of it into `params`. Raises InvalidParams."""
     if method == "tools/call":
         return _find_tool(view, params)
     if method == "prompts/get":
@@ -70,7 +70,7 @@ def find_target(view: View, method: str, params: Params) -> RequestTarget:
     if method == "resources/read":
         return _find_resource(view, params)
     if method != "completion/complete":
-        raise MethodNotFound(f"no method `{method}`")
+        raise MethodNotFound(f"unknown method `{method}`")
     try:
         ref = decode_members(params.get("ref", b""))
     except msgspec.DecodeError as exc:
@@ -79,7 +79,7 @@ def find_target(view: View, method: str, params: Params) -> RequestTarget:
     if kind not in {"ref/prompt", "ref/resource"}:
         raise InvalidParams("`ref.type` must be `ref/prompt` or `ref/resource`")
     target = _find_prompt(view, ref) if kind == "ref/prompt" else _find_resource(view, ref)
-    ref.pop("uri" if kind == "ref/prompt" else "name", None)  # policy decided on one of them only
+    ref.pop("uri" if kind == "ref/prompt" else "name", None)  # policy decided on the other one
     params["ref"] = encode_raw(ref)
     if not _is_object(params.get("argument")):
         raise InvalidParams("`argument` must be an object")
@@ -95,7 +95,7 @@ def _find_tool(view: View, members: Params) -> RequestTarget:
     elif name == CALL_TOOL:
         name, _ = parse_target(CALL_TOOL, members)
         route = view.tools.get(name)
-    else:  # the gateway answers these itself
+    else:  # the gateway runs these itself
         route = FIND_ROUTES[name]
     return RequestTarget(name, route, UnknownTool(f"Unknown tool: {name}"))
 
@@ -120,14 +120,14 @@ def _required_text(members: Params, key: str) -> str:
     try:
         text = _decode_text(members.get(key, b""))
     except msgspec.DecodeError as exc:
-        raise InvalidParams(f"`{key}` must be text") from exc
+        raise InvalidParams(f"`{key}` must be a string") from exc
     if not text:
         raise InvalidParams(f"`{key}` is empty")
     return text
 
 
 def find_argument_fault(params: Params, route: Route | None) -> str:
-    """What is wrong with `arguments`, if anything. Empty text becomes `{}` if nothing is required."""
+    """Why `arguments` is invalid; empty if it is valid. Empty text becomes `{}` if nothing is required."""
     raw = params.get("arguments")
     if raw is None:
         return ""
@@ -147,7 +147,7 @@ def _is_object(raw: msgspec.Raw | None) -> bool:
     return raw is None or memoryview(raw)[0] == ord("{")
 
 
-# Both read a definition only for arguments that are wrong otherwise, so other calls pay nothing for it.
+# Both parse a definition only for arguments that look invalid, so other calls do not pay for it.
 
 
 def _declared_parameters(route: Route | None) -> frozenset[str]:
@@ -173,7 +173,7 @@ def _requires_arguments(route: Route) -> bool:
 
 
 def find_current_route(view: View, route: Route) -> Route:
-    """The same route in `view`. Raises what the request is refused with if it is gone."""
+    """The same route in `view`. Raises the error of an unknown name if it is gone."""
     kind = kind_of(route.name)
     unknown: ToolgateError
     if kind == RESOURCE:

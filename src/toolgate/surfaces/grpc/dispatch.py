@@ -211,7 +211,7 @@ class RpcDispatcher(grpc.GenericRpcHandler):
     async def _authenticate(self, context: Context, path: str) -> Principal:
         authorization = _authorization(context)
         if authorization is None and not self._is_local:
-            raise errors.Unauthenticated("this gateway needs a key")
+            raise errors.Unauthenticated("this gateway requires a key")
         return await self._control.identities.authenticate(authorization, peer=_peer(context), path=path)
 
     @asynccontextmanager

@@ -159,7 +159,7 @@ async def decide_from_webhook(webhook: approvals.ApprovalWebhook, call: RestCall
     five minutes. `approval_id` is the one in the path.
     """
     if not webhook.signer.is_signed(call.body, call.headers.get(approvals.SIGNATURE)):
-        raise Unauthenticated("this gateway needs a key")
+        raise Unauthenticated("this gateway requires a key")
     approval_id, sent = call.ids["approval_id"], parse_model(approvals.DecisionBody, parse_json(call.body))
     if sent.approval_id != approval_id:
         problem = "`approval_id` is not the one in the path: what is signed must say what it is of"
