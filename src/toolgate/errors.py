@@ -128,7 +128,7 @@ HINTS: Final[Mapping[str, str]] = {
     "session_limit": "close sessions, streams or uploads that you no longer use, or retry later",
     "storage_failed": "free disk space or repair the data directory, then repeat the change",
     "storage_unavailable": "retry in a moment; if it fails again, check the database and the network to it",
-    "import_refused": "import an unchanged file from `toolgate backup` into an empty registry",
+    "import_refused": "restore an unchanged file from `toolgate backup` into an empty registry",
     "start_refused": "correct the setting named in the message",
     "mcp_unavailable": "see `toolgate servers list` for the server's state and last error",
     "mcp_login_required": "run `toolgate servers login ID` with your own key, then repeat the call",

@@ -39,8 +39,15 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGateway]:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Run:
     monkeypatch.setenv("COLUMNS", "80")
+    # A developer's own contexts must not reach the tests.
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+    monkeypatch.delenv("TOOLGATE_CONTEXT", raising=False)
     monkeypatch.delenv("TOOLGATE_KEY", raising=False)
 
     def run_command(*words: str) -> Ran:

@@ -133,16 +133,16 @@ def test_servers_of_another_program_are_imported(at_gateway: Run, tmp_path: Path
     at_gateway("servers", "delete", "far-away")
 
 
-def test_a_running_gateway_is_backed_up_into_a_file_that_can_be_imported(
+def test_a_running_gateway_is_backed_up_into_a_file_that_can_be_restored(
     at_gateway: Run, records: Path, tmp_path: Path
 ) -> None:
     at_gateway("apply", "-f", str(records))
 
     backup = at_gateway("backup", "--json").json
-    imported = at_gateway("import", backup["path"], "--data", str(tmp_path / "new"), "--json").json
+    restored = at_gateway("restore", backup["path"], "--data", str(tmp_path / "new"), "--json").json
 
-    assert imported["revision"] == backup["revision"]
-    assert imported["records"] == backup["records"]
+    assert restored["revision"] == backup["revision"]
+    assert restored["records"] == backup["records"]
 
 
 def test_there_are_no_nodes_in_one_process(at_gateway: Run) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -16,11 +16,33 @@ from rich.console import RenderableType
 from typer import Option
 
 from toolgate.catalog.clients import KEY_VARIABLE
-from toolgate.cli.command import DEFAULT_URL, CommandOutput, JsonOption, UsageError, command, drop_unset
+from toolgate.cli.command import (
+    DEFAULT_URL,
+    CommandOutput,
+    JsonOption,
+    UsageError,
+    command,
+    drop_unset,
+    open_console,
+)
+from toolgate.cli.contexts import (
+    CONTEXT_VARIABLE,
+    URL_VARIABLE,
+    GatewayTarget,
+    TargetChoice,
+    is_same_address,
+    load_key_file,
+    resolve_target,
+)
+from toolgate.cli.render.layout import WARN, cell, sentence
 from toolgate.cli.rest import Query, RestClient, open_client
 
 _gateway_option = partial(Option, rich_help_panel="Gateway")
-_KEY_FILE_HELP = f"File with the key to use; else the variable {KEY_VARIABLE}; else none (loopback)."
+_URL_HELP: Final = f"Address of the gateway. Default: that of the context, else `{DEFAULT_URL}`."
+_CONTEXT_HELP: Final = (
+    f"Context of `toolgate login` with address and key. Default: {CONTEXT_VARIABLE}, else the current one."
+)
+_KEY_FILE_HELP: Final = f"File with the key to use. Default: {KEY_VARIABLE}, else the key of the context."
 _scope_option = partial(Option, rich_help_panel="Scope")
 
 Render = Callable[[Any], RenderableType]
@@ -30,9 +52,28 @@ Render = Callable[[Any], RenderableType]
 class GatewayConnection:
     """Which gateway a command connects to, with which key, and how it prints what comes back."""
 
-    url: Annotated[str, _gateway_option(envvar="TOOLGATE_URL", help="Address of the gateway.")] = DEFAULT_URL
+    given_url: Annotated[str | None, _gateway_option("--url", envvar=URL_VARIABLE, help=_URL_HELP)] = None
     key_file: Annotated[Path | None, _gateway_option(help=_KEY_FILE_HELP)] = None
+    context_name: Annotated[str | None, _gateway_option("--context", metavar="NAME", help=_CONTEXT_HELP)] = (
+        None
+    )
     as_json: JsonOption = False
+
+    @cached_property
+    def target(self) -> GatewayTarget:
+        """Which gateway it is, and its key unless that is in a file."""
+        has_key = self.key_file is not None
+        choice = TargetChoice(url=self.given_url, context=self.context_name, has_key=has_key)
+        target = resolve_target(choice, os.environ)
+        if target.ignored is not None:
+            # `--url` or the variable outranks it: a change must not go to another gateway unnoticed.
+            note = f"`{target.url}` is used, and not context `{target.ignored}`"
+            open_console(to_stderr=True).print(sentence(("warning: ", WARN), cell(note)), soft_wrap=True)
+        return target
+
+    @property
+    def url(self) -> str:
+        return self.target.url
 
     @property
     def output(self) -> CommandOutput:
@@ -63,18 +104,16 @@ class GatewayConnection:
         self.output.show(found, render(found))
 
     def load_key(self) -> str | None:
-        """The key, from the file or the environment; never from the command line, where `ps` shows it."""
-        if self.key_file is None:
-            return os.environ.get(KEY_VARIABLE, "").strip() or None
-        try:
-            key = self.key_file.read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as exc:
-            hint = "give a file that holds one key and that you may read"
-            raise UsageError(f"cannot read the key file `{self.key_file}`: {exc}", hint=hint) from exc
-        if not key:
-            hint = "write the key into it, as `toolgate keys create` printed it"
-            raise UsageError(f"the key file `{self.key_file}` is empty", hint=hint)
-        return key
+        """The key, from a file, the environment or a context; never an argument, which `ps` would show."""
+        return self.target.key if self.key_file is None else load_key_file(self.key_file)
+
+    def load_key_for(self, url: str) -> str | None:
+        """The key, for another gateway than this one. The key of a context is for its own gateway only."""
+        name = self.target.context
+        if self.key_file is None and name is not None and not is_same_address(url, self.url):
+            hint = "give the key to send there with --key-file or TOOLGATE_KEY"
+            raise UsageError(f"the key of context `{name}` is not sent to `{url}`", hint=hint)
+        return self.load_key()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -231,8 +231,8 @@ def nested(depth: int) -> bytes:
     ("damage", "reason"),
     [
         pytest.param(lambda data: b"", "line 1: .*cut", id="empty"),
-        pytest.param(lambda data: b"\x7fELF\n" + data, "not an export", id="something else"),
-        pytest.param(lambda data: b'{"mcpServers":{}}\n', "not an export", id="another JSON"),
+        pytest.param(lambda data: b"\x7fELF\n" + data, "not a backup", id="something else"),
+        pytest.param(lambda data: b'{"mcpServers":{}}\n', "not a backup", id="another JSON"),
         pytest.param(lambda data: data[: len(data) // 2], "cut", id="half"),
         pytest.param(lambda data: data[:-1], "cut", id="the last byte"),
         pytest.param(lambda data: data[: data.rindex(b"\n", 0, -1) + 1], "cut", id="no end"),

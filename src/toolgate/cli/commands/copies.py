@@ -1,4 +1,4 @@
-"""`toolgate backup`, `export` and `import`: copies of a whole registry."""
+"""`toolgate backup` and `restore`: copies of a whole registry."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -11,8 +11,9 @@ import typer
 from typer import Argument, Option
 
 from toolgate.cli.command import CommandOutput, JsonOption, UsageError, command, open_console
+from toolgate.cli.contexts import URL_VARIABLE
 from toolgate.cli.options import GatewayConnection
-from toolgate.cli.render.changes import render_backup, render_import
+from toolgate.cli.render.changes import render_backup, render_restored
 from toolgate.registry.store.engines import export_store, import_store
 from toolgate.settings import load_settings
 
@@ -21,19 +22,23 @@ app = typer.Typer(add_completion=False)
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions:
-    """A data directory or a database; unless given, those of the settings."""
+    """The data directory or the database of a registry. Default: those of the settings."""
 
     data: Annotated[
-        Path | None, Option(metavar="DIR", help="The data directory of a gateway that is stopped.")
+        Path | None, Option(metavar="DIR", help="Data directory of a gateway that is stopped.")
     ] = None
-    database: Annotated[str | None, Option(metavar="URL", help="`postgresql://…`, without its password.")] = (
-        None
-    )
-    config: Annotated[Path | None, "TOML file with settings."] = None
+    database: Annotated[
+        str | None, Option(metavar="URL", help="PostgreSQL: `postgresql://…`, without the password.")
+    ] = None
+    config: Annotated[Path | None, "TOML file with the settings of the gateway."] = None
+
+    @property
+    def is_given(self) -> bool:
+        return self != StoreOptions()
 
     @property
     def target(self) -> str | Path:
-        """What is exported, or imported into."""
+        """What is read, or filled."""
         if self.data is not None and self.database is not None:
             raise UsageError("give either --data or --database")
         given = {"data_dir": self.data, "database": self.database}
@@ -43,50 +48,69 @@ class StoreOptions:
 
 @contextmanager
 def _show_progress(what: str) -> Iterator[Callable[[int], None]]:
-    """On a terminal: how many records and changes are done."""
+    """On a terminal: the number of records and changes that are done."""
     with open_console(to_stderr=True).status(f"{what}…") as status:
         yield lambda done: status.update(f"{what}: {done:,} records and changes…")
 
 
 @command(app, "backup")
-def backup_command(connection: GatewayConnection) -> None:
-    """Have the gateway write all records and their history into a file in its data directory.
-
-    The file is on the gateway's machine, and `toolgate import` reads it. Nothing has to be stopped.
-    """
-    connection.send("POST", "/admin/api/backup", render_backup)
-
-
-@command(app, "export")
-def export_command(
-    out: Annotated[Path, Argument(help="The file to write; it must not be there yet.", show_default=False)],
+def backup_command(
+    connection: GatewayConnection,
     store: StoreOptions,
-    *,
-    as_json: JsonOption = False,
+    out: Annotated[
+        Path | None,
+        Argument(help="File to write, which must not exist. Default: the running gateway chooses."),
+    ] = None,
 ) -> None:
-    """Write all records, keys as hashes, and their history into one file, readable by its owner only.
+    """Write all records and their history to a file.
 
-    On SQLite the gateway must be stopped; ask a running one with `toolgate backup`.
+    Without OUT the running gateway writes the file into its data directory, and nothing stops. With OUT this
+    command reads the data directory or the database itself: on SQLite the gateway must be stopped. The file
+    holds keys as hashes, can be read by its owner only, and `toolgate restore` reads it.
+
+    \b
+    toolgate backup
+    toolgate backup records.jsonl --data .toolgate
+    toolgate backup records.jsonl --database postgresql://toolgate@db.example/toolgate
     """
+    if out is None:
+        if store.is_given:
+            hint = "name the file to write: `toolgate backup OUT`; without OUT the running gateway writes it"
+            raise UsageError("--data, --database and --config need a file to write", hint=hint)
+        connection.send("POST", "/admin/api/backup", render_backup)
+        return
+    _check_is_local(connection)
     if out.exists():
-        raise UsageError(f"`{out}` is there already", hint="choose another name, or remove it")
-    with _show_progress("exporting") as report:
+        raise UsageError(f"`{out}` already exists", hint="choose another name, or remove it")
+    with _show_progress("writing the backup") as report:
         exported = export_store(store.target, out, report)
     response = {"path": str(out), **asdict(exported)}
-    CommandOutput(as_json=as_json).show(response, render_backup(response))
+    connection.output.show(response, render_backup(response))
 
 
-@command(app, "import")
-def import_command(
-    file: Annotated[Path, Argument(help="What `export` or `backup` wrote.", show_default=False)],
+def _check_is_local(connection: GatewayConnection) -> None:
+    """Raise UsageError if a gateway is named, too: it writes its own file, and no other."""
+    is_named = connection.given_url not in {None, os.environ.get(URL_VARIABLE)}
+    if is_named or connection.context_name is not None or connection.key_file is not None:
+        hint = "leave out OUT; or leave out the gateway, and give the --data or --database of a stopped one"
+        raise UsageError("a running gateway writes its backup into its own data directory", hint=hint)
+
+
+@command(app, "restore")
+def restore_command(
+    file: Annotated[Path, Argument(help="What `toolgate backup` wrote.", show_default=False)],
     store: StoreOptions,
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Fill an empty data directory or database from a file, revisions and history included.
+    """Fill an empty registry from a backup.
 
-    All of the file is checked before anything is stored. Nodes notice, and list everything again.
+    The whole file is checked before anything is stored. Revisions and history are kept. The gateway must be
+    stopped; nodes list everything again.
+
+    \b
+    toolgate restore records.jsonl --data .toolgate
     """
-    with _show_progress("importing") as report:
+    with _show_progress("restoring") as report:
         response = asdict(import_store(file, store.target, report))
-    CommandOutput(as_json=as_json).show(response, render_import(response))
+    CommandOutput(as_json=as_json).show(response, render_restored(response))

@@ -22,8 +22,8 @@ from toolgate.cli.command import (
     JsonOption,
     add_group,
     command,
-    url_option,
 )
+from toolgate.cli.contexts import url_option
 from toolgate.cli.files import ReportProgress, upload
 from toolgate.cli.options import GatewayConnection, add_list_commands
 from toolgate.cli.record_commands import ConditionOptions, IdArgument, PlanOption

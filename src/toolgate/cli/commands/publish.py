@@ -20,10 +20,10 @@ from toolgate.cli.command import (
     StepProgress,
     UsageError,
     open_console,
-    url_option,
 )
 from toolgate.cli.commands import packages
 from toolgate.cli.commands.packages import InstallOptions, VersionBump
+from toolgate.cli.contexts import url_option
 from toolgate.cli.files import open_progress, replace_file
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render import layout as ui

@@ -17,7 +17,8 @@ from typer import Option
 
 from toolgate import __version__
 from toolgate.app.process import ServingApp, run
-from toolgate.cli.command import CommandOutput, ExitCode, UsageError, command, url_option
+from toolgate.cli.command import CommandOutput, ExitCode, UsageError, command
+from toolgate.cli.contexts import url_option
 from toolgate.cli.render.changes import render_reload
 from toolgate.cli.render.layout import DIM, bold, copyable, sentence, stack_parts
 from toolgate.lazy_modules import load_lazily

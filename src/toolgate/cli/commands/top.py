@@ -367,8 +367,8 @@ def top_command(
     """
     with suppress(KeyboardInterrupt), ExitStack() as stack:
         client = stack.enter_context(connection.open())
-        key = connection.load_key() if nodes else None
-        sources = [client, *(stack.enter_context(open_client(url, key)) for url in nodes or ())]
+        keys = {url: connection.load_key_for(url) for url in nodes or ()}
+        sources = [client, *(stack.enter_context(open_client(url, key)) for url, key in keys.items())]
         frames = watch_frames(client, sources, interval_s)
         if once or connection.as_json:
             frame = next(frames)

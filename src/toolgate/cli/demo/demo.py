@@ -27,7 +27,8 @@ from rich.text import Text
 
 from toolgate.app.process import ServingApp
 from toolgate.catalog.clients import CLIENT_PROGRAMS, GatewayEndpoint
-from toolgate.cli.command import CommandError, CommandOutput, StepProgress, open_console, url_option
+from toolgate.cli.command import CommandError, CommandOutput, StepProgress, open_console
+from toolgate.cli.contexts import url_option
 from toolgate.cli.demo import kit
 from toolgate.cli.files import FileRecord
 from toolgate.cli.render import layout as ui

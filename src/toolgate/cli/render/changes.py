@@ -172,8 +172,8 @@ def render_backup(response: JsonObject) -> RenderableType:
     return Group(ui.done(f"{_describe_contents(response)}, in"), path)
 
 
-def render_import(response: JsonObject) -> RenderableType:
-    return ui.done(f"imported {_describe_contents(response)}; nodes will list everything again")
+def render_restored(response: JsonObject) -> RenderableType:
+    return ui.done(f"restored {_describe_contents(response)}; nodes will list everything again")
 
 
 def _describe_contents(response: JsonObject) -> str:

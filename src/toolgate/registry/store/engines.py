@@ -135,7 +135,7 @@ def _fill_registry(
     if head.revision or statements.read_listing(connection).records:
         raise ImportRefused(
             f"the registry is not empty: it is at revision {head.revision}",
-            hint="import into a new data directory or database",
+            hint="restore into a new data directory or database",
         )
     epoch, counts = uuid4().hex, Counter[str]()
     digests: list[dict[str, Any]] = [{"revision": header.compacted, "digest": start_digest(epoch)}]

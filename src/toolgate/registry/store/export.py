@@ -183,9 +183,11 @@ class _ExportReader:
             found = _decode_header(text).get("header", {})
         except _UNREADABLE:
             found = {}
-        self._expect(found.get("format") == FORMAT, "this is not an export of a Toolgate registry")
+        self._expect(found.get("format") == FORMAT, "this is not a backup of a Toolgate registry")
         version = found.get("version")
-        self._expect(version == VERSION, f"its version is {version!r}; this Toolgate reads {VERSION}")
+        if version != VERSION:
+            reason = f"its format version is {version!r}; this Toolgate reads {VERSION}"
+            raise self._refusal(reason, hint="restore it with the Toolgate that wrote it, or a newer one")
         header = self._parse(text).header
         sound = header is not None and 0 <= header.compacted <= header.revision
         self._expect(sound, "the header is inconsistent")
@@ -247,8 +249,8 @@ class _ExportReader:
         if not holds:
             raise self._refusal(otherwise)
 
-    def _refusal(self, reason: str) -> ImportRefused:
-        return ImportRefused(f"`{self._path}` line {self._number}: {reason}")
+    def _refusal(self, reason: str, *, hint: str | None = None) -> ImportRefused:
+        return ImportRefused(f"`{self._path}` line {self._number}: {reason}", hint=hint)
 
 
 def _is_id(text: str) -> bool:
