@@ -1,4 +1,4 @@
-"""A server in memory that obeys the contract of `ServerConnection`, does what a test says and remembers it.
+"""A scripted server in memory that obeys the contract of `ServerConnection` and records its calls.
 
 `MemoryNet().open` is an opener. All links to one server id talk to the same `MemoryServer`, as all children
 of one record run the same program.
@@ -99,28 +99,28 @@ class MemoryServer:
     on_start: Callable[[], Awaitable[None]] | None = None
     """Awaited while a link is opened; may hang, or raise StartFailed."""
     on_list: Callable[[Json], Awaitable[RpcResponse]] | None = None
-    """Answers `tools/list` instead of `tools` on one page."""
+    """Responds to `tools/list` instead of `tools` on one page."""
     on_lists: Mapping[str, Callable[[Json], Awaitable[RpcResponse]]] = field(default_factory=dict)
     """The same for other lists, by method."""
     on_close: Callable[[], Awaitable[None]] | None = None
     """Awaited while a link is closed; may hang, or raise."""
     on_call: Mapping[str, Handler] = field(default_factory=dict)
-    """Tool name to what it does; any other answers with its arguments."""
+    """Tool name to what it does; any other returns its arguments."""
 
     starts_s: list[float] = field(default_factory=list)
     known_revisions: list[Revision | None] = field(default_factory=list)
     capabilities_sent: list[bytes] = field(default_factory=list)
-    """What each handshake said of the clients."""
+    """The client capabilities of each handshake."""
     watched: list[frozenset[str]] = field(default_factory=list)
     notified: Acknowledgement = None
-    """When it knows of what is watched."""
+    """Done once it has received the subscriptions."""
     lists_s: list[float] = field(default_factory=list)
-    """When `tools/list` was asked for."""
+    """When `tools/list` was requested."""
     lists: list[str] = field(default_factory=list)
-    """All lists that were asked for, as their methods."""
+    """The methods of all requested lists."""
     calls: list[Seen] = field(default_factory=list)
     stopped_by: list[str] = field(default_factory=list)
-    """Tools that were told to stop: the caller went away, or its time was up."""
+    """Tools whose calls were cancelled: the caller disconnected, or its time was up."""
     listener: ConnectionListener | None = None
     """Of the newest link, from before it is opened."""
     links: list["MemoryLink"] = field(default_factory=list)
@@ -224,7 +224,7 @@ class MemoryLink:
             await asyncio.gather(response, return_exceptions=True)
 
     def lose(self, reason: str) -> None:
-        """End without being asked to."""
+        """End unexpectedly."""
         if self._end(reason):
             asyncio.get_running_loop().call_soon(self.listener.on_closed, reason)
 

@@ -83,11 +83,13 @@ def test_people_see_how_to_give_it_a_node() -> None:
             ("--grpc-cert-file", __file__, "--grpc-key-file", __file__), "cannot listen", id="no certificate"
         ),
         pytest.param(
-            ("--database", "mysql://u:pw@h/d"), "setting `database`: is not a URL", id="another database"
+            ("--database", "mysql://u:pw@h/d"),
+            "setting `database`: not a URL that begins with `postgresql://`",
+            id="another database",
         ),
     ],
 )
-def test_what_would_be_unsafe_is_refused_with_the_reason(
+def test_unsafe_settings_are_rejected_with_the_reason(
     run: Run, tmp_path: Path, *, words: tuple[str, ...], message: str
 ) -> None:
     ran = run("control", "--data", str(tmp_path / "d"), "--listen", "127.0.0.1:0", *words)

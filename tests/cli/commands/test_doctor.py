@@ -61,7 +61,7 @@ from toolgate.cli.commands.doctor import (
             id="too slow",
         ),
         pytest.param(
-            "it refused `initialize`: no",
+            "it rejected `initialize`: no",
             "see its last output with `toolgate servers test git`",
             id="anything else",
         ),
@@ -177,8 +177,8 @@ def data(tmp_path: Path) -> str:
     return str(path)
 
 
-def answer_scopes(gateway: FakeGateway, **task: Any) -> None:
-    """One task without a finding, but for what `task` says."""
+def respond_with_scopes(gateway: FakeGateway, **task: Any) -> None:
+    """One task without a finding, except those in `task`."""
     gateway.respond("GET /api/v1/mcp/scope", {"refusal": None, "warnings": []})
     overview = {"task_id": "ops", "refusal": None, "warnings": []} | task
     gateway.respond("GET /admin/api/mcp/tasks-overview", {"tasks": [overview]})
@@ -206,7 +206,7 @@ def test_a_key_bound_to_tasks_has_no_scope_without_one(gateway: FakeGateway, run
     gateway.respond("GET /admin/api/nodes", {"revision": 4, "nodes": []})
     gateway.respond("GET /admin/api/pins", {"revision": 4, "pins": []})
     gateway.respond("GET /admin/api/lint", {"findings": []})
-    answer_scopes(gateway, warnings=["too many"])
+    respond_with_scopes(gateway, warnings=["too many"])
     gateway.refuse("GET /api/v1/mcp/scope", "not_found", "name a task", status=404)
 
     ran = run("doctor", "--data", data)
@@ -221,7 +221,7 @@ def test_a_healthy_installation_ends_with_0(gateway: FakeGateway, run: Run, data
     gateway.respond("GET /admin/api/nodes", {"revision": 4, "nodes": []})
     gateway.respond("GET /admin/api/pins", {"revision": 4, "pins": []})
     gateway.respond("GET /admin/api/lint", {"findings": []})
-    answer_scopes(gateway)
+    respond_with_scopes(gateway)
 
     ran = run("doctor", "--data", data)
 
@@ -230,9 +230,9 @@ def test_a_healthy_installation_ends_with_0(gateway: FakeGateway, run: Run, data
 
 
 @pytest.mark.parametrize(
-    ("status", "message"), [(200, "it takes what is sent to"), (503, "answers with status 503")]
+    ("status", "message"), [(200, "it takes what is sent to"), (503, "responded with status 503")]
 )
-def test_a_collector_is_asked_whether_it_takes_anything(
+def test_doctor_sends_a_collector_an_empty_export(
     run: Run, data: str, monkeypatch: pytest.MonkeyPatch, status: int, message: str
 ) -> None:
     with open_collector() as collector:
@@ -251,7 +251,7 @@ def test_problems_come_first_and_end_with_1(gateway: FakeGateway, run: Run, data
     gateway.respond("GET /admin/api/nodes", {"revision": 4, "nodes": []})
     gateway.respond("GET /admin/api/pins", {"revision": 4, "pins": []})
     gateway.respond("GET /admin/api/lint", {"findings": [finding]})
-    answer_scopes(gateway)
+    respond_with_scopes(gateway)
 
     ran = run("doctor", "--data", data)
 
@@ -272,7 +272,7 @@ def test_an_empty_registry_is_worth_a_word(gateway: FakeGateway, run: Run, data:
     gateway.respond("GET /admin/api/nodes", {"revision": 4, "nodes": []})
     gateway.respond("GET /admin/api/pins", {"revision": 4, "pins": []})
     gateway.respond("GET /admin/api/lint", {"findings": []})
-    answer_scopes(gateway)
+    respond_with_scopes(gateway)
 
     ran = run("doctor", "--data", data, "--json")
 

@@ -1,4 +1,4 @@
-"""Which era a server is taken for, by how it answers."""
+"""The protocol revision that a server's responses show."""
 
 import asyncio
 import json
@@ -38,20 +38,20 @@ def error(value: Any) -> RpcResponse:
 
 
 class Server:
-    """Answers `server/discover` and `initialize` as scripted; the last answer stays. None: silence."""
+    """Responds to `server/discover` and `initialize` as scripted; the last response stays. None: silence."""
 
     def __init__(self, discover: list[RpcResponse | None], initialize: list[RpcResponse | None]) -> None:
-        self._answers = {"server/discover": discover, "initialize": initialize}
+        self._responses = {"server/discover": discover, "initialize": initialize}
         self.received: list[str] = []
         self.late: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
-        """The answer to a question met with silence."""
+        """The late response to a request that met silence."""
         self.on_initialize: Callable[[], None] = lambda: None
 
     async def request(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
         self.received.append(method)
         if method == "initialize":
             self.on_initialize()
-        responses = self._answers[method]
+        responses = self._responses[method]
         response = responses.pop(0) if len(responses) > 1 else responses[0]
         return await asyncio.shield(self.late) if response is None else response
 
@@ -98,14 +98,18 @@ GREETED = ["initialize", "notifications/initialized"]
             id="discovers, but lists legacy versions only",
         ),
         pytest.param(
-            result({"tools": []}), result(LEGACY), "legacy", PROBED + GREETED, id="answers something else"
+            result({"tools": []}),
+            result(LEGACY),
+            "legacy",
+            PROBED + GREETED,
+            id="responds with something else",
         ),
         pytest.param(
             RpcResponse(result=b"[" * 100_000),
             result(LEGACY),
             "legacy",
             PROBED + GREETED,
-            id="answers an abyss",
+            id="responds with deep nesting",
         ),
         pytest.param(None, result(LEGACY), "legacy", PROBED + GREETED, id="silent on discover"),
     ],
@@ -118,7 +122,7 @@ async def test_the_probe_decides(
     assert (await server.meet(), server.received) == (expected, received)
 
 
-async def test_a_server_that_refuses_the_version_it_offers_is_asked_once_more() -> None:
+async def test_a_server_that_rejects_a_version_it_lists_is_probed_once_more() -> None:
     patient = Server([error(unsupported("2026-07-28")), result(MODERN)], [error(UNKNOWN)])
     stubborn = Server([error(unsupported("2026-07-28"))], [result(LEGACY)])
 
@@ -153,21 +157,21 @@ async def test_what_a_legacy_server_says_of_itself_is_kept() -> None:
     )
 
 
-async def test_a_late_modern_answer_beats_the_handshake_that_was_sent_meanwhile() -> None:
+async def test_a_late_stateless_response_beats_the_handshake_that_was_sent_meanwhile() -> None:
     server = Server([None], [None])
     server.on_initialize = lambda: server.late.set_result(result(MODERN))
 
     assert (await server.meet(), server.received) == ("modern", ["server/discover", "initialize"])
 
 
-async def test_a_late_refusal_of_the_probe_lets_the_handshake_go_on() -> None:
+async def test_a_late_rejection_of_the_probe_lets_the_handshake_continue() -> None:
     server = Server([None], [result(LEGACY)])
     server.on_initialize = lambda: server.late.set_result(error(UNKNOWN))
 
     assert (await server.meet(), server.received) == ("legacy", PROBED + GREETED)
 
 
-async def test_a_handshake_refused_before_the_late_modern_answer_waits_for_it() -> None:
+async def test_a_handshake_rejected_before_a_late_stateless_response_waits_for_it() -> None:
     server = Server([None], [error(unsupported("2026-07-28"))])
     asyncio.get_running_loop().call_later(0.1, lambda: server.late.set_result(result(MODERN)))
 
@@ -181,13 +185,15 @@ async def test_a_known_legacy_server_is_not_probed() -> None:
 
 
 @pytest.mark.parametrize("refusal", [unsupported("2026-07-28"), UNKNOWN])
-async def test_a_known_legacy_server_that_refuses_the_handshake_is_probed(refusal: dict[str, Any]) -> None:
+async def test_a_known_session_based_server_that_rejects_the_handshake_is_probed(
+    refusal: dict[str, Any],
+) -> None:
     server = Server([result(MODERN)], [error(refusal)])
 
     assert (await server.meet("legacy"), server.received) == ("modern", ["initialize", "server/discover"])
 
 
-async def test_a_probe_refused_once_is_repeated_where_the_handshake_names_our_modern_version() -> None:
+async def test_a_rejected_probe_is_repeated_if_the_handshake_names_our_stateless_version() -> None:
     server = Server([error(UNKNOWN), result(MODERN)], [error(unsupported("2026-07-28"))])
 
     assert (await server.meet(), server.received) == (
@@ -199,9 +205,9 @@ async def test_a_probe_refused_once_is_repeated_where_the_handshake_names_our_mo
 @pytest.mark.parametrize(
     ("discover", "initialize", "message"),
     [
-        (error(UNKNOWN), error({"code": 1, "message": "not today"}), "it refused `initialize`: not today"),
-        (error(UNKNOWN), error({"code": 5}), "it refused `initialize`: 5"),
-        (error(UNKNOWN), result([]), "its answer to `initialize` is not an initialize result"),
+        (error(UNKNOWN), error({"code": 1, "message": "not today"}), "it rejected `initialize`: not today"),
+        (error(UNKNOWN), error({"code": 5}), "it rejected `initialize`: 5"),
+        (error(UNKNOWN), result([]), "its response to `initialize` is not an initialize result"),
         (
             error(UNKNOWN),
             result({"protocolVersion": "2031-01-01"}),
@@ -224,7 +230,7 @@ async def test_a_probe_refused_once_is_repeated_where_the_handshake_names_our_mo
         ),
     ],
 )
-async def test_a_server_we_cannot_speak_to_is_refused_with_the_reason(
+async def test_a_server_of_a_foreign_revision_is_rejected_with_the_reason(
     discover: RpcResponse, initialize: RpcResponse, message: str
 ) -> None:
     with pytest.raises(StartFailed) as caught:

@@ -67,5 +67,5 @@ async def test_a_principal_that_was_alone_for_as_long_as_a_call_may_last_is_reac
     await eventually_async(lambda: len(stage.sent) == 1)
 
     assert len(eve.asked) == reached
-    assert (b"is not certain" in stage.sent[0]) == (not reached)
+    assert (b"cannot be matched to a client" in stage.sent[0]) == (not reached)
     await stage.background.aclose()

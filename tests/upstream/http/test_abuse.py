@@ -46,7 +46,7 @@ async def position_after_reset(abused: Abused, way: Direction) -> int:
     return way.carried_bytes - carried
 
 
-async def neighbour_answers(abused: Abused) -> bool:
+async def neighbour_responds(abused: Abused) -> bool:
     values = range(20)
     return [await abused.call(value, server_id="good") for value in values] == list(values)
 
@@ -58,7 +58,7 @@ async def test_ups_1_a_server_that_turns_deaf_is_down_and_comes_back_when_it_hea
         abused.proxy.reset_all()
         found = await outcomes(abused, range(10))
         states = abused.health.state
-        is_unaffected = await neighbour_answers(abused)
+        is_unaffected = await neighbour_responds(abused)
         abused.proxy.turn_hearing()
         await abused.recovers()
 
@@ -76,7 +76,7 @@ async def test_ups_2_and_chd_17_silence_costs_calls_their_time_and_goes_by_witho
         abused.proxy.hold()
         found = await asyncio.gather(*(abused.call(n) for n in range(5)), return_exceptions=True)
         in_flight = abused.health.in_flight
-        is_unaffected = await neighbour_answers(abused)
+        is_unaffected = await neighbour_responds(abused)
         abused.proxy.release()
         await abused.recovers()
 
@@ -85,7 +85,7 @@ async def test_ups_2_and_chd_17_silence_costs_calls_their_time_and_goes_by_witho
 
 
 @ERAS
-async def test_ups_2_and_14_a_line_cut_within_an_answer_is_an_unknown_outcome_of_one_call(era: str) -> None:
+async def test_ups_2_and_14_a_line_cut_within_a_response_is_an_unknown_outcome_of_one_call(era: str) -> None:
     async with open_abused(FakeMcp(era)) as abused:
         abused.proxy.responses.fault = Fault(reset_after=1024)
         value = "x" * 5000
@@ -98,7 +98,7 @@ async def test_ups_2_and_14_a_line_cut_within_an_answer_is_an_unknown_outcome_of
 
 
 @KINDS
-@pytest.mark.parametrize("way", ["requests", "answers"])
+@pytest.mark.parametrize("way", ["requests", "responses"])
 async def test_ups_14_wherever_the_line_is_cut_no_call_arrives_twice(kind: str, way: str) -> None:
     async with open_abused(honest(kind)) as abused:
         direction = getattr(abused.proxy, way)
@@ -111,11 +111,11 @@ async def test_ups_14_wherever_the_line_is_cut_no_call_arrives_twice(kind: str, 
             await abused.recovers()
 
         assert max(abused.executed(cut) for cut in cuts) == 1
-        assert (await neighbour_answers(abused), abused.health.in_flight) == (True, 0)
+        assert (await neighbour_responds(abused), abused.health.in_flight) == (True, 0)
 
 
 @KINDS
-async def test_ups_3_an_answer_in_drops_ends_at_the_deadline(kind: str) -> None:
+async def test_ups_3_a_trickling_response_ends_at_the_deadline(kind: str) -> None:
     async with open_abused(honest(kind), timeout_s=1.0) as abused:
         abused.proxy.responses.fault = Fault(slice_bytes=1, bytes_per_s=10)
         with pytest.raises(CallTimedOut):
@@ -143,12 +143,12 @@ async def test_chd_12_a_corrupt_byte_anywhere_is_an_error_or_harmless_and_of_one
             for place, outcome in zip(range(0, 200, 9), found, strict=True)
         )
         assert ServerUnavailable in found
-        assert await neighbour_answers(abused)
+        assert await neighbour_responds(abused)
 
 
 @ERAS
 @pytest.mark.parametrize("status", [429, 503])
-async def test_ups_4_refused_calls_are_not_repeated_and_the_first_after_recovery_is_answered(
+async def test_ups_4_rejected_calls_are_not_repeated_and_the_first_after_recovery_succeeds(
     era: str, status: int
 ) -> None:
     is_well = False
@@ -190,7 +190,7 @@ async def test_bud_3_a_flood_of_calls_never_exceeds_the_limit_at_the_server(era:
             await asyncio.sleep(0)
         refused = [one for one in calls if one.done()]
         waiting = (abused.health.in_flight, abused.health.queued)
-        is_unaffected = await neighbour_answers(abused)
+        is_unaffected = await neighbour_responds(abused)
         go_on.set()
         ended = await asyncio.gather(*calls, return_exceptions=True)
 
@@ -201,12 +201,12 @@ async def test_bud_3_a_flood_of_calls_never_exceeds_the_limit_at_the_server(era:
 
 
 @ERAS
-async def test_bud_5_while_one_server_is_flooded_with_calls_it_never_answers_the_other_serves(
+async def test_bud_5_while_one_server_is_flooded_with_calls_that_hang_the_other_serves(
     era: str,
 ) -> None:
     async with open_abused(calling(era, hang), timeout_s=60, concurrency=4) as abused:
         flood = [asyncio.ensure_future(abused.call(value)) for value in range(1000)]
-        served = await neighbour_answers(abused)
+        served = await neighbour_responds(abused)
         still = abused.health
         for one in flood:
             one.cancel()

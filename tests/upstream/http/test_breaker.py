@@ -20,7 +20,7 @@ LIMITS = HttpLimits()
 
 
 class Line:
-    """Counts the attempts to connect, each of which ends as `fate` says."""
+    """Counts the attempts to connect, each of which ends as `fate` does."""
 
     def __init__(self, fate: Callable[[], Awaitable[list[str]]]) -> None:
         self.fate = fate
@@ -35,7 +35,7 @@ class Line:
         return HttpPool(parse_target(f"http://there.example:{port}/"), egress, limits=limits)
 
 
-async def no_one() -> list[str]:
+async def never_resolve() -> list[str]:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -45,7 +45,7 @@ async def here() -> list[str]:
 
 
 async def fail(pool: HttpPool, *, times: int, timeout_s: float = 30.0) -> set[str]:
-    """What so many requests are told, one after the other."""
+    """The distinct errors of this many requests, one after the other."""
     notified = set()
     for _ in range(times):
         with pytest.raises((ConnectFailed, ExchangeTimedOut)) as caught:
@@ -56,19 +56,19 @@ async def fail(pool: HttpPool, *, times: int, timeout_s: float = 30.0) -> set[st
 
 @in_virtual_time
 async def test_ups_1_after_five_failures_requests_fail_at_once_with_the_same_reason() -> None:
-    line = Line(no_one)
+    line = Line(never_resolve)
     pool = line.pool()
     notified = await fail(pool, times=5)
     waited_s = in_s(0)
     notified |= await fail(pool, times=100)
 
-    assert notified == {"cannot connect to `there.example:80`: no answer within 5 s"}
+    assert notified == {"cannot connect to `there.example:80`: no response within 5 s"}
     assert (waited_s, in_s(0), line.attempts_s) == (25.0, 25.0, [0.0, 5.0, 10.0, 15.0, 20.0])
 
 
 @in_virtual_time
 async def test_ups_1_then_one_request_in_five_seconds_tries_for_all() -> None:
-    line = Line(no_one)
+    line = Line(never_resolve)
     pool = line.pool()
     await fail(pool, times=5)
     await pass_time(LIMITS.cooldown_s)
@@ -83,20 +83,20 @@ async def test_ups_1_then_one_request_in_five_seconds_tries_for_all() -> None:
 
 @in_virtual_time
 async def test_ups_1_callers_with_little_time_open_the_breaker_too() -> None:
-    line = Line(no_one)
+    line = Line(never_resolve)
     pool = line.pool()
     notified = await fail(pool, times=6, timeout_s=2.0)
 
     assert notified == {
         "no connection within the deadline",
-        "cannot connect to `there.example:80`: no answer in time",
+        "cannot connect to `there.example:80`: no response in time",
     }
     assert (in_s(0), len(line.attempts_s)) == (10.0, 5)
 
 
 @in_virtual_time
 async def test_ups_1_callers_that_go_away_soon_say_nothing_about_the_server() -> None:
-    line = Line(no_one)
+    line = Line(never_resolve)
     pool = line.pool()
     for _ in range(20):
         going = asyncio.create_task(pool.send(post(), deadline=in_s(30)))
@@ -107,7 +107,7 @@ async def test_ups_1_callers_that_go_away_soon_say_nothing_about_the_server() ->
     assert len(line.attempts_s) == 20
 
 
-async def test_ups_1_a_server_that_hears_again_is_found_and_the_failures_are_forgotten() -> None:
+async def test_ups_1_a_server_that_accepts_again_is_found_and_the_failures_are_forgotten() -> None:
     async def once(request: Request, peer: Peer) -> None:
         await peer.respond(request.body, headers=["Connection: close"])
 

@@ -65,7 +65,7 @@ async def test_ups_1_a_server_that_never_accepts_is_given_up_at_the_connect_time
             pool = HttpPool(parse_target(f"http://127.0.0.1:{address[1]}/"), ANY, limits=limits)
             started = in_s(0)
 
-            with pytest.raises(ConnectFailed, match=r"no answer within 0\.2 s"):
+            with pytest.raises(ConnectFailed, match=r"no response within 0\.2 s"):
                 await pool.send(post(), deadline=in_s(60))
             assert 0.15 < in_s(0) - started < 30
 
@@ -76,11 +76,11 @@ async def test_ups_1_the_connect_timeout_holds_for_the_tls_handshake_too() -> No
         limits = HttpLimits(connect_timeout_s=0.2)
         pool = HttpPool(target, ANY, tls=ssl.create_default_context(), limits=limits)
 
-        with pytest.raises(ConnectFailed, match=r"no answer within 0\.2 s"):
+        with pytest.raises(ConnectFailed, match=r"no response within 0\.2 s"):
             await pool.send(post(), deadline=in_s(60))
 
 
-async def test_the_next_address_is_tried_when_one_does_not_answer() -> None:
+async def test_the_next_address_is_tried_when_one_does_not_accept() -> None:
     async def both(host: str, port: int) -> list[str]:
         return ["127.0.0.9", "127.0.0.1"]
 

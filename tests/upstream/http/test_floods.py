@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 EVENT = b"data: {}\n\n"
 MANY = EVENT * 50_000
 LONG = b"data: " + b"x" * len(MANY) + b"\n\n"
-A_TURN = 2 * client_connection._MUCH_BYTES
+A_TURN = 2 * client_connection._LARGE_CHUNK_BYTES
 
 
 class Turns(Gathered):
@@ -71,7 +71,7 @@ async def test_one_long_event_is_taken_as_it_comes() -> None:
     assert max(turns.sizes.values()) > A_TURN
 
 
-async def test_what_comes_behind_a_stream_is_no_ones_answer() -> None:
+async def test_bytes_behind_a_stream_are_no_response() -> None:
     """It may still be held back when the stream has ended."""
     forged = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 6\r\n\r\nforged"
     first = Gathered(len(EVENT))

@@ -141,12 +141,12 @@ async def test_what_is_no_proof_of_the_modern_era_leads_to_the_handshake(discove
 @pytest.mark.parametrize(
     ("discover", "reason"),
     [
-        pytest.param(saying(401), "wants authorization", id="401"),
-        pytest.param(saying(403), "wants authorization", id="403"),
+        pytest.param(saying(401), "requires authorization", id="401"),
+        pytest.param(saying(403), "requires authorization", id="403"),
         pytest.param(saying(429), "status 429", id="429"),
         pytest.param(saying(500, b"oops", "text/plain"), "status 500", id="500"),
         pytest.param(saying(503), "status 503", id="503"),
-        pytest.param(saying(302), "redirects", id="302"),
+        pytest.param(saying(302), "a redirect, which the gateway does not follow", id="302"),
         pytest.param(
             refusing(-32022, 400, data={"supported": ["2031-01-01"]}),
             "it speaks `2031-01-01`",
@@ -179,9 +179,7 @@ async def test_a_connection_that_breaks_proves_nothing() -> None:
         assert len(server.requests) == 1
 
 
-async def test_ups_15_a_legacy_server_that_is_silent_on_discover_is_asked_otherwise_after_two_seconds() -> (
-    None
-):
+async def test_ups_15_a_server_that_is_silent_on_discover_gets_a_handshake_after_two_seconds() -> None:
     async with FaultyHttp(FakeMcp("legacy", faults={"server/discover": hang})) as server:
         began = asyncio.get_running_loop().time()
         link = await open_link(record_for(server.url))
@@ -192,7 +190,7 @@ async def test_ups_15_a_legacy_server_that_is_silent_on_discover_is_asked_otherw
         assert took < 2.5
 
 
-async def test_ups_15_what_is_remembered_is_not_asked_again() -> None:
+async def test_ups_15_a_remembered_revision_is_not_probed_again() -> None:
     async with FaultyHttp(FakeMcp("legacy", faults={"server/discover": hang})) as server:
         link = await open_link(record_for(server.url), known_revision="legacy")
         await link.aclose()
@@ -216,9 +214,9 @@ async def test_a_server_that_has_changed_its_era_is_probed_again(known: Revision
 @pytest.mark.parametrize(
     ("initialize", "reason"),
     [
-        pytest.param(saying(401), "wants authorization", id="401"),
-        pytest.param(saying(404), "refused `initialize`: status 404", id="404"),
-        pytest.param(saying(200, b"{}"), "not to this request", id="an empty object"),
+        pytest.param(saying(401), "requires authorization", id="401"),
+        pytest.param(saying(404), "rejected `initialize`: status 404", id="404"),
+        pytest.param(saying(200, b"{}"), "to another request", id="an empty object"),
         pytest.param(
             resulting({"protocolVersion": "1999-01-01"}),
             "it speaks `1999-01-01`",
@@ -237,7 +235,7 @@ async def test_a_failed_handshake_says_why(initialize: Script, reason: str) -> N
             await open_link(record_for(server.url))
 
 
-async def test_a_session_id_that_could_break_a_request_is_refused() -> None:
+async def test_a_session_id_that_could_break_a_request_is_rejected() -> None:
     async def script(request: Request, peer: Peer) -> None:
         await peer.result(request, {"protocolVersion": LEGACY}, headers=["Mcp-Session-Id: a b"])
 
@@ -246,7 +244,7 @@ async def test_a_session_id_that_could_break_a_request_is_refused() -> None:
             await open_link(record_for(server.url))
 
 
-async def test_a_refused_initialized_is_a_failed_start() -> None:
+async def test_a_rejected_initialized_is_a_failed_start() -> None:
     async with FaultyHttp(FakeMcp("legacy", faults={"notifications/initialized": saying(400)})) as server:
         with pytest.raises(StartFailed, match="`notifications/initialized` with status 400"):
             await open_link(record_for(server.url))
@@ -307,7 +305,7 @@ async def test_ssr_2_a_redirect_takes_no_credential_anywhere(status: int) -> Non
         FaultyHttp(FakeMcp()) as sentinel,
         FaultyHttp(saying(status, b"", "", f"Location: {sentinel.url}")) as server,
     ):
-        with pytest.raises(StartFailed, match="redirects"):
+        with pytest.raises(StartFailed, match="a redirect, which the gateway does not follow"):
             await open_link(record_for(server.url, auth_ref="TOKEN"))
 
         assert sentinel.connections == 0
@@ -318,7 +316,7 @@ async def test_ssr_3_a_redirect_to_itself_ends_at_once() -> None:
         await peer.respond(status=307, headers=["Location: /mcp"])
 
     async with FaultyHttp(script) as server:
-        with pytest.raises(StartFailed, match="redirects"):
+        with pytest.raises(StartFailed, match="a redirect, which the gateway does not follow"):
             await open_link(record_for(server.url))
 
         assert len(server.requests) == 1
@@ -328,13 +326,13 @@ async def test_ssr_5_the_metadata_a_401_points_to_is_not_fetched() -> None:
     async with FaultyHttp(FakeMcp()) as sentinel:
         challenge = f'WWW-Authenticate: Bearer resource_metadata="{sentinel.url}"'
         async with FaultyHttp(saying(401, b"", "", challenge)) as server:
-            with pytest.raises(StartFailed, match="wants authorization"):
+            with pytest.raises(StartFailed, match="requires authorization"):
                 await open_link(record_for(server.url))
 
         assert sentinel.connections == 0
 
 
-async def test_sec_9_a_refusal_that_repeats_the_credential_is_redacted() -> None:
+async def test_sec_9_a_rejection_that_repeats_the_credential_is_redacted() -> None:
     refusal = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": f"bad {SECRET}"}})
     async with FaultyHttp(saying(400, refusal.encode())) as server:
         with pytest.raises(StartFailed, match=r"bad \[redacted\]") as caught:
@@ -343,9 +341,9 @@ async def test_sec_9_a_refusal_that_repeats_the_credential_is_redacted() -> None
         assert SECRET not in str(caught.value)
 
 
-async def test_a_server_that_answers_nothing_at_all_is_given_up_in_time() -> None:
+async def test_a_start_without_any_response_times_out() -> None:
     async with FaultyHttp(hang) as server:
-        with pytest.raises(StartFailed, match=r"no answer within 0\.2 s") as caught:
+        with pytest.raises(StartFailed, match=r"no response within 0\.2 s") as caught:
             await opener(start_timeout_s=0.2)(
                 record_for(server.url), RecordingListener(), known_revision=None
             )

@@ -1,4 +1,4 @@
-"""What a collector says, as those hear it who send to it."""
+"""How exports interpret the responses of an OTLP collector."""
 
 import pytest
 
@@ -21,10 +21,10 @@ async def test_what_is_taken_comes_with_the_headers_and_the_type_of_otlp() -> No
     ("status", "may_retry"),
     [(400, False), (401, False), (404, False), (429, True), (503, True), (500, False)],
 )
-async def test_a_status_says_whether_the_same_may_be_taken_later(status: int, may_retry: bool) -> None:
+async def test_a_status_decides_whether_an_export_may_be_retried(status: int, may_retry: bool) -> None:
     with open_collector() as collector:
         collector.status = status
-        with pytest.raises(ExportRejected, match=f"/v1/logs` answers with status {status}") as refused:
+        with pytest.raises(ExportRejected, match=f"/v1/logs` responded with status {status}") as refused:
             await OtlpCollector(collector.url, {}).send_logs(b"")
 
     assert (refused.value.status, refused.value.may_retry) == (status, may_retry)

@@ -1,4 +1,4 @@
-"""UPS-4: what a server asks for with `Retry-After`, and who heeds it."""
+"""UPS-4: the delay in a server's `Retry-After`, and what keeps to it."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request, Scrip
 from tests.upstream.http_links import RecordingListener, linked, open_link, record_for
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.http.client_connection import HttpResponse
-from toolgate.upstream.http.responses import retry_after_s
+from toolgate.upstream.http.responses import parse_retry_after_s
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
     ],
 )
 def test_only_a_number_of_seconds_counts_and_only_so_many(value: bytes, expected: int | None) -> None:
-    assert retry_after_s(HttpResponse(503, {b"retry-after": value}, b"")) == expected
+    assert parse_retry_after_s(HttpResponse(503, {b"retry-after": value}, b"")) == expected
 
 
 def refusing(status: int, body: bytes = b"") -> Script:
@@ -43,20 +43,16 @@ ERROR = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"slow down
 
 @pytest.mark.parametrize("body", [b"", ERROR], ids=["empty", "with an error"])
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_start_that_is_refused_asks_no_more_and_says_when_to_come_back(
-    status: int, body: bytes
-) -> None:
+async def test_a_rejected_start_sends_no_more_and_shows_when_to_retry(status: int, body: bytes) -> None:
     async with FaultyHttp(FakeMcp(faults={"server/discover": refusing(status, body)})) as server:
-        with pytest.raises(
-            StartFailed, match=f"status {status}, and asks to be left alone for 7 s"
-        ) as caught:
+        with pytest.raises(StartFailed, match=f"status {status}, and requests a delay of 7 s") as caught:
             await open_link(record_for(server.url))
 
         assert (caught.value.retry_after_s, caught.value.fatal, len(server.requests)) == (7, False, 1)
 
 
 @pytest.mark.parametrize("method", ["initialize", "notifications/initialized"])
-async def test_so_does_one_that_is_refused_within_the_handshake(method: str) -> None:
+async def test_so_does_one_that_is_rejected_within_the_handshake(method: str) -> None:
     async with FaultyHttp(FakeMcp("legacy", faults={method: refusing(429)})) as server:
         with pytest.raises(StartFailed, match="status 429") as caught:
             await open_link(record_for(server.url), known_revision="legacy")
@@ -65,7 +61,7 @@ async def test_so_does_one_that_is_refused_within_the_handshake(method: str) -> 
 
 
 @pytest.mark.parametrize(("era", "stream"), [("legacy", "GET"), ("modern", "subscriptions/listen")])
-async def test_a_stream_that_is_refused_for_a_while_is_opened_no_sooner_than_asked(
+async def test_a_stream_that_is_rejected_for_a_while_is_opened_no_sooner_than_requested(
     era: str, stream: str
 ) -> None:
     asked_s: list[float] = []

@@ -81,7 +81,12 @@ async def test_ssr_an_endpoint_off_the_server_s_origin_is_not_followed(endpoint:
 
 @pytest.mark.parametrize(
     ("status", "content"),
-    [(401, "wants authorization"), (302, "redirects"), (405, "streamable_http"), (200, "streamable_http")],
+    [
+        (401, "requires authorization"),
+        (302, "a redirect, which the gateway does not follow"),
+        (405, "streamable_http"),
+        (200, "streamable_http"),
+    ],
 )
 async def test_a_server_without_a_stream_says_why_it_is_down(status: int, content: str) -> None:
     async def refuse(_: Request, peer: Peer) -> None:
@@ -90,7 +95,7 @@ async def test_a_server_without_a_stream_says_why_it_is_down(status: int, conten
     assert content in str(await failure(refuse))
 
 
-async def test_ups_a_server_that_asks_to_be_left_alone_is_left_alone() -> None:
+async def test_ups_a_delay_that_a_server_requests_is_kept() -> None:
     async def refuse(_: Request, peer: Peer) -> None:
         await peer.respond(b"{}", status=503, headers=["Retry-After: 7"])
 
@@ -142,7 +147,7 @@ async def test_a_server_that_ends_at_a_probe_is_greeted_next_time() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404])
-async def test_a_probe_that_the_post_refuses_is_evidence_of_a_legacy_server(status: int) -> None:
+async def test_a_probe_whose_post_is_rejected_is_evidence_of_a_session_based_server(status: int) -> None:
     class Strict(Sse):
         async def take(self, request: Request, peer: Peer) -> None:
             if request.rpc == "server/discover":
@@ -154,7 +159,7 @@ async def test_a_probe_that_the_post_refuses_is_evidence_of_a_legacy_server(stat
         assert link.server_info.revision == "legacy"
 
 
-async def test_an_answer_may_come_before_its_post_is_answered() -> None:
+async def test_a_response_may_come_before_its_post_has_one() -> None:
     class Early(Sse):
         async def take(self, request: Request, peer: Peer) -> None:
             if request.rpc == "tools/call":
@@ -170,7 +175,9 @@ async def test_an_answer_may_come_before_its_post_is_answered() -> None:
     ("status", "ends"),
     [pytest.param(404, True, id="the session is gone"), pytest.param(503, False, id="busy")],
 )
-async def test_a_refused_post_fails_its_call_and_a_lost_session_the_link(status: int, ends: bool) -> None:
+async def test_a_rejected_post_fails_its_call_and_a_lost_session_the_connection(
+    status: int, ends: bool
+) -> None:
     class Refusing(Sse):
         async def take(self, request: Request, peer: Peer) -> None:
             if request.rpc == "tools/call":
@@ -202,7 +209,7 @@ async def test_ups_a_post_cut_off_has_an_unknown_outcome_and_is_not_repeated() -
         assert len(http.seen("tools/call")) == 1
 
 
-async def test_a_server_s_own_requests_are_answered_and_unknown_answers_dropped() -> None:
+async def test_a_servers_own_requests_get_responses_and_unknown_responses_are_dropped() -> None:
     server, received = Sse(), RecordingListener()
     async with linked(server, received) as (http, link):
         content: list[dict[str, Any]] = [
@@ -227,7 +234,7 @@ async def test_a_server_s_own_requests_are_answered_and_unknown_answers_dropped(
 
 
 @pytest.mark.parametrize("value", [b"NaN", b'"\\ud800"', b'"\xff"'])
-async def test_an_answer_that_cannot_be_carried_fails_its_call_at_once(value: bytes) -> None:
+async def test_a_response_that_cannot_be_relayed_fails_its_call_at_once(value: bytes) -> None:
     class Odd(Sse):
         async def take(self, request: Request, peer: Peer) -> None:
             if request.rpc != "tools/call":

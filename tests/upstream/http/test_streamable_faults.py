@@ -1,4 +1,4 @@
-"""Links over HTTP to servers that answer badly, late or not at all."""
+"""Connections over HTTP to servers whose responses are invalid, late or missing."""
 
 import asyncio
 import json
@@ -32,15 +32,15 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        pytest.param(b'{"jsonrpc":"2.0","id":999999,"result":{}}', "not to this request", id="another id"),
-        pytest.param(b'{"jsonrpc":"2.0","result":{}}', "not to this request", id="no id"),
-        pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping"}', "not to this request", id="a request"),
+        pytest.param(b'{"jsonrpc":"2.0","id":999999,"result":{}}', "to another request", id="another id"),
+        pytest.param(b'{"jsonrpc":"2.0","result":{}}', "to another request", id="no id"),
+        pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping"}', "to another request", id="a request"),
         pytest.param(b"<html>", "not a JSON-RPC message", id="a page"),
         pytest.param(b"", "not a JSON-RPC message", id="nothing"),
         pytest.param(b"[" * 100_000, "not a JSON-RPC message", id="a deep nest"),
     ],
 )
-async def test_chd_10_an_answer_that_is_none_is_an_error(era: str, body: bytes, reason: str) -> None:
+async def test_chd_10_an_invalid_response_is_an_error(era: str, body: bytes, reason: str) -> None:
     async def script(request: Request, peer: Peer) -> None:
         await peer.respond(body)
 
@@ -60,7 +60,7 @@ async def test_chd_10_an_answer_that_is_none_is_an_error(era: str, body: bytes, 
         pytest.param("", "ended without the response", id="nothing"),
     ],
 )
-async def test_chd_10_a_stream_without_the_answer_is_an_error(era: str, event: str, reason: str) -> None:
+async def test_chd_10_a_stream_without_the_response_is_an_error(era: str, event: str, reason: str) -> None:
     async def script(request: Request, peer: Peer) -> None:
         await peer.open_stream()
         await peer.chunk(f"data: {event}\n\n".encode())
@@ -75,7 +75,7 @@ async def test_chd_10_a_stream_without_the_answer_is_an_error(era: str, event: s
 
 @ERAS
 @pytest.mark.parametrize("is_stream", [False, True], ids=["in the body", "on a stream"])
-async def test_chd_12_an_answer_that_is_not_utf8_is_an_error(era: str, *, is_stream: bool) -> None:
+async def test_chd_12_a_response_that_is_not_utf8_is_an_error(era: str, *, is_stream: bool) -> None:
     async def script(request: Request, peer: Peer) -> None:
         body = json.dumps(response(request)).encode().replace(b"ok", b"caf\xe9")
         if is_stream:
@@ -152,23 +152,23 @@ async def test_ups_5_a_huge_error_page_becomes_a_short_error(era: str) -> None:
         with pytest.raises(ServerUnavailable) as caught:
             await call(link)
 
-        assert str(caught.value) == "the server answered with status 500 (internal server error)"
+        assert str(caught.value) == "the server responded with status 500 (internal server error)"
 
 
 @ERAS
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        (301, "the server answered with status 301 (a redirect, which is not followed)"),
-        (401, "the server answered with status 401 (unauthorized)"),
-        (403, "the server answered with status 403 (forbidden)"),
-        (429, "the server answered with status 429 (too many requests)"),
-        (503, "the server answered with status 503 (service unavailable)"),
-        (202, "the server answered with status 202 (accepted)"),
-        (799, "the server answered with status 799 (unknown)"),
+        (301, "the server responded with status 301 (a redirect, which the gateway does not follow)"),
+        (401, "the server responded with status 401 (unauthorized)"),
+        (403, "the server responded with status 403 (forbidden)"),
+        (429, "the server responded with status 429 (too many requests)"),
+        (503, "the server responded with status 503 (service unavailable)"),
+        (202, "the server responded with status 202 (accepted)"),
+        (799, "the server responded with status 799 (unknown)"),
     ],
 )
-async def test_a_status_that_is_no_answer_is_an_error_and_the_link_lives_on(
+async def test_an_error_status_fails_the_call_and_keeps_the_connection(
     era: str, status: int, expected: str
 ) -> None:
     async def script(request: Request, peer: Peer) -> None:

@@ -113,7 +113,7 @@ async def test_a_session_that_cannot_be_opened_again_ends_the_link_once() -> Non
 
 
 @pytest.mark.parametrize(("was", "now"), [("legacy", "modern"), ("modern", "legacy")])
-async def test_a_server_replaced_by_one_of_the_other_era_ends_the_link(was: str, now: str) -> None:
+async def test_a_server_replaced_by_one_of_the_other_revision_ends_the_connection(was: str, now: str) -> None:
     async def refuse(request: Request, peer: Peer) -> None:
         if request.message["params"].get("arguments") == "bad":
             await peer.respond(status=400)
@@ -127,17 +127,17 @@ async def test_a_server_replaced_by_one_of_the_other_era_ends_the_link(was: str,
     received = RecordingListener()
     async with linked(mcp, received) as (server, link):
         with pytest.raises(ServerUnavailable, match="status 400"):
-            await call(link, "bad")  # wrong by itself: the server is asked, and the link stays
-        asked = len(server.seen("ping" if was == "legacy" else "server/discover"))
+            await call(link, "bad")  # only the call is wrong: the connection stays open
+        checks = len(server.seen("ping" if was == "legacy" else "server/discover"))
         assert (await call(link), received.closings) == (OK, [])
 
     other = FakeMcp(was)
     async with linked(other, received) as (_, link):
         other.eras = (now,)
         other.faults |= {"tools/call": not_now, "ping": not_now}
-        with pytest.raises(ServerUnavailable, match="no longer speaks"):
+        with pytest.raises(ServerUnavailable, match="no longer supports"):
             await call(link)
-        assert (asked, len(received.closings)) == (1 if was == "legacy" else 2, 1)
+        assert (checks, len(received.closings)) == (1 if was == "legacy" else 2, 1)
 
 
 async def test_a_call_waits_for_a_new_session_only_until_its_own_deadline() -> None:
@@ -167,7 +167,7 @@ async def test_a_server_that_is_gone_ends_the_link_once(era: str) -> None:
 
 
 @ERAS
-async def test_a_refused_connection_does_not_end_a_link_that_serves_others(era: str) -> None:
+async def test_a_refused_connect_does_not_end_a_connection_that_serves_others(era: str) -> None:
     release = asyncio.Event()
 
     async def script(request: Request, peer: Peer) -> None:
@@ -207,7 +207,7 @@ async def test_a_link_closed_under_a_call_fails_it_without_a_word_to_the_listene
 
 
 @ERAS
-async def test_many_calls_over_few_connections_all_get_their_own_answer(era: str) -> None:
+async def test_many_calls_over_few_connections_all_get_their_own_response(era: str) -> None:
     async with linked(FakeMcp(era), limits=HttpLimits(max_connections=4)) as (server, link):
         responses = await asyncio.gather(*(call(link, n) for n in range(200)))
 

@@ -1,4 +1,4 @@
-"""Asking models: what is sent, what comes back, and what becomes of the connection."""
+"""Requests to models: what is sent, what comes back, and the state of the connection."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 _DONE = b"data: [DONE]\n\n"
 
 
-async def test_a_whole_answer_comes_back_as_it_was_sent() -> None:
+async def test_a_whole_response_comes_back_as_it_was_sent() -> None:
     async with asking(text("héllo")) as (models, model):
         response = await models.request(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
 
@@ -84,10 +84,10 @@ async def test_a_stream_that_breaks_off_gives_what_came_and_then_an_error() -> N
             await anext(events)
 
     assert first.data == b"a"
-    assert len(model.requests) == 1  # something was handed out, so it is not asked again
+    assert len(model.requests) == 1  # the caller got something, so there is no retry
 
 
-async def test_a_server_that_does_not_stream_may_answer_whole() -> None:
+async def test_a_server_that_does_not_stream_may_send_a_whole_response() -> None:
     async with (
         asking(whole({"id": "x"})) as (models, model),
         models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False) as response,
@@ -101,13 +101,17 @@ async def test_a_server_that_does_not_stream_may_answer_whole() -> None:
 @pytest.mark.parametrize(
     ("completion", "reason"),
     [
-        pytest.param(stream(b"data: {}\n\n"), "an event stream, which was not asked for", id="a stream"),
-        pytest.param(status(307, headers={"Location": "http://x/"}), r"a redirect \(307\)", id="a redirect"),
+        pytest.param(stream(b"data: {}\n\n"), "an event stream, which was not requested", id="a stream"),
+        pytest.param(
+            status(307, headers={"Location": "http://x/"}),
+            r"status 307 \(a redirect, which the gateway does not follow\)",
+            id="a redirect",
+        ),
         pytest.param(whole(b" " * 9_000_000), "longer than 8388608 bytes", id="too long"),
         pytest.param(cut(whole(b"{}"), 1), "closed the connection", id="cut"),
     ],
 )
-async def test_what_is_no_answer_is_an_error_that_says_so(completion: Reply, reason: str) -> None:
+async def test_an_invalid_response_is_an_error_with_the_reason(completion: Reply, reason: str) -> None:
     async with asking(completion) as (models, model):
         with pytest.raises(ModelUnavailable, match=reason):
             await models.request(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=True)
@@ -127,16 +131,18 @@ async def test_streams_follow_each_other_on_one_connection(completion: Reply) ->
     assert model.connections < 3  # the end of a stream may come a moment after its DONE
 
 
-async def test_an_event_without_end_is_refused() -> None:
+async def test_an_event_without_end_is_rejected() -> None:
     async with asking(stream(*[b"data: " + b"a" * 1_000_000] * 40)) as (models, model):
-        with pytest.raises(ModelUnavailable, match="an event is longer than 8388608 bytes"):
+        with pytest.raises(ModelUnavailable, match="an event on the stream is longer than 8388608 bytes"):
             await read(models, model)
 
         await model.requests[0].hung_up.wait()
 
 
 @pytest.mark.parametrize("body", [pytest.param(BODY, id="whole"), pytest.param(STREAM, id="stream")])
-async def test_a_caller_that_is_cancelled_before_the_answer_begins_closes_the_connection(body: bytes) -> None:
+async def test_a_caller_that_is_cancelled_before_the_response_begins_closes_the_connection(
+    body: bytes,
+) -> None:
     async with asking(hang(), text("next")) as (models, model):
         task = asyncio.create_task(
             models.request(at(model.url), PATH, body, deadline_s=in_s(99), may_retry=True)
@@ -206,7 +212,7 @@ async def test_a_stream_that_ends_while_it_is_paused_leaves_a_connection_that_ca
     assert model.connections == 1
 
 
-async def test_a_caller_that_takes_a_long_answer_lets_others_run_meanwhile() -> None:
+async def test_a_caller_that_takes_a_long_response_lets_others_run_meanwhile() -> None:
     turns = 0
 
     async def count_turns() -> None:
@@ -230,12 +236,12 @@ async def test_a_caller_that_takes_a_long_answer_lets_others_run_meanwhile() -> 
     assert turns >= 50
 
 
-async def test_more_requests_than_an_upstream_may_have_are_turned_away_at_once() -> None:
+async def test_more_requests_than_an_upstream_allows_fail_at_once() -> None:
     gate_keeper = hang(stream(b"data: a\n\n", b"data: b\n\n"), after=9)
     async with asking(gate_keeper, text("next")) as (models, model):
         upstream = at(model.url, max_concurrency=1)
         async with models.stream(upstream, PATH, STREAM, deadline_s=in_s(60), may_retry=False):
-            with pytest.raises(ModelBusy, match="`local` has all 1 requests"):
+            with pytest.raises(ModelBusy, match="`local` has 1 requests in flight, and allows no more"):
                 await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=True)
         await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
 

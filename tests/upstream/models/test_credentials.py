@@ -40,7 +40,7 @@ async def test_the_key_is_in_no_error_and_in_no_log(
     assert KEY not in f"{failed.value} {failed.value.detail} {failed.value!r} {caplog.text}"
 
 
-async def test_the_key_is_in_no_answer() -> None:
+async def test_the_key_is_in_no_response() -> None:
     async with asking(text(f"it is {KEY}"), text(f"it is {KEY}", step=99)) as (models, model):
         upstream = at(model.url, auth_ref="model_key")
         response = await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
@@ -59,12 +59,12 @@ async def test_a_word_that_is_also_a_placeholder_for_a_key_stays_a_word() -> Non
     assert [event.raw for event in events] == [content]
 
 
-async def test_what_is_missing_is_notified_to_operators_once_and_to_callers_not_at_all(
+async def test_a_missing_secret_is_logged_once_and_hidden_from_callers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with asyncio.timeout(60), Models(Secrets({}, tmp_path), ANY) as models:
         for _ in range(3):
-            with pytest.raises(ModelUnavailable, match="chat upstream `local` cannot be asked") as failed:
+            with pytest.raises(ModelUnavailable, match="chat upstream `local` cannot be used") as failed:
                 await models.request(
                     at("http://127.0.0.1:9/v1", auth_ref="not_there"),
                     PATH,
@@ -78,7 +78,7 @@ async def test_what_is_missing_is_notified_to_operators_once_and_to_callers_not_
     assert [record.getMessage().count("not_there") for record in caplog.records] == [1]
 
 
-async def test_a_secret_that_would_end_a_header_is_refused_and_not_shown() -> None:
+async def test_a_secret_that_would_end_a_header_is_rejected_and_not_shown() -> None:
     async with Models(Secrets({"bad": f"{KEY}\r\nX-Evil: 1"}), ANY) as models:
         with pytest.raises(ModelUnavailable) as failed:
             await models.request(

@@ -1,4 +1,4 @@
-"""When a model is asked again, how long it is waited for, and what its failures are called."""
+"""Retries of model requests, their timeouts, and their errors."""
 
 import asyncio
 from typing import Any
@@ -19,10 +19,10 @@ from toolgate.upstream.models.endpoint import ModelEndpoint, ModelEventStream
 
 pytestmark = pytest.mark.anyio
 
-_SAYS = text("hello")
+_COMPLETION = text("hello")
 
 
-def _asks(seconds: int) -> Reply:
+def _rejection(seconds: int) -> Reply:
     return status(429, headers={"Retry-After": str(seconds)})
 
 
@@ -30,26 +30,24 @@ def _asks(seconds: int) -> Reply:
 @pytest.mark.parametrize(
     ("script", "may_retry", "requests", "outcome"),
     [
-        pytest.param([status(429), _SAYS], True, 2, 200, id="429"),
-        pytest.param([status(502), _SAYS], True, 2, 200, id="502"),
-        pytest.param([status(503), _SAYS], True, 2, 200, id="503"),
-        pytest.param([status(504), _SAYS], True, 2, 200, id="504"),
-        pytest.param([status(503), status(429), _SAYS], True, 3, 200, id="two failures"),
+        pytest.param([status(429), _COMPLETION], True, 2, 200, id="429"),
+        pytest.param([status(502), _COMPLETION], True, 2, 200, id="502"),
+        pytest.param([status(503), _COMPLETION], True, 2, 200, id="503"),
+        pytest.param([status(504), _COMPLETION], True, 2, 200, id="504"),
+        pytest.param([status(503), status(429), _COMPLETION], True, 3, 200, id="two failures"),
         pytest.param([status(503)] * 4, True, 3, 503, id="three failures are enough"),
-        pytest.param([_asks(0), _SAYS], True, 2, 200, id="asked to come again at once"),
-        pytest.param([_asks(6), _SAYS], True, 1, 429, id="asked to wait for too long"),
-        pytest.param([status(500), _SAYS], True, 1, 500, id="500"),
-        pytest.param([status(400), _SAYS], True, 1, 400, id="400"),
-        pytest.param([status(401), _SAYS], True, 1, 401, id="401"),
-        pytest.param([status(404), _SAYS], True, 1, 404, id="404"),
-        pytest.param(
-            [cut(whole(b"{}"), 1), _SAYS], True, 1, "model_unavailable", id="it may have been asked"
-        ),
-        pytest.param([status(503), _SAYS], False, 1, 503, id="not allowed: 503"),
-        pytest.param([status(429), _SAYS], False, 1, 429, id="not allowed: 429"),
+        pytest.param([_rejection(0), _COMPLETION], True, 2, 200, id="delay of 0 s"),
+        pytest.param([_rejection(6), _COMPLETION], True, 1, 429, id="delay too long"),
+        pytest.param([status(500), _COMPLETION], True, 1, 500, id="500"),
+        pytest.param([status(400), _COMPLETION], True, 1, 400, id="400"),
+        pytest.param([status(401), _COMPLETION], True, 1, 401, id="401"),
+        pytest.param([status(404), _COMPLETION], True, 1, 404, id="404"),
+        pytest.param([cut(whole(b"{}"), 1), _COMPLETION], True, 1, "model_unavailable", id="it may have run"),
+        pytest.param([status(503), _COMPLETION], False, 1, 503, id="not allowed: 503"),
+        pytest.param([status(429), _COMPLETION], False, 1, 429, id="not allowed: 429"),
     ],
 )
-async def test_a_model_is_asked_again_only_where_that_may_help(
+async def test_a_request_to_a_model_is_retried_only_if_that_may_help(
     script: list[Any], may_retry: bool, requests: int, outcome: int | str, body: bytes
 ) -> None:
     async with asking(*script) as (models, model):
@@ -64,11 +62,11 @@ async def test_a_model_is_asked_again_only_where_that_may_help(
     assert (came, len(model.requests)) == (outcome, requests)
 
 
-@pytest.mark.parametrize(("script", "requests", "is_answered"), [("+-+", 3, True), ("-+", 2, False)])
-async def test_a_kept_connection_that_ends_before_an_answer_begins_is_replaced_by_a_new_one(
-    script: str, requests: int, is_answered: bool
+@pytest.mark.parametrize(("script", "requests", "is_served"), [("+-+", 3, True), ("-+", 2, False)])
+async def test_a_kept_connection_that_ends_before_a_response_begins_is_replaced_by_a_new_one(
+    script: str, requests: int, is_served: bool
 ) -> None:
-    """Servers close what is idle, and a request may be on its way just then. A new one has failed."""
+    """Servers close idle connections, perhaps with a request in flight. A new connection has failed."""
     fate = iter(script)
     seen = []
 
@@ -84,12 +82,12 @@ async def test_a_kept_connection_that_ends_before_an_answer_begins_is_replaced_b
         FaultyHttp(serve) as server,
         Models(Secrets({}), Egress(allow_private=True)) as models,
     ):
-        asked = [await _answers(models, server.url, deadline_s=in_s(60)) for _ in range(2)]
+        served = [await _is_served(models, server.url, deadline_s=in_s(60)) for _ in range(2)]
 
-    assert (asked, len(seen)) == ([is_answered, True], requests)
+    assert (served, len(seen)) == ([is_served, True], requests)
 
 
-async def _answers(models: Models, url: str, *, deadline_s: float) -> bool:
+async def _is_served(models: Models, url: str, *, deadline_s: float) -> bool:
     try:
         await models.request(at(url), PATH, BODY, deadline_s=deadline_s, may_retry=False)
     except ModelUnavailable as exc:
@@ -98,8 +96,8 @@ async def _answers(models: Models, url: str, *, deadline_s: float) -> bool:
     return True
 
 
-async def test_no_one_waits_past_the_deadline_only_to_ask_again() -> None:
-    async with asking(_asks(5), _SAYS) as (models, model):
+async def test_a_retry_past_the_deadline_is_not_awaited() -> None:
+    async with asking(_rejection(5), _COMPLETION) as (models, model):
         with pytest.raises(ModelRefused):
             await models.request(at(model.url), PATH, BODY, deadline_s=in_s(4), may_retry=True)
 
@@ -107,10 +105,10 @@ async def test_no_one_waits_past_the_deadline_only_to_ask_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("may_retry", "failures", "is_answered"), [(True, 2, True), (True, 3, False), (False, 1, False)]
+    ("may_retry", "failures", "is_served"), [(True, 2, True), (True, 3, False), (False, 1, False)]
 )
 async def test_a_connection_that_fails_is_tried_again(
-    may_retry: bool, failures: int, is_answered: bool
+    may_retry: bool, failures: int, is_served: bool
 ) -> None:
     left = failures
 
@@ -124,18 +122,18 @@ async def test_a_connection_that_fails_is_tried_again(
     egress = Egress(allow_private=True, resolver=resolver)
     async with (
         asyncio.timeout(60),
-        scripted_model(_SAYS) as model,
+        scripted_model(_COMPLETION) as model,
         Models(Secrets({}), egress, pauses_s=(0.0, 0.0)) as models,
     ):
         upstream = at(f"http://models.test:{model.port}/v1")
         try:
             await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=may_retry)
         except ModelUnavailable as exc:
-            assert not is_answered
+            assert not is_served
             assert "chat upstream `local` cannot be reached: cannot connect to `models.test:" in str(exc)
 
-    assert len(model.requests) == is_answered
-    assert left == (-1 if is_answered else 0)
+    assert len(model.requests) == is_served
+    assert left == (-1 if is_served else 0)
 
 
 @pytest.mark.parametrize(
@@ -143,11 +141,11 @@ async def test_a_connection_that_fails_is_tried_again(
     ["http://127.0.0.1:9/v1", "http://models.test/v1", "http://169.254.169.254/v1"],
 )
 async def test_what_may_not_be_connected_to_is_not_and_is_not_tried_again(url: str) -> None:
-    asked = 0
+    attempts = 0
 
     async def resolver(host: str, port: int) -> list[str]:
-        nonlocal asked
-        asked += 1
+        nonlocal attempts
+        attempts += 1
         return ["10.0.0.1"]
 
     egress = Egress(allow_private=False, resolver=resolver)
@@ -155,16 +153,16 @@ async def test_what_may_not_be_connected_to_is_not_and_is_not_tried_again(url: s
         with pytest.raises(ModelUnavailable):
             await models.request(at(url), PATH, BODY, deadline_s=in_s(60), may_retry=True)
 
-    assert asked == ("models.test" in url)
+    assert attempts == ("models.test" in url)
 
 
-async def test_what_a_server_says_of_its_refusal_is_passed_on() -> None:
+async def test_the_message_of_a_rejection_is_passed_on() -> None:
     content = {"error": {"message": "slow down", "type": "rate_limit"}}
     async with asking(status(429, content, {"Retry-After": "7"})) as (models, model):
         with pytest.raises(ModelRefused) as refused:
             await models.request(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
 
-    assert str(refused.value).endswith("answered with status 429: slow down")
+    assert str(refused.value).endswith("responded with status 429: slow down")
     assert refused.value.data == {
         "status": 429,
         "body": '{"error":{"message":"slow down","type":"rate_limit"}}',
@@ -176,9 +174,9 @@ async def test_what_a_server_says_of_its_refusal_is_passed_on() -> None:
     "body",
     [b"", b"<html>", b"\xff\xfe", b'{"error": null}', b'{"error": {"message": 1}}', b'{"error": {}}', b"[1]"],
 )
-async def test_a_refusal_may_say_anything(body: bytes) -> None:
+async def test_a_rejection_may_have_any_body(body: bytes) -> None:
     async with asking(status(500, body)) as (models, model):
-        with pytest.raises(ModelRefused, match=r"answered with status 500$") as refused:
+        with pytest.raises(ModelRefused, match=r"responded with status 500$") as refused:
             await models.request(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
 
     assert refused.value.data["body"] == body.decode(errors="replace")
@@ -197,9 +195,9 @@ async def test_a_model_that_does_not_begin_is_given_up(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("answer_ms", "deadline_s", "why"),
-    [(1_000, 60.0, "sent nothing for 1 s"), (60_000, 1.0, "was not done within the time of the request")],
+    [(1_000, 60.0, "sent nothing for 1 s"), (60_000, 1.0, "did not finish within the time of the request")],
 )
-async def test_a_stream_that_stalls_is_given_up(answer_ms: int, deadline_s: float, why: str) -> None:
+async def test_a_stream_that_stalls_times_out(answer_ms: int, deadline_s: float, why: str) -> None:
     async with asking(hang(stream(b"data: a\n\n", b"data: b\n\n"), after=9)) as (models, model):
         upstream = at(model.url, answer_timeout_ms=answer_ms)
         async with models.stream(
@@ -215,7 +213,7 @@ async def test_a_stream_that_stalls_is_given_up(answer_ms: int, deadline_s: floa
 
 
 class TestTime:
-    """How long an answer is waited for, exactly."""
+    """The exact time that a response may take."""
 
     @pytest.fixture
     def anyio_backend(self) -> Any:

@@ -1,4 +1,4 @@
-"""Trying a chat upstream: whatever is wrong with it is told, with what to do, and never by an exception."""
+"""Trials of a chat upstream report every error with a hint, and never raise."""
 
 from typing import Any
 
@@ -38,17 +38,21 @@ async def test_the_models_that_are_listed_are_found_with_the_secret_of_the_recor
     [
         pytest.param(
             status(401, body={"error": {"message": f"wrong key {KEY}"}}),
-            "answered with status 401: wrong key [redacted]",
+            "responded with status 401: wrong key [redacted]",
             "check the secret",
             id="a wrong key",
         ),
-        pytest.param(status(404), "answered with status 404", "check `base_url`", id="another path"),
-        pytest.param(status(500), "answered with status 500", "its server says why", id="its own failure"),
-        pytest.param(whole({"models": []}), "no list of models", "check `base_url`", id="another API"),
-        pytest.param(whole(b"<html>"), "no list of models", "check `base_url`", id="a page"),
+        pytest.param(status(404), "responded with status 404", "check `base_url`", id="another path"),
+        pytest.param(
+            status(500), "responded with status 500", "see the message of its server", id="its own failure"
+        ),
+        pytest.param(
+            whole({"models": []}), "did not send a list of models", "check `base_url`", id="another API"
+        ),
+        pytest.param(whole(b"<html>"), "did not send a list of models", "check `base_url`", id="a page"),
     ],
 )
-async def test_what_a_server_says_instead_of_its_models_is_notified_without_the_key(
+async def test_an_error_instead_of_models_is_shown_without_the_key(
     completion: Any, error: str, hint: str
 ) -> None:
     """CHT-12"""
@@ -60,11 +64,11 @@ async def test_what_a_server_says_instead_of_its_models_is_notified_without_the_
     assert hint in trial.hint
 
 
-async def test_a_server_that_is_not_there_is_notified_so() -> None:
+async def test_an_unreachable_server_is_reported() -> None:
     trial = await try_models(Secrets({}), HERE, upstream("http://127.0.0.1:9/v1"))
 
     assert "chat upstream `local` cannot be reached" in trial.error
-    assert "it must be reached from where the gateway runs" in trial.hint
+    assert "the gateway must be able to reach it" in trial.hint
 
 
 @pytest.mark.parametrize(
@@ -80,10 +84,10 @@ async def test_a_server_that_is_not_there_is_notified_so() -> None:
         pytest.param({}, Egress(allow_private=False), "127.0.0.1", id="leave to connect there"),
     ],
 )
-async def test_what_this_process_lacks_is_named_to_who_tries_a_record(
+async def test_a_trial_names_what_this_process_lacks(
     fields: dict[str, Any], egress: Egress, error: str
 ) -> None:
     trial = await try_models(Secrets({}), egress, upstream("http://127.0.0.1:9/v1", **fields))
 
     assert error in trial.error
-    assert trial.hint == "it must be there where the gateway runs, and on every node"
+    assert trial.hint == "correct the record, or the environment of the gateway and of every node"

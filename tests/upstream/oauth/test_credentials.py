@@ -1,4 +1,4 @@
-"""The gateway as its own client: where it asks for tokens, as whom, and what it does with them."""
+"""Client credentials: where the gateway requests tokens, as which client, and how it uses them."""
 
 import asyncio
 from typing import Any
@@ -37,7 +37,7 @@ async def refusal(world: OAuthWorld, **fields: Any) -> StartFailed:
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_a_server_gets_the_token_that_the_gateway_asked_for(era: str) -> None:
+async def test_a_server_gets_the_token_that_the_gateway_requested(era: str) -> None:
     async with open_oauth_world(era) as world:
         link = await open_link(world)
         rpc = await call(link, 7)
@@ -87,7 +87,7 @@ async def test_a_token_that_was_renewed_is_not_shown_when_the_server_quotes_it()
     assert b"another-token" not in (second.error or b"")
 
 
-async def test_a_server_that_refuses_a_token_fails_the_call_and_nothing_is_sent_twice() -> None:
+async def test_a_server_that_rejects_a_token_fails_the_call_and_nothing_is_sent_twice() -> None:
     async with open_oauth_world() as world:
         link = await open_link(world)
         world.authority.valid.clear()
@@ -104,7 +104,7 @@ async def test_a_token_that_was_revoked_is_replaced_without_another_link() -> No
         world.authority.valid.clear()
         with pytest.raises(ServerUnavailable, match="401"):
             await call(link)
-        while len(world.authority.valid) == 0 or not await _answers(link):
+        while len(world.authority.valid) == 0 or not await _is_served(link):
             await asyncio.sleep(0)
         await link.aclose()
 
@@ -112,7 +112,7 @@ async def test_a_token_that_was_revoked_is_replaced_without_another_link() -> No
     assert len(world.serving.seen("initialize")) == 1
 
 
-async def _answers(link: ServerConnection) -> bool:
+async def _is_served(link: ServerConnection) -> bool:
     try:
         return await call(link) == echoed()
     except ServerUnavailable:
@@ -139,16 +139,16 @@ async def test_cve_2026_104850_credentials_go_to_the_issuer_of_the_record_and_to
         world.resource["authorization_servers"] = [f"http://127.0.0.1:{elsewhere.port}"]
         refused = await refusal(world)
 
-    assert "does not take tokens of its record's `issuer`" in str(refused)
+    assert "does not accept tokens of its record's `issuer`" in str(refused)
     assert (elsewhere.connections, world.authority.clients) == (0, [])
 
 
-async def test_an_authorization_server_must_be_the_one_it_is_taken_for() -> None:
+async def test_an_authorization_server_must_have_the_expected_issuer() -> None:
     async with open_oauth_world() as world:
         world.authority.metadata = {"issuer": "https://other.example"}
         refused = await refusal(world)
 
-    assert "says it is another one" in str(refused)
+    assert "names another issuer" in str(refused)
     assert world.authority.clients == []
 
 
@@ -158,7 +158,9 @@ async def test_ssr_1_an_authorization_server_may_not_send_the_gateway_where_it_d
             world.authority.metadata = {"token_endpoint": endpoint}
             refused = await refusal(world)
 
-        assert "unfit address" in str(refused) or "cannot be asked" in str(refused)
+        assert "an address that is not allowed" in str(
+            refused
+        ) or "the request to the authorization server failed" in str(refused)
 
 
 async def test_ssr_1_the_allow_list_holds_for_authorization_servers_too() -> None:
@@ -174,14 +176,14 @@ async def test_ssr_1_the_allow_list_holds_for_authorization_servers_too() -> Non
         assert world.issuing.connections == 0
 
 
-async def test_ssr_5_what_a_401_names_is_not_asked_even_where_the_record_has_oauth() -> None:
+async def test_ssr_5_no_address_in_a_401_is_requested_even_if_the_record_has_oauth() -> None:
     async def challenge(request: Request, peer: Peer) -> None:
         named = f'Bearer resource_metadata="http://127.0.0.1:{sentinel.port}/"'
         await peer.respond(b"", status=401, headers=[f"WWW-Authenticate: {named}"])
 
     async with open_oauth_world() as world, FaultyHttp(world.authority) as sentinel:
         world.mcp.faults["server/discover"] = challenge
-        with pytest.raises(StartFailed, match="wants authorization"):
+        with pytest.raises(StartFailed, match="requires authorization"):
             await open_link(world)
 
         assert sentinel.connections == 0
@@ -259,7 +261,7 @@ async def test_a_client_proves_itself_the_way_the_authorization_server_takes() -
         ({"refresh_token": "a\nb"}, "cannot be sent"),
     ],
 )
-async def test_an_answer_that_is_no_token_is_refused_and_not_shown(
+async def test_a_response_without_a_token_is_rejected_and_not_shown(
     response: dict[str, Any], content: str
 ) -> None:
     async with open_oauth_world() as world:
@@ -273,12 +275,12 @@ async def test_an_answer_that_is_no_token_is_refused_and_not_shown(
 @pytest.mark.parametrize(
     ("code", "content", "is_fatal"),
     [
-        ("invalid_client", "refuses: invalid_client", True),
-        ("temporarily_unavailable", "refuses: temporarily_unavailable", False),
-        ("Your secret was s3cret/of", "does not say why", False),
+        ("invalid_client", "rejected the request: invalid_client", True),
+        ("temporarily_unavailable", "rejected the request: temporarily_unavailable", False),
+        ("Your secret was s3cret/of", "rejected the request without an error code", False),
     ],
 )
-async def test_a_refusal_is_notified_by_its_code_alone(code: str, content: str, is_fatal: bool) -> None:
+async def test_a_rejection_is_reported_by_its_code_alone(code: str, content: str, is_fatal: bool) -> None:
     async with open_oauth_world() as world:
         world.authority.refusal = code
         refused = await refusal(world)
@@ -300,7 +302,7 @@ async def test_an_authorization_server_that_is_down_costs_only_its_own_server() 
         await world.issuing.stop_listening()
         refused = await refusal(world)
 
-    assert ("cannot be asked" in str(refused), refused.fatal) == (True, False)
+    assert ("the request to the authorization server failed" in str(refused), refused.fatal) == (True, False)
     assert asyncio.current_task() is not None
 
 

@@ -134,7 +134,7 @@ async def test_a_login_that_was_begun_for_oneself_is_not_finished_for_all(grants
         begun = await stage.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
         response = world.authority.negotiate(begun.url)
         for owner in ("", "key:eve"):
-            with pytest.raises(InvalidRequest, match="no such login"):
+            with pytest.raises(InvalidRequest, match="this login was never started here, or has expired"):
                 await stage.finish(response, principal="key:ada", owner=owner)
 
     assert world.authority.forms == []
@@ -178,7 +178,7 @@ async def outside(host: str, _port: int) -> list[str]:
         pytest.param({}, {"authorization_servers": ["http://localhost:9"]}, id="who gives tokens"),
     ],
 )
-async def test_ssr_this_machine_is_named_by_no_one_but_itself(
+async def test_ssr_only_this_machine_may_name_itself(
     metadata: dict[str, Any], resource: dict[str, Any]
 ) -> None:
     issuer, url = "https://login.example", "https://mcp.example/mcp"
@@ -195,12 +195,12 @@ async def test_ssr_this_machine_is_named_by_no_one_but_itself(
                 "https://mcp.example/mcp" if "protected-resource" in url else "https://login.example"
             ]
 
-    with pytest.raises(OAuthFailed, match=r"unfit address: `.*` is this machine"):
+    with pytest.raises(OAuthFailed, match=r"an address that is not allowed: `.*` is this machine"):
         await find_parties(Web(Egress(allow_private=True, resolver=outside)), url, None)
     assert not any("localhost" in one for one in asked)
 
 
-async def test_a_refused_token_is_renewed_once_for_all_links_that_showed_it(grants: GrantFiles) -> None:
+async def test_a_rejected_token_is_renewed_once_for_all_connections_that_sent_it(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
         world.authority.response = {"refresh_token": "first"}
         await LoginStage(grants).log_in(world, personal(world))
@@ -223,7 +223,7 @@ async def test_a_login_that_ends_while_it_is_renewed_does_not_come_back(tmp_path
         renewing = asyncio.create_task(tokens.token(personal(world), rejected="token-1-of-many"))
         await asyncio.sleep(0)
         await grants.drop(LoginKey("there"))
-        with pytest.raises(StartFailed, match="no one has logged in"):
+        with pytest.raises(StartFailed, match="an administrator must log in first"):
             await renewing
 
     assert (list(grants), list(tmp_path.iterdir())) == ([], [])
@@ -261,7 +261,7 @@ async def test_a_renewal_that_hangs_holds_up_nothing_but_itself(grants: GrantFil
         await world.authority.renewing.wait()
         await stage.logins.tidy({}, anyone)
         world.authority.held.set()
-        with pytest.raises(StartFailed, match="no one has logged in"):
+        with pytest.raises(StartFailed, match="an administrator must log in first"):
             await renewing
 
     assert list(grants) == []
@@ -302,7 +302,7 @@ async def test_files_that_lie_there_already_get_no_token(tmp_path: Path) -> None
     assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(directory.stat().st_mode)) == (0o600, 0o700)
 
 
-async def test_a_link_to_the_file_of_a_login_is_none(tmp_path: Path) -> None:
+async def test_a_symbolic_link_to_the_file_of_a_login_is_ignored(tmp_path: Path) -> None:
     async with open_oauth_world() as world:
         await LoginStage(GrantFiles(tmp_path / "elsewhere")).log_in(world, personal(world))
     (tmp_path / "logins").mkdir()

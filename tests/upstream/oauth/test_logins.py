@@ -69,7 +69,7 @@ async def test_a_file_that_cannot_be_read_means_logging_in_again(tmp_path: Path)
     (tmp_path / "logins" / "there.json").write_text(json.dumps({"issuer": 7}), "utf-8")
 
     async with open_oauth_world() as world:
-        with pytest.raises(StartFailed, match="no one has logged in"):
+        with pytest.raises(StartFailed, match="an administrator must log in first"):
             await authorizer(GrantFiles(tmp_path / "logins")).token(personal(world))
 
 
@@ -107,7 +107,7 @@ async def test_cve_2026_104850_a_login_is_for_the_record_it_was_made_with(
             await authorizer(grants).token(personal(world, **changes))
 
 
-async def test_a_refused_renewal_says_to_log_in_again(grants: GrantFiles) -> None:
+async def test_a_rejected_renewal_requires_another_login(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
         world.authority.response = {"refresh_token": "first"}
         await LoginStage(grants).log_in(world, personal(world))
@@ -125,36 +125,36 @@ async def test_an_expired_login_without_renewal_says_so(grants: GrantFiles) -> N
             await authorizer(grants, now_s=NOW_S + 4_000).token(personal(world))
 
 
-async def test_what_was_begun_is_finished_once_and_by_who_began_it(grants: GrantFiles) -> None:
+async def test_a_login_is_finished_once_and_by_the_principal_that_began_it(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
         stage = LoginStage(grants)
         response = world.authority.negotiate(await stage.begin(personal(world)))
         for principal, server in (("eve", "there"), ("ada", "elsewhere")):
-            with pytest.raises(InvalidRequest, match="no such login"):
+            with pytest.raises(InvalidRequest, match="this login was never started here, or has expired"):
                 await stage.finish(response, principal=principal, server=server)
         await stage.finish(response)
-        with pytest.raises(InvalidRequest, match="no such login"):
+        with pytest.raises(InvalidRequest, match="this login was never started here, or has expired"):
             await stage.finish(response)
 
     assert len(world.authority.forms) == 1
 
 
-async def test_what_was_begun_too_long_ago_is_over(grants: GrantFiles) -> None:
+async def test_a_login_expires_before_it_is_finished(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
         stage = LoginStage(grants)
         response = world.authority.negotiate(await stage.begin(personal(world)))
         stage.now_s += LOGIN_S
-        with pytest.raises(InvalidRequest, match="no such login"):
+        with pytest.raises(InvalidRequest, match="this login was never started here, or has expired"):
             await stage.finish(response)
 
 
-async def test_only_so_many_logins_are_begun_at_once(grants: GrantFiles) -> None:
+async def test_logins_that_are_begun_at_once_are_bounded(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
         stage = LoginStage(grants)
         responses = [
             world.authority.negotiate(await stage.begin(personal(world))) for _ in range(MAX_LOGINS_EACH + 1)
         ]
-        with pytest.raises(InvalidRequest, match="no such login"):
+        with pytest.raises(InvalidRequest, match="this login was never started here, or has expired"):
             await stage.finish(responses[0])
 
         assert (await stage.finish(responses[-1])).issuer == world.authority.issuer
@@ -169,7 +169,7 @@ async def test_only_so_many_logins_are_begun_at_once(grants: GrantFiles) -> None
         ),
     ],
 )
-async def test_rfc_9207_an_answer_of_another_authorization_server_is_refused(
+async def test_rfc_9207_a_callback_of_another_authorization_server_is_rejected(
     grants: GrantFiles, metadata: dict[str, Any], content: dict[str, str]
 ) -> None:
     async with open_oauth_world() as world:
@@ -188,12 +188,12 @@ async def test_rfc_9207_an_answer_of_another_authorization_server_is_refused(
     [
         ({"code_challenge_methods_supported": None}, "gateway", "PKCE"),
         ({"code_challenge_methods_supported": ["plain"]}, "gateway", "PKCE"),
-        ({"authorization_endpoint": None}, "gateway", "no place to log in"),
-        ({"authorization_endpoint": "javascript:alert(1)"}, "gateway", "unfit address"),
-        ({"client_id_metadata_document_supported": None}, "https://gw.example/client.json", "takes no URL"),
+        ({"authorization_endpoint": None}, "gateway", "no authorization endpoint"),
+        ({"authorization_endpoint": "javascript:alert(1)"}, "gateway", "an address that is not allowed"),
+        ({"client_id_metadata_document_supported": None}, "https://gw.example/client.json", "accepts no URL"),
     ],
 )
-async def test_an_authorization_server_that_is_not_fit_for_a_login_is_not_used(
+async def test_an_authorization_server_that_does_not_support_logins_is_not_used(
     grants: GrantFiles, metadata: dict[str, Any], client_id: str, content: str
 ) -> None:
     async with open_oauth_world() as world:
@@ -230,9 +230,9 @@ async def test_the_code_comes_back_to_this_machine_only(grants: GrantFiles, redi
             await LoginStage(grants).begin(personal(world), redirect_uri=redirect_uri)
 
 
-async def test_no_one_logs_in_where_the_record_does_not_ask_for_it(grants: GrantFiles) -> None:
+async def test_a_login_needs_a_record_with_oauth(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
-        with pytest.raises(InvalidRequest, match="no one logs in"):
+        with pytest.raises(InvalidRequest, match="does not use logins"):
             await LoginStage(grants).begin(world.record())
 
     assert world.issuing.connections == 0

@@ -110,7 +110,7 @@ async def test_sco_17_no_call_ever_shows_the_token_of_someone_else(sharing: str,
     assert set(shown) == {(name, f"Bearer {token}") for name, token in whose.items()}
 
 
-async def test_who_has_not_logged_in_is_notified_how_and_nothing_is_sent(tmp_path: Path) -> None:
+async def test_a_caller_without_a_login_gets_a_hint_and_nothing_is_sent(tmp_path: Path) -> None:
     async with open_stage(tmp_path) as stage:
         await stage.log_in("key:ada")
         await stage.log_in("")
@@ -122,9 +122,7 @@ async def test_who_has_not_logged_in_is_notified_how_and_nothing_is_sent(tmp_pat
 
         assert stage.tokens() == []
         assert "you have not" not in stage.pool.health()["there"].last_error
-        with pytest.raises(
-            LoginRequired, match="you have not logged in to it yet: `toolgate servers login there`"
-        ):
+        with pytest.raises(LoginRequired, match="you must log in first: run `toolgate servers login there`"):
             await stage.call("key:eve")
         token = await stage.log_in("key:eve")
         await stage.call("key:eve")

@@ -1,4 +1,4 @@
-"""As whom the gateway logs in where no one has registered it, and what it asks for."""
+"""Client registration for logins, and the scopes that logins request."""
 
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,13 @@ def grants(tmp_path: Path) -> GrantFiles:
 
 
 def unregistered(world: OAuthWorld, **fields: Any) -> ServerRecord:
-    """A record that names no client, at an authorization server that registers any, unless it says not to."""
+    """A record without a client. Its authorization server registers clients unless a test overrides that."""
     register = {"registration_endpoint": f"{world.authority.issuer}/register"}
     world.authority.metadata = {**register, **world.authority.metadata}
     return personal(world, client_id=None, **fields)
 
 
-def asked(url: str) -> dict[str, str]:
+def parse_query(url: str) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(url).query))
 
 
@@ -97,21 +97,34 @@ async def test_an_authorization_server_that_reads_it_is_given_the_url_of_our_own
 @pytest.mark.parametrize(
     ("metadata", "registered", "content"),
     [
-        pytest.param({"registration_endpoint": None}, {}, "register one there", id="it registers no client"),
+        pytest.param(
+            {"registration_endpoint": None}, {}, "register a client there", id="it registers no client"
+        ),
         pytest.param({}, {"client_id": None}, "names no client", id="it names none"),
-        pytest.param({}, {"client_id": "a\r\nb"}, "cannot be sent back", id="it names one that breaks lines"),
         pytest.param(
-            {}, {"token_endpoint_auth_method": "private_key_jwt"}, "of a kind", id="it wants a proof we lack"
+            {}, {"client_id": "a\r\nb"}, "cannot be sent in a request", id="it names one that breaks lines"
         ),
         pytest.param(
-            {}, {"token_endpoint_auth_method": "client_secret_post"}, "of a kind", id="it gives no secret"
+            {},
+            {"token_endpoint_auth_method": "private_key_jwt"},
+            "a kind of client",
+            id="it wants a proof we lack",
         ),
         pytest.param(
-            {"registration_endpoint": "http://there.example/register"}, {}, "unfit address", id="without TLS"
+            {},
+            {"token_endpoint_auth_method": "client_secret_post"},
+            "a kind of client",
+            id="it gives no secret",
+        ),
+        pytest.param(
+            {"registration_endpoint": "http://there.example/register"},
+            {},
+            "an address that is not allowed",
+            id="without TLS",
         ),
     ],
 )
-async def test_where_there_is_no_client_there_is_no_login(
+async def test_without_a_client_there_is_no_login(
     grants: GrantFiles, metadata: dict[str, Any], registered: dict[str, Any], content: str
 ) -> None:
     async with open_oauth_world() as world:
@@ -132,7 +145,7 @@ async def test_a_client_that_an_operator_named_is_not_used_where_the_record_name
     assert list(grants) == []
 
 
-# What is asked for
+# Requested scopes
 
 
 @pytest.mark.parametrize(
@@ -162,17 +175,17 @@ async def test_scopes_are_the_records_or_what_the_server_wants(
         world.authority.metadata = {"scopes_supported": of_authority}
         url = await LoginStage(grants).begin(personal(world, scopes=scopes))
 
-    assert asked(url).get("scope") == expected
+    assert parse_query(url).get("scope") == expected
 
 
-async def test_who_logs_in_for_more_asks_for_what_there_was_too(grants: GrantFiles) -> None:
+async def test_a_login_with_more_scopes_requests_the_earlier_ones_too(grants: GrantFiles) -> None:
     async with open_oauth_world() as world:
         world.challenge = 'Bearer scope="basic"'
         stage = LoginStage(grants)
         await stage.log_in(world, personal(world))
         world.challenge = ""
-        more = asked(await stage.begin(personal(world), scopes=("write",)))
-        again = asked(await stage.begin(personal(world)))
+        more = parse_query(await stage.begin(personal(world), scopes=("write",)))
+        again = parse_query(await stage.begin(personal(world)))
 
     assert (more["scope"], again.get("scope")) == ("write basic", None)
 

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """Everyone agrees at once; tokens are for the resource they were asked for, and refreshed once each."""
+    """Everyone agrees at once; tokens are for the requested resource, and refreshed once each."""
 
     def __init__(self) -> None:
         self.codes: dict[str, AuthorizationCode] = {}
@@ -153,7 +153,7 @@ async def test_a_login_to_a_server_of_the_sdk(
         record = ServerRecord(
             server_id="sdk", transport="streamable_http", http=HttpEndpoint(url=url, oauth=oauth)
         )
-        with pytest.raises(StartFailed, match="no one has logged in"):
+        with pytest.raises(StartFailed, match="an administrator must log in first"):
             await opener(record, RecordingListener(), known_revision=era)
 
         logins = Logins(authorizer, grants, clock_s=time.time)

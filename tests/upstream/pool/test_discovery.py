@@ -31,7 +31,7 @@ def page(*tools: bytes, **members: object) -> RpcResponse:
 
 
 def pages_of(*pages: RpcResponse) -> Lister:
-    """Answers with the page that the cursor names; the first without one."""
+    """Responds with the page that the cursor names; the first without one."""
 
     async def respond(members: Json) -> RpcResponse:
         return pages[int(members.get("cursor", 0))]
@@ -66,7 +66,7 @@ async def test_every_page_is_followed_and_every_definition_checked_alone() -> No
     assert (found.is_stale, found.detail) == (False, "")
 
 
-async def test_a_server_that_announces_no_tools_has_none_and_is_not_asked() -> None:
+async def test_a_server_that_announces_no_tools_is_not_listed() -> None:
     server = MemoryServer(capabilities={"prompts": {}})
     async with pool_of(MemoryNet(one=server)) as pool:
         found = await listed(pool)
@@ -270,7 +270,7 @@ async def test_a_failed_list_keeps_the_last_good_tools_marked_and_recovers() -> 
         await pool.refresh("one")
 
         assert (stale.state, stale.tools, stale.is_stale) == ("ready", good.tools, True)
-        assert stale.detail == 'the server refused `tools/list`: {"code":-32603,"message":"broken"}'
+        assert stale.detail == 'the server rejected `tools/list`: {"code":-32603,"message":"broken"}'
         assert (health.state, health.last_error) == ("degraded", stale.detail)
         assert pool.tools()["one"] == good
         assert pool.health()["one"].state == "connected"
@@ -284,7 +284,7 @@ async def test_a_failed_list_keeps_the_last_good_tools_marked_and_recovers() -> 
         pytest.param(pages_of(RpcResponse(error=b'{"code":-32601}')), "list_failed", id="refused"),
         pytest.param(pages_of(RpcResponse(result=b'{"tools":5}')), "list_failed", id="not a list"),
         pytest.param(pages_of(RpcResponse(result=b'{"tools":[\xff]}')), "list_failed", id="not JSON"),
-        pytest.param(never, "list_timeout", id="never answered"),
+        pytest.param(never, "list_timeout", id="no response"),
     ],
 )
 async def test_a_server_with_its_first_list_fails_has_no_tools_and_a_reason(

@@ -76,7 +76,7 @@ async def test_all_kinds_are_listed_and_shown_at_once() -> None:
     assert changed == ["one"]
 
 
-async def test_a_kind_that_is_not_announced_is_not_asked_for() -> None:
+async def test_a_kind_that_is_not_announced_is_not_listed() -> None:
     server = MemoryServer(prompts=(listing(name="greet"),))
     async with pool_of(MemoryNet(one=server)) as pool:
         found = await listed(pool)
@@ -120,7 +120,7 @@ async def test_a_kind_that_fails_keeps_its_last_list_and_is_tried_again_alone() 
 
         assert names(stale) == names(good)
         assert (stale.state, stale.is_stale) == ("ready", True)
-        assert stale.detail == f"prompts: the server refused `prompts/list`: {BROKEN.error.decode()}"  # type: ignore[union-attr]
+        assert stale.detail == f"prompts: the server rejected `prompts/list`: {BROKEN.error.decode()}"  # type: ignore[union-attr]
         assert (health.state, health.last_error) == ("connected", stale.detail.removeprefix("prompts: "))
         assert retries == ["prompts/list"] * 4
         assert pool.tools()["one"] == good
@@ -148,7 +148,7 @@ async def test_a_list_that_hangs_holds_up_the_others_for_a_second() -> None:
         (["echo"], [], ["memo://a"], ["memo://{x}"]),
     )
     assert (later.is_stale, names(later)) == (True, names(found))
-    assert later.detail.startswith("prompts: `prompts/list` was not answered")
+    assert later.detail.startswith("prompts: `prompts/list` timed out: ")
 
 
 @pytest.mark.parametrize(

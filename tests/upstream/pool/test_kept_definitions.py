@@ -12,7 +12,7 @@ from tests.upstream.memory_link import definition, record
 from toolgate.catalog.listings import check_lists
 from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch
 from toolgate.model.tools import ServerTools
-from toolgate.upstream.pool.kept_definitions import KeptDefinitions, launch_digest
+from toolgate.upstream.pool.kept_definitions import KeptDefinitions, compute_launch_digest
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ async def test_files_are_for_their_owner_and_hold_no_value_of_a_variable_or_head
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
     assert directory.stat().st_mode & 0o777 == 0o700
     assert not any(b"hidden" in path.read_bytes() for path in files)
-    assert launch_digest(stdio) == launch_digest(
+    assert compute_launch_digest(stdio) == compute_launch_digest(
         replace(stdio, stdio=StdioLaunch(command="x", env={"TOKEN": "other"}))
     )
 
@@ -162,4 +162,4 @@ async def test_a_directory_that_cannot_be_written_costs_nothing_but_the_next_sta
     (tmp_path / "file").touch()
     await keep(tmp_path / "file", record())
 
-    assert "is not kept" in caplog.text
+    assert "cannot be written to" in caplog.text

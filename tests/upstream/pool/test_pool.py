@@ -322,7 +322,7 @@ async def test_a_test_reports_what_failed() -> None:
         connect_ms=no_list.connect_ms,
         era="modern",
         version=MODERN_VERSION,
-        error="the server refused `tools/list`: {}",
+        error="the server rejected `tools/list`: {}",
     )
     assert no_list.connect_ms is not None
     assert net["two"].links == []

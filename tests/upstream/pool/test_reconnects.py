@@ -1,4 +1,4 @@
-"""When servers behind a URL are tried again, and that those which never answer hold up no one."""
+"""When servers behind a URL are reconnected. Servers that never respond delay no others."""
 
 import asyncio
 from dataclasses import replace
@@ -45,7 +45,7 @@ def pool_of(net: MemoryNet, limits: PoolLimits | None = None) -> Pool:
     )
 
 
-async def test_ups_1_servers_that_never_answer_hold_up_no_child_and_few_of_their_own_kind() -> None:
+async def test_ups_1_servers_that_never_respond_hold_up_no_child_and_few_of_their_own_kind() -> None:
     silent = [f"silent-{number}" for number in range(200)]
     net = MemoryNet(**{name: MemoryServer(on_start=hang) for name in silent})
     async with pool_of(net) as pool:
@@ -58,9 +58,9 @@ async def test_ups_1_servers_that_never_answer_hold_up_no_child_and_few_of_their
         assert sum(net[name].starting for name in silent) == 64
 
 
-async def test_ups_4_a_server_that_asks_to_be_left_alone_is() -> None:
+async def test_ups_4_a_delay_that_a_server_requests_is_kept() -> None:
     async def refuse() -> None:
-        raise StartFailed("it answered with status 429", retry_after_s=20)
+        raise StartFailed("it responded with status 429", retry_after_s=20)
 
     net = MemoryNet(one=MemoryServer(on_start=refuse))
     async with pool_of(net) as pool:
@@ -76,7 +76,7 @@ async def test_ups_4_a_server_that_asks_to_be_left_alone_is() -> None:
 @pytest.mark.requirement("002-091")
 async def test_ups_4_a_server_that_recovers_is_back_within_ten_seconds_however_long_it_was_away() -> None:
     async def refuse() -> None:
-        raise StartFailed("it answered with status 503")
+        raise StartFailed("it responded with status 503")
 
     net = MemoryNet(one=MemoryServer(on_start=refuse))
     async with pool_of(net) as pool:

@@ -43,7 +43,7 @@ async def era_of(pool: Pool, client: SilentClient | None, tool: str = "echo") ->
     return (await pool.call("one", "tools/call", params(tool), client=client)).revision
 
 
-async def test_a_call_uses_the_revision_of_a_client_that_can_be_asked(net: MemoryNet) -> None:
+async def test_a_call_uses_the_revision_of_a_client_that_takes_requests(net: MemoryNet) -> None:
     async with pool_of(net) as pool:
         await start(pool)
         eras = [await era_of(pool, client) for client in (None, STATELESS, SESSION, SilentClient(), SESSION)]
@@ -79,7 +79,7 @@ async def test_calls_in_sessions_bring_back_the_own_connection_of_a_server_that_
         assert len(net["one"].lists) == 2
 
 
-async def test_a_server_that_refuses_sessions_is_called_on_its_own_connection() -> None:
+async def test_a_server_that_rejects_sessions_is_called_on_its_own_connection() -> None:
     net = MemoryNet()
     async with pool_of(net) as pool:
         await start(pool)
@@ -92,7 +92,7 @@ async def test_a_server_that_refuses_sessions_is_called_on_its_own_connection() 
 
 async def test_a_session_that_cannot_be_opened_now_is_tried_again_later(net: MemoryNet) -> None:
     async def fail() -> None:
-        raise StartFailed("it answered with status 503")
+        raise StartFailed("it responded with status 503")
 
     async with pool_of(net) as pool:
         await start(pool)
@@ -107,7 +107,7 @@ async def test_a_session_that_cannot_be_opened_now_is_tried_again_later(net: Mem
 async def test_sessions_that_cannot_be_opened_keep_one_call_waiting_and_not_each(net: MemoryNet) -> None:
     async def fail() -> None:
         await asyncio.sleep(9)
-        raise StartFailed("it answered with status 503")
+        raise StartFailed("it responded with status 503")
 
     behind_url = replace(
         record(), transport="streamable_http", stdio=None, http=HttpEndpoint(url="http://one.example")
@@ -162,7 +162,7 @@ async def test_a_server_that_cannot_do_what_its_record_forces_is_down(net: Memor
         with pytest.raises(ServerUnavailable):
             await era_of(pool, SESSION)
 
-    assert (health.state, 'its record says `protocol = "session"`' in health.last_error) == ("down", True)
+    assert (health.state, 'its record requires `protocol = "session"`' in health.last_error) == ("down", True)
 
 
 async def refuse() -> None:

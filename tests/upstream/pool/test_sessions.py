@@ -145,8 +145,8 @@ async def test_a_link_with_a_call_in_flight_is_not_unused() -> None:
             await call(pool, "a", "hang")
 
 
-async def test_one_session_too_many_is_refused_at_once_and_has_room_when_another_ends() -> None:
-    async with pool_of(MemoryNet(), session_links=2) as pool:
+async def test_one_session_too_many_is_rejected_at_once_and_has_room_when_another_ends() -> None:
+    async with pool_of(MemoryNet(), session_connections=2) as pool:
         await start(pool)
         for session in ("a", "b"):
             await call(pool, session)
@@ -160,7 +160,7 @@ async def test_one_session_too_many_is_refused_at_once_and_has_room_when_another
 
 
 async def test_bud_5_no_one_takes_all_sessions_of_a_server() -> None:
-    async with pool_of(MemoryNet(), session_links=10) as pool:
+    async with pool_of(MemoryNet(), session_connections=10) as pool:
         await start(pool)
         for number in range(8):
             await call(pool, f"ada-{number}", client=SilentClient())

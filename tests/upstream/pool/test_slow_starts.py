@@ -62,7 +62,7 @@ async def test_a_call_to_a_server_that_still_starts_says_so_soon() -> None:
     assert second.value.hint == "nothing to do; raise start_timeout_s if the network is slow"
 
 
-async def test_a_server_that_runs_and_does_not_answer_is_not_sent_to_download() -> None:
+async def test_a_server_that_runs_and_does_not_respond_is_not_downloading() -> None:
     net = MemoryNet(one=takes(60))
     async with pool_of(net) as pool:
         pool.apply({"one": record(command="npx")})
@@ -72,10 +72,10 @@ async def test_a_server_that_runs_and_does_not_answer_is_not_sent_to_download() 
         listener.on_reading()
         await pass_time(7)
         health = pool.health()["one"]
-        with pytest.raises(ServerUnavailable, match=r"\(12 s\): it runs, and has not answered yet$"):
+        with pytest.raises(ServerUnavailable, match=r"\(12 s\): it is running, but has not responded$"):
             await pool.call("one", CALL, params("echo"))
 
-    assert health.hint == "it runs, and has not answered yet"
+    assert health.hint == "it is running, but has not responded"
 
 
 async def test_a_call_to_a_server_that_is_up_within_its_time_waits_for_it() -> None:

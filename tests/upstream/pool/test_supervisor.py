@@ -104,7 +104,7 @@ async def test_chd_1_the_log_tells_when_a_server_goes_down_and_comes_back_and_no
         await pass_time(60)
 
     assert caplog.messages == [
-        "server `one` is down: `toolgate servers get one` says why",
+        "server `one` is down: see `toolgate servers get one`",
         "server `one` is connected again",
     ]
 

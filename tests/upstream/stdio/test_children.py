@@ -73,7 +73,7 @@ def open_fds() -> set[str]:
 
 
 class Collector:
-    """The plainest owner of a child: keeps what it says."""
+    """The simplest owner of a child: collects its output."""
 
     def __init__(self) -> None:
         self.stdout = b""
@@ -214,7 +214,7 @@ async def test_a_keeper_that_is_killed_takes_its_child_and_all_helpers_with_it()
 
         assert await call(other, "echo", text="still here") == "still here"
         await other.aclose()
-    assert listener.closed == ["was killed, for its supervisor died"]
+    assert listener.closed == ["was killed because its supervisor died"]
 
 
 async def test_a_warden_that_is_killed_takes_its_children_with_it_and_the_next_spawn_starts_another() -> None:
@@ -282,7 +282,7 @@ async def test_chd_14_one_child_too_many_is_refused_and_the_others_go_on() -> No
     assert responses == ["still here", "still here", "room again"]
 
 
-async def test_chd_14_few_open_files_are_a_refusal_with_a_reason() -> None:
+async def test_chd_14_too_few_open_files_fail_a_start_with_the_reason() -> None:
     async with open_warden() as warden:
         link = await start(warden)
         with open_files_limited_to(RESERVED_FDS + 2 * FDS_PER_CHILD):

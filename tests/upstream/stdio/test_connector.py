@@ -1,4 +1,4 @@
-"""A link to a child: answers reach who asked, faults stay where they are, nothing grows without bound."""
+"""Connections to children: responses reach their callers, faults stay local, and memory stays bounded."""
 
 import asyncio
 import json
@@ -26,6 +26,7 @@ from tests.upstream.stdio_stage import (
     resident_bytes,
     tool,
 )
+from toolgate import __version__
 from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
 from toolgate.upstream.connection.contract import MAX_MESSAGE_BYTES, RpcResponse
 from toolgate.upstream.connection.messages import guess_response_id
@@ -49,14 +50,14 @@ async def sent_by(link: Any) -> list[dict[str, Any]]:
     return seen[:-1]
 
 
-async def test_every_caller_gets_its_own_answer() -> None:
+async def test_every_caller_gets_its_own_response() -> None:
     async with open_link(faulty()) as link:
         responses = await asyncio.gather(*(call(link, "echo", text=f"n{number}") for number in range(200)))
 
     assert responses == [f"n{number}" for number in range(200)]
 
 
-async def test_an_answer_is_carried_as_it_came() -> None:
+async def test_a_response_is_relayed_as_it_came() -> None:
     async with open_link(faulty()) as link:
         rpc = await link.request("tools/call", tool("echo", text="é\u2028\n"), timeout_s=60)
         unknown = await link.request("no/such", {}, timeout_s=60)
@@ -75,7 +76,7 @@ async def test_line_ends_between_the_tokens_of_a_call_do_not_cut_its_line() -> N
     assert content(rpc) == "a\nb"
 
 
-async def test_an_answer_of_many_chunks_arrives_whole() -> None:
+async def test_a_response_of_many_chunks_arrives_whole() -> None:
     async with open_link(faulty()) as link:
         text = await call(link, "long_line", bytes=3_000_000)
 
@@ -110,12 +111,12 @@ async def test_a_modern_server_always_sees_an_envelope_with_the_caller_s_own_nam
     own = {
         f"{prefix}protocolVersion": "2026-07-28",
         f"{prefix}clientCapabilities": {},
-        f"{prefix}clientInfo": {"name": "toolgate", "version": "0.1.0"},
+        f"{prefix}clientInfo": {"name": "toolgate", "version": __version__},
     }
     assert [message["params"]["_meta"] for message in seen[-2:]] == [own, own | meta]
 
 
-async def test_a_meta_that_is_no_object_is_refused_and_not_sent() -> None:
+async def test_a_meta_that_is_not_an_object_is_rejected_and_not_sent() -> None:
     async with open_link(faulty()) as link:
         with pytest.raises(InvalidParams):
             await link.request("some/method", {"_meta": msgspec.Raw(b"5")}, timeout_s=60)
@@ -136,7 +137,7 @@ async def test_chd_3_a_call_that_hangs_ends_at_its_budget_and_others_go_on() -> 
     async with open_link(faulty()) as link:
         hanging = asyncio.ensure_future(call(link, "hang", timeout_s=0.5))
         responses = await asyncio.gather(*(call(link, "echo", text=f"n{number}") for number in range(20)))
-        with pytest.raises(CallTimedOut, match=r"did not answer `tools/call` within 0\.5 s"):
+        with pytest.raises(CallTimedOut, match=r"did not respond to `tools/call` within 0\.5 s"):
             await hanging
         cancelled = [
             message for message in await sent_by(link) if message["method"] == "notifications/cancelled"
@@ -248,7 +249,7 @@ async def test_chd_5_a_hundred_megabytes_of_noise_end_the_server_in_little_memor
         grown = resident_bytes() - before
 
     assert listener.closed[0] in {
-        "fills its standard output with what is not MCP",
+        "writes too much data that is not MCP to its standard output",
         f"sent a line of more than {MAX_MESSAGE_BYTES} bytes",
     }
     assert grown <= 32 * 1024 * 1024
@@ -368,7 +369,7 @@ async def test_chd_10_wrong_repeated_and_null_ids_are_dropped_and_counted() -> N
     assert listener.closed == []
 
 
-async def test_chd_10_a_late_answer_is_dropped() -> None:
+async def test_chd_10_a_late_response_is_dropped() -> None:
     async with open_link(faulty()) as link:
         with pytest.raises(CallTimedOut):
             await call(link, "stderr", bytes=64 * 1024 * 1024, timeout_s=0.001)
@@ -380,37 +381,37 @@ async def test_chd_10_a_late_answer_is_dropped() -> None:
 @pytest.mark.parametrize(
     "method", ["sampling/createMessage", "roots/list", "elicitation/create", "tools/call"]
 )
-async def test_chd_11_a_server_that_asks_for_what_is_not_offered_is_refused(method: str) -> None:
+async def test_chd_11_a_request_for_an_unsupported_method_is_rejected(method: str) -> None:
     async with open_link(faulty()) as link:
         response = await call(link, "ask", method=method)
 
         assert (response["id"], response["error"]["code"]) == ("from-server", -32601)
 
 
-async def test_a_servers_ping_is_answered() -> None:
+async def test_a_servers_ping_gets_a_response() -> None:
     async with open_link(faulty()) as link:
         assert await call(link, "ask", method="ping") == {"jsonrpc": "2.0", "id": "from-server", "result": {}}
 
 
-async def test_chd_12_an_answer_that_is_not_utf8_fails_alone() -> None:
+async def test_chd_12_a_response_that_is_not_utf8_fails_alone() -> None:
     listener = Listener()
     async with open_link(faulty(), listener) as link:
         rpc = await link.request("tools/call", tool("bad_utf8"), timeout_s=60)
 
         assert rpc == RpcResponse(
-            error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}'
+            error=b'{"code":-32603,"message":"the server\'s response is not valid UTF-8"}'
         )
         assert await call(link, "echo", text="still here") == "still here"
         assert (link.dropped_items, listener.notifications) == (1, [])
 
 
 @pytest.mark.parametrize("name", ["half_character", "bottomless"])
-async def test_chd_12_an_answer_that_cannot_be_carried_fails_at_once_and_alone(name: str) -> None:
+async def test_chd_12_a_response_that_cannot_be_relayed_fails_at_once_and_alone(name: str) -> None:
     async with open_link(faulty()) as link:
         async with asyncio.timeout(60):
             rpc = await link.request("tools/call", tool(name), timeout_s=60)
 
-        problem = b"the server's answer is not JSON that can be carried"
+        problem = b"the server's response is not JSON that the gateway can relay"
         assert rpc == RpcResponse(error=b'{"code":-32603,"message":"%b"}' % problem)
         assert await call(link, "echo", text="still here") == "still here"
 
@@ -434,7 +435,7 @@ async def test_chd_12_an_answer_that_cannot_be_carried_fails_at_once_and_alone(n
         (b'{"id":7,"result":"\xff"}', b""),
     ],
 )
-def test_which_request_an_unreadable_answer_means(line: bytes, number: bytes) -> None:
+def test_the_request_of_an_unreadable_response_is_guessed(line: bytes, number: bytes) -> None:
     assert guess_response_id(line) == number
 
 

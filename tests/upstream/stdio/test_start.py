@@ -1,4 +1,4 @@
-"""How a child is started: what it gets, what it speaks, and what is said when it does not start."""
+"""How a child is started: its environment, its protocol revision, and the error if it does not start."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ async def test_a_legacy_server_is_greeted_by_the_handshake(tmp_path: Path) -> No
     assert methods(tmp_path / "log")[:3] == ["server/discover", "initialize", "notifications/initialized"]
 
 
-async def test_a_modern_server_is_asked_once(tmp_path: Path) -> None:
+async def test_a_stateless_server_is_probed_once(tmp_path: Path) -> None:
     async with open_link(faulty("modern", f"log={tmp_path / 'log'}")) as link:
         await call(link, "pid")
         info = link.server_info
@@ -112,7 +112,7 @@ async def test_chd_1_a_child_that_exits_at_once_says_so_and_is_started_once_a_tr
 
 
 @pytest.mark.parametrize("known_revision", [None, "legacy"])
-async def test_chd_2_a_child_that_never_answers_is_killed_at_the_end_of_its_time(
+async def test_chd_2_a_child_that_never_responds_is_killed_at_the_end_of_its_time(
     known_revision: Revision | None, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
@@ -124,7 +124,7 @@ async def test_chd_2_a_child_that_never_answers_is_killed_at_the_end_of_its_time
         took_s = time.monotonic() - started
         await eventually_async(lambda: not (pids.exists() and is_alive(int(pids.read_text()))))
 
-    assert str(caught.value) == "it did not get through its start within 1 s"
+    assert str(caught.value) == "it did not finish its start within 1 s"
     assert (caught.value.state, caught.value.fatal) == ("list_timeout", False)
     assert took_s >= 1.0
     assert listener.closed == []
@@ -144,7 +144,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
         assert not is_alive(int(pids.read_text()))
 
 
-async def test_chd_13_what_cannot_be_started_is_refused_once_and_for_all_with_its_reason(
+async def test_chd_13_a_command_that_cannot_be_started_is_fatal_with_its_reason(
     tmp_path: Path,
 ) -> None:
     script = tmp_path / "script"
@@ -182,11 +182,11 @@ async def test_chd_13_what_cannot_be_started_is_refused_once_and_for_all_with_it
     ]
 
 
-async def test_a_record_that_says_nothing_of_stdio_is_refused() -> None:
+async def test_a_record_without_stdio_is_rejected() -> None:
     async with open_opener() as opener:
         failure = await failure_of(opener, ServerRecord(server_id="x", transport="stdio"))
 
-    assert failure == ("its record does not say what to start", "list_failed", True)
+    assert failure == ("its record has no `stdio` part", "list_failed", True)
 
 
 @pytest.mark.requirement("000-40")
@@ -278,7 +278,7 @@ async def test_the_password_of_a_proxy_is_in_nothing_that_a_child_writes_of_it()
 
 
 async def test_sec_3_a_secret_in_the_environment_is_in_no_command_line_nor_in_the_supervisors() -> None:
-    """A secret in `args` would be in `ps`: records are told to use `env` (see `children`)."""
+    """A secret in `args` would be in `ps`: records should use `env` (see `children`)."""
     async with open_link(
         faulty(env={"TOKEN": "${ENV:TOKEN}"}), environ={**os.environ, "TOKEN": "canary-73"}
     ) as link:

@@ -7,7 +7,7 @@ A `Connector` opens a `ServerConnection` to the server of a record; its owner li
 - `messages.py`       JSON-RPC, the `_meta` envelope and the `Mcp-*` headers of each protocol revision
 - `negotiation.py`    which revision a server speaks
 - `relay.py`          what a server may send to the clients behind its requests
-- `subscriptions.py`  what a server is asked to notify the gateway of
+- `subscriptions.py`  the notifications that the gateway requests from a server
 - `stream.py`         connections on which all messages come on one stream
 - `secrets.py`        references in records, resolved at connect time
 

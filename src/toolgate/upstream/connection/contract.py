@@ -22,7 +22,7 @@ _log: Final = logging.getLogger(__name__)
 Params = Members
 """The members of a request's `params`."""
 Acknowledgement = asyncio.Future[None] | None
-"""Done once the server has answered, or failed to in time. None: there is nothing to wait for."""
+"""Done once the server has responded, or its time is up. None: there is nothing to wait for."""
 
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
 """The longest stdio line, SSE event or HTTP body taken from a server."""
@@ -37,7 +37,7 @@ dedicated connection announces them.
 NO_CAPABILITIES: Final = b"{}"
 """The capabilities of a client that servers cannot send requests to."""
 PROBE_TIMEOUT_S: Final = 2.0
-"""How long a silent server may take to answer `server/discover` before it counts as session-based."""
+"""How long a silent server may take to respond to `server/discover` before it counts as session-based."""
 CALL_CEILING_S: Final = 300.0
 """No call takes longer, whatever its record allows and however much progress it reports."""
 NOTIFY_TIMEOUT_S: Final = 2.0  # a choice: over HTTP, an unsent notification holds a connection
@@ -45,7 +45,7 @@ DELIVER_TIMEOUT_S: Final = 10.0  # a choice: longer, since the server waits for 
 MAX_BACKGROUND_SENDS: Final = 32
 """A server that sends more requests at once, responses excluded, is flooding and gets no response."""
 DEADLINE_CHECK_S: Final = 1.0
-"""How often a postponed deadline is checked: it may move back when a client answers."""
+"""How often a postponed deadline is checked: it may move back when a client responds."""
 
 
 class RpcResponse:
@@ -100,17 +100,17 @@ class RpcResponse:
 
 
 class ClientChannel(Protocol):
-    """The client behind one request, as far as the server may reach it while the request runs."""
+    """The client behind one request. The server may reach it while the request runs."""
 
     principal_id: str
     capabilities: bytes
     """The client's declared capabilities, limited to what the gateway relays: a JSON object."""
     log_level: str
-    """The least severe log message the client wants; empty if it asked for none."""
+    """The least severe log message the client wants; empty if it requested none."""
 
     @property
     def has_session(self) -> bool:
-        """Whether the client is session-based (up to 2025-11-25) and can be asked while its request runs."""
+        """Whether the client is session-based (up to 2025-11-25) and takes requests while its own runs."""
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification about this request: progress (under the client's token) or a log message.
@@ -166,9 +166,9 @@ class StartFailed(Exception):
         self.needs_login = needs_login
         """The caller has to log in to the server first. The message is fit for the caller's eyes."""
         self.retry_after_s = retry_after_s
-        """The delay that the server asks for."""
+        """The delay that the server requests."""
 
-    def reworded(self, message: str) -> "StartFailed":
+    def with_message(self, message: str) -> "StartFailed":
         """The same failure with another message."""
         return StartFailed(message, state=self.state, fatal=self.fatal, retry_after_s=self.retry_after_s)
 
@@ -192,7 +192,7 @@ class ConnectionListener(Protocol):
         """A notification that belongs to no request of the gateway (`list_changed` and the like)."""
 
     def on_session_replaced(self) -> bool:
-        """The connection has a new session: the server ended the old one. May calls be sent in it at once?
+        """The server ended the session, and the connection has a new one. Returns whether calls may use it.
 
         If not, calls that lost their session raise SessionReplaced.
         """
@@ -230,14 +230,14 @@ class ServerConnection(Protocol):
         deadline moves to the ceiling of all calls.
 
         Raises CallTimedOut after `timeout_s` and ServerUnavailable if the connection dies. Both, and a
-        cancellation, tell the server to stop (`notifications/cancelled`, or by closing the stream).
+        cancellation, cancel the request at the server: by `notifications/cancelled`, or a closed stream.
         """
 
     def watch(self, uris: frozenset[str]) -> Acknowledgement:
         """Subscribe to exactly these resources: the listener gets `notifications/resources/updated`."""
 
     async def aclose(self) -> None:
-        """End it. For a child: close stdin, wait 2 s, TERM, wait 2 s, KILL. Idempotent."""
+        """End the connection. For a child: close stdin, wait 2 s, TERM, wait 2 s, KILL. Idempotent."""
 
 
 class Connector(Protocol):
@@ -301,7 +301,7 @@ GRACE_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLimits:
-    """How much at once, how often, how long. Tests shorten these; operators see few of them."""
+    """Limits on concurrency, rates and waits. Tests shorten these; operators can set few of them."""
 
     max_starting: int = 8
     """Children that start at once: starting interpreters is what loads a node's processors."""
@@ -310,13 +310,13 @@ class PoolLimits:
     start_slot_s: float = 2.0
     """How long a start holds a slot. A start that hangs longer uses no processor and frees its slot."""
     start_timeout_s: float = START_TIMEOUT_S + GRACE_S
-    """When the pool gives a connector up, unless the record allows more."""
+    """When the pool cancels a start, unless the record allows more time."""
     slow_start_s: float = START_TIMEOUT_S
     """A start that takes longer is downloading. Calls and refreshes stop waiting for it."""
 
     backoff_s: float = 0.1
     backoff_max_s: float = 30.0
-    """The wait before a restart doubles from the first to the second."""
+    """The wait before a restart doubles from `backoff_s` to this."""
     reconnect_max_s: float = 8.0
     """The maximum for a server behind a URL: connecting is cheap, and it is back 10 s after its recovery."""
     max_starts: int = 5
@@ -338,13 +338,13 @@ class PoolLimits:
     """`list_changed` causes at most one list in this time."""
     list_retry_s: float = 1.0
     list_retry_max_s: float = 5.0
-    """The wait after a failed list doubles from the first to the second."""
+    """The wait after a failed list doubles from `list_retry_s` to this."""
     first_list_wait_s: float = 5.0
     """How long a caller's first list waits for a server that was never listed."""
 
-    session_links: int = 64
+    session_connections: int = 64
     """Sessions with a dedicated connection to one server; the pool rejects the next one."""
-    principal_links: int = 1_024
+    principal_connections: int = 1_024
     """Principals with a dedicated connection to one server: each shows its own token."""
     session_idle_s: float = 300.0
     """When an idle dedicated connection is closed, unless the record names its own time."""

@@ -98,8 +98,8 @@ def build_error(code: int, message: str) -> RpcResponse:
 
 
 # What a caller gets instead of a response that the gateway cannot relay.
-NOT_UTF8: Final = build_error(INTERNAL_ERROR, "the server's answer is not valid UTF-8")
-NOT_JSON: Final = build_error(INTERNAL_ERROR, "the server's answer is not JSON that can be carried")
+NOT_UTF8: Final = build_error(INTERNAL_ERROR, "the server's response is not valid UTF-8")
+NOT_JSON: Final = build_error(INTERNAL_ERROR, "the server's response is not JSON that the gateway can relay")
 _NO_OUTCOME: Final = build_error(INTERNAL_ERROR, "the server sent neither a result nor an error")
 
 _DEEP_RESPONSE: Final = re.compile(
@@ -125,7 +125,7 @@ def guess_response_id(line: bytes | bytearray) -> bytes:
 
 
 def is_utf8(message: bytes | bytearray) -> bool:
-    """Whether all of `message` is text: decoding does not look into what stays raw."""
+    """Whether all of `message` is UTF-8: decoding does not check members that stay raw."""
     if message.isascii():
         return True
     try:
@@ -224,7 +224,7 @@ def parse_meta(raw: bytes | msgspec.Raw) -> Params:
 
 
 def add_meta(revision: Revision, params: Params, members: Params, client: ClientChannel | None) -> Params:
-    """`params` with a `_meta` of these members, as far as a server of `revision` may see them.
+    """`params` with a `_meta` of those members that a server of `revision` may see.
 
     A stateless server gets an envelope with the capabilities of `client`, on which it may rely. A
     session-based server never sees a key that MCP reserves.

@@ -1,11 +1,11 @@
 """Negotiates the protocol revision on any transport: `server/discover`, then the `initialize` handshake.
 
 The revision is a property of the server, and only positive evidence makes it stateless: a discovery that
-lists our stateless version. Silence is no evidence, because a slow starter has not answered *yet*. So once
-the server has read the probe and kept silent for `PROBE_TIMEOUT_S`, the handshake is sent as well, the probe
+lists our stateless version. Silence is no evidence, because a slow starter may still respond. So once the
+server has read the probe and kept silent for `PROBE_TIMEOUT_S`, the handshake is sent as well, the probe
 stays open, and the first real response decides. While the probe is unread, nothing follows it: a server of
-both revisions that finds both messages answers the probe, and the handshake then binds it to a session. Knows
-no pipes or HTTP, opens and closes nothing, and sets no deadline for the whole start.
+both revisions that finds both messages responds to the probe, and the handshake then binds it to a session.
+Knows no pipes or HTTP, opens and closes nothing, and sets no deadline for the whole start.
 """
 
 import asyncio
@@ -65,13 +65,13 @@ async def negotiate(
     *,
     known_revision: Revision | None = None,
     capabilities: bytes = SHARED_CAPABILITIES,
-    was_read: WaitUntilRead | None = None,
+    wait_until_read: WaitUntilRead | None = None,
     probe_timeout_s: float = PROBE_TIMEOUT_S,
 ) -> ServerInfo:
     """Find out what the server is. Raises StartFailed for a foreign revision, and what `send` raises.
 
-    `capabilities` are the client capabilities in a handshake. `was_read` is None for transports that deliver
-    a request before they wait for its response. `probe_timeout_s` is how long the server may keep silent.
+    `capabilities` are the client capabilities in a handshake. `wait_until_read` is None for transports that
+    deliver a request before they wait for its response. The server may keep silent for `probe_timeout_s`.
     """
     handshake = partial(_initialize, send, notify, capabilities)
     if known_revision == "legacy":
@@ -79,8 +79,8 @@ async def negotiate(
         return await _initialize_or(handshake(), lambda: _discover(send))
     probe = asyncio.ensure_future(_discover(send))
     try:
-        if was_read is not None:
-            await _wait_until_read(probe, was_read)
+        if wait_until_read is not None:
+            await _wait_for_reader(probe, wait_until_read)
         await asyncio.wait({probe}, timeout=probe_timeout_s)
         if not probe.done():
             return await _initialize_while_probing(probe, handshake)
@@ -89,9 +89,9 @@ async def negotiate(
         await _discard(probe)
 
 
-async def _wait_until_read(probe: asyncio.Future[ServerInfo | None], was_read: WaitUntilRead) -> None:
+async def _wait_for_reader(probe: asyncio.Future[ServerInfo | None], wait_until_read: WaitUntilRead) -> None:
     await asyncio.sleep(0)  # the task that sends the probe has not run yet
-    reading = asyncio.ensure_future(was_read())
+    reading = asyncio.ensure_future(wait_until_read())
     waiting: set[asyncio.Future[Any]] = {probe, reading}
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -114,9 +114,9 @@ async def _initialize_or(
 async def _initialize_while_probing(
     probe: asyncio.Future[ServerInfo | None], handshake: Callable[[], Awaitable[ServerInfo]]
 ) -> ServerInfo:
-    """The handshake while a probe is unanswered: a late response to the probe wins if it is stateless.
+    """Send the handshake while the probe waits for its response, which wins if it is stateless.
 
-    A stateless server that was only slow answers both in order, and rejects the handshake or ignores it.
+    A slow stateless server responds to the probe first, and then rejects the handshake or ignores it.
     """
     initializing = asyncio.ensure_future(handshake())
     waiting: set[asyncio.Future[Any]] = {probe, initializing}
@@ -131,7 +131,8 @@ async def _initialize_while_probing(
 async def _discover(send: RequestSender) -> ServerInfo | None:
     """The server if it is stateless; None if its response is any other evidence."""
     response = await send("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
-    if MODERN_VERSION in _parse_supported_versions(response):  # rejected, and offered: ask again (SEP-2575)
+    if MODERN_VERSION in _parse_supported_versions(response):
+        # Rejected, but supported: send it again (SEP-2575).
         response = await send("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
     found = None if response.result is None else _decode(response.result, _DiscoverResult)
     if found is None:
@@ -168,10 +169,10 @@ async def _initialize(send: RequestSender, notify: NotificationSender, capabilit
     response = await send("initialize", params, START_TIMEOUT_S)
     if response.result is None:
         error = parse_error(response.error)
-        raise StartFailed(f"it refused `initialize`: {error.message[:200] or error.code}")
+        raise StartFailed(f"it rejected `initialize`: {error.message[:200] or error.code}")
     found = _decode(response.result, _InitializeResult)
     if found is None:
-        raise StartFailed("its answer to `initialize` is not an initialize result")
+        raise StartFailed("its response to `initialize` is not an initialize result")
     _require_common_version(LEGACY_VERSIONS, [found.protocol_version])
     await notify("notifications/initialized", {})
     return ServerInfo(

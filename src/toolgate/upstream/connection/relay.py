@@ -1,10 +1,9 @@
 """Relays messages between the server of a connection and the clients behind its requests, while those run.
 
 A server reaches a client only about a request of that client, and only if the relay is certain which request
-it means: on a stream that belongs to one request, by the request's number, or while it can mean only one.
-That is so while one request is in flight, and one principal alone has used the connection for as long as a
-call may last: a server may still work on what another principal has cancelled. The relay drops or rejects
-everything else. Open client requests are bounded, and end with the request that they belong to.
+that is. The request's own stream or its number identifies it; or it is the only one in flight, and no other
+principal has used the connection for as long as a call may last, since the server may still work on a
+cancelled call. The relay drops or rejects all else. Open client requests are bounded and end with their call.
 """
 
 import asyncio
@@ -61,15 +60,15 @@ _log: Final = logging.getLogger(__name__)
 
 _PONG: Final = RpcResponse(result=b"{}")
 _NOT_FOUND: Final = build_error(METHOD_NOT_FOUND, "method not found")
-_NO_CLIENT: Final = build_error(METHOD_NOT_FOUND, "there is no client to be asked: no call is in flight")
+_NO_CLIENT: Final = build_error(METHOD_NOT_FOUND, "no client can take this request: no call is in flight")
 _UNCERTAIN: Final = build_error(
     METHOD_NOT_FOUND,
-    "whose client is meant is not certain, because several share one connection: "
+    "the request cannot be matched to a client, because several clients share one connection: "
     'set `sharing = "per_session"` in the record of this server',
 )
 _NOT_AN_OBJECT: Final = build_error(INVALID_PARAMS, "`params` is not an object")
 _TOO_MANY: Final = build_error(INTERNAL_ERROR, "too many requests to the client at once")
-_FAILED: Final = build_error(INTERNAL_ERROR, "the client could not be asked")
+_FAILED: Final = build_error(INTERNAL_ERROR, "the request to the client failed")
 
 
 @dataclass(slots=True)
@@ -89,7 +88,7 @@ class _ClientRequests:
         self.open[request_id] = task
 
     def end(self, request_id: bytes, now: float) -> asyncio.Task[None] | None:
-        """The task that asks the client; None if the server does not wait for the response any more."""
+        """The task that waits for the client; None if the server no longer waits for the response."""
         task = self.open.pop(request_id, None)
         if task is not None and not self.open:
             self.deadline = min(now + self.left_s, self.ceiling)
@@ -139,7 +138,7 @@ class Relay:
     ) -> Params:
         """Begin request `key` for `client` and return the params to send. Raises InvalidParams.
 
-        Every one that has a client needs its `leave`. The server gets `key` as its progress token: the tokens
+        A request that has a client needs its `leave`. The server gets `key` as its progress token: the tokens
         of different clients may be equal.
         """
         if messages.may_want_progress(params):
@@ -176,7 +175,7 @@ class Relay:
             open_requests.cancel()
 
     async def settle(self, key: bytes) -> None:
-        """Return once the client of request `key` has answered, and its server has had a moment for that."""
+        """Return once the client of request `key` has responded and the server has processed that."""
         while (of_call := self._client_requests.get(key)) is not None and of_call.open:
             await asyncio.wait(tuple(of_call.open.values()))
         if of_call is not None:
@@ -185,7 +184,7 @@ class Relay:
     def deadline_of(self, key: bytes, deadline: float) -> float:
         """The current deadline of request `key`, which was `deadline` when it began.
 
-        While its client is asked something, check again after a while: the deadline may move back.
+        While requests to its client are open, check again later: the deadline may move back.
         """
         of_call = self._client_requests.get(key)
         return deadline if of_call is None else of_call.deadline
@@ -217,7 +216,7 @@ class Relay:
             self._requests[owner][0].notify(message.method, self.redactor.raw(bytes(message.params)))
 
     def _find_owner(self, request: bytes) -> bytes:
-        """The request that the server certainly means; empty if it may mean several, or none."""
+        """The request that a server's message belongs to; empty if that is not certain."""
         if request:
             return request if request in self._requests else b""
         if len(self._requests) != 1 or self._clock() - self._sole_principal_since_s < self.call_ceiling_s:
@@ -304,7 +303,7 @@ class Relay:
         try:
             response = await client.request(message.method, self.redactor.raw(bytes(message.params)))
         except Exception:
-            _log.exception("a client could not be asked `%s`", message.method)
+            _log.exception("the request `%s` to a client failed", message.method)
             response = _FAILED
         finally:
             is_awaited = of_call.end(bytes(message.id), self._clock()) is not None

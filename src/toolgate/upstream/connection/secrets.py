@@ -29,7 +29,7 @@ NETWORK_ENVIRONMENT: Final = (
     *("UV_CONFIG_FILE", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_INSECURE_HOST", "UV_PYTHON_INSTALL_MIRROR"),
     *(*_NPM, *map(str.lower, _NPM)),
 )
-"""The same, if the gateway has them: how to reach the network, and which CAs to trust.
+"""The variables for the network that every child gets too, if they are set: proxies, indexes and CAs.
 
 Without these, package downloads and servers' own API calls fail behind a company's proxy or CA. They may hold
 the password of a proxy or an index, which `Redactor` masks in a child's output.
@@ -45,10 +45,10 @@ class Secrets:
 
     def expand(self, text: str) -> str:
         """`text` with every `${ENV:NAME}` and `${ENV:NAME:-default}` replaced. Raises StartFailed."""
-        return REFERENCE.sub(self._variable, text)
+        return REFERENCE.sub(self._expand_variable, text)
 
-    def child_environment(self, launch: StdioLaunch) -> dict[str, str]:
-        """Exactly the environment of a child: the base lists, `env` and `env_from`; later ones win.
+    def build_child_environment(self, launch: StdioLaunch) -> dict[str, str]:
+        """The whole environment of a child: the base lists, `env` and `env_from`; later ones win.
 
         A declared variable replaces a network variable whatever its case: an empty `https_proxy` removes
         `HTTPS_PROXY`. A server's own `path` does not change `PATH`.
@@ -59,17 +59,17 @@ class Secrets:
         declared = {name: self.expand(value) for name, value in launch.env.items()}
         return base | declared | {name: self.expand(f"${{ENV:{name}}}") for name in launch.env_from}
 
-    def http_headers(self, endpoint: HttpEndpoint) -> dict[str, str]:
-        """The headers of a record, with `auth_ref` as a bearer token where there is one."""
+    def build_http_headers(self, endpoint: HttpEndpoint) -> dict[str, str]:
+        """The headers of a record, with `auth_ref`, if set, as a bearer token."""
         headers = {name: self.expand(value) for name, value in endpoint.headers.items()}
         if endpoint.auth_ref is not None:
-            headers["Authorization"] = f"Bearer {self.secret(endpoint.auth_ref)}"
+            headers["Authorization"] = f"Bearer {self.read_secret(endpoint.auth_ref)}"
         return headers
 
-    def secret(self, name: str) -> str:
+    def read_secret(self, name: str) -> str:
         """The secret `name`: its file in the secrets directory, else the variable. Raises StartFailed."""
         if not SECRET_NAME.fullmatch(name):
-            raise _missing(f"`{name}` cannot name a secret")
+            raise _missing(f"`{name}` is not a valid secret name")
         path = self._secrets_dir / name if self._secrets_dir else None
         if path is not None and path.is_file():
             return _read(path)
@@ -78,7 +78,7 @@ class Secrets:
         where = f"in `{self._secrets_dir}` or " if self._secrets_dir else ""
         raise _missing(f"secret `{name}` is not {where}in the environment")
 
-    def _variable(self, match: re.Match[str]) -> str:
+    def _expand_variable(self, match: re.Match[str]) -> str:
         name, default = match.groups()
         value = self._environ.get(name, default)
         if value is None:

@@ -1,8 +1,7 @@
-"""A connection on which all messages of the server come on one stream: a child's standard output, or an SSE
-stream.
+"""A connection whose server sends everything on one stream: a child's standard output, or an SSE stream.
 
-It has no task of its own and none per request: a response wakes the one future that waits for it. The bytes
-that are not MCP are bounded, and no message is taken for the response to a request that was not sent.
+It needs no task, not even per request: a response wakes the one future that waits for it. Non-MCP bytes are
+bounded, and a message never counts as the response to a request that was not sent.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ _FOREVER_S: Final = 10 * 365 * 86_400.0  # a choice: ten years, longer than any 
 
 
 class StreamConnection(ABC):
-    """Sends requests and finds their responses on the stream. Subclasses know how bytes get there."""
+    """Sends requests and finds their responses on the stream. Subclasses move the bytes."""
 
     server_info: ServerInfo
     _subscriptions: StatefulSubscriptions | StatelessSubscriptions
@@ -151,17 +150,19 @@ class StreamConnection(ABC):
         return True
 
     def _fail(self, key: bytes, error: Exception) -> None:
-        """Fail a request; no effect if it does not wait any more."""
+        """Fail a request, if it still waits."""
         future = self._pending.pop(key, None)
         if future is not None and not future.done():
             future.set_exception(error)
 
     def _check_deadline(self, key: bytes, deadline: float, late: tuple[str, float]) -> None:
-        """`late`: the request's method, and its time in seconds."""
+        """`late`: the request's method and its timeout."""
         now, deadline = self._loop.time(), self._relay.deadline_of(key, deadline)
         if deadline <= now:
             method, timeout_s = late
-            self._fail(key, CallTimedOut(f"{self._name} did not answer `{method}` within {timeout_s:g} s"))
+            self._fail(
+                key, CallTimedOut(f"{self._name} did not respond to `{method}` within {timeout_s:g} s")
+            )
         elif key in self._pending:
             # Not at the deadline itself: it may move back.
             check_at = min(deadline, now + DEADLINE_CHECK_S)
@@ -209,8 +210,8 @@ class StreamConnection(ABC):
             message = messages.decode_incoming(data)
         except UNREADABLE:
             # A response that the gateway cannot relay (half a character, NaN) fails its call now, not later.
-            answered = messages.guess_response_id(data) if len(data) <= MAX_NOISE_BYTES else b""
-            if not self._resolve(answered, messages.NOT_JSON):
+            key = messages.guess_response_id(data) if len(data) <= MAX_NOISE_BYTES else b""
+            if not self._resolve(key, messages.NOT_JSON):
                 self._receive_noise(data)
             return
         if message.method:
@@ -236,7 +237,7 @@ class StreamConnection(ABC):
 
     @property
     def end_reason(self) -> str:
-        """Why the connection ended, for operators; empty while it has not."""
+        """Why the connection ended, for operators; empty while it is open."""
         return self._end
 
     def _finish(self, reason: str) -> None:

@@ -1,6 +1,6 @@
-"""The subscriptions of a connection: what its server is asked to notify the gateway of, renewed on changes.
+"""The subscriptions of a connection: the notifications that it requests from its server, renewed on changes.
 
-A server that rejects a subscription notifies of less; the gateway reads its lists again after a while anyway.
+If a server rejects a subscription, the gateway still reads the server's lists again after a while.
 """
 
 import asyncio

@@ -27,10 +27,10 @@ _EVENT_STREAM: Final = b"text/event-stream"
 _DRAIN_S: Final = 1.0
 """How long a stream may continue after its response before the connection is dropped."""
 _MAX_KNOWN_HEAD_BYTES: Final = 2_048  # a choice: each connection keeps one; a longer head is parsed each time
-# A chunk of a stream over both sizes is read in parts, since each event among so many lines has its cost.
+# A chunk of a stream over both sizes is parsed in parts, because each event takes time.
 # A choice: a page of short lines, far below the 64 KiB or more of one read.
-_MUCH_BYTES: Final = 4 * 1024
-_MANY_LINES: Final = 64
+_LARGE_CHUNK_BYTES: Final = 4 * 1024
+_LARGE_CHUNK_LINES: Final = 64
 _KEEP_ALIVE: Final = re.compile(rb"(?:^|[\s,])timeout=(\d{1,6})", re.IGNORECASE)
 _MARGIN_S: Final = 1.0
 """Nothing is sent on an idle connection this long before the server's announced keep-alive ends."""
@@ -107,7 +107,7 @@ class StreamSink(Protocol):
         """True once the response has arrived. Raises StreamRefused to end the stream."""
 
     def deadline(self, deadline: float) -> float:
-        """The current deadline: later than `deadline` while a client is asked something."""
+        """The current deadline: later than `deadline` while a request to a client is open."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -147,7 +147,7 @@ class HttpClientConnection(asyncio.Protocol):
     _pending_bytes: int = 0
     _pieces: int = 0
     _held: bytes = b""
-    """Bytes of a stream that are not parsed yet."""
+    """The unparsed bytes of a stream."""
     _missing: int = 0
     """Bytes that are missing of a body whose head was known."""
     _keeps_alive: bool = False
@@ -160,7 +160,7 @@ class HttpClientConnection(asyncio.Protocol):
     def exchange(
         self, request: bytes, sink: StreamSink | None, deadline: float | None
     ) -> asyncio.Future[HttpResponse]:
-        """Write a whole request. The future holds its Answer, ExchangeFailed or ExchangeTimedOut."""
+        """Write a whole request. The future holds an HttpResponse, ExchangeFailed or ExchangeTimedOut."""
         self.has_request = True
         self._deadline = math.inf if deadline is None else deadline
         if self._deadline < self._armed_s:
@@ -176,7 +176,7 @@ class HttpClientConnection(asyncio.Protocol):
 
     @property
     def is_serving_call(self) -> bool:
-        """Whether a caller waits for its response, not only for notifications that may come some day."""
+        """Whether a caller waits for a response, and not only for notifications."""
         return self.has_request and self._deadline < math.inf
 
     def _arm(self) -> None:
@@ -274,13 +274,13 @@ class HttpClientConnection(asyncio.Protocol):
 
     def _receive_stream(self, data: bytes) -> None:
         """Parse a part of a stream's chunk. The rest waits, and so does the next chunk."""
-        is_much = len(data) >= _MUCH_BYTES and data.count(b"\n") >= _MANY_LINES
-        if is_much:
-            data, self._held = data[:_MUCH_BYTES], data[_MUCH_BYTES:]
+        is_large = len(data) >= _LARGE_CHUNK_BYTES and data.count(b"\n") >= _LARGE_CHUNK_LINES
+        if is_large:
+            data, self._held = data[:_LARGE_CHUNK_BYTES], data[_LARGE_CHUNK_BYTES:]
         began_s = time.perf_counter()
         self._parse(data)
         took_s = time.perf_counter() - began_s
-        if (is_much or took_s >= NOISY_S) and not self._transport.is_closing():
+        if (is_large or took_s >= NOISY_S) and not self._transport.is_closing():
             self._transport.pause_reading()
             self._loop.call_at(self._pool.resume_stream_at_s(took_s), self._resume_stream)
 

@@ -30,7 +30,7 @@ from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget
 
 _CLOSED: Final = "the connection was closed by the gateway"
 _SLOW_CONNECT_S: Final = 1.0
-"""A connect that is cancelled sooner says nothing about the server."""
+"""A connect that is cancelled sooner proves nothing about the server."""
 _YIELD_FACTOR: Final = 30
 """A noisy stream yields 30 times as long as it kept the loop busy: noise gets 3 % of the loop."""
 _INSTANT_CLOSE_S: Final = 0.1
@@ -51,7 +51,7 @@ class HttpPool:
     _egress: Egress
     _: KW_ONLY
     tls: ssl.SSLContext | None = None
-    """Decides which authorities are trusted; by default, the system's are."""
+    """Holds the trusted authorities; by default, the system's."""
     limits: HttpLimits = DEFAULT_LIMITS
     streams_yield_until_s: float = 0.0
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
@@ -119,7 +119,7 @@ class HttpPool:
     async def start(
         self, request: bytes, *, deadline: float, sink: StreamSink, is_retry: bool = False
     ) -> tuple[HttpClientConnection, asyncio.Future[HttpResponse]]:
-        """As `send`, without waiting for the response: it is the future's, a stream is the sink's.
+        """As `send`, without waiting: the future gets the response, and the sink a stream.
 
         The caller must `abandon` the future on the connection in the end.
         """
@@ -239,9 +239,9 @@ class HttpPool:
             async with asyncio.timeout(self.limits.connect_timeout_s):
                 return await self._connect_any()
         except asyncio.CancelledError:
-            # Usually out of time. A connect that was cancelled soon says nothing about the server.
+            # Usually out of time. A connect that was cancelled soon proves nothing about the server.
             if self._loop.time() - began_s >= _SLOW_CONNECT_S:
-                self._count_failure("no answer in time")
+                self._count_failure("no response in time")
             raise
         except EgressRefused as exc:
             raise ConnectFailed(str(exc)) from exc
@@ -257,7 +257,7 @@ class HttpPool:
         self._retry_s = self._loop.time() + self.limits.cooldown_s
 
     async def _connect_any(self) -> HttpClientConnection:
-        """The first checked address that answers. Each has its share of the time: none can use it all."""
+        """The first checked address that accepts. Each has its share of the time: none can use it all."""
         addresses = await self._egress.resolve(self._target.host, self._target.port)
         share_s = self.limits.connect_timeout_s / len(addresses)
         for address in addresses[:-1]:
@@ -290,7 +290,7 @@ class HttpPool:
 
 def _describe_error(exc: OSError, timeout_s: float) -> str:
     if isinstance(exc, TimeoutError):
-        return f"no answer within {timeout_s:g} s"
+        return f"no response within {timeout_s:g} s"
     if isinstance(exc, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({exc.verify_message})"
     if isinstance(exc, ssl.SSLError | socket.gaierror) or not exc.errno:

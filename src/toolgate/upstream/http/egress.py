@@ -133,7 +133,7 @@ def _literal(host: str) -> Address | None:
 
 
 async def resolve_by_system(host: str, port: int) -> list[str]:
-    """Ask the system's resolver, without blocking the event loop."""
+    """Query the system's resolver, without blocking the event loop."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(sockaddr[0]) for *_, sockaddr in found]
 

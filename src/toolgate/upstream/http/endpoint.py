@@ -1,9 +1,9 @@
 """The HTTP endpoint of a record: resolved, the request heads sent to it, and the negotiation with its server.
 
-Heads are made once, as bytes, and used for every request. Nothing of a caller gets into them but its `Mcp-*`
-headers and its trace, and nothing that could end a line.
+Heads are made once, as bytes, and used for every request. Of a caller's request, they hold only the `Mcp-*`
+headers and the trace, neither of which can end a line.
 
-A status says less about the protocol revision than a body, so the body is read first. A response that proves
+A body proves more about the protocol revision than a status, so it is read first. A response that proves
 nothing about it (no connection, 401, 5xx) ends the start, and the gateway remembers nothing of it.
 """
 
@@ -42,7 +42,12 @@ from toolgate.upstream.http.client_connection import (
 )
 from toolgate.upstream.http.connection_pool import HttpPool
 from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget, parse_target
-from toolgate.upstream.http.responses import PendingResponse, RequestRejected, ResponseMissing, retry_after_s
+from toolgate.upstream.http.responses import (
+    PendingResponse,
+    RequestRejected,
+    ResponseMissing,
+    parse_retry_after_s,
+)
 
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 _MAX_CACHED_HEADS: Final = 1024  # a choice: more than most servers have tools; then all are dropped
@@ -95,7 +100,7 @@ class RequestHeads:
         self._stateless.clear()
 
     def initialize(self) -> bytes:
-        """For the handshake, which has neither version nor session yet.
+        """For the handshake, which has no version and no session.
 
         A server may turn out to be stateless, and those require the method of every POST (SEP-2243).
         """
@@ -156,7 +161,7 @@ def _check_own(headers: Mapping[str, str]) -> None:
 
 
 def _check_mirrored(headers: Mapping[str, str]) -> None:
-    """A violation is a bug in the gateway: headers of a caller's request must not come this far."""
+    """A violation is a bug in the gateway: headers of a caller's request must not get here."""
     for name in _find_invalid(headers):
         raise ValueError(f"not a header: {name!r}")
     for name in headers:
@@ -179,7 +184,7 @@ class ResolvedEndpoint:
     headers: Mapping[str, str]
     """The record's headers, resolved."""
     credentials: tuple[str, ...]
-    """The parts of URL and headers that must not be shown."""
+    """The secret parts of URL and headers, which errors must not show."""
     pool: HttpPool
 
 
@@ -191,7 +196,7 @@ class EndpointResolver:
     egress: Egress
     limits: HttpLimits = DEFAULT_LIMITS
     tls: ssl.SSLContext | None = None
-    """Decides which servers are trusted; by default, the system's authorities do."""
+    """Holds the trusted authorities; by default, the system's."""
 
     def resolve_server(self, record: ServerRecord) -> ResolvedEndpoint:
         """The endpoint of a server. Raises StartFailed. The caller closes the pool."""
@@ -201,7 +206,7 @@ class EndpointResolver:
 
     def resolve(self, endpoint: HttpEndpoint) -> ResolvedEndpoint:
         """Raises StartFailed. The caller closes the pool."""
-        url, headers = self.secrets.expand(endpoint.url), self.secrets.http_headers(endpoint)
+        url, headers = self.secrets.expand(endpoint.url), self.secrets.build_http_headers(endpoint)
         try:
             target = parse_target(url)
             self.egress.check_literal(target)
@@ -269,8 +274,8 @@ class HttpNegotiation:
         head = self._endpoint.heads.in_session(self.session)
         response = await self._send(head, messages.encode_notification(method, params), _NOTIFY_TIMEOUT_S)
         if response.status >= 300:
-            reason = f"it answered `{method}` with status {response.status}"
-            raise StartFailed(reason, retry_after_s=retry_after_s(response))
+            reason = f"it responded to `{method}` with status {response.status}"
+            raise StartFailed(reason, retry_after_s=parse_retry_after_s(response))
 
     async def _send(
         self, head: bytes, body: bytes, timeout_s: float, pending: PendingResponse | None = None
@@ -281,7 +286,7 @@ class HttpNegotiation:
             request = with_body(head, body)
             return await self._endpoint.pool.send_repeatable(request, deadline=deadline, sink=pending)
         except ExchangeTimedOut as exc:
-            raise StartFailed(f"no answer within {timeout_s:g} s", state="list_timeout") from exc
+            raise StartFailed(f"no response within {timeout_s:g} s", state="list_timeout") from exc
         except HttpFailure as exc:
             raise StartFailed(str(exc)) from exc
 
@@ -290,13 +295,16 @@ def interpret_rejection(rejected: RequestRejected) -> RpcResponse:
     """What an error status proves about the server; raises StartFailed if it proves nothing."""
     status = rejected.status
     if status in (401, 403):
-        raise StartFailed(f"it wants authorization (status {status}): set `auth_ref`, `headers` or `oauth`")
+        raise StartFailed(
+            f"it requires authorization (status {status}): set `auth_ref`, `headers` or `oauth`"
+        )
     if 300 <= status < 400:
-        raise StartFailed(f"it redirects (status {status}), which is not followed: register its real URL")
+        redirect = "a redirect, which the gateway does not follow"
+        raise StartFailed(f"it responded with status {status} ({redirect}): register its real URL")
     wait_s = rejected.retry_after_s
     if status == 429 or (status >= 500 and (rejected.error is None or wait_s is not None)):
-        asks = "" if wait_s is None else f", and asks to be left alone for {wait_s} s"
-        raise StartFailed(f"it answered with status {status}{asks}", retry_after_s=wait_s)
+        delay = "" if wait_s is None else f", and requests a delay of {wait_s} s"
+        raise StartFailed(f"it responded with status {status}{delay}", retry_after_s=wait_s)
     if rejected.error is not None:
         return RpcResponse(error=rejected.error)
     return messages.build_error(0, f"status {status}")

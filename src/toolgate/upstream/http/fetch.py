@@ -39,7 +39,7 @@ class NoDocument(FetchFailed):
 
 
 def parse_secure_target(url: str) -> HttpTarget:
-    """An `https` URL, or an `http` one to this very machine. Raises EgressRefused."""
+    """An `https` URL, or an `http` one to this machine. Raises EgressRefused."""
     target = parse_target(url)
     if not target.is_tls and not is_loopback(target.host):
         raise EgressRefused(f"`{target.host}` must be reached by `https`")
@@ -52,7 +52,7 @@ class Fetcher:
 
     egress: Egress
     tls: ssl.SSLContext | None = None
-    """Decides which servers are trusted; by default, the system's authorities do."""
+    """Holds the trusted authorities; by default, the system's."""
 
     async def restrict_for(self, url: str) -> "Fetcher":
         """A fetcher for addresses in a document at `url`: a public server cannot name private ones."""
@@ -125,14 +125,14 @@ def _parse(url: str) -> HttpTarget:
 
 def _refused(target: HttpTarget, status: int) -> FetchFailed:
     kind = NoDocument if 400 <= status < 500 else FetchFailed
-    return kind(f"`{target.address}` answers with status {status}")
+    return kind(f"`{target.address}` responded with status {status}")
 
 
 def _decode(target: HttpTarget, response: HttpResponse) -> Any:
     try:
         return msgspec.json.decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise NoDocument(f"`{target.address}` answers with something that is not JSON") from exc
+        raise NoDocument(f"`{target.address}` sent a response that is not JSON") from exc
 
 
 OTLP_TRACES_PATH: Final = "/v1/traces"
@@ -171,5 +171,5 @@ class OtlpCollector:
             raise ExportRejected(str(exc)) from exc
         if not 200 <= response.status < 300:
             status, may_retry = response.status, response.status in OTLP_RETRYABLE
-            reason = f"`{target.address}{target.path}` answers with status {status}"
+            reason = f"`{target.address}{target.path}` responded with status {status}"
             raise ExportRejected(reason, may_retry=may_retry, status=status)

@@ -1,8 +1,8 @@
 """Reads the JSON-RPC in HTTP responses: in a body, on a stream, and in the notification stream of a server.
 
-Also says what HTTP statuses, `WWW-Authenticate` challenges (RFC 6750, section 3) and broken exchanges mean
-for a call. A challenge is a server's claim: the gateway uses an address in it at that server's own origin
-only, and its scopes decide what a person is asked to agree to, never what the gateway requests for itself.
+Also interprets HTTP statuses, `WWW-Authenticate` challenges (RFC 6750, section 3) and broken exchanges. A
+challenge is a server's claim: the gateway uses an address in it at that server's own origin only. Its scopes
+decide what a person has to approve, never what the gateway requests for itself.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ class RequestRejected(Exception):
     """An HTTP error status. `error` is the JSON-RPC error object in its body, if any."""
 
     def __init__(self, response: HttpResponse, error: bytes | None, *, is_ours: bool) -> None:
-        super().__init__(f"the server answered {response.status}")
+        super().__init__(f"the server responded with status {response.status}")
         self.status = response.status
         self.error = error
         self.is_ours = is_ours
         """The error names our request, so it is the response to it whatever the status."""
-        self.retry_after_s = retry_after_s(response)
-        """The delay that the server asks for."""
+        self.retry_after_s = parse_retry_after_s(response)
+        """The delay that the server requests."""
         self.challenge = response.headers.get(b"www-authenticate", b"")
 
 
@@ -74,7 +74,7 @@ class PendingResponse:
 
     @property
     def retry_s(self) -> float:
-        """The delay that the server asks for before that."""
+        """The delay that the server requests before that."""
         return (self._parser.retry_ms or 0) / 1000 if self._parser is not None else 0.0
 
     def begin(self) -> None:
@@ -104,9 +104,9 @@ class PendingResponse:
             raise ResponseMissing("the server's stream ended without the response")
         message = _parse_message(response.body)
         if message is None:
-            raise ResponseMissing("the server's answer is not a JSON-RPC message")
+            raise ResponseMissing("the server's response is not a JSON-RPC message")
         if message.method or not _responds_to(message, self.key):
-            raise ResponseMissing("the server's answer is not to this request")
+            raise ResponseMissing("the server's response is to another request")
         return message
 
     def _receive_event(self, data: bytes) -> None:
@@ -122,7 +122,7 @@ class PendingResponse:
             raise StreamRefused("the server's stream carries a response to another request")
 
 
-def retry_after_s(response: HttpResponse) -> int | None:
+def parse_retry_after_s(response: HttpResponse) -> int | None:
     """The delay in `Retry-After`, bounded. A date is ignored: the server's clock may be wrong."""
     value = response.headers.get(b"retry-after", b"")
     # Longer numbers are over the bound anyway, and int() is not linear.
@@ -159,12 +159,11 @@ _LASTING_S: Final = 5.0
 
 @dataclass(slots=True, eq=False)
 class NotificationStream:
-    """A server's stream for notifications outside of requests, `list_changed` above all, reopened when it
-    ends.
+    """A server's stream for notifications outside of requests (`list_changed`), reopened when it ends.
 
     It is a convenience, because lists are read again after a while anyway. So it never ends a connection,
-    gives up if the server does not offer it, and never reconnects faster than `MIN_DELAY_S`, whatever the
-    server's `retry` says.
+    stops if the server does not offer it, and never reconnects faster than `MIN_DELAY_S`, whatever `retry`
+    the server sends.
     """
 
     pool: HttpPool
@@ -194,13 +193,13 @@ class NotificationStream:
             await asyncio.sleep(self._next_delay_s(stream, clock() - began_s))
 
     async def _follow(self, stream: PendingResponse, request: bytes) -> bool:
-        """Follow one stream to its end. True if there is no point in another."""
+        """Follow one stream to its end. Returns whether another would be pointless."""
         try:
             response = await self.pool.send(request, deadline=None, sink=stream)
         except HttpFailure:
             return False
         is_refused = stream.response is not None and bool(stream.response.error)
-        self._retry_after_s = retry_after_s(response) or 0
+        self._retry_after_s = parse_retry_after_s(response) or 0
         return is_refused or not (response.is_stream or response.status == 429 or response.status >= 500)
 
     def _handle_open(self) -> None:
@@ -268,11 +267,11 @@ async def provoke_challenge(fetcher: Fetcher, url: str) -> BearerChallenge:
     return parse_challenge(response.headers.get(b"www-authenticate", b"").decode("latin-1"))
 
 
-_UNKNOWN_OUTCOME: Final = "the server may have acted on the call: see whether it did before you repeat it"
+_UNKNOWN_OUTCOME: Final = "the server may have executed the call: check before you repeat it"
 _HINTS: Final = {
-    401: "give the server's record a valid `auth_ref`, `headers` or `oauth`",
-    403: "give the server's record an `auth_ref`, `headers` or `oauth.scopes` that may do this",
-    429: "the server asks to slow down: retry later, or lower its `budgets.max_concurrency`",
+    401: "set a valid `auth_ref`, `headers` or `oauth` in the server's record",
+    403: "set an `auth_ref`, `headers` or `oauth.scopes` that allow this in the server's record",
+    429: "the server limits the rate of calls: retry later, or lower its `budgets.max_concurrency`",
 }
 _MAX_QUOTED: Final = 200  # characters of a server's message: one or two sentences within an error
 
@@ -291,18 +290,18 @@ def convert_rejection(rejected: RequestRejected, redactor: messages.Redactor) ->
         challenge = parse_challenge(rejected.challenge.decode("latin-1"))
         if challenge.error == "insufficient_scope" and challenge.scopes:
             data["scopes"] = list(challenge.scopes)
-    reason = f"the server answered with status {status} ({_describe_status(status)}){quoted}"
+    reason = f"the server responded with status {status} ({_describe_status(status)}){quoted}"
     raise ServerUnavailable(reason, hint=_HINTS.get(status), data=data) from rejected
 
 
-def unknown_outcome(reason: str) -> ServerUnavailable:
+def build_unknown_outcome(reason: str) -> ServerUnavailable:
     """The error of a call that was sent without a response."""
     return ServerUnavailable(f"{reason}: unknown outcome", hint=_UNKNOWN_OUTCOME, data={"outcome": "unknown"})
 
 
 def _describe_status(status: int) -> str:
     if 300 <= status < 400:
-        return "a redirect, which is not followed"
+        return "a redirect, which the gateway does not follow"
     try:
         return HTTPStatus(status).phrase.lower()
     except ValueError:

@@ -35,7 +35,7 @@ class SseParser:
         self.last_event_id = b""
         """The id of the newest event that had one."""
         self.retry_ms: int | None = None
-        """The delay before a reconnect that the server asks for."""
+        """The delay before a reconnect that the server requests."""
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that `chunk` completes. Raises StreamRefused; the parser is unusable after that."""
@@ -57,7 +57,7 @@ class SseParser:
                 events.append(event)
         if chunk:
             self._skips_newline = chunk.endswith(b"\r")
-            # Of a comment only the first byte is kept: comments may be endless.
+            # Only the first byte of a comment is kept: comments may be endless.
             if not self._line.startswith(b":"):
                 self._line += rest
                 self._check_size()
@@ -97,4 +97,4 @@ class SseParser:
 
     def _check_size(self) -> None:
         if len(self._line) + len(self._data) > self._max_event_bytes:
-            raise StreamRefused(f"on the stream, an event is longer than {self._max_event_bytes} bytes")
+            raise StreamRefused(f"an event on the stream is longer than {self._max_event_bytes} bytes")

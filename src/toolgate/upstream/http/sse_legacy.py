@@ -1,5 +1,4 @@
-"""MCP servers over the HTTP+SSE transport of 2024: one stream for all server messages, one POST per gateway
-message.
+"""MCP servers over the HTTP+SSE transport of 2024: one stream from the server, one POST per message to it.
 
 The stream is the connection: when it ends, so does everything. The server names the address for messages, and
 the gateway takes it only within the server's own origin. New servers should use streamable HTTP.
@@ -47,9 +46,9 @@ from toolgate.upstream.http.endpoint import (
 )
 from toolgate.upstream.http.responses import (
     RequestRejected,
+    build_unknown_outcome,
     convert_rejection,
     parse_rejected,
-    unknown_outcome,
 )
 from toolgate.upstream.http.sse import SseParser, StreamRefused
 
@@ -67,15 +66,15 @@ def parse_endpoint(resolved: ResolvedEndpoint, data: bytes) -> tuple[HttpTarget,
         url = urljoin(resolved.url, data.decode("ascii"))
         target = parse_target(url)
     except (ValueError, EgressRefused) as exc:
-        raise StreamRefused("the server's endpoint is not a URL that can be used") from exc
+        raise StreamRefused("the server's endpoint is not a usable URL") from exc
     own = resolved.target
     if (target.is_tls, target.host, target.port) != (own.is_tls, own.host, own.port):
-        raise StreamRefused("the server's endpoint is not on its own origin, which is not followed")
+        raise StreamRefused("the server's endpoint is on another origin, which the gateway does not follow")
     return target, urlsplit(url).query
 
 
 class SseLegacyConnection(StreamConnection):
-    """A connection over one SSE stream, of which it is the sink. `SseLegacyConnector` opens it."""
+    """A connection over one SSE stream, and the sink of that stream. `SseLegacyConnector` opens it."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class SseLegacyConnection(StreamConnection):
         """Why the server did not open the stream."""
 
     async def connect(self) -> None:
-        """Open the stream and learn the address for messages. Raises StartFailed."""
+        """Open the stream and receive the address for messages. Raises StartFailed."""
         self._background.start(self._follow())
         await self._is_settled.wait()
         if self._end:
@@ -109,7 +108,7 @@ class SseLegacyConnection(StreamConnection):
         message = messages.encode_notification(method, params)
         response = await self._post(message, self._loop.time() + NOTIFY_TIMEOUT_S)
         if response.status >= 300:
-            raise StartFailed(f"it answered `{method}` with status {response.status}")
+            raise StartFailed(f"it responded to `{method}` with status {response.status}")
 
     async def aclose(self) -> None:
         self.is_open = False
@@ -120,7 +119,7 @@ class SseLegacyConnection(StreamConnection):
         return await self._resolved.pool.send(with_body(self._post_head, body), deadline=deadline)
 
     def _send_request(self, key: bytes, message: bytes, deadline: float) -> asyncio.Task[None] | None:
-        # In a task, because a server may respond on its stream before it has answered the POST.
+        # In a task, because a server may respond on its stream before it has responded to the POST.
         return self._background.start(self._post_request(key, message, deadline))
 
     async def _post_request(self, key: bytes, body: bytes, deadline: float) -> None:
@@ -132,7 +131,7 @@ class SseLegacyConnection(StreamConnection):
         except ConnectFailed as exc:
             self._fail(key, ServerUnavailable(self._redactor.text(str(exc))))
         except HttpFailure as exc:
-            self._fail(key, unknown_outcome(str(exc)))
+            self._fail(key, build_unknown_outcome(str(exc)))
         else:
             if response.status >= 300:
                 self._receive_rejection(key, parse_rejected(response, key))
@@ -166,7 +165,7 @@ class SseLegacyConnection(StreamConnection):
             self._finish(str(exc))
         else:
             if not response.is_stream:
-                no_stream = f"it answers GET with status {response.status} and no event stream"
+                no_stream = f"it responded to GET with status {response.status} and no event stream"
                 self._rejection = StartFailed(f"{no_stream}: is its transport `streamable_http`?")
                 try:
                     interpret_rejection(parse_rejected(response))
@@ -201,11 +200,11 @@ class SseLegacyConnection(StreamConnection):
         self._is_settled.set()
 
     def _on_too_much_noise(self) -> None:
-        raise StreamRefused("the server fills its stream with what is not MCP")
+        raise StreamRefused("the server sends too much data that is not MCP on its stream")
 
     def _build_unavailable(self, outcome: str) -> ServerUnavailable:
         was_sent = outcome != "nothing was sent"
-        return unknown_outcome(self._end) if was_sent else ServerUnavailable(self._end)
+        return build_unknown_outcome(self._end) if was_sent else ServerUnavailable(self._end)
 
     def _finish(self, reason: str) -> None:
         super()._finish(self._redactor.text(reason))
@@ -226,7 +225,7 @@ class SseLegacyConnector:
     # One sequence for all connections: a request repeated on a new one must have a new id (SEP-2322).
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), init=False)
     _unprobed: set[str] = field(default_factory=set, init=False)
-    """Servers whose stream ended at a probe: some end at any first message but `initialize`."""
+    """Servers whose stream ended on a probe: some end it on any first message but `initialize`."""
 
     async def __call__(
         self,
@@ -253,7 +252,7 @@ class SseLegacyConnector:
                     await negotiate(send, notify, known_revision=known_revision, capabilities=capabilities)
                 )
         except (TimeoutError, CallTimedOut, ExchangeTimedOut) as exc:
-            raise StartFailed(f"no answer within {timeout_s:g} s", state="list_timeout") from exc
+            raise StartFailed(f"no response within {timeout_s:g} s", state="list_timeout") from exc
         except (ServerUnavailable, HttpFailure) as exc:
             self._unprobed ^= {server_id}
             raise StartFailed(str(exc)) from exc

@@ -1,7 +1,7 @@
 """A connection over streamable HTTP, and its stateless form (2026-07-28): every request is independent.
 
-A server gets what its own record says, and the message. Nothing of a caller's HTTP request to the gateway
-(its credentials, cookies, headers) exists here. A request is sent once, unless it has no effect.
+A server gets the headers in its own record, and the message. Nothing of a caller's HTTP request to the
+gateway (credentials, cookies, headers) exists here. A request is sent once, unless it has no effect.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ from toolgate.upstream.http.responses import (
     PendingResponse,
     RequestRejected,
     ResponseMissing,
+    build_unknown_outcome,
     convert_rejection,
-    unknown_outcome,
 )
 
 _ODD_STATUSES: Final = (400, 404, 405, 406, 415)
-"""What a server answers if another version has replaced it that speaks the other revision."""
+"""Statuses of a server after an upgrade to a version that supports only the other revision."""
 _CHECK_EVERY_S: Final = 5.0  # a choice: calls that fail all the time cost a healthy server one check in 5 s
 _CHECK_TIMEOUT_S: Final = 2.0  # as `PROBE_TIMEOUT_S`: the caller waits for its error meanwhile
 
@@ -50,7 +50,7 @@ Headers = Mapping[str, str]
 
 
 class ConnectionLost(Exception):
-    """The server is reachable but not what the connection took it for: the connection is of no more use."""
+    """The server is reachable but is not the one of the handshake, so the connection is useless."""
 
 
 class StreamableConnection:
@@ -69,10 +69,10 @@ class StreamableConnection:
         self._relay = Relay(listener, self._redactor, self.background, self._send_now, self._deliver)
         self._relay.revision = info.revision
         self._checked_s = -math.inf
-        """When the server was last asked whether it still speaks this revision."""
+        """When the gateway last checked that the server supports this revision."""
         self._end: str | None = None
         self.on_refused: Callable[[ServerUnavailable], None] = lambda _refusal: None
-        """Called with the error of a call that the server refused by a status. May raise a better one."""
+        """Called with the error of a call that the server rejected by a status. May raise a better one."""
 
     async def request(
         self,
@@ -94,7 +94,7 @@ class StreamableConnection:
                 self.on_refused(refusal)
                 raise
         except ExchangeTimedOut as exc:
-            raise CallTimedOut(f"no answer from the server within {timeout_s:g} s") from exc
+            raise CallTimedOut(f"no response from the server within {timeout_s:g} s") from exc
         except (HttpFailure, ConnectionLost) as exc:
             self._fail(exc)
         return self._redactor.mask_response(messages.parse_response(message))
@@ -127,7 +127,7 @@ class StreamableConnection:
         raise NotImplementedError
 
     async def _has_same_revision(self, deadline: float) -> bool:
-        """Ask the server whether it still speaks this revision. Raises HttpFailure."""
+        """Check with the server that it still supports this revision. Raises HttpFailure."""
         raise NotImplementedError
 
     # A stateless server sends no requests, and gets nothing but requests. It has no session.
@@ -156,14 +156,16 @@ class StreamableConnection:
         except HttpFailure:
             return
         if not is_same:
-            raise ConnectionLost("the server no longer speaks the protocol it spoke") from rejected
+            raise ConnectionLost(
+                "the server no longer supports the negotiated protocol revision"
+            ) from rejected
 
     def _notify_missed(self) -> None:
         notify_missed(self.server_info, self._subscriptions.uris, self._listener)
 
     def _fail(self, error: HttpFailure | ConnectionLost) -> NoReturn:
         if isinstance(error, ExchangeFailed):
-            raise unknown_outcome(str(error)) from error
+            raise build_unknown_outcome(str(error)) from error
         reason = self._redactor.text(str(error))
         # Other calls may still run on open connections: one refused connect ends only an idle connection.
         is_useless = isinstance(error, ConnectionLost) or not self._endpoint.pool.is_busy

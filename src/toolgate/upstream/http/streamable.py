@@ -1,8 +1,7 @@
-"""MCP servers over streamable HTTP: the session-based connection (2025-03-26 to 2025-11-25), and the
-connector.
+"""MCP servers over streamable HTTP: session-based connections (2025-03-26 to 2025-11-25), and the connector.
 
-A request is sent once. The one exception was not executed: a request that a server rejects because it has
-lost the session, which is sent again in a new one.
+A request is sent once, with one exception: if the server rejects it unread because it has lost the session,
+the gateway sends it again in a new one.
 """
 
 import asyncio
@@ -215,7 +214,7 @@ class StatefulConnection(StreamableConnection):
     def listen(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
-        # If our clients can be asked, servers on older SDKs send their requests on this stream.
+        # If clients take requests, servers on older SDKs send theirs on this stream.
         if sends_notifications(self.server_info) or self._endpoint.capabilities != NO_CAPABILITIES:
             pool, heads = self._endpoint.pool, self._endpoint.heads
 
@@ -235,7 +234,7 @@ class StatefulConnection(StreamableConnection):
             await self._send_bytes(request, _END_SESSION_TIMEOUT_S)
 
     async def _send_quietly(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
-        """A request that is not a call. Raises ServerUnavailable."""
+        """Send a request that is not a call. Raises ServerUnavailable."""
         try:
             return messages.parse_response(await self._exchange(method, params, EMPTY, timeout_s, None))
         except (HttpFailure, ConnectionLost, RequestRejected) as exc:
@@ -256,8 +255,8 @@ class StatefulConnection(StreamableConnection):
 def _means_session_lost(rejected: RequestRejected) -> bool:
     """404 by the specification, unless it is the response to a method that the server does not know.
 
-    Many servers built after the TypeScript SDK's examples answer 400 instead, without the request's id, and
-    only the message tells what they mean.
+    Many servers built after the TypeScript SDK's examples respond with 400 instead, without the request's id,
+    and only the message shows the cause.
     """
     error = messages.parse_error(rejected.error)
     if rejected.status == 404:
@@ -294,9 +293,9 @@ class StreamableConnector:
             try:
                 info = await negotiation.run(known_revision=known_revision, timeout_s=timeout_s)
             except TimeoutError as exc:
-                raise StartFailed(f"no answer within {timeout_s:g} s", state="list_timeout") from exc
+                raise StartFailed(f"no response within {timeout_s:g} s", state="list_timeout") from exc
             except StartFailed as exc:
-                raise exc.reworded(redactor.text(str(exc))) from exc
+                raise exc.with_message(redactor.text(str(exc))) from exc
             failed.pop_all()
         connection: StreamableConnection
         if info.revision == "legacy" and negotiation.session is not None:

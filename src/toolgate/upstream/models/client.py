@@ -47,11 +47,11 @@ KEEP_S: Final = 10.0  # a choice: a burst of list requests costs one, and a new 
 KEEP_FAILED_S: Final = 5.0  # as LIST_S: a dead upstream delays lists at most half of the time
 MAX_MODELS: Final = 10_000
 """Models of one upstream."""
-_CHECK_URL: Final = "check `base_url`, which mostly ends in `/v1`"
-_WITHOUT_LIST: Final = f"{_CHECK_URL}; one that lists no models may be asked all the same"
+_CHECK_URL: Final = "check `base_url`, which usually ends in `/v1`"
+_WITHOUT_LIST: Final = f"{_CHECK_URL}; an upstream that lists no models can still serve prompts"
 _TRIAL_HINTS: Final = {
     401: "check the secret that `auth_ref` or `headers` name",
-    403: "check what the secret of `auth_ref` or `headers` may do",
+    403: "check the permissions of the secret that `auth_ref` or `headers` name",
     404: _WITHOUT_LIST,
     405: _WITHOUT_LIST,
 }
@@ -165,9 +165,9 @@ class Models:
     async def stream(
         self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
     ) -> AsyncIterator[ModelEventStream | ModelResponse]:
-        """As `ask`, where the response may be an event stream. Leaving the block drops what is unread.
+        """As `request`, but the response may be an event stream. Leaving the block drops its unread rest.
 
-        Raises as `ask` before the response begins, and as ModelEventStream while it is read.
+        Raises as `request` before the response begins, and as ModelEventStream while it is read.
         """
         pauses_s = self._pauses_s if may_retry else ()
         request = _ModelRequest(
@@ -175,7 +175,9 @@ class Models:
         )
         upstream_id, most = upstream.upstream_id, upstream.max_concurrency
         if self._busy[upstream_id] >= most:
-            raise ModelBusy(f"chat upstream `{upstream_id}` has all {most} requests it may have at once")
+            raise ModelBusy(
+                f"chat upstream `{upstream_id}` has {most} requests in flight, and allows no more"
+            )
         self._busy[upstream_id] += 1
         try:
             with self._trace(upstream, body):
@@ -187,8 +189,8 @@ class Models:
     async def models(self, upstreams: Sequence[ChatUpstream], *, deadline_s: float) -> list[Members]:
         """All models that these upstreams list and serve, by the name that reaches each.
 
-        Asks the upstreams concurrently, and leaves out those that fail: a dead one delays a list by at most
-        LIST_S, and hides no other's models.
+        Queries the upstreams concurrently, and leaves out those that fail: a dead one delays a list by at
+        most LIST_S, and hides no other's models.
         """
         enabled = sorted((one for one in upstreams if one.enabled), key=lambda one: one.upstream_id)
         lists = await asyncio.gather(*(self._list_cached(one, deadline_s) for one in enabled))
@@ -211,12 +213,12 @@ class Models:
             return cached.listed
 
     async def models_of(self, upstream: ChatUpstream, *, deadline_s: float) -> list[Members]:
-        """The models that one upstream lists now. Raises as `ask`, except ModelBusy: it takes no slot."""
+        """The models that one upstream lists now. Raises as `request`, except ModelBusy: it takes no slot."""
         request = _ModelRequest(upstream=upstream, path="/models", deadline_s=deadline_s)
         async with self._exchange(request) as response:
             listed = parse_model_list(_require_whole(upstream, response).body)
         if listed is None:
-            raise ModelUnavailable(f"chat upstream `{upstream.upstream_id}` answers with no list of models")
+            raise ModelUnavailable(f"chat upstream `{upstream.upstream_id}` did not send a list of models")
         return listed
 
     def _trace(self, upstream: ChatUpstream, body: bytes) -> AbstractContextManager[Span | None]:
@@ -250,16 +252,16 @@ class Models:
         old = self._endpoints.get(upstream_id)
         try:
             secrets = self._resolver.secrets
-            url, headers = secrets.expand(record.url), secrets.http_headers(record)
+            url, headers = secrets.expand(record.url), secrets.build_http_headers(record)
             if old is not None and old.is_current(url, headers):
                 return old
             new = ModelEndpoint(upstream_id, self._resolver.resolve(record))
         except StartFailed as exc:
             if self._setup_errors.get(upstream_id) != str(exc):  # log it once, not with every request
                 self._setup_errors[upstream_id] = str(exc)
-                _logger.warning("chat upstream `%s` cannot be asked: %s", upstream_id, exc)
-            reason = f"chat upstream `{upstream_id}` cannot be asked: its record does not fit this node"
-            hint = "ask an operator: the log of the node says what is missing"
+                _logger.warning("chat upstream `%s` cannot be used: %s", upstream_id, exc)
+            reason = f"chat upstream `{upstream_id}` cannot be used: its record is not valid on this node"
+            hint = "contact an operator: the log of the node shows what is missing"
             raise ModelUnavailable(reason, hint=hint) from exc
         self._setup_errors.pop(upstream_id, None)
         self._endpoints[upstream_id] = new
@@ -272,7 +274,7 @@ def _require_whole(upstream: ChatUpstream, response: ModelEventStream | ModelRes
     if isinstance(response, ModelResponse):
         return response
     name = f"chat upstream `{upstream.upstream_id}`"
-    raise ModelUnavailable(f"{name} answers with an event stream, which was not asked for")
+    raise ModelUnavailable(f"{name} sent an event stream, which was not requested")
 
 
 async def _send_with_retries(endpoint: ModelEndpoint, request: _ModelRequest) -> _BegunResponse:
@@ -344,11 +346,11 @@ async def try_models(secrets: Secrets, egress: Egress, upstream: ChatUpstream) -
 def _explain_trial_error(exc: ToolgateError) -> tuple[str, str]:
     """The error, and what an operator can do: the hints of errors are for callers."""
     if isinstance(exc.__cause__, StartFailed):
-        # Callers do not learn what a node lacks; an operator who tries a record must.
-        return str(exc.__cause__), "it must be there where the gateway runs, and on every node"
+        # Errors hide from callers what a node lacks; an operator who tries a record needs it.
+        return str(exc.__cause__), "correct the record, or the environment of the gateway and of every node"
     if isinstance(exc, ModelRefused):
-        return str(exc), _TRIAL_HINTS.get(exc.data["status"], "its server says why")
-    return str(exc), f"{_CHECK_URL}; it must be reached from where the gateway runs"
+        return str(exc), _TRIAL_HINTS.get(exc.data["status"], "see the message of its server")
+    return str(exc), f"{_CHECK_URL}; the gateway must be able to reach it"
 
 
 def find_upstream(upstreams: Mapping[str, ChatUpstream], model: str) -> tuple[ChatUpstream, str] | None:

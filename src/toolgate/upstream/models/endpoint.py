@@ -26,7 +26,7 @@ from toolgate.upstream.http.client_connection import (
 )
 from toolgate.upstream.http.egress import EgressRefused
 from toolgate.upstream.http.endpoint import RequestHeads, ResolvedEndpoint, with_body, without_body
-from toolgate.upstream.http.responses import retry_after_s
+from toolgate.upstream.http.responses import parse_retry_after_s
 from toolgate.upstream.http.sse import SseParser, StreamRefused
 
 RETRYABLE: Final = (429, 502, 503, 504)
@@ -74,7 +74,7 @@ class ModelEventReader:
             if is_blank:
                 events.append(self._take(found[0].data if found else None))
         if len(self._raw) > self._max_event_bytes:
-            raise StreamRefused(f"on the stream, an event is longer than {self._max_event_bytes} bytes")
+            raise StreamRefused(f"an event on the stream is longer than {self._max_event_bytes} bytes")
         return events
 
     def finish(self) -> list[ModelEvent]:
@@ -108,14 +108,14 @@ class ModelEventStream:
         self._loop = asyncio.get_running_loop()
         self._endpoint = endpoint
         self.on_event: Callable[[ModelEvent], bool] | None = None
-        """Called with each event before it is handed out; returns whether it is."""
+        """Called with each event; returns whether the consumer gets it."""
         self.silence_s = silence_s
         self._deadline_s = deadline_s
         self._received_s = self._loop.time()
         self._reader = ModelEventReader()
         self._events: deque[ModelEvent] = deque()
         self.waiting_bytes = 0
-        """What has arrived and is not taken yet."""
+        """Bytes that the consumer has not taken."""
         self._is_paused = False
         self._unawaited = 0
         """Events taken without waiting for any."""
@@ -245,7 +245,7 @@ class TransientFailure(Exception):
         super().__init__(str(failure))
         self.failure = failure
         self.delay_s = delay_s
-        """The delay that the server asks for."""
+        """The delay that the server requests."""
 
 
 class ModelEndpoint:
@@ -259,7 +259,7 @@ class ModelEndpoint:
         secret_values = (value for name, value in resolved.headers.items() if looks_secret(name))
         words = (word for value in secret_values for word in value.split())
         self._keys = Redactor([word for word in words if len(word) >= _MIN_KEY_LENGTH])
-        """What is certainly a key, by its name and its length: redacted in responses."""
+        """Certain keys, by header name and length: redacted in responses."""
         self._resolved = resolved
         self._description = f"chat upstream `{upstream_id}` at `{resolved.target.address}`"
         self.pool = resolved.pool
@@ -269,7 +269,7 @@ class ModelEndpoint:
         self._is_retired = False
 
     def is_current(self, url: str, headers: dict[str, str]) -> bool:
-        """Whether it sends these, and not what they were before a change."""
+        """Whether it sends this URL and these headers: a change replaces it."""
         return self._resolved.url == url and self._resolved.headers == headers
 
     def encode_request(self, path: str, body: bytes | None) -> bytes:
@@ -313,21 +313,21 @@ class ModelEndpoint:
             return failure if isinstance(exc.__cause__, EgressRefused) else TransientFailure(failure)
         if isinstance(exc, ExchangeTimedOut):
             silent = f"sent nothing for {stream.silence_s:g} s"
-            why = "was not done within the time of the request" if stream.is_over else silent
+            why = "did not finish within the time of the request" if stream.is_over else silent
             return ModelTimedOut(f"{self._description} {why}")
-        return ModelUnavailable(f"{self._description} gave no usable answer: {reason}")
+        return ModelUnavailable(f"{self._description} sent no usable response: {reason}")
 
     def explain_rejection(self, response: HttpResponse) -> ModelUnavailable | ModelRefused | TransientFailure:
         status = response.status
         if status < 400:
-            redirect = f"a redirect ({status}), which is not followed"
-            return ModelUnavailable(f"{self._description} answered with {redirect}")
+            reason = f"responded with status {status} (a redirect, which the gateway does not follow)"
+            return ModelUnavailable(f"{self._description} {reason}")
         body = self._redactor.raw(bytes(response.body)).decode(errors="replace")
-        delay_s = retry_after_s(response)
+        delay_s = parse_retry_after_s(response)
         data: dict[str, Any] = {"status": status, "body": body}
         if delay_s is not None:
             data["retry_after"] = delay_s
-        reason = f"{self._description} answered with status {status}{_quote_error(body)}"
+        reason = f"{self._description} responded with status {status}{_quote_error(body)}"
         failure = ModelRefused(reason, data=data)
         return TransientFailure(failure, delay_s=delay_s or 0.0) if status in RETRYABLE else failure
 

@@ -80,19 +80,19 @@ async def find_parties(
     try:
         parse_secure_target(url)
     except EgressRefused as exc:
-        raise OAuthFailed(f"a token is not sent there: {exc}", is_final=True) from exc
+        raise OAuthFailed(f"the gateway sends no token to its URL: {exc}", is_final=True) from exc
     try:
         found = await _find_resource(fetcher, url, challenge.resource_metadata)
     except FetchFailed as exc:
-        raise OAuthFailed(f"what it says about its authorization cannot be read: {exc}") from exc
+        raise OAuthFailed(f"its authorization metadata cannot be read: {exc}") from exc
     if issuer is None:
         if found is None or not found.authorization_servers:
-            raise OAuthFailed("it does not say who gives tokens for it: set `oauth.issuer`", is_final=True)
+            raise OAuthFailed("its metadata names no authorization server: set `oauth.issuer`", is_final=True)
         issuer = found.authorization_servers[0]
-        _check_address(issuer, by=url, who="it")
+        _check_address(issuer, by=url, owner="it")
         fetcher = await fetcher.restrict_for(url)
     elif found is not None and found.authorization_servers and issuer not in found.authorization_servers:
-        raise OAuthFailed(f"it does not take tokens of its record's `issuer`, `{_host(issuer)}`")
+        raise OAuthFailed(f"it does not accept tokens of its record's `issuer`, `{_host(issuer)}`")
     parts = urlsplit(url)
     resource = _build_url(parts, parts.path) if found is None else found.resource
     scopes = challenge.scopes or parse_scopes(() if found is None else found.scopes_supported)
@@ -110,15 +110,17 @@ async def find_authority(fetcher: Fetcher, issuer: str) -> AuthorizationServer:
             raise _unreachable(exc) from exc
         authority: AuthorizationServer = _convert(document, AuthorizationServer)
         if authority.issuer != issuer:
-            raise OAuthFailed(f"the authorization server at `{_host(issuer)}` says it is another one")
+            raise OAuthFailed(
+                f"the metadata of the authorization server at `{_host(issuer)}` names another issuer"
+            )
         endpoints = (
             *(authority.token_endpoint, authority.authorization_endpoint),
             *(authority.registration_endpoint, authority.revocation_endpoint),
         )
         for endpoint in filter(None, endpoints):
-            _check_address(endpoint, by=issuer, who="the authorization server")
+            _check_address(endpoint, by=issuer, owner="the authorization server")
         return authority
-    raise OAuthFailed(f"there is no metadata of an authorization server at `{_host(issuer)}`")
+    raise OAuthFailed(f"no metadata of an authorization server at `{_host(issuer)}`")
 
 
 def covers_url(resource: str, url: str) -> bool:
@@ -139,26 +141,26 @@ async def _find_resource(fetcher: Fetcher, url: str, named: str | None) -> Prote
             continue
         found: ProtectedResource = _convert(document, ProtectedResource)
         if not covers_url(found.resource, url):
-            raise OAuthFailed("its metadata is about another server than the one of its record")
+            raise OAuthFailed("its metadata describes another server than its record")
         return found
     return None
 
 
-def _check_address(url: str, *, by: str, who: str) -> None:
+def _check_address(url: str, *, by: str, owner: str) -> None:
     """Check an address in a document. Only this machine may name itself. Raises OAuthFailed."""
     try:
         target = parse_secure_target(url)
     except EgressRefused as exc:
-        raise OAuthFailed(f"{who} names an unfit address: {exc}") from exc
+        raise OAuthFailed(f"{owner} names an address that is not allowed: {exc}") from exc
     if is_loopback(target.host) and not is_loopback(urlsplit(by).hostname or ""):
-        raise OAuthFailed(f"{who} names an unfit address: `{target.host}` is this machine")
+        raise OAuthFailed(f"{owner} names an address that is not allowed: `{target.host}` is this machine")
 
 
 def _convert(document: Any, shape: Any) -> Any:
     try:
         return msgspec.convert(document, shape)
     except msgspec.ValidationError as exc:
-        raise OAuthFailed("its metadata is not what the standards say") from exc
+        raise OAuthFailed("its metadata is not valid (RFC 9728, RFC 8414)") from exc
 
 
 def _list_server_urls(url: str, named: str | None) -> list[str]:
@@ -200,13 +202,13 @@ def _host(url: str) -> str:
 
 
 def _unreachable(exc: FetchFailed) -> OAuthFailed:
-    return OAuthFailed(f"the authorization server cannot be asked: {exc}")
+    return OAuthFailed(f"the request to the authorization server failed: {exc}")
 
 
 CLIENT_DOCUMENT: Final = "/.well-known/oauth-client"
 """The path of the gateway's client metadata."""
 CLIENT_AUTH_METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
-"""How a client may authenticate. An authorization server that does not say supports the first (RFC 8414)."""
+"""How a client may authenticate. By default, an authorization server supports the first (RFC 8414)."""
 
 # RFC 6750, 2.1. Nothing else: it goes into a header of the record, where `${…}` would be a reference.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{1,16384}={0,64}")
@@ -271,8 +273,10 @@ class TokenEndpoint:
         if status != 200:
             code = document.get("error") if isinstance(document, dict) else None
             if not isinstance(code, str) or not _CODE.fullmatch(code):
-                raise OAuthFailed("the authorization server refuses, and does not say why")
-            raise OAuthFailed(f"the authorization server refuses: {code}", is_final=code in _FINAL)
+                raise OAuthFailed("the authorization server rejected the request without an error code")
+            raise OAuthFailed(
+                f"the authorization server rejected the request: {code}", is_final=code in _FINAL
+            )
         return _parse_token(document, began_s)
 
     async def revoke(self, client: OAuthClient, token: OAuthToken) -> bool:
@@ -304,7 +308,7 @@ def _authenticate(authority: AuthorizationServer, client: OAuthClient) -> tuple[
         return {}, f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"
     if "client_secret_post" in methods:
         return {"client_id": client.id, "client_secret": client.secret}, None
-    raise OAuthFailed("the authorization server takes no client secret, as its metadata says", is_final=True)
+    raise OAuthFailed("the authorization server's metadata allows no client secret", is_final=True)
 
 
 def _parse_token(document: Any, began_s: float) -> OAuthToken:
@@ -312,10 +316,10 @@ def _parse_token(document: Any, began_s: float) -> OAuthToken:
         response = msgspec.convert(document, _TokenResponse)
     except msgspec.ValidationError:
         # Not `from` it: the response holds a token.
-        raise OAuthFailed("the authorization server's answer holds no token") from None
+        raise OAuthFailed("the authorization server's response holds no token") from None
     access, refresh = response.access_token, response.refresh_token
     if response.token_type.lower() != "bearer":
-        raise OAuthFailed("the authorization server gives tokens of another type than `Bearer`")
+        raise OAuthFailed("the authorization server issues tokens of another type than `Bearer`")
     if not _TOKEN.fullmatch(access) or not _REFRESH.fullmatch(refresh or "-"):
         raise OAuthFailed("the authorization server's token cannot be sent in a header")
     if response.expires_in is None:
@@ -345,8 +349,8 @@ async def find_client(
         return OAuthClient(id=own_url)
     if authority.registration_endpoint is None:
         raise OAuthFailed(
-            "its authorization server does not let clients register themselves: "
-            "register one there and name it in `oauth.client_id`"
+            "its authorization server has no dynamic client registration: "
+            "register a client there and set `oauth.client_id`"
         )
     # No authentication if the server allows that, since every login has its own client.
     methods = authority.token_endpoint_auth_methods_supported
@@ -359,22 +363,24 @@ async def find_client(
     except FetchFailed as exc:
         raise _unreachable(exc) from exc
     if response.status not in (200, 201):
-        raise OAuthFailed(f"the authorization server registers no client (status {response.status})")
+        raise OAuthFailed(f"the authorization server registered no client (status {response.status})")
     try:
         found = msgspec.json.decode(response.body, type=_RegisteredClient)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Not `from` it: the response holds a secret.
-        raise OAuthFailed("the authorization server's answer names no client") from None
+        raise OAuthFailed("the authorization server's response names no client") from None
     return _check_client(found, found.token_endpoint_auth_method or method)
 
 
 def _check_client(found: _RegisteredClient, method: str) -> OAuthClient:
     secret = None if method == "none" else found.client_secret
     if method not in CLIENT_AUTH_METHODS or (secret is None) != (method == "none"):
-        raise OAuthFailed("the authorization server registers clients of a kind that this gateway is not")
+        raise OAuthFailed(
+            "the authorization server registered a kind of client that this gateway does not support"
+        )
     for text in filter(None, (found.client_id, secret)):
         if not text.isascii() or not text.isprintable() or len(text) > _MAX_CHARS:
-            raise OAuthFailed("the authorization server names a client that cannot be sent back")
+            raise OAuthFailed("the authorization server registered a client that cannot be sent in a request")
     return OAuthClient(id=found.client_id, secret=secret, method=method)
 
 

@@ -1,4 +1,4 @@
-"""Gets tokens for servers, by the grants that their records name, and connects to those servers with them.
+"""Gets tokens for servers by the grants in their records, and connects to the servers with them.
 
 A server whose record has no `oauth` gets the connection of its transport, with nothing in between. Renewal
 runs next to the calls and never makes one wait. Tokens of the gateway itself are not kept; those of a login
@@ -62,7 +62,7 @@ class Authorizer:
     async def token(self, record: ServerRecord, rejected: str | None = None) -> OAuthToken:
         """A token for the server of `record`, which has `oauth`. Raises StartFailed.
 
-        `rejected` is a token that the server no longer takes, whatever its expiry says.
+        `rejected` is a token that the server no longer accepts, even before its expiry.
         """
         endpoint, oauth = _require_oauth(record)
         try:
@@ -109,7 +109,7 @@ class Authorizer:
             assert grant is not None
             return grant.registered_client or OAuthClient(id=grant.client_id)
         ref = oauth.client_secret_ref
-        secret = None if ref is None else self.secrets.secret(ref)
+        secret = None if ref is None else self.secrets.read_secret(ref)
         return OAuthClient(id=self.secrets.expand(oauth.client_id), secret=secret)
 
     def token_endpoint(self, authority: AuthorizationServer) -> TokenEndpoint:
@@ -128,10 +128,10 @@ class Authorizer:
         try:
             await self.grants.put(key, grant)
         except OSError as exc:
-            raise OAuthFailed(f"the login cannot be kept: {exc.strerror}") from exc
+            raise OAuthFailed(f"the login cannot be stored: {exc.strerror}") from exc
 
     async def revoke(self, grant: StoredGrant, oauth: OAuth) -> bool:
-        """Revoke a grant at its authorization server. Whether the server confirmed it."""
+        """Revoke a grant at its authorization server; returns whether that confirmed it."""
         try:
             authority = await find_authority(self.fetcher, grant.issuer)
             return await self.token_endpoint(authority).revoke(self._build_client(oauth, grant), grant)
@@ -167,7 +167,7 @@ class Authorizer:
     async def _renew(self, key: LoginKey, endpoint: HttpEndpoint, grant: StoredGrant) -> OAuthToken:
         log_in = _LOG_IN.format(key.server_id)
         if grant.refresh is None:
-            raise OAuthFailed(f"the login has expired: {log_in}", is_final=True)
+            raise OAuthFailed(f"the login has expired: run {log_in}", is_final=True)
         assert endpoint.oauth is not None
         authority = await find_authority(self.fetcher, grant.issuer)
         client = self._build_client(endpoint.oauth, grant)
@@ -186,26 +186,26 @@ class Authorizer:
     def _require_grant(self, key: LoginKey, endpoint: HttpEndpoint) -> StoredGrant:
         """The grant of a login for this very record. Raises OAuthFailed."""
         if self.grants is None:
-            reason = "no one can log in where nodes run apart from control"
+            reason = "nodes that run apart from the control plane have no logins"
             raise OAuthFailed(f"{reason}: use the grant `client_credentials`", is_final=True)
         grant = self.grants.get(key)
         log_in = _LOG_IN.format(key.server_id)
         if grant is None:
-            who = "you have not" if key.owner else "no one has"
-            raise OAuthFailed(f"{who} logged in to it yet: {log_in}", is_final=True)
+            owner = "you" if key.owner else "an administrator"
+            raise OAuthFailed(f"{owner} must log in first: run {log_in}", is_final=True)
         if not self.is_for(grant, endpoint):
-            raise OAuthFailed(f"its record has changed since the login: {log_in}", is_final=True)
+            raise OAuthFailed(f"its record has changed since the login: run {log_in}", is_final=True)
         return grant
 
 
 def _check_support(authority: AuthorizationServer, client_id: str | None) -> None:
     if authority.authorization_endpoint is None:
-        raise OAuthFailed("its authorization server has no place to log in")
+        raise OAuthFailed("its authorization server has no authorization endpoint")
     if "S256" not in authority.code_challenge_methods_supported:
         raise OAuthFailed("its authorization server does not support PKCE with S256")
     is_url = client_id is not None and client_id.startswith("https://")
     if is_url and not authority.client_id_metadata_document_supported:
-        raise OAuthFailed("its authorization server takes no URL as `client_id`: register a client there")
+        raise OAuthFailed("its authorization server accepts no URL as `client_id`: register a client there")
 
 
 def build_scope(scopes: Collection[str]) -> dict[str, str]:
@@ -219,7 +219,7 @@ def _require_oauth(record: ServerRecord) -> tuple[HttpEndpoint, OAuth]:
     return record.http, record.http.oauth
 
 
-MIN_GAP_S: Final = 5.0  # between two token requests, whatever the server answers to the token
+MIN_GAP_S: Final = 5.0  # between two token requests, however often the server rejects the token
 
 
 @dataclass(slots=True)
@@ -228,16 +228,16 @@ class TokenRenewal:
 
     token: OAuthToken
     obtain: Callable[[str | None], Awaitable[OAuthToken]]
-    """It takes the token that the server rejects, if any, and raises StartFailed."""
+    """Takes the token that the server rejected, if any. Raises StartFailed."""
     on_token: Callable[[OAuthToken], None]
     on_failed: Callable[[str], None]
     clock_s: Callable[[], float]
     min_gap_s: float = MIN_GAP_S
     rejected: asyncio.Event = field(default_factory=asyncio.Event)
-    """The server answered with 401."""
+    """The server responded with 401."""
 
     async def run(self) -> None:
-        """Until it is cancelled, or there is no token to be had."""
+        """Renew the token until cancelled, or until no other can be obtained."""
         while True:
             await self._wait_until_due()
             try:
@@ -286,7 +286,7 @@ class OAuthConnector(Connector):
                 return await connect(_with_token(record, record.http, None), listener)
             except StartFailed as exc:
                 login = f"`toolgate servers login {record.server_id} --shared`"
-                raise exc.reworded(f"{exc}; to have it listed, log in with {login}") from exc
+                raise exc.with_message(f"{exc}; run {login} to have it listed") from exc
         token = await self.authorizer.token(record)
         connection = await connect(_with_token(record, record.http, token), listener)
         renewal = TokenRenewal(
@@ -329,5 +329,5 @@ def _explain_missing_scopes(
     hint = f"log in again with `toolgate servers login {record.server_id} {more}`"
     if not oauth.owner:
         return ServerUnavailable(str(rejection), hint=f"have an administrator {hint}", data=rejection.data)
-    message = f"server `{record.server_id}` wants a login that may do more than yours"
+    message = f"server `{record.server_id}` requires a login with more scopes than yours"
     return LoginRequired(message, hint=hint, data=rejection.data)

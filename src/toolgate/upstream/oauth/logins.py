@@ -49,7 +49,7 @@ class PendingLogin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """A login to a server, as far as it may be shown."""
+    """The parts of a login to a server that may be shown."""
 
     issuer: str
     expires_at_s: float | None
@@ -60,7 +60,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginCallback:
-    """The parameters that a browser came back with."""
+    """The parameters of the redirect back from the authorization server."""
 
     state: str
     code: str = field(repr=False)
@@ -71,7 +71,7 @@ class LoginCallback:
 class _LoginAttempt:
     key: LoginKey
     principal: str
-    """Who began it, also for a login that serves all callers."""
+    """The principal that began it, also for a login that serves all callers."""
     parties: TokenParties
     client: OAuthClient
     scopes: tuple[str, ...]
@@ -116,13 +116,13 @@ class Logins:
     ) -> PendingLogin:
         """Begin a login for the owner in `record`, or for all callers; adds `scopes` to the previous ones.
 
-        Raises InvalidRequest; ServerBusy if `principal` begins too many at once; and ServerUnavailable if a
-        server does not answer.
+        Raises InvalidRequest, ServerBusy if `principal` begins too many at once, and ServerUnavailable if a
+        server does not respond.
         """
         endpoint, oauth = _require_login(record)
         _check_redirect(redirect_uri)
         if self._beginning[principal] >= MAX_BEGINNING_EACH:
-            raise ServerBusy("other logins of yours are being begun", hint="retry in a moment")
+            raise ServerBusy("you are starting too many logins at once", hint="retry in a moment")
         self._beginning[principal] += 1
         try:
             parties, client = await self._authorizer.find_login(endpoint, oauth, redirect_uri)
@@ -154,7 +154,7 @@ class Logins:
         # A callback that names its issuer must name the right one (RFC 9207).
         is_missing = response.issuer is None and authority.authorization_response_iss_parameter_supported
         if is_missing or response.issuer not in (None, authority.issuer):
-            reason = "the answer is not from the authorization server that was asked"
+            reason = "the callback is not from the authorization server of this login"
             raise InvalidRequest(reason, hint=_BEGIN_AGAIN)
         form = {
             "grant_type": "authorization_code",
@@ -193,10 +193,9 @@ class Logins:
         return None if grant is None else partial(self._authorizer.revoke, grant, oauth)
 
     async def tidy(self, servers: Mapping[str, ServerRecord], exists: PrincipalExists) -> None:
-        """Forget logins that are of no use any more: the server is gone or another, or the principal is gone.
+        """Forget logins whose server is gone or has changed, or whose principal is gone.
 
-        Does not wait for authorization servers: a renewal in flight finds its login gone. Raises
-        StorageFailed.
+        Does not wait for authorization servers: a renewal in flight finds no login. Raises StorageFailed.
         """
         self._servers, self._principal_exists = servers, exists
         for key in self._grants:
@@ -205,7 +204,7 @@ class Logins:
 
     def _is_usable(self, key: LoginKey) -> bool:
         if self._servers is None:
-            return True  # the records are not loaded yet
+            return True  # the records are still to be loaded
         record, grant = self._servers.get(key.server_id), self._grants.get(key)
         if record is None or record.http is None or grant is None:
             return False
@@ -237,15 +236,15 @@ class Logins:
         attempt = self._attempts.get(state)
         is_current = attempt is not None and attempt.began_s > self._clock_s() - LOGIN_S
         if attempt is None or not is_current or (attempt.key, attempt.principal) != (key, principal):
-            raise InvalidRequest("no such login was begun, or too long ago", hint=_BEGIN_AGAIN)
+            raise InvalidRequest("this login was never started here, or has expired", hint=_BEGIN_AGAIN)
         return self._attempts.pop(state)
 
 
 def _require_login(record: ServerRecord) -> tuple[HttpEndpoint, OAuth]:
     endpoint = record.http
     if endpoint is None or endpoint.oauth is None or endpoint.oauth.grant != "authorization_code":
-        hint = "give its record `http.oauth` with the grant `authorization_code` first"
-        raise InvalidRequest(f"no one logs in to server `{record.server_id}`", hint=hint)
+        hint = "set `http.oauth` with the grant `authorization_code` in its record first"
+        raise InvalidRequest(f"server `{record.server_id}` does not use logins", hint=hint)
     return endpoint, endpoint.oauth
 
 

@@ -1,7 +1,7 @@
 """Admission of calls: the gate of each server, and the node's slots for all servers and for child processes.
 
-A call that finds room pays for a comparison and a count only. A call whose client is asked something gives
-its place at the server and its slot of the node to others meanwhile.
+A call that finds room pays for a comparison and a count only. While a request to its client is open, a call
+yields its place at the server and its slot of the node.
 
 The node's slots are shared fairly between principals, not sessions or connections:
 
@@ -236,7 +236,7 @@ class ServerGate:
             self._emptied.set()
 
     def release_for_client(self) -> None:
-        """Give the place away while the client is asked. Each needs its `retake_after_client`."""
+        """Yield the place while a request to the client is open. Each needs its `retake_after_client`."""
         self.outside += 1
         self.leave()
 
@@ -273,7 +273,7 @@ class ServerGate:
 
 
 class YieldingClient:
-    """The client behind a call. While it is asked something, the call yields its place and its slot.
+    """The client behind a call. While a request to it is open, the call yields its place and its slot.
 
     The call ends it before it leaves the gate: the client's response may come later than the call's end.
     """
@@ -310,7 +310,7 @@ class YieldingClient:
                 self._retake()
 
     def end(self) -> None:
-        """The call is over, even if the client is still being asked."""
+        """The call is over, even if requests to the client are still open."""
         self._is_over = True
         if self._open_requests:
             self._retake()

@@ -72,7 +72,7 @@ class Connectors:
         info = connection.server_info
         if required is not None and info.revision != required:
             await connection.aclose()
-            reason = f'it speaks `{info.version}`, and its record says `protocol = "{record.protocol}"`'
+            reason = f'it speaks `{info.version}`, and its record requires `protocol = "{record.protocol}"`'
             raise StartFailed(reason, fatal=True)
         return connection
 

@@ -133,7 +133,7 @@ class _PageReader:
             self.params = {"cursor": msgspec.Raw(msgspec.json.encode(page.next_cursor))}
 
     def _take(self, page: _Page) -> str:
-        """Take the entries over. Why the list ends with this page, if it should not."""
+        """Take the entries; returns why the list ends early with this page, or nothing if it does not."""
         kind, max_bytes, cursor = self._form.kind, self._form.max_bytes, page.next_cursor
         for raw in page.entries:
             if len(self.raws) == MAX_DEFINITIONS:
@@ -162,19 +162,19 @@ async def _read_page(
     try:
         response = await connection.request(method, params, timeout_s=timeout_s)
     except CallTimedOut as exc:
-        raise ListFailed(f"`{method}` was not answered: {exc}", state="list_timeout") from exc
+        raise ListFailed(f"`{method}` timed out: {exc}", state="list_timeout") from exc
     except ServerUnavailable as exc:
         raise ListFailed(str(exc)) from exc
     if response.result is None:
         error = response.error or b""
-        # Many servers of resources lack the method for templates, and the capability does not tell.
+        # Many servers of resources lack the method for templates, and the capability does not show it.
         if form.kind != "tools" and parse_error(error).code == METHOD_NOT_FOUND:
             return _Page()
-        raise ListFailed(f"the server refused `{method}`: {error.decode('utf-8', 'replace')[:_MAX_ERROR]}")
+        raise ListFailed(f"the server rejected `{method}`: {error.decode('utf-8', 'replace')[:_MAX_ERROR]}")
     try:
         return _parse_page(form, response.result)
     except UNREADABLE as exc:
-        raise ListFailed(f"the answer to `{method}` is not a list of {form.kind}: {exc}") from exc
+        raise ListFailed(f"the response to `{method}` is not a list of {form.kind}: {exc}") from exc
 
 
 def _parse_page(form: ListForm, result: bytes) -> _Page:
@@ -214,7 +214,7 @@ class _ListSchedule:
 
 
 class ServerDiscovery:
-    """The lists of one server. It decides only; the supervisor acts."""
+    """The lists of one server. Decides only; the supervisor acts."""
 
     def __init__(
         self,
@@ -265,7 +265,7 @@ class ServerDiscovery:
         self.tools = replace(self.tools, record=record)
 
     def on_connected(self, info: ServerInfo, now_s: float) -> None:
-        """List all kinds: it may be another server by now."""
+        """List all kinds: it may now be another server."""
         self._revision = info.revision
         self._features = FEATURES & info.capabilities.keys()
         self._instructions = clean_instructions(info.instructions)
@@ -317,7 +317,7 @@ class ServerDiscovery:
         schedule.failure = failure
 
     def on_start_failed(self, failure: StartFailed, *, due_s: float) -> None:
-        """There was no connection to list by; the next attempt is at `due_s`. `publish` shows it."""
+        """No connection could be opened; the next attempt is at `due_s`. `publish` shows it."""
         for schedule in self._schedules.values():
             schedule.due_s = due_s
         self._before = None
@@ -329,7 +329,7 @@ class ServerDiscovery:
             schedule.due_s = math.inf
 
     def publish(self) -> bool:
-        """Make what is known the offer. Whether that changed it."""
+        """Publish the known lists as the offer; returns whether that changed it."""
         schedules = self._schedules
         results = {kind: one.result for kind, one in schedules.items() if one.result is not None}
         details = ((kind, one.detail) for kind, one in schedules.items() if one.detail)

@@ -44,7 +44,7 @@ class RestartBackoff:
             self._recent.popleft()
 
     def on_failed(self, now_s: float, *, is_fatal: bool, delay_s: float = 0.0) -> None:
-        """A start failed. `delay_s` is the delay that the server asks for."""
+        """A start failed. `delay_s` is the delay that the server requests."""
         self._back_off(now_s)
         self.not_before_s = max(self.not_before_s, now_s + delay_s)
         self.is_fatal = is_fatal
@@ -58,7 +58,7 @@ class RestartBackoff:
         self._back_off(now_s)
 
     def reset(self) -> None:
-        """Forget all failures: the connection lasted, the gateway closed it, or an admin asks for a retry."""
+        """Forget all failures: the connection lasted, the gateway closed it, or an admin requests a retry."""
         self._failures = 0
         self._recent.clear()
         self.is_fatal = False
@@ -116,7 +116,7 @@ class ServerHealth:
 
 
 def describe_slow_start(server_id: str, since_s: float, awaited: str) -> ServerUnavailable:
-    """The error of a call whose server is not up yet. `awaited` is what its start waits for, if known."""
+    """The error of a call whose server is still starting. `awaited` is what that waits for, if known."""
     reason = f": {awaited}" if awaited else ""
     return ServerUnavailable(
         f'server "{server_id}" is still starting ({since_s:.0f} s){reason}',

@@ -93,7 +93,7 @@ def check_declared_tools(record: ServerRecord, tools: Sequence[bytes]) -> Server
     return ServerTools(record=record, state="ready", tools=good, quarantined=quarantined, features=features)
 
 
-def launch_digest(record: ServerRecord) -> str:
+def compute_launch_digest(record: ServerRecord) -> str:
     """Identifies what a record starts or reaches. Contains only the names of variables and headers."""
     stdio, http, package = record.stdio, record.http, record.package
     runs: list[object] = [record.transport, record.sharing, record.protocol]
@@ -138,15 +138,15 @@ class KeptDefinitions:
     def find(self, record: ServerRecord) -> tuple[ServerTools | None, int]:
         """The kept offer of a server, and when it was listed (0: never, it is from its package's manifest).
 
-        None: unknown, or the record would run something else by now.
+        None: unknown, or the record now runs something else.
         """
         entry = self._entries.get(record.server_id)
-        if entry is None or entry.launch != launch_digest(record):
+        if entry is None or entry.launch != compute_launch_digest(record):
             return None, 0
         try:
             offer = self._read(record, entry)
         except (OSError, ValueError, *UNREADABLE) as exc:
-            _log.warning("what server `%s` offered is not known any more: %s", record.server_id, exc)
+            _log.warning("the kept definitions of server `%s` cannot be used: %s", record.server_id, exc)
             del self._entries[record.server_id]
             return None, 0
         self._saved[record.server_id] = offer
@@ -157,7 +157,7 @@ class KeptDefinitions:
         if content is None:
             content = _read_bounded(self.directory / entry.content)
         if hashlib.sha256(content).hexdigest() != entry.content:
-            raise ValueError(f"`{entry.content}` has other content than its name says")
+            raise ValueError(f"the content of `{entry.content}` does not match its name")
         kept = _decode_content(content)
         lists = {kind: getattr(kept, kind) for kind in _LISTS}
         if any(len(one) > MAX_DEFINITIONS for one in lists.values()):
@@ -185,7 +185,7 @@ class KeptDefinitions:
                 return verified_ms
             digest = hashlib.sha256(content).hexdigest()
             self._unwritten[digest] = content
-            entry = _Entry(launch_digest(record), digest, len(content), verified_ms)
+            entry = _Entry(compute_launch_digest(record), digest, len(content), verified_ms)
             self._saved[record.server_id] = offer
         self._entries[record.server_id] = msgspec.structs.replace(entry, verified_ms=verified_ms)
         if not self._is_flush_due:
@@ -206,7 +206,9 @@ class KeptDefinitions:
             await asyncio.to_thread(self._write, contents, dict(self._entries))
         except OSError as exc:
             if not self._is_failing:
-                _log.warning("what servers offer is not kept in `%s`: %s", self.directory, exc.strerror)
+                _log.warning(
+                    "the definitions of servers cannot be written to `%s`: %s", self.directory, exc.strerror
+                )
             self._is_failing = True
         else:
             self._is_failing = False
@@ -234,7 +236,7 @@ class KeptDefinitions:
 
 
 def _is_same(saved: ServerTools, offer: ServerTools) -> bool:
-    """Whether both would be kept alike. Unchanged lists are the same objects, and compared at once."""
+    """Whether both have the same content. Unchanged lists are the same objects, and compared at once."""
     same = replace(
         offer, record=saved.record, state=saved.state, is_stale=saved.is_stale, detail=saved.detail
     )
@@ -258,12 +260,12 @@ def _load_index(path: Path) -> dict[str, _Entry]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, *UNREADABLE) as exc:
-        _log.warning("`%s` is not used, and servers are listed again: %s", path, exc)
+        _log.warning("ignoring `%s`, and listing servers again: %s", path, exc)
         return {}
     # Only a digest can be a file name here, and no path to another directory.
     good = {one: entry for one, entry in index.servers.items() if _DIGEST.fullmatch(entry.content)}
     if len(good) < len(index.servers):
-        _log.warning("`%s` names files that are not its own, and they are not read", path)
+        _log.warning("ignoring servers in `%s` whose file is not named by a digest", path)
     return good
 
 

@@ -157,13 +157,13 @@ class ManagedConnection(ABC):
         self._drain_s = 0.0
         self._draining: asyncio.Timeout | None = None
         self._is_stopped = False
-        self._answered_by: ServerConnection | None = None
-        """The connection that answered the newest call."""
+        self._last_responder: ServerConnection | None = None
+        """The connection of the newest response to a call."""
 
         self.record = record
         self.stderr = stderr
         self.revisions: RevisionChoice | None = None
-        """How calls choose a revision; None if the server, as far as known, supports one only."""
+        """How calls choose a revision; None unless the server may support both."""
         self.gate = ServerGate(record.server_id, record.budgets.max_concurrency, limits.queue)
         self.connection: ServerConnection | None = None
         self.last_used_s = context.clock()
@@ -261,7 +261,7 @@ class ManagedConnection(ABC):
 
     @abstractmethod
     async def check_pin(self, connection: ServerConnection, until_s: float) -> bool:
-        """Compare the tools on `connection` with the pin; whether that took time.
+        """Compare the tools on `connection` with the pin; returns whether that took time.
 
         Raises ServerUnavailable or CallTimedOut.
         """
@@ -274,14 +274,14 @@ class ManagedConnection(ABC):
 
     def on_reading(self) -> None:
         """The server that is starting runs; a runner has downloaded its packages."""
-        self._awaited = "it runs, and has not answered yet"
+        self._awaited = "it is running, but has not responded"
         if self.state == "starting":
             self._enter("starting", hint=self._awaited)
 
     def on_lost(self, reason: str) -> None:
         now_s = self._clock()
-        if self.record.transport != "stdio" and self._has_answered:
-            # A server behind a URL may close whenever it likes; a child that ends has crashed.
+        if self.record.transport != "stdio" and self._has_responded:
+            # A server behind a URL may close at any time; a child that ends has crashed.
             self._restarts.reset()
         self._drop_connection()
         self._restarts.on_lost(now_s)
@@ -292,7 +292,7 @@ class ManagedConnection(ABC):
         self, connection: ServerConnection, method: str, params: Params, response: RpcResponse
     ) -> None:
         """A call got its response. The connection may have ended since."""
-        self._answered_by = connection
+        self._last_responder = connection
         if self.revisions is not None:
             self.revisions.learn(method, params, connection.server_info.revision, response)
         if self.connection is None and self.record.transport != "stdio":
@@ -344,7 +344,7 @@ class ManagedConnection(ABC):
                 self._slots.give_back()
 
     async def _open(self) -> bool:
-        """Whether a connection was opened; it gives its child's slot back when it closes."""
+        """Open the connection, which frees its child's slot when it closes; returns whether that worked."""
         events = _ConnectionEvents(self)
         connectors = self.context.connectors
         try:
@@ -418,9 +418,9 @@ class ManagedConnection(ABC):
     # Helpers
 
     @property
-    def _has_answered(self) -> bool:
+    def _has_responded(self) -> bool:
         """Whether the current connection has shown that the server works."""
-        return self.connection is not None and self._answered_by is self.connection
+        return self.connection is not None and self._last_responder is self.connection
 
     def _choose_revision(self) -> Revision | None:
         return self.known_revision
@@ -434,7 +434,7 @@ class ManagedConnection(ABC):
             self.state, self.since_ms = state, wall_ms()
 
     def _idle_at_s(self, timeout_s: float) -> float:
-        """When no call will have come for `timeout_s`."""
+        """When the connection will have been idle for `timeout_s`."""
         return (self.last_used_s if self.gate.is_empty else self._clock()) + timeout_s
 
     def _drop_connection(self) -> None:

@@ -57,9 +57,9 @@ class CallOrigin(NamedTuple):
     """Where a call comes from, apart from its client."""
 
     session: str = ""
-    """The session whose state a server keeps that keeps some per session."""
+    """The session, for servers that keep state per session."""
     recheck: Callable[[], None] | None = None
-    """Called before a request is sent that had to wait. Raises if policy denies it by then."""
+    """Called before a request that had to wait is sent. Raises if policy now denies it."""
     principal_id: str = ""
     """The principal whose share of the node's calls it counts against."""
 
@@ -197,9 +197,9 @@ class Pool:
         return None if server is None else server.discovery.tools
 
     def set_pins(self, pins: Mapping[str, Pin]) -> None:
-        """Send no call of a tool that one of `pins` says has changed, even if the call waits already.
+        """Block calls of tools that changed since `pins` were approved, even calls that already wait.
 
-        And none to a pinned server before its new connection was listed: it may be another program.
+        Calls to a pinned server wait until its new connection was listed: it may be another program.
         """
         self._context.pins = pins
         for server_id in self.unverified & pins.keys():
@@ -224,7 +224,7 @@ class Pool:
         )
 
     async def settled(self, server_ids: Iterable[str]) -> None:
-        """Return once each server was listed, failed to be, or had its time to.
+        """Return once each server was listed, could not be listed, or has used up its time for that.
 
         The time runs from when the server was applied, so a queue of starts cannot make a caller wait longer.
         """
@@ -434,7 +434,7 @@ async def _send_again(
 
 
 def _cap_response(method: str, result: bytes, max_bytes: int) -> bytes:
-    # Only the result of a tool has a form that says it was cut.
+    # Only the result of a tool can state that it was cut.
     if method != "tools/call":
-        raise OutputTooLarge(f"the answer to `{method}` has {len(result)} bytes, more than {max_bytes}")
+        raise OutputTooLarge(f"the response to `{method}` has {len(result)} bytes, more than {max_bytes}")
     return cap_result(result, max_bytes)

@@ -1,4 +1,4 @@
-"""Cuts a tool result that exceeds its server's cap into a valid result that says so. Pure.
+"""Cuts a tool result that exceeds its server's cap into a valid result with a note on that. Pure.
 
 Text is cut between characters. Content that is useless in part (base64, resources, structured content) is
 left out as a whole, and named. What stays keeps its bytes. The output never exceeds the cap.
@@ -32,8 +32,8 @@ _encode = msgspec.json.encode
 def cap_result(result: bytes, max_bytes: int) -> bytes:
     """`result` if it fits, else as much of it as fits. Raises OutputTooLarge if no valid cut exists.
 
-    Of the other members besides `content`, the smallest are kept first, in half the room or what `content`
-    leaves; then the blocks of `content`, in order. A note at the end of `content` lists what is missing.
+    Keeps the smallest of the other members first, in half the room or what `content` leaves; then the blocks
+    of `content`, in order. A note at the end of `content` lists what is missing.
     """
     if len(result) <= max_bytes:
         return result

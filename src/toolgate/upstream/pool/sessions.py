@@ -1,9 +1,9 @@
 """Connections to a server besides its own: dedicated ones per session or principal, and a session-based one.
 
-A dedicated connection opens with the first call of its owner, and no other caller uses it. A session's tells
-the server what that session's client can do; a principal's shows the server that principal's login. It ends
-with its owner, with the server's record, or when it is idle. A lost one is reopened by the next call; what
-the server knew of the session is lost.
+A dedicated connection opens with the first call of its owner, and no other caller uses it. A session's
+announces the capabilities of that session's client; a principal's carries that principal's login. It ends
+with its owner, with the server's record, or when it is idle. The next call reopens a lost one; the server's
+state of the session is lost.
 
 The session-based connection belongs to a server whose own connection is stateless, for calls that need a
 session. The server's own connection lists for all others.
@@ -44,7 +44,7 @@ SHARE: Final = 10
 MAX_LEARNED: Final = 1_000
 """Tools, prompts and resources of one server to remember. A server has at most 2,000 tools."""
 MAX_EXAMINED_BYTES: Final = 2_048
-"""A longer result is not an SDK's complaint about the revision, which is one sentence."""
+"""A longer result is not an SDK's error about the revision, which is one sentence."""
 
 _NO_BACK_CHANNEL: Final = (b"erver-initiated requests", b"erver-to-client requests")
 """The error when a tool sends a request on a stateless connection: Python SDK 2.x and FastMCP 4.x ("no
@@ -141,7 +141,7 @@ class SessionBasedConnection(_SecondaryConnection):
     ) -> None:
         if connection.server_info.revision == "legacy":
             super().on_response(connection, method, params, response)
-        else:  # says nothing about sessions, whose backoff stays
+        else:  # proves nothing about sessions, whose backoff stays
             self.lister.on_response(connection, method, params, response)
 
     def _next(self) -> tuple[float, Step]:
@@ -189,18 +189,18 @@ class DedicatedConnection(_SecondaryConnection):
         """The client of the call that opens the connection."""
         self.opener_id = ""
         """The principal whose call made it, for which it counts."""
-        self._asks_for_session = owner.has_session and record.protocol == "auto"
+        self._requests_session = owner.has_session and record.protocol == "auto"
         """A server of both revisions gets the one of its client."""
 
     def _build_record(self, record: ServerRecord) -> ServerRecord:
         return record.owned_by(self._owner.principal_id) if self._owner.principal_id else record
 
     def _choose_revision(self) -> Revision | None:
-        asks = self._asks_for_session and not self.lister.refuses_sessions
-        return "legacy" if asks else self.lister.known_revision
+        needs_session = self._requests_session and not self.lister.refuses_sessions
+        return "legacy" if needs_session else self.lister.known_revision
 
     def _learn_revision(self, revision: Revision | None) -> None:
-        if not self._asks_for_session:
+        if not self._requests_session:
             self.lister.known_revision = revision
         elif revision == "modern":
             self.lister.refuses_sessions = True
@@ -209,9 +209,9 @@ class DedicatedConnection(_SecondaryConnection):
         super().replace_record(self._build_record(record))
 
     async def connect(self, until_s: float) -> ServerConnection:
-        """Let a server that asks for roots when it starts have them before the first call.
+        """Connect, and let a server that requests roots when it starts have them before the first call.
 
-        It has asked by the time it answers a ping, which ends once its requests are answered.
+        It sends that request before it responds to a ping, which ends once the client has responded.
         """
         connection = await super().connect(until_s)
         async with self._introducing:
@@ -235,7 +235,7 @@ class DedicatedConnection(_SecondaryConnection):
 
     def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
         super()._enter(state, error=error, hint=hint)
-        # A caller who has to log in says nothing about the server.
+        # A missing login of a caller is no error of the server.
         if error and not self._needs_login:
             self.lister.last_error = error
 
@@ -271,18 +271,18 @@ class DedicatedConnections:
         if not self._is_per_principal:
             return CallerKey(session, has_session=has_session)
         if client is None or not client.principal_id:
-            raise LoginRequired(f"server `{self._server.record.server_id}` is used on behalf of its callers")
+            raise LoginRequired(f"server `{self._server.record.server_id}` requires a login of the caller")
         return CallerKey(session if self._is_per_session else "", client.principal_id, has_session)
 
     def _add(self, owner: CallerKey, client: ClientChannel | None) -> DedicatedConnection:
         principal_id = "" if client is None else client.principal_id
         limits, count = self._server.context.limits, len(self._connections)
-        most = limits.session_links if self._is_per_session else limits.principal_links
+        most = limits.session_connections if self._is_per_session else limits.principal_connections
         held = sum(one.opener_id == principal_id for one in self)
         if count >= most or (count * 5 >= most * 4 and held * SHARE >= most):
             server_id, owners = self._server.record.server_id, "sessions" if owner.session else "principals"
             raise ServerBusy(
-                f"server `{server_id}` serves {count} {owners} on this node and takes no more",
+                f"server `{server_id}` serves {count} {owners} on this node and accepts no more",
                 hint="close sessions that are done, or retry in a few minutes",
             )
         capabilities = None  # a principal may have several clients
@@ -317,12 +317,11 @@ class DedicatedConnections:
 class RevisionChoice:
     """How calls to a server that supports both revisions choose between its two connections.
 
-    Such a server runs the same tool in two ways. On a stateless connection (2026-07-28) a tool asks its
-    client by returning `input_required`; on a session-based one (up to 2025-11-25) by a request of its own.
-    Most SDKs do not translate between the two, and a list does not say which one a tool uses. So a call uses
+    Such a server runs the same tool in two ways. On a stateless connection (2026-07-28), a tool reaches its
+    client by returning `input_required`; on a session-based one (up to 2025-11-25), by sending a request.
+    Most SDKs do not translate between the two, and a list does not show which one a tool uses. So a call uses
     the revision of its client, as it would without a gateway. A tool that turns out to need the other one
-    gets it from its next call on: the failed call is never sent again, because its tool may have done
-    something before it asked.
+    gets it from its next call on: the failed call is never sent again, because its tool may have had effects.
     """
 
     __slots__ = ("_learned", "_server_id")
@@ -333,7 +332,7 @@ class RevisionChoice:
 
     def needs_session(self, client: ClientChannel | None, method: str, params: Params) -> bool:
         if client is None or client.capabilities == NO_CAPABILITIES:
-            return False  # it cannot be asked anything, so both connections will do
+            return False  # it takes no requests, so both connections will do
         if not client.has_session and any(name in params for name in _ROUND_PARAMS):
             return False  # the next round of what began on the stateless connection
         if self._learned:
@@ -343,7 +342,7 @@ class RevisionChoice:
         return client.has_session
 
     def learn(self, method: str, params: Params, revision: Revision, response: RpcResponse) -> None:
-        """Remember what a call needs if its response says that `revision` was wrong."""
+        """Remember what a call needs if its response shows that `revision` was wrong."""
         if response.size > MAX_EXAMINED_BYTES or not _is_wrong_revision(revision, response):
             return
         needed: Revision = "legacy" if revision == "modern" else "modern"
@@ -354,7 +353,7 @@ class RevisionChoice:
             _log.info("server `%s`: %s", self._server_id, why)
 
     def forget(self) -> None:
-        """After a reconnect: the server may be another program now."""
+        """Forget everything after a reconnect: the server may be another program now."""
         self._learned.clear()
 
 

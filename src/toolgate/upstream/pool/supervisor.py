@@ -53,12 +53,12 @@ class ServerSupervisor(ManagedConnection):
         kept: ServerTools | None = None,
         verified_ms: int = 0,
     ) -> None:
-        """`before` is an earlier version's offer; `kept` is its own of an earlier run: a call connects it."""
+        """`before` is the offer of an earlier version, `kept` that of an earlier run: a call connects it."""
         super().__init__(record, context, stderr=StderrTail())
         self.lister = self
         self.known_revision = None if kept is None else kept.era
         self.refuses_sessions = False
-        """It answered a request for a session statelessly, since it was last connected to."""
+        """Since the last connect, the server responded to a request for a session as a stateless one."""
         jitter = context.services.jitter
         self.discovery = ServerDiscovery(record, context.limits, jitter, before=before, kept=kept)
         self.is_unverified = kept is not None or before is not None
@@ -73,7 +73,7 @@ class ServerSupervisor(ManagedConnection):
         self._listed_by: ServerConnection | None = None
         """The connection that listed the tools last."""
         self._session = 0
-        """Counts the sessions of all connections: a list that began in one says nothing about the next."""
+        """Counts the sessions of all connections: a list that began in one proves nothing about the next."""
         self._logged: HealthState | Literal[""] = ""
         """The last logged state of a server that is not connected."""
         self._list_ended = asyncio.Event()
@@ -124,7 +124,7 @@ class ServerSupervisor(ManagedConnection):
     def select(
         self, session: str, client: ClientChannel | None, method: str, params: Params
     ) -> ManagedConnection:
-        """The connection for a call. The one place that knows which callers share one."""
+        """The connection for a call. Only this method decides which callers share one."""
         if self.dedicated is not None:
             return self.dedicated.select(session, client)
         if self.revisions is None or not self.revisions.needs_session(client, method, params):
@@ -200,8 +200,8 @@ class ServerSupervisor(ManagedConnection):
         return self.record.server_id not in self.context.pins
 
     @property
-    def _has_answered(self) -> bool:
-        return super()._has_answered or (self.connection is not None and self._listed_by is self.connection)
+    def _has_responded(self) -> bool:
+        return super()._has_responded or (self.connection is not None and self._listed_by is self.connection)
 
     @property
     def connections(self) -> Collection[ManagedConnection]:
@@ -295,7 +295,7 @@ class ServerSupervisor(ManagedConnection):
         return idle_s, self.evict
 
     async def _restore_declared(self) -> None:
-        """Take over the approved tools that the package of a server declares that never ran here."""
+        """Offer the approved tools that a package declares while its server has never run here."""
         self._may_be_declared, pin = False, self.context.pins.get(self.record.server_id)
         raws = () if pin is None else await self.context.services.declared(self.record)
         offer = await asyncio.to_thread(check_declared_tools, self.record, raws)
@@ -434,8 +434,8 @@ class ServerSupervisor(ManagedConnection):
         if state in {before, "starting"}:
             return
         if state in {"down", "degraded"}:
-            why = f"`toolgate servers get {server_id}` says why"
-            _logger.warning("server `%s` is %s: %s", server_id, state, why)
+            hint = f"see `toolgate servers get {server_id}`"
+            _logger.warning("server `%s` is %s: %s", server_id, state, hint)
             self._logged = state
         elif self._logged:
             again = "" if self._logged == "starting" else " again"

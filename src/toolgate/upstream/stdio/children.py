@@ -1,8 +1,7 @@
-"""Child processes as the node sees them: starts through the warden, their pipes, their end, and how many
-there are.
+"""The node's child processes: their start through the warden, their pipes, their end, and their number.
 
-The node never forks or executes a server, and never waits for or signals one: whatever the warden starts is
-cleaned up even if the node is killed (see `warden`). A secret reaches a child in its environment only.
+The node never forks or executes a server, and never waits for or signals one: everything that the warden
+starts is cleaned up even if the node is killed (see `warden`). Secrets reach a child only in its environment.
 Arguments are visible to everyone in `ps`, so a record should name secrets in `env` or `env_from`.
 """
 
@@ -44,7 +43,7 @@ _TRANSIENT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.E
 
 
 class ChildStartFailure(NamedTuple):
-    """Where a start failed, and the errno there; 0 if unknown."""
+    """The step at which a start failed, and its errno; 0 if unknown."""
 
     step: Literal["supervisor", "fork", "cwd", "exec"]
     errno: int
@@ -58,7 +57,7 @@ class ChildOwner(Protocol):
     def on_stderr(self, data: bytes) -> None: ...
 
     def on_ended(self, how: str) -> None:
-        """The child takes no more input. Called once, after its last output; `how` continues its name."""
+        """The child takes no more input. Called once, after its last output; `how` is a predicate."""
 
 
 class PipeEnds(NamedTuple):
@@ -168,7 +167,7 @@ class Child:
             self.started.set_result(failure)
 
     def _on_part_ended(self) -> None:
-        """Part of it has ended. All of it has once its last output is read, or after DRAIN_S."""
+        """Part of the child has ended. It ends as a whole once its output is read, or after DRAIN_S."""
         is_over = self._exit is not None or self.gone.done()
         is_cut_off = not self._stopping and not (self.stdin.is_open and self._stdout.is_open)
         if is_over and not self._stdout.is_open and not self._stderr.is_open:
@@ -191,7 +190,7 @@ class Child:
         if self._exit is not None:
             return f"exited with status {self._exit}"
         if self.gone.done():
-            return "was killed, for its supervisor died"
+            return "was killed because its supervisor died"
         return "closed its standard output" if self.stdin.is_open else "closed its standard input"
 
 
@@ -310,7 +309,7 @@ class _WardenProcess:
         self._loop.add_reader(self._socket, self.end)
 
     def send(self, fds: Sequence[int]) -> None:
-        """Raises OSError if the process is dead, or stopped for so long that the socket is full."""
+        """Raises OSError if the process is dead, or has stopped reading and the socket is full."""
         socket.send_fds(self._socket, [b"+"], fds)
 
     async def aclose(self) -> None:

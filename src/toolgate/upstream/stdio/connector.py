@@ -42,9 +42,9 @@ MAX_NOISE_LINES: Final = 10_000
 """A child that writes more between two messages is not an MCP server, and costs our time."""
 
 _STDERR_LINE_BYTES: Final = 1024
-"""A longer line is passed on in parts."""
+"""A longer line is logged in parts."""
 _STDERR_TAIL_BYTES: Final = 16 * 1024
-"""Where the cause of an end is looked for: a stack trace, or the end of npm's messages."""
+"""The output to search for the cause of an end: a stack trace, or the end of npm's messages."""
 _KILLED_S: Final = 1.0  # a choice: KILL needs milliseconds; the keeper keeps trying
 _CHECK_READ_S: Final = 0.05
 """How often a pipe is checked: no event says that the child has read it."""
@@ -153,11 +153,11 @@ class StdioConnection(StreamConnection):
     async def _deliver(self, message: bytes) -> None:
         with suppress(CallTimedOut):
             if not self._has_room.is_set():
-                await self._wait_for_room("an answer", DELIVER_TIMEOUT_S)
+                await self._wait_for_room("a response", DELIVER_TIMEOUT_S)
             self._send_now(message)
 
     def _on_too_much_noise(self) -> None:
-        self._kill("fills its standard output with what is not MCP")
+        self._kill("writes too much data that is not MCP to its standard output")
 
     def _kill(self, reason: str) -> None:
         """End a child that breaks the protocol. One that is being stopped keeps its time."""
@@ -172,7 +172,7 @@ class StdioConnection(StreamConnection):
 
 @dataclass(eq=False)
 class StdioConnector:
-    """Starts the child of a record and finds out what it speaks."""
+    """Starts the child of a record and negotiates the protocol revision."""
 
     warden: Warden
     secrets: Secrets
@@ -182,7 +182,7 @@ class StdioConnector:
     start_timeout_s: float = START_TIMEOUT_S
     probe_timeout_s: float = PROBE_TIMEOUT_S
     _unprobed: set[str] = field(default_factory=set, init=False)
-    """Servers whose child died of a probe. Some end at any first message but `initialize`."""
+    """Servers whose child died of a probe. Some exit on any first message but `initialize`."""
 
     async def __call__(
         self,
@@ -194,8 +194,8 @@ class StdioConnector:
     ) -> StdioConnection:
         launch, server_id, expand = record.stdio, record.server_id, self.secrets.expand
         if launch is None:
-            raise StartFailed("its record does not say what to start", fatal=True)
-        env = self.secrets.child_environment(launch)
+            raise StartFailed("its record has no `stdio` part", fatal=True)
+        env = self.secrets.build_child_environment(launch)
         connection = StdioConnection(
             server_id,
             listener,
@@ -224,13 +224,13 @@ class StdioConnector:
                     connection.notify,
                     known_revision=known_revision,
                     capabilities=capabilities,
-                    was_read=connection.wait_until_read,
+                    wait_until_read=connection.wait_until_read,
                     probe_timeout_s=self.probe_timeout_s,
                 )
                 connection.open(info)
                 await asyncio.sleep(0)  # the subscriptions are the first thing that the server reads
         except (TimeoutError, CallTimedOut) as exc:
-            reason = f"it did not get through its start within {timeout_s:g} s"
+            reason = f"it did not finish its start within {timeout_s:g} s"
             raise StartFailed(reason, state="list_timeout", hint=diagnose()) from exc
         except ServerUnavailable as exc:
             if connection.has_read:  # else it did not die of the probe
@@ -252,7 +252,7 @@ _ANSI: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TRAILER: Final = re.compile(
     r"Node\.js v.+|at .+|[\W_]+|npm (?:notice|warn) .*|Run 'docker .*|For more information, try .*|See '.*"
 )
-"""Lines that end an error message and say nothing about it."""
+"""Lines that end an error message without adding to it."""
 _NPM: Final = re.compile(r"npm (?:error|ERR!) (?P<message>.+)")
 _NPM_FACT: Final = re.compile(
     r"(?:code|syscall|errno|path|dest|signal|command|cwd|A complete log|network (?:This|In most|'proxy'))\b.*"
@@ -285,14 +285,14 @@ _NODE: Final = frozenset(
 
 
 def suggest_fix(record: ServerRecord, stderr: str, environment: Mapping[str, str], *, has_read: bool) -> str:
-    """What an operator can do about it. `has_read`: the child has read its input, so it is downloaded."""
+    """What an operator can do. `has_read`: the child has read its input, so its packages are downloaded."""
     where = "where the gateway runs, or in the `env` of the record"
     if _CERTIFICATE.search(stderr):
         name = choose_ca_variable(find_runner(record) or "", stderr)
         if environment.get(name):
             return f"the certificate is not signed by a CA in the file that `{name}` names: check it"
         return f"set `{name}` to the file with your company's CA, {where}"
-    # Once it runs, an address that does not answer is the server's own business: its database, its API.
+    # Once it runs, an unreachable address concerns the server itself: its database, its API.
     if not has_read and find_runner(record) is not None and _NETWORK.search(stderr):
         name = next((name for name in _PROXIES if environment.get(name)), "")
         if name:

@@ -80,7 +80,7 @@ class PipeReader:
             self._fd = -1
 
     def _read(self) -> bool:
-        """Read one chunk. Whether there may be more."""
+        """Read one chunk; returns whether there may be more."""
         try:
             data = os.read(self._fd, CHUNK_BYTES)
         except BlockingIOError:
@@ -110,7 +110,7 @@ class PipeWriter:
         self._is_used = False
         self._left_unread = 0
         self.has_room = asyncio.Event()
-        """Whether to write now. Also set on close, so that no one waits forever."""
+        """Whether to write now. Also set on close, so that no writer waits forever."""
         self.has_room.set()
         os.set_blocking(fd, False)
 
@@ -120,7 +120,7 @@ class PipeWriter:
 
     @property
     def was_read(self) -> bool:
-        """Whether the other side has read all that was sent; after close, whether it had by then."""
+        """Whether the other side has read all that was sent, or had read it when this end was closed."""
         return self._is_used and not (self._left_unread if self._fd < 0 else self._count_unread())
 
     def _count_unread(self) -> int:

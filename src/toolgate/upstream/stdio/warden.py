@@ -1,5 +1,4 @@
-"""The warden, a process supervisor: starts child processes for a node and leaves none of their descendants
-behind.
+"""The warden, a process supervisor: starts child processes for a node and cleans up all their descendants.
 
 Runs as a script by its path, with the standard library only, so that it is up in about 20 ms and stays small.
 It must never import toolgate, start a thread, or touch the pipes between node and child.
@@ -14,12 +13,12 @@ Whichever process dies, the others clean up:
 
 Warden and keepers are subreapers: a descendant that left its group and session becomes their child once its
 parents are gone. So they kill a tree from the root, generation by generation. Invariant: they signal only
-their own children, before they reap them; those pids cannot be reused yet.
+their own children, before they reap them: until then, the kernel does not reuse the pids.
 
-To the warden the node sends one byte with five descriptors: the child's stdin, stdout and stderr, the
-keeper's end of a control socket, and a file that holds `[argv, env, cwd]`. On the control socket the keeper
-sends `{"pid"}` or `{"step", "errno"}`, later `{"exit": code}`, negative for a signal, each on a line; the
-node may send TERM and KILL. The keeper's EOF means that no process of the tree is left.
+The node sends the warden one byte with five descriptors: the child's stdin, stdout and stderr, the keeper's
+end of a control socket, and a file that holds `[argv, env, cwd]`. On the control socket the keeper sends
+`{"pid"}` or `{"step", "errno"}`, later `{"exit": code}`, negative for a signal, each on a line; the node may
+send TERM and KILL. The keeper's EOF means that no process of the tree is left.
 """
 
 import ctypes
@@ -90,7 +89,7 @@ class Keeper:
         self._reap()
         if not self._child:
             return False
-        orders = self._orders()
+        orders = self._read_orders()
         if orders == _NODE_GONE or _ORPHANED in received:
             if self._ends_at == math.inf:
                 self._ends_at = time.monotonic() + ORPHAN_GRACE_S
@@ -99,7 +98,7 @@ class Keeper:
             self._terminate()
         return KILL not in orders and time.monotonic() < self._ends_at
 
-    def _orders(self) -> bytes:
+    def _read_orders(self) -> bytes:
         try:
             return self._control.recv(16, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -127,12 +126,11 @@ class Keeper:
             kill_all(find_children())
             select.select([self._signals.fd], [], [], pause_s)
             self._signals.read()
-            # Processes that cannot die now (asleep in the kernel, of another user) are killed ever less
-            # often.
+            # Signal processes that cannot die now (in a kernel sleep, of another user) less and less often.
             pause_s = min(2 * pause_s, 1.0)
 
     def _reap(self) -> bool:
-        """Reap dead children. Whether any child is left, which for a subreaper means any descendant."""
+        """Reap dead children; returns whether any is left: for a subreaper, any descendant."""
         dead, has_more = reap()
         if self._child in dead:
             send_message(self._control.fileno(), {"exit": dead[self._child]})
@@ -144,7 +142,7 @@ def send_message(control: int, message: Message) -> None:
     try:
         os.write(control, json.dumps(message).encode() + b"\n")
     except OSError:
-        return  # the node is gone, and the next read of the socket says so
+        return  # the node is gone, and the next read of the socket shows it
 
 
 def reap() -> tuple[dict[int, int], bool]:
@@ -262,7 +260,7 @@ def start_keeper(fds: Fds) -> int:
 
 
 def _become_keeper(fds: Fds, warden: int) -> None:
-    status = 1  # tells the warden to clean up after this keeper
+    status = 1  # makes the warden clean up after this keeper
     try:
         os.dup2(1, 0)  # closes the node's socket, and keeps descriptor 0 in use
         prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -277,7 +275,7 @@ def _become_keeper(fds: Fds, warden: int) -> None:
 
 
 def clean_up(keepers: set[int]) -> bool:
-    """Reap dead keepers and kill what a crashed one has left behind. Whether any child is left."""
+    """Reap dead keepers and kill what a crashed one has left behind; returns whether any child is left."""
     dead, has_more = reap()
     has_strays = any(code != 0 or pid not in keepers for pid, code in dead.items())
     keepers -= dead.keys()
