@@ -1,4 +1,4 @@
-"""A receiver of the approval webhook: denies what nobody should do, and leaves the rest to people.
+"""A receiver of the approval webhook: denies calls that no one should make, and leaves the rest to people.
 
     python approval_receiver.py SECRET_FILE [PORT]
 

@@ -4,6 +4,7 @@ import pytest
 
 from tests.architecture.source_tree import Module
 from tests.architecture.voice import find_all, find_classes, find_words
+from tests.architecture.voice_texts import find_in_text, find_in_texts
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,21 @@ def test_classes_are_things_with_names_of_their_own(source: str, expected: list[
 
 def test_everything_is_written_in_voice() -> None:
     assert [str(one) for one in find_all()] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("The key of whoever calls.", [(1, '"whoever"')], id="prose"),
+        pytest.param(
+            "one\nthe budget\n  over time", [(2, '"budget over time"')], id="over the end of a line"
+        ),
+        pytest.param("an understanding, no era2", [], id="parts of words"),
+    ],
+)
+def test_words_are_found_in_documents(text: str, expected: list[tuple[int, str]]) -> None:
+    assert [(one.line, one.word) for one in find_in_text("sample.md", text)] == expected
+
+
+def test_documents_and_the_console_are_written_in_voice() -> None:
+    assert [str(one) for one in find_in_texts()] == []

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tests.architecture.source_tree import ROOT, Module, modules
 
 # The word list names what it forbids.
-EXEMPT = frozenset({"tests/architecture/voice.py", "tests/architecture/test_voice.py"})
+EXEMPT = frozenset({f"tests/architecture/{name}.py" for name in ("voice", "voice_texts", "test_voice")})
 _PROSE_TOKENS = frozenset({tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1)})
 _NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
@@ -39,6 +39,7 @@ class Finding(NamedTuple):
 
 class _Words(NamedTuple):
     prose: tuple[tuple[re.Pattern[str], str], ...]
+    documents: tuple[tuple[re.Pattern[str], str], ...]
     names: Mapping[str, str]
     exact: frozenset[str]
     nouns: frozenset[str]
@@ -52,13 +53,18 @@ def load_words(*, with_advice: bool = False) -> _Words:
     lists = tomllib.loads(Path(__file__).with_name("voice.toml").read_text("utf-8"))
     prose = {**lists["prose"], **(lists["advice"] if with_advice else {})}
     return _Words(
-        prose=tuple((re.compile(rf"\b{pattern}\b"), advice) for pattern, advice in prose.items()),
+        prose=_compile(prose),
+        documents=_compile(lists["documents"]),
         names=lists["names"],
         exact=frozenset(lists["exact"]["names"]),
         nouns=frozenset(lists["classes"]["nouns"]),
         odd_classes=frozenset((*lists["classes"]["participles"], *lists["classes"]["pronouns"])),
         published=lists["classes"]["published"],
     )
+
+
+def _compile(phrases: Mapping[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(rf"\b{pattern}\b"), advice) for pattern, advice in phrases.items())
 
 
 def find_words(module: Module, *, with_advice: bool = False) -> Iterator[Finding]:
