@@ -155,9 +155,14 @@ def list_own_hosts(settings: Settings) -> set[str]:
     return {settings.address[0], *LOOPBACK_NAMES, *settings.allowed_hosts}
 
 
+def read_public_url(settings: Settings) -> str | None:
+    """Where clients reach this process, if that is not the address they call."""
+    return None if settings.public_url is None else settings.public_url.rstrip("/")
+
+
 def find_console_url(settings: Settings, base_url: str) -> str:
     """Where people reach the console of this process; empty if that is not known."""
-    return (settings.public_url or "").rstrip("/") or ("" if settings.is_everywhere else base_url)
+    return read_public_url(settings) or ("" if settings.is_everywhere else base_url)
 
 
 def describe_gateway(gateway: Gateway) -> None:

@@ -58,7 +58,7 @@ async def open_node(
         enter = stack.enter_async_context
         metrics = Metrics()
         journal = await enter(open_exported_journal(settings, metrics))
-        meaning = await enter(open_semantic_search(settings.semantic_model, settings.data_dir))
+        semantic = await enter(open_semantic_search(settings.semantic_model, settings.data_dir))
         connection = await enter(open_control_connection(address))
         await enter(_forward_audit(journal, connection, node_id=settings.process_id))
 
@@ -77,7 +77,7 @@ async def open_node(
                 services=GatewayServices(
                     approvals=RemoteApprovals(connection),
                     quotas=RemoteQuotas(connection),
-                    tool_index=HybridIndex(meaning),
+                    tool_index=HybridIndex(semantic),
                     on_tools_changed=tools_changed,
                 ),
             )
@@ -95,6 +95,7 @@ async def open_node(
             identities=identities,
             clock_ms=components.wall_clock_ms,
             sync_readiness=following.standing,
+            client_url=lambda: components.read_public_url(settings),
             discovery=components.build_discovery(settings),
         )
         following.describe(metrics)

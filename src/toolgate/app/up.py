@@ -76,7 +76,15 @@ async def open_up(
             except StorageFailed as exc:
                 _log.warning("a useless login was forgotten, and its file stays: %s", exc)
 
-        plane = await enter(open_control_plane(host, gateway, on_state=tidy_logins, logins=logins))
+        plane = await enter(
+            open_control_plane(
+                host,
+                gateway,
+                on_state=tidy_logins,
+                logins=logins,
+                client_url=lambda: components.read_public_url(settings),
+            )
+        )
         control = plane.control
         rest = build_console_endpoint(RestApi(ENDPOINTS, control, services=plane.rest_services))
         work = data_plane.InvocationSource(queue=store.invocations, fetch=host.modules.read)

@@ -58,7 +58,7 @@ class GatewayProcess:
     sync_readiness: Callable[[], Readiness] = Readiness
     """Whether what this process serves is current."""
     client_url: Callable[[], str | None] = lambda: None
-    """Where agents and editors call, if that is another process whose URL is known."""
+    """Where MCP clients call, if that is another process or a proxy."""
     discovery: ResourceMetadata = KEYS_ONLY
     """Tells clients which issuer's tokens this gateway accepts."""
     started_at_ms: int = field(init=False)
