@@ -104,7 +104,7 @@ async def test_of_several_tokens_the_first_is_given_that_is_good_here(
     [
         pytest.param({"aud": "other"}, Unauthenticated, "another audience", id="for another audience"),
         pytest.param({"exp": 1}, Unauthenticated, "expired", id="expired"),
-        pytest.param({"roles": ["guests"]}, Forbidden, "maps to no role of this gateway", id="without a role"),
+        pytest.param({"roles": ["guests"]}, Forbidden, "maps to no role", id="without a role"),
         pytest.param(None, Unauthenticated, "no token that is valid for this gateway", id="no token at all"),
     ],
 )

@@ -199,7 +199,7 @@ async def test_no_report_holds_more_than_control_takes(
         ["d"],
     ]
     assert [one.getMessage().split(":")[0] for one in caplog.records] == [
-        "the definitions of `a` are too large to report"
+        "the definitions of server `a` are too large to report"
     ]
 
 
@@ -236,7 +236,7 @@ async def test_a_report_that_fails_is_logged_once_and_the_next_one_says_it_all(
 
     assert len(control.reports) == 1
     assert [one.getMessage().split(";")[0] for one in caplog.records] == [
-        "the control plane rejects the reports of this node: nothing listens there"
+        "the control plane rejects this node's reports: nothing listens there"
     ]
 
 

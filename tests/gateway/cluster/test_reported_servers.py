@@ -225,7 +225,7 @@ async def test_an_unexpected_report_does_not_end_the_following(
         await pass_time(10)
 
         assert world.servers.health()["one"].state == "degraded"
-        assert "cannot process what nodes report" in caplog.text
+        assert "cannot process the reports of nodes" in caplog.text
 
 
 async def test_reports_that_pour_in_are_read_a_few_times_a_second() -> None:
@@ -292,7 +292,7 @@ async def test_a_node_that_falls_silent_does_not_count_and_its_tools_become_stal
         assert others == "connected"
         assert world.servers.health()["one"] == ServerHealth(state="idle")
         assert (offer.state, offer.is_stale, sorted(offer.tools)) == ("ready", True, ["a"])
-        assert offer.detail == "no node has reported it lately"
+        assert offer.detail == "no live node reports this server"
 
 
 async def test_a_list_is_stale_only_where_it_is_for_all_nodes() -> None:
@@ -388,7 +388,7 @@ async def test_nothing_is_called_from_here_and_nothing_listed() -> None:
         with pytest.raises(NotFound):
             await world.servers.refresh("unknown")
 
-        assert "/admin/api/nodes" in refused.value.hint
+        assert "`toolgate nodes`" in refused.value.hint
 
 
 async def test_a_trial_connects_from_here() -> None:

@@ -299,7 +299,7 @@ def test_params_that_name_nothing_are_invalid(method: str, params: dict[str, Any
 
 
 def test_no_other_method_is_carried() -> None:
-    with pytest.raises(MethodNotFound, match="unknown method `tasks/get`"):
+    with pytest.raises(MethodNotFound, match="no method `tasks/get`"):
         find_target(VIEW, "tasks/get", {})
 
 

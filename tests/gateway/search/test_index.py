@@ -284,7 +284,7 @@ async def test_a_model_without_the_extra_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.delitem(sys.modules, "toolgate.gateway.search.semantic", raising=False)
     monkeypatch.setitem(sys.modules, "numpy", None)
 
-    with pytest.raises(StartRefused, match="`numpy` is not installed") as refused:
+    with pytest.raises(StartRefused, match="requires `numpy`, which is not installed") as refused:
         async with open_semantic_search(tmp_path, tmp_path):
             pytest.fail("opened")
     assert "toolgate[semantic]" in refused.value.hint

@@ -173,7 +173,7 @@ async def test_a_catching_up_that_fails_is_tried_again(caplog: pytest.LogCapture
     members = await by.search(view(platform), platform, SearchArguments(query="page"))
 
     assert result(members)["note"].startswith("The tools of 1 of 1 servers are still being indexed")
-    assert "is incomplete" in caplog.text
+    assert "cannot index all tools for search" in caplog.text
     assert await found(by, platform, "page") == ["one.read"]
 
 

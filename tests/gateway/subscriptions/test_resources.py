@@ -143,10 +143,10 @@ async def test_one_client_and_all_together_have_limits() -> None:
         watches.add(ada, f"x:{number}", server_id="one", uri=f"x:{number}")
 
     with pytest.raises(
-        SessionLimit, match="you hold 8 watched resources, and the remaining ones are for others"
+        SessionLimit, match="you hold 8 watched resources; this node reserves the remaining ones"
     ):
         watches.add(again, "x:9", server_id="one", uri="x:9")
     watches.add(bob, "x:9", server_id="one", uri="x:9")
-    with pytest.raises(SessionLimit, match="you watch 8 resources here already"):
+    with pytest.raises(SessionLimit, match="you have reached the limit of 8 resource subscriptions"):
         watches.add(ada, "x:10", server_id="one", uri="x:10")
     assert watches.slots.taken == 9

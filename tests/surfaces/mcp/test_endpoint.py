@@ -159,7 +159,7 @@ async def test_a_session_of_a_task_that_requires_servers_is_refused_without_one(
         opened = await LegacyClient(served, "/api/mcp/t/review", {}).send("initialize", server_info)
         listed = await served.modern("/api/mcp/t/review", "tools/list")
 
-    why = "task `review` requires at least one MCP server, and none is left: `ghost` (unknown_server)"
+    why = "task `review` requires at least one MCP server, and no server is left: `ghost` (unknown_server)"
     assert [(one.status, one.json["error"]["message"]) for one in (opened, listed)] == [(403, why)] * 2
 
 

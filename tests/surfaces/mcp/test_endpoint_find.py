@@ -158,7 +158,7 @@ async def test_an_empty_search_says_so() -> None:
         assert found["structuredContent"] == {
             "tools": [],
             "total": 0,
-            "note": "There is no tool here with these filters.",
+            "note": "No tool matches these filters.",
         }
 
 

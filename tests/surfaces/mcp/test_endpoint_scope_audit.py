@@ -271,7 +271,7 @@ async def test_the_warning_about_an_empty_scope_names_its_task(caplog: pytest.Lo
             listed = await world.modern("/api/mcp/t/nothing", "tools/list")
             (event,) = scopes(world)
 
-    warning = "no tool is left in the scope of task `nothing`: `toolgate explain` says why"
+    warning = "no tool is left in the scope of task `nothing`: run `toolgate explain` for the reasons"
     assert listed.json["result"]["_meta"]["toolgate/warnings"] == [warning]
     assert [one.getMessage() for one in caplog.records] == [f"local: {warning}"]
     assert (event["tools"], event["reasons"]) == (0, {"denied_by_task": 2})

@@ -70,7 +70,7 @@ def find_target(view: View, method: str, params: Params) -> RequestTarget:
     if method == "resources/read":
         return _find_resource(view, params)
     if method != "completion/complete":
-        raise MethodNotFound(f"unknown method `{method}`")
+        raise MethodNotFound(f"no method `{method}`")
     try:
         ref = decode_members(params.get("ref", b""))
     except msgspec.DecodeError as exc:

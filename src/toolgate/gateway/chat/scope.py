@@ -132,6 +132,6 @@ def _models_hint(upstreams: Mapping[str, ChatUpstream]) -> str:
     enabled = [one for _, one in sorted(upstreams.items()) if one.enabled]
     patterns = [f"`{pattern}`" for one in enabled for pattern in one.models]
     if not patterns:
-        return "there is no chat upstream: add one with `toolgate chat-upstreams apply`"
+        return "there is no chat upstream: add one with `toolgate chat-upstreams apply -f FILE`"
     more = "" if len(patterns) <= MAX_PATTERNS_SHOWN else ", …"
-    return f"there are {', '.join(patterns[:MAX_PATTERNS_SHOWN])}{more}; list them with `GET /v1/models`"
+    return f"use one of {', '.join(patterns[:MAX_PATTERNS_SHOWN])}{more}; `GET /v1/models` lists them"

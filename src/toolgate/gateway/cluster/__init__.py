@@ -1,17 +1,17 @@
-"""The servers of this node and of others.
+"""The servers of this node, or of all nodes.
 
-On a node, the gateway's servers are its own pool; on a control plane they are `ReportedServers`, built from
-what nodes report.
+On a node, the gateway's servers are its pool. On a control plane they are `ReportedServers`, built from the
+reports of nodes.
 
-- `node`  a node reports itself
-- `reported_servers`  the control plane shows what nodes report
+- `node`  sends a node's reports to the control plane
+- `reported_servers`  the servers as nodes report them, on the control plane
 
-`DriftDetector` quarantines definitions that changed since approval. It never trusts one good list after a bad
-one: a server could show one definition to an admin and another to callers. So a change counts until the tool
-is approved again. It is remembered here until it is in the pin's record, where every process that follows the
-registry finds it (ADR 23). Only a list that arrives can show a change. What was listed before the pin is not
-approved, and so not offered, but it has not changed either: the server may be about to become what was
-approved.
+`DriftDetector` quarantines tools whose definitions changed since approval. It never trusts a good list after
+a bad one: a server could show one definition to an admin and another to callers. So a changed tool stays
+quarantined until it is approved again. The detector remembers a change until the pin's record has it, where
+every process that follows the registry reads it (ADR 23). Only a new list can show a change. A definition
+that was listed before the pin is not approved and not offered, but it does not count as changed: the server
+may still update to the approved one.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -21,33 +21,33 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from toolgate.model.tools import Pin, ServerTools, ToolDefinition
 
-if TYPE_CHECKING:  # a process imports the one that it has
+if TYPE_CHECKING:  # a process imports only the one that it uses
     from toolgate.gateway.cluster.reported_servers import ReportedServers
     from toolgate.upstream.pool.pool import Pool
 
 
 class DriftedTool(NamedTuple):
-    """A tool of a pinned server that differs from what was approved."""
+    """A tool of a pinned server that differs from its approved definition."""
 
     server_id: str
     tool: str
     approved: str
     """The digest of its pin."""
     found: str
-    """The digest of what the server listed instead."""
+    """The digest of the definition that the server listed instead."""
 
 
 class DriftDetector:
-    """The pins as recorded, and the changes found since."""
+    """The recorded pins, and the changes found since."""
 
     def __init__(self) -> None:
         self._recorded: Mapping[str, Pin] = {}
         self._found: dict[str, Mapping[str, DriftedTool]] = {}
-        """Server id and tool → changes that are in no record yet."""
+        """Server id and tool → changes that no record has so far."""
         self._listed: dict[str, Mapping[str, ToolDefinition]] = {}
         """Server id → its tools, as last checked."""
         self.pins: Mapping[str, Pin] = MappingProxyType({})
-        """The pins to serve: as recorded, with the changes found since."""
+        """The pins to serve: the recorded ones, with the changes found since."""
 
     @property
     def unrecorded(self) -> tuple[DriftedTool, ...]:
@@ -59,7 +59,7 @@ class DriftDetector:
         self._recorded = pins
         for server_id in tuple(self._found):
             pin, found = pins.get(server_id), self._found.pop(server_id)
-            # Neither recorded by now, nor made void by another approval.
+            # Neither recorded meanwhile, nor voided by another approval.
             left = {
                 one.tool: one
                 for one in found.values()
@@ -72,7 +72,7 @@ class DriftDetector:
     def check_servers(
         self, offers: Mapping[str, ServerTools], unverified: Container[str] = ()
     ) -> list[DriftedTool]:
-        """The new changes in all lists, sorted. The `unverified` servers have listed nothing yet."""
+        """The new changes in all lists, sorted. The `unverified` servers have listed nothing in this run."""
         verified = {one: offer for one, offer in offers.items() if one not in unverified}
         new = [change for one in self._recorded if one in verified for change in self._check(verified[one])]
         self._listed = {server_id: offer.tools for server_id, offer in verified.items()}
@@ -87,7 +87,7 @@ class DriftDetector:
         return new
 
     def confirm(self, offer: ServerTools) -> bool:
-        """A server has listed what an earlier run knew of it. Whether something else was approved."""
+        """Check a list that equals the one kept from an earlier run. Whether a tool differs from its pin."""
         server_id = offer.record.server_id
         pin = self._recorded.get(server_id)
         if pin is not None and any(_find_differences(pin, offer.tools)):
@@ -127,4 +127,4 @@ def _find_differences(pin: Pin, tools: Mapping[str, ToolDefinition]) -> Iterator
 
 
 Servers: TypeAlias = "Pool | ReportedServers"
-"""The servers of the registry, with what they offer and their health: the same methods on either side."""
+"""The servers of the registry, with their tools and health. Both classes have the same methods."""

@@ -1,7 +1,7 @@
-"""A node reports itself to the control plane.
+"""Sends a node's reports to the control plane.
 
-A report is state, and the newest one counts: a report that fails is not kept, since the next one has
-everything.
+A report has the node's whole state, and the newest one counts. So a report that fails is dropped: the next
+one has everything.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from toolgate.policy.rules import is_unlisted
 from toolgate.redaction.shapes import redact_text
 from toolgate.registry.replication.sync import ControlConnection, SyncStatus
 
-REPORT_INTERVAL_S: Final = 10.0  # a third of `LOST_AFTER_MS`: one lost report is no lost node
+REPORT_INTERVAL_S: Final = 10.0  # a third of `LOST_AFTER_MS`: one lost report does not lose the node
 DEBOUNCE_S: Final = 1.0  # changes within this time go into one report
 DEFINITIONS_INTERVAL_S: Final = 0.1
-"""Between reports while the control plane waits for definitions: those of many servers fill many reports."""
+"""The pause between reports while the control plane waits for definitions, which may fill many reports."""
 MAX_DEFINITION_BYTES: Final = 8 * 1024 * 1024
-"""Definitions in one report: what a gRPC message may hold. A larger server is reported without."""
-MAX_ERROR_CHARS: Final = 1_000  # of an error or a hint; a choice: some lines of what a server prints
+"""Size of definitions in one report, by the limit of a gRPC message. A report leaves out larger ones."""
+MAX_ERROR_CHARS: Final = 1_000  # of an error or a hint; a choice: some lines of a server's output
 
 _log: Final = logging.getLogger(__name__)
 
@@ -41,12 +41,12 @@ class _ReportedLists(NamedTuple):
 
 @dataclass(slots=True)
 class NodeReporter:
-    """Reports for one node. Run `run` in its own task."""
+    """Sends the reports of one node. Run `run` in its own task."""
 
     control: ControlConnection
     servers: Servers
     itself: NodeReport
-    """What never changes."""
+    """The fields that never change."""
     status: Callable[[], SyncStatus]
     drifted: Callable[[], Iterable[DriftedTool]]
     """See `DriftDetector.unrecorded`."""
@@ -54,16 +54,16 @@ class NodeReporter:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     reported: dict[str, _ReportedLists] = field(default_factory=dict)
     requested: Sequence[str] = ()
-    """Servers whose definitions the control plane has not got."""
+    """Servers whose definitions the control plane requested."""
     sent: dict[str, str] = field(default_factory=dict)
-    """Server id → digest of its definitions that were sent last."""
+    """Server id → digest of the definitions that were sent last."""
     is_failing: bool = False
 
     def on_change(self) -> None:
         self.changed.set()
 
     async def run(self) -> None:
-        """Report every change, and at REPORT_INTERVAL_S, until cancelled."""
+        """Report every change, and every REPORT_INTERVAL_S, until cancelled."""
         while True:
             self.changed.clear()
             report = self.build_report()
@@ -74,10 +74,10 @@ class NodeReporter:
             except ToolgateError as exc:
                 self.requested = ()
                 if not self.is_failing:
-                    _log.warning("the control plane rejects the reports of this node: %s; %s", exc, exc.hint)
+                    _log.warning("the control plane rejects this node's reports: %s; %s", exc, exc.hint)
                 self.is_failing = True
-            # Only definitions that were not sent before are urgent: nodes that disagree about a server would
-            # otherwise send theirs without end.
+            # Only definitions that were not sent before are urgent: otherwise nodes that disagree about a
+            # server would send theirs forever.
             if any(self._is_unsent(server_id) for server_id in self.requested):
                 await asyncio.sleep(DEFINITIONS_INTERVAL_S)
                 continue
@@ -127,7 +127,7 @@ class NodeReporter:
         )
 
     def _read_lists(self, server_id: str, offer: ServerTools) -> _ReportedLists:
-        """Digests are computed once for each list."""
+        """Read a server's lists; their digest is computed once for each list."""
         before, lists = self.reported.get(server_id), read_lists(offer)
         if before is not None and all(map(is_, before.lists, lists)):
             return _ReportedLists(offer, lists, before.digest)
@@ -158,6 +158,8 @@ class NodeReporter:
                     )
                 )
             elif self._is_unsent(server_id):
-                _log.warning("the definitions of `%s` are too large to report: %d bytes", server_id, size)
+                _log.warning(
+                    "the definitions of server `%s` are too large to report: %d bytes", server_id, size
+                )
             self.sent[server_id] = reported.digest
         return taken

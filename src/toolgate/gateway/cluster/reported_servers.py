@@ -1,7 +1,7 @@
-"""The servers as nodes report them, for a control plane without a node.
+"""The servers as nodes report them, for a process that is control plane only.
 
-Nothing runs here. Tools are the newest definitions that any node has sent, health is the worst that any live
-node sees. No server is ever called from here; only a trial connects to one, when an admin starts it.
+No server runs in this process. Tools are the newest definitions that any node sent; health is the worst that
+any live node reports. This process never calls a server; it connects to one only when an admin tests it.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ if TYPE_CHECKING:  # a node loads no SQL
     from toolgate.registry.store.side_tables import Reports
 
 POLL_INTERVAL_S: Final = 5.0
-"""A node that goes silent does not announce it, so reports are read at least this often."""
-MIN_PAUSE_S: Final = 0.5  # between two reads: what is reported meanwhile is read together
-PAUSE_FACTOR: Final = 10  # a pause is so many times the last read: reading takes at most a tenth of the time
-MAX_PAUSE_S: Final = 3.0  # what nodes report is shown within seconds even on a busy machine
+"""A node that fails does not announce it, so reports are read at least this often."""
+MIN_PAUSE_S: Final = 0.5  # between two reads: reports that arrive meanwhile are read together
+PAUSE_FACTOR: Final = 10  # the pause by the duration of the last read, which so takes a tenth of the time
+MAX_PAUSE_S: Final = 3.0  # reports are shown within seconds, even on a busy machine
 RETRY_S: Final = 1.0  # after a read that failed; a choice: the database may be back at any moment
-MAX_BACKOFF_S: Final = 30.0  # the longest wait for announced definitions; saved ones are read at once
+MAX_BACKOFF_S: Final = 30.0  # the longest pause between looks for announced definitions
 READ_BATCH: Final = 50
-"""Servers whose definitions are read and checked before they are shown, and the next ones are read."""
+"""Servers whose definitions are read, checked and published together, before the next batch."""
 _WORST_LAST: Final[Sequence[HealthState]] = (
     *("disabled", "connected", "idle", "starting", "degraded", "down"),
 )
@@ -51,10 +51,10 @@ class _ParsedDefinitions(NamedTuple):
 
 
 class ReportedServers:
-    """The servers of all nodes. Follows their reports while it is entered; enter it first."""
+    """The servers of all nodes. Follows their reports between entering and exiting; enter it first."""
 
     is_first_hand: Final = False
-    """Servers list their tools to nodes, which may have older records."""
+    """Servers list their tools to nodes, whose records may be older."""
     unverified: Final = frozenset[str]()
 
     def __init__(
@@ -65,7 +65,7 @@ class ReportedServers:
         on_change: Callable[[str], None],
         clock_ms: Callable[[], int],
     ) -> None:
-        """`on_change` gets the id of a server whose tools changed by a report; it must not raise."""
+        """`on_change` gets the id of a server whose tools a report changed; it must not raise."""
         self._reports = reports
         self._connectors = Connectors(connectors, DEFAULT_LIMITS)
         self._on_change = on_change
@@ -77,10 +77,10 @@ class ReportedServers:
         self._tools: Mapping[str, ServerTools] = MappingProxyType({})
         self._health: Mapping[str, ServerHealth] = MappingProxyType({})
         self._missing: AbstractSet[_Version] | None = None
-        """Definitions that nodes announced and that were not saved, by the last look for them."""
+        """Definitions that nodes announced and that were not saved at the last look for them."""
         self._wait_s = self._due_s = 0.0
         self._saved_ms: Mapping[str, int] | None = None
-        """When the definitions of each server were saved, by the last look for missing ones."""
+        """When the definitions of each server were saved, as of the last look for missing ones."""
         self._following: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -94,7 +94,7 @@ class ReportedServers:
             await asyncio.gather(self._following, return_exceptions=True)
 
     def apply(self, records: Mapping[str, ServerRecord]) -> None:
-        """See `Pool.apply`. Nodes get the records on their own way, and then report."""
+        """See `Pool.apply`. Nodes get the records by their own watch, and then report."""
         shown = {server_id: offer.record for server_id, offer in self._tools.items()}
         self._show(records, {one for one, record in records.items() if shown.get(one) is not record})
 
@@ -111,18 +111,18 @@ class ReportedServers:
         return PoolLoad(states={server_id: one.state for server_id, one in self._health.items()})
 
     async def settled(self, server_ids: Iterable[str]) -> None:
-        """Returns at once: nothing here can hasten a list."""
+        """Returns at once: this process cannot make a server list its tools."""
 
     async def refresh(self, server_id: str) -> None:
         if server_id not in self._tools:
             raise NotFound(f"no server `{server_id}`")
         raise InvalidRequest(
             f"server `{server_id}` runs on nodes; this process is control plane only",
-            hint=f"nodes list their servers by themselves, every {DEFAULT_LIMITS.list_ttl_s:g} s or sooner",
+            hint=f"nothing to do: nodes list their servers at least every {DEFAULT_LIMITS.list_ttl_s:g} s",
         )
 
     async def test(self, record: ServerRecord) -> TrialReport:
-        """Connect from this process, whose network and secrets may differ from those of the nodes."""
+        """Test a server from this process, whose network and secrets may differ from the nodes'."""
         return await try_server(record, self._connectors, DEFAULT_LIMITS)
 
     async def call(
@@ -131,11 +131,11 @@ class ReportedServers:
         example = "" if self.node_url is None else f", such as `{self.node_url}`"
         raise ServerUnavailable(
             f"`{server_id if tool is None else tool.ref}` runs on nodes; this process is control plane only",
-            hint=f"send the call to a node{example}; `GET /admin/api/nodes` lists them",
+            hint=f"send the call to a node{example}; `toolgate nodes` lists them",
         )
 
     def _ignore(self, *_args: object) -> None:
-        """Nothing is connected here."""
+        """Do nothing: this process has no connections to servers."""
 
     set_pins = end_session = reconnect = end_principal = watch = _ignore
 
@@ -153,12 +153,12 @@ class ReportedServers:
                 await asyncio.sleep(max(MIN_PAUSE_S, min(PAUSE_FACTOR * (clock() - began_s), MAX_PAUSE_S)))
             except ToolgateError as exc:
                 if not is_failing:
-                    _log.warning("cannot read what nodes report, trying again: %s", exc)
+                    _log.warning("cannot read the reports of nodes; retrying: %s", exc)
                 is_failing = True
                 await asyncio.sleep(RETRY_S)
             except Exception:
-                # One unexpected report must not end the following of all others.
-                _log.exception("cannot process what nodes report, trying again")
+                # One unexpected report must not stop the reading of all others.
+                _log.exception("cannot process the reports of nodes; retrying")
                 await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _read(self) -> None:
@@ -167,7 +167,7 @@ class ReportedServers:
         self._summaries = await asyncio.to_thread(_summarize, live)
         self.node_url = next((node.url for node in live if node.url), None)
         self._publish()
-        # Definitions are large and seldom new, so only announced ones that are missing here are read.
+        # Definitions are large and seldom new, so only announced ones that are missing are read.
         known = {server_id: parsed.digest for server_id, parsed in self._definitions.items()}
         served = {(one.server_id, one.definitions) for report in live for one in report.servers}
         missing = {(one, digest) for one, digest in served if digest and known.get(one) != digest}
@@ -180,7 +180,7 @@ class ReportedServers:
             self._publish()
 
     async def _find_due(self, missing: AbstractSet[_Version]) -> AbstractSet[str]:
-        # At first, when others are missing than before, then ever less often.
+        # At once when the missing set changed, then less and less often.
         now_s, is_new, known = asyncio.get_running_loop().time(), missing != self._missing, self._saved_ms
         is_due = self._missing is None or bool(missing and (is_new or now_s >= self._due_s))
         self._missing = missing
@@ -204,7 +204,7 @@ class ReportedServers:
                 self._on_change(server_id)
 
     def _show(self, records: Mapping[str, ServerRecord], changed: Container[str]) -> None:
-        """Show exactly `records`; build the offers of those that `changed` again."""
+        """Show exactly `records`; rebuild the offers of those that `changed`."""
         tools: dict[str, ServerTools] = {}
         health: dict[str, ServerHealth] = {}
         for server_id, record in records.items():
@@ -221,7 +221,7 @@ class ReportedServers:
 
 
 def _summarize(live: Sequence[NodeReport]) -> Mapping[str, ServerReport]:
-    """The worst that live nodes report of each server, with the calls, restarts and lists of all."""
+    """The worst state of each server on any live node, with the calls, restarts and lists of all nodes."""
     reports: dict[str, list[ServerReport]] = {}
     for node in live:
         for report in node.servers:
@@ -252,7 +252,7 @@ def _parse_definitions(
                 resources=one.resources,
                 templates=one.templates,
             )
-            # What the node refused, and what this process refuses besides: neither is offered.
+            # Tools that the node quarantined, and those that this process quarantines, too: none is offered.
             quarantined = MappingProxyType({**one.quarantined, **lists.quarantined})
             before = _ParsedDefinitions(one.digest, lists._replace(quarantined=quarantined))
         parsed[one.server_id] = before
@@ -268,7 +268,7 @@ def _build_offer(
         return ServerTools(record=record, state=summary.list_state, detail=summary.last_error)
     offer = ServerTools(record=record, state="ready", **parsed.lists._asdict())
     if summary is None:
-        return replace(offer, is_stale=True, detail="no node has reported it lately")
+        return replace(offer, is_stale=True, detail="no live node reports this server")
     return replace(offer, is_stale=True, detail=summary.last_error) if summary.is_stale else offer
 
 
@@ -276,7 +276,7 @@ def _build_health(offer: ServerTools, summary: ServerReport | None) -> ServerHea
     if summary is None or not offer.record.enabled:
         return ServerHealth(state="idle" if offer.record.enabled else "disabled")
     return ServerHealth(
-        # "disabled" comes from a node with an older record, and says nothing about this one.
+        # "disabled" comes from a node with an older record, and does not apply to this one.
         state="idle" if summary.state == "disabled" else summary.state,
         last_error=summary.last_error,
         hint=summary.hint,

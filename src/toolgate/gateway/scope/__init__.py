@@ -1,14 +1,14 @@
-"""What one caller sees: a scope composed by policy, compiled into a view.
+"""The scope of one caller, composed by policy and compiled into a view.
 
-A `Caller` is a principal with the scope it requests. Policy composes its `Scope`, and a `View`
-makes that ready to serve: a `Route` for each name, and lists as bytes that are encoded once. The facade
-caches views until the snapshot changes.
+A `Caller` is a principal with the scope it requests. Policy composes its `Scope`. A `View` is the scope ready
+to serve: a `Route` for each name, and lists that are encoded once. The facade caches views until the snapshot
+changes.
 
-- `caller`  who sends a request, and for what; its scope, single decisions, explanations
-- `routes`  names and URIs to what servers have
+- `caller`  the caller of a request; its scope, single decisions, explanations
+- `routes`  routes from names and URIs to tools, prompts and resources
 - `view`  the compiled scope, and the cache of views
-- `scope_audit`, `token_counts`  what callers were offered, and what it cost
+- `scope_audit`, `token_counts`  audit what callers were offered; count what it cost in tokens
 
-Listed or found ⇔ callable, since one table answers both. What a caller may not see looks like what does not
-exist.
+Listed or found ⇔ callable, because both read one table. A tool that a caller may not see looks like one that
+does not exist.
 """

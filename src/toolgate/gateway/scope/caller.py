@@ -1,7 +1,7 @@
-"""Who sends a request, and for what; the scope that policy composes for it, and who may know why.
+"""The caller of a request, the scope that policy composes for it, and the part of it that others may see.
 
-Pure. An agent learns of what it may call and of nothing else: to an agent, a hidden server looks exactly like
-a missing one. The other roles may read the whole registry anyway.
+Pure. An agent sees only what it may call: to an agent, a hidden server looks exactly like a missing one. The
+other roles may read the whole registry.
 """
 
 import math
@@ -26,7 +26,7 @@ from toolgate.policy.rules import can_match, is_unlisted
 from toolgate.policy.scope import NO_LIMITS, Decision, Refusal, Scope, ScopeLimits
 
 Mode = Literal["list", "find"]
-"""How the tools of a scope are shown: each one, or three tools that find and call them."""
+"""How a scope lists its tools: each one, or three tools that find and call them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,39 +46,39 @@ class Caller:
         return self.task_id or self.principal.default_task
 
     def platform(self, snapshot: Snapshot, task: TaskPolicy | None) -> Snapshot:
-        """`snapshot` with the caller's versions of profiles that are in a rollout."""
+        """`snapshot` with the caller's version of each profile in a rollout."""
         return draw_versions(snapshot, self.principal.id, task=task, request=self.request)
 
     def mode_of(self, scope: Scope) -> Mode:
-        """How the tools of its scope are shown: too many to list are searched."""
+        """How the caller's scope lists its tools: too many to list are searched."""
         return "find" if scope.is_searchable else self.mode
 
 
 class Trace(msgspec.Struct, frozen=True, gc=False):
-    """Where a request came in, for the audit."""
+    """The origin of a request, for the audit log."""
 
     door: str
     session: str = ""
     request_id: str = ""
     round: int = 0
-    """How often the request was sent before, if its server asked its client for input."""
+    """How often the client sent the request before, because its server required input."""
     trace_id: str = ""
-    """Of its OpenTelemetry trace; empty if tracing is off."""
+    """The id of its OpenTelemetry trace; empty if tracing is off."""
     deadline_s: float = math.inf
-    """When its caller gives up, by the loop's clock: a cancellation after that is a timeout."""
+    """The caller's deadline, by the loop's clock: a cancellation after it counts as a timeout."""
 
 
 _REFUSALS: Final = {"mcp_policy_denied": PolicyDenied, "too_many_tools": TooManyTools, "not_found": NotFound}
 
 
 def find_task_policy(snapshot: Snapshot, caller: Caller) -> TaskPolicy | None:
-    """The policy of the caller's task. Raises NotFound, also for a task that it may not use."""
+    """The policy of the caller's task. Raises NotFound, also for a task that the caller may not use."""
     task_id = caller.effective_task_id
     tasks = caller.principal.ceiling.tasks
     if task_id is None:
         if tasks is not None:
             raise NotFound(
-                "this key is bound to tasks: name one",
+                "this key is bound to tasks, and the request names no task",
                 hint="use `/api/mcp/t/<task>`, or `/t/<task>/v1` for chats",
             )
         return None
@@ -89,12 +89,12 @@ def find_task_policy(snapshot: Snapshot, caller: Caller) -> TaskPolicy | None:
 
 
 def limits_of(caller: Caller, limits: ScopeLimits) -> ScopeLimits:
-    """How large the caller's scope may be. A scope that is searched has no limit."""
+    """The size limits of the caller's scope. A scope in find mode has none."""
     return limits if caller.mode == "list" else NO_LIMITS
 
 
 def compose_scope(snapshot: Snapshot, caller: Caller, limits: ScopeLimits) -> Scope:
-    """The scope as policy composes it, refusals included."""
+    """The scope as policy composes it, including a refusal."""
     return compose(_scope_inputs(snapshot, caller), limits=limits_of(caller, limits))
 
 
@@ -111,14 +111,14 @@ def _scope_inputs(snapshot: Snapshot, caller: Caller) -> ScopeInputs:
 
 
 def explain_for(
-    asker: Principal, caller: Caller, snapshot: Snapshot, limits: ScopeLimits, *, side: Side | None = None
+    reader: Principal, caller: Caller, snapshot: Snapshot, limits: ScopeLimits, *, side: Side | None = None
 ) -> Explanation:
-    """Explain the scope of `caller`, without what `asker` may not know.
+    """Explain the scope of `caller` to `reader`, without what the reader may not see.
 
-    With `side`: as if the caller had that version of every profile in a rollout. Raises Forbidden to agents.
+    With `side`, as if the caller had that version of every profile in a rollout. Raises Forbidden to agents.
     """
-    if side is not None and not reaches(asker.role, "viewer"):
-        raise Forbidden("explaining another version of a profile needs the role `viewer`")
+    if side is not None and not reaches(reader.role, "viewer"):
+        raise Forbidden("only the role `viewer` or above may explain another version of a profile")
     inputs = _scope_inputs(snapshot, caller)
     if side is not None:
         candidates = frozenset(snapshot.profiles if side == "candidate" else ())
@@ -126,28 +126,28 @@ def explain_for(
     explanation = explain(inputs, limits=limits_of(caller, limits))
     return replace(
         explanation,
-        tools=visible_decisions(explanation.tools, asker),
-        servers=visible_decisions(explanation.servers, asker),
-        pending=tuple(one for one in explanation.pending if can_show_server(snapshot, asker, one)),
+        tools=visible_decisions(explanation.tools, reader),
+        servers=visible_decisions(explanation.servers, reader),
+        pending=tuple(one for one in explanation.pending if can_show_server(snapshot, reader, one)),
     )
 
 
-def visible_decisions(decisions: Iterable[Decision], asker: Principal) -> tuple[Decision, ...]:
-    if reaches(asker.role, "viewer"):
+def visible_decisions(decisions: Iterable[Decision], reader: Principal) -> tuple[Decision, ...]:
+    if reaches(reader.role, "viewer"):
         return tuple(decisions)
-    # Agents must not learn that a rule is not enforced either.
+    # Agents must not see which rules are in shadow mode, either.
     return tuple(replace(one, shadow=None) for one in decisions if one.allowed)
 
 
-def visible_servers(snapshot: Snapshot, asker: Principal, scope: Scope) -> list[str]:
+def visible_servers(snapshot: Snapshot, reader: Principal, scope: Scope) -> list[str]:
     named = {ref.server_id for ref in scope.refs}
-    return [one for one in scope.servers if one in named or can_show_server(snapshot, asker, one)]
+    return [one for one in scope.servers if one in named or can_show_server(snapshot, reader, one)]
 
 
 def can_show_server(snapshot: Snapshot, principal: Principal, server_id: str) -> bool:
-    """Whether a server that has no tool for a principal so far may be named to it.
+    """Whether a principal may see the name of a server that has no tool for it so far.
 
-    To an agent only while the server's tools are unknown, and only if the key could allow one of them.
+    An agent may only while the server's tools are unknown, and only if its key could allow one of them.
     """
     offer, allow = snapshot.servers[server_id], principal.ceiling.allow
     if reaches(principal.role, "viewer"):
@@ -156,7 +156,7 @@ def can_show_server(snapshot: Snapshot, principal: Principal, server_id: str) ->
 
 
 def check_key(keys: Mapping[str, Key], principal: Principal) -> None:
-    """Raises Unauthenticated if the key of a principal was revoked or changed."""
+    """Raises Unauthenticated if a principal's key was revoked or changed."""
     key = keys.get(principal.id.removeprefix("key:"))
     if principal.id.startswith("key:") and (key is None or principal_of(key) != principal):
         raise credential_lapsed()

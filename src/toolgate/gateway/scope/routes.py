@@ -1,10 +1,9 @@
-"""Routes from the names and URIs a caller knows to tools, prompts and resources of servers, once per view.
+"""Routes from a caller's names and URIs to the tools, prompts and resources of servers, made once per view.
 
-Resources keep their servers' own URIs, since results of tools refer to them. If several servers of a view
-list the same URI, each is listed under an alias that names its server; any resource can be read by its alias.
-A listed URI leads to its server. Any other must match a template of exactly one server, or be readable at
-exactly one. Policy then decides on it twice: as written and in normal form, so that no spelling gets around a
-rule.
+Resources keep their servers' URIs, because results of tools refer to them. If several servers of a view list
+the same URI, each is listed under an alias that names its server. Any resource can be read by its alias. A
+listed URI leads to its server. An unlisted URI must match a template of exactly one server, or be readable at
+exactly one server. Policy decides on it as written and in normal form, so that no spelling evades a rule.
 """
 
 import re
@@ -31,24 +30,24 @@ class Route(msgspec.Struct, frozen=True, gc=False):
 
     server_id: str
     name: str
-    """Its name in rules, records and the audit: the tool's own, `prompt:<name>`, or `resource:<uri>`."""
+    """Its name in rules, records and the audit log: the tool's, `prompt:<name>`, or `resource:<uri>`."""
     upstream_name: msgspec.Raw
     """Its name at the server."""
     layer: str
     rule: str
     """The layer and rule that admitted it."""
     label: str
-    """Its name in metrics, of which there are about as many as tools."""
+    """Its label in metrics. There are about as many labels as tools."""
     digest: str = ""
-    """Of its definition; empty for an unlisted resource."""
+    """The digest of its definition; empty for an unlisted resource."""
     tool: ToolDefinition | None = None
     listing: Listing | None = None
     approval: ApprovalRequirement | None = None
-    """The rule by which a person must approve a call, if there is one."""
+    """The rule that requires an approval of each call, if there is one."""
     redaction: Redaction = DEFAULT_REDACTION
     """Which of its arguments may be audited."""
     shadow: str = ""
-    """The rule that would deny it if the policy of its task were enforced."""
+    """The rule that would deny it if the task were not in shadow mode."""
     shadow_reason: str = ""
 
     @property
@@ -64,7 +63,7 @@ def route_to(
     approval: ApprovalRequirement | None = None,
     redaction: Redaction = DEFAULT_REDACTION,
 ) -> Route:
-    """The route to what `decision` admits."""
+    """The route to the tool, prompt or resource that `decision` allows."""
     name = decision.tool or ""
     kind = kind_of(name)
     native = definition.native_name if isinstance(definition, ToolDefinition) else ""
@@ -89,7 +88,7 @@ FIND_ROUTES: Final[Mapping[str, Route]] = {
     name: Route("", name, encode_raw(name), layer="", rule="", label=name, digest=tool.digest, tool=tool)
     for name, tool in sorted(FIND_TOOLS.items())
 }
-"""The gateway's own tools, which lead to no server."""
+"""The gateway's find tools, which lead to no server."""
 
 
 def allowed_decisions(scope: Scope) -> Mapping[ToolRef, Decision]:
@@ -107,7 +106,7 @@ def named_routes(
     snapshot: Snapshot,
     admitted: Mapping[ToolRef, Decision],
 ) -> Mapping[str, Route]:
-    """Tools or prompts of a scope by the caller's names, sorted."""
+    """Routes to tools or prompts of a scope by the caller's names, sorted."""
     redactions = redactions_of(scope, snapshot)
     routes = {}
     for ref in refs:
@@ -130,7 +129,8 @@ def redactions_of(scope: Scope, snapshot: Snapshot) -> Mapping[str, Redaction]:
 
 
 def guess_ref(caller: Caller, name: str) -> ToolRef | None:
-    """What an unknown tool or `prompt:<name>` most likely refers to. A URI names no certain server."""
+    """The tool or prompt that an unknown name most likely refers to. None for a URI: its server is
+    unclear."""
     kind = kind_of(name)
     own_name = name[len(kind) :]
     if kind == RESOURCE:
@@ -149,16 +149,16 @@ Decide = Callable[[ToolRef], Decision]
 ALIAS: Final = "toolgate://s/"
 _MAX_ALIAS_CHARS: Final = len(ALIAS) + 41 + 3 * MAX_URI_BYTES
 """An alias holds a server id (40) and a URI with each byte encoded as three."""
-_MAX_DECODED: Final = 4  # levels of percent-encoding: a URI with more has something to hide
+_MAX_DECODED: Final = 4  # levels of percent-encoding: a URI with more looks like an evasion
 _SEPARATOR: Final = re.compile(r"[/?#;]")
 _SLASHES: Final = re.compile(r"(?<!:)//+")
 _HERE: Final = re.compile(r"(?<=/)\./|(?<=/)\.$")
 
 
 def normalize_uri(uri: str) -> str | None:
-    """What a server may read `uri` as; None if that could be anything: it leads upwards, or hides its end.
+    """The form in which a server may read `uri`; None if it cannot be known: it leads upwards or has a NUL.
 
-    For matching rules only: two different resources may have one normal form.
+    For matching rules only: two different resources may have the same normal form.
     """
     text = uri
     for _ in range(_MAX_DECODED):
@@ -192,7 +192,7 @@ def alias_of(server_id: str, uri: str) -> str:
 
 
 def decide_unlisted(decide: Decide, server_id: str, uri: str) -> Decision | None:
-    """Whether an unlisted URI may be read: as written and in normal form. None: it leads nowhere."""
+    """The decision on an unlisted URI, as written and in normal form. None: it has no normal form."""
     plain = normalize_uri(uri)
     if plain is None or len(uri.encode(errors="replace")) > MAX_URI_BYTES:
         return None
@@ -220,8 +220,8 @@ class ResourceRoutes:
         resources, templates = build(scope.resources, "resources"), build(scope.templates, "templates")
         self._shared = _shared_uris(resources)
         self.listed = _by_caller_uri(resources, self._shared, alias_of)
-        """By the URIs they are listed under, sorted."""
-        # An alias holds a template as it is: clients encode what they put into the expressions.
+        """The routes by the URIs that the view lists, sorted."""
+        # An alias contains a template unencoded: clients encode the values that they put into expressions.
         self.templates = _by_caller_uri(
             templates, _shared_uris(templates), lambda server_id, text: f"{ALIAS}{server_id}/{text}"
         )
@@ -239,7 +239,7 @@ class ResourceRoutes:
             return None
         if uri.startswith(ALIAS):
             server_id, _, rest = uri[len(ALIAS) :].partition("/")
-            # An encoded URI has no colon left.
+            # A URI with a colon is not encoded.
             ref = ToolRef(server_id, rest if SCHEME.match(rest) else unquote(rest))
             return self._by_ref.get(ref) or self._find_unlisted([server_id], ref.name)
         if uri in self._shared:
@@ -266,7 +266,7 @@ def _shared_uris(refs: Iterable[ToolRef]) -> frozenset[str]:
 def _by_caller_uri(
     routes: Mapping[ToolRef, Route], shared: Container[str], alias: Callable[[str, str], str]
 ) -> Mapping[str, Route]:
-    """Routes by the URIs they are listed under: their own, or an alias if several servers list that."""
+    """Routes by the URIs that the view lists: the servers', or aliases if several servers list the same."""
     named = {
         alias(*ref) if ref.name in shared or ref.name.startswith(ALIAS) else ref.name: route
         for ref, route in routes.items()

@@ -1,6 +1,6 @@
-"""Audits what callers are offered: one event when a caller's scope differs from the one audited last.
+"""Audits which tools callers are offered: one event when a caller's scope differs from its last audited one.
 
-Never an event per list: the last audited scope of each caller is remembered, within a bound.
+Never writes an event per list: it remembers the last audited scope of each caller, up to a limit.
 """
 
 import hashlib
@@ -17,20 +17,20 @@ from toolgate.policy.scope import Decision, EffectiveFilter
 from toolgate.redaction.arguments import DEFAULT_REDACTION
 
 MAX_AUDITED_CALLERS: Final = 8_192
-"""Callers whose last audited scope is remembered: about 2 MiB. A forgotten one is audited again."""
+"""Callers whose last audited scope is remembered: about 2 MiB. A forgotten scope is audited again."""
 MAX_NAME_BYTES: Final = 4 * 1024
-"""Names of tools, and exclusions, in one event. The counts are always complete."""
-MAX_RULE_BYTES: Final = 2 * 1024  # names of servers, and filters, in one event
+"""Size of tool names and exclusions in one event. The counts are always complete."""
+MAX_RULE_BYTES: Final = 2 * 1024  # size of server names and filters in one event
 MAX_DETAILED: Final = 60
-"""Events with names per principal and minute. Others have counts only, and are as short as that of a call: a
-caller that asks for ever more subsets must not push older events out of the log."""
-_MAX_RULE_CHARS: Final = 160  # of one rule: as of the reason in the record of a refused request
+"""Events with names per principal and minute. Further events have counts only, and are as short as a call's:
+a caller that requests many subsets must not push older events out of the log."""
+_MAX_RULE_CHARS: Final = 160  # of one rule: as of the reason in the record of a rejected request
 _MEMBER_BYTES: Final = 80  # bytes of the member names of one exclusion
 
 
 @dataclass(slots=True)
 class ScopeAudit:
-    """Writes an audit event when a caller's offer differs from the one audited last."""
+    """Writes an audit event when a caller's offer differs from its last audited one."""
 
     audit: AuditLog
     most: int = MAX_AUDITED_CALLERS
@@ -64,7 +64,7 @@ class ScopeAudit:
 
 
 def scope_digest(view: View) -> str:
-    """SHA-256 over everything in a scope with its definitions, equal in every process and mode."""
+    """SHA-256 over the names and definitions of a scope, equal in every process and mode."""
     tables = (view.tools, view.prompts, view.resources, view.templates)
     held = sorted(f"{one.server_id}/{one.name} {one.digest}" for table in tables for one in table.values())
     return hashlib.sha256("\n".join(held).encode(errors="surrogatepass")).hexdigest()
@@ -121,10 +121,10 @@ def _exclusions(decisions: Iterable[Decision]) -> Iterator[Exclusion]:
     room = MAX_NAME_BYTES
     for one in decisions:
         name = one.tool or ""
-        if kind_of(name):  # a URI may hold a password
+        if kind_of(name):  # a URI may contain a password
             name = DEFAULT_REDACTION.redact_name(name, MAX_AUDITED_NAME)
         rule = one.rule[:_MAX_RULE_CHARS]
-        assert one.reason is not None  # exclusions have one
+        assert one.reason is not None  # every exclusion has a reason
         room -= _MEMBER_BYTES + len(f"{one.server_id}{name}{rule}".encode(errors="replace"))
         if room < 0:
             return

@@ -1,7 +1,7 @@
-"""A compiled scope ready to serve: the caller's names to routes, and lists as bytes encoded once.
+"""A compiled scope, ready to serve: routes by the caller's names, and lists that are encoded once.
 
-Listed or found ⇔ callable: the same table answers both. Callers choose what they ask for, so the cache of
-views is bounded.
+Listed or found ⇔ callable: both read the same table. Callers choose which scopes they request, so the cache
+of views is bounded.
 """
 
 import base64
@@ -47,35 +47,35 @@ from toolgate.telemetry import CallStats, Metrics
 
 WARNINGS_KEY: Final = "toolgate/warnings"
 PRICE_KEY: Final = "toolgate/price"
-"""What the listed tools cost a model, and for viewers, what all registered tools would."""
+"""The tokens that the listed tools cost a model, and for viewers, the tokens of all registered tools."""
 FIND_PRICE: Final = {"tools": len(FIND_TOOLS), "tokens": sum(tool.tokens for tool in FIND_TOOLS.values())}
-TTL_MS: Final = 30_000  # how long a client may keep a list; listeners get `list_changed` sooner
-_ROUTE_BYTES: Final = 512  # of a route, estimated generously
-_ENTRY_BYTES: Final = 64  # of an entry in a caller's request, estimated generously
+TTL_MS: Final = 30_000  # how long a client may cache a list; listeners get `list_changed` sooner
+_ROUTE_BYTES: Final = 512  # size of a route, a generous estimate
+_ENTRY_BYTES: Final = 64  # size of an entry in a caller's request, a generous estimate
 _POINTER_BYTES: Final = 8  # on a machine of 64 bits
 _NEEDS_PATTERN: Final = {"prompts": PROMPT, "resources": RESOURCE}
-"""Kinds that a server shows only if its record has a pattern for them."""
+"""Kinds that a server offers only if its record has a pattern for them."""
 
 
 class ViewSettings(NamedTuple):
-    """What a view is made with beyond its scope."""
+    """The values that a view needs in addition to its scope."""
 
     page_size: int
     decide: Decide
-    """Asked about resources that no server lists."""
+    """Decides on resources that no server lists."""
     on_growth: Callable[["View", int], None]
     quotas: tuple[HolderQuotas, ...] = ()
-    """What each call is taken out of; empty for most callers."""
+    """The quotas that count each call; empty for most callers."""
     tokens: TaskTokens | None = None
-    """Where the cost of lists and results is counted."""
+    """Counts the tokens of lists and results."""
     arms: tuple[CallStats, ...] = ()
-    """Where calls are counted by version, of each profile in a rollout; empty for most callers."""
+    """Count calls by profile version, for each profile in a rollout; empty for most callers."""
     registered: RegistryTotals | None = None
-    """The totals of all servers; None if the caller may not know them."""
+    """The totals of all servers; None if the caller may not see them."""
 
 
 class View:
-    """What one caller sees, from one snapshot."""
+    """The scope of one caller in one snapshot, ready to serve."""
 
     def __init__(self, caller: Caller, scope: Scope, snapshot: Snapshot, settings: ViewSettings) -> None:
         self.caller = caller
@@ -85,7 +85,7 @@ class View:
         self._settings = settings
         self.is_audited = False
         """Whether this offer is in the audit log."""
-        # Without its decisions, one for each tool there is: an explanation composes them again.
+        # Without its decisions, one for each registered tool: an explanation composes them again.
         self.scope = replace(scope, decisions=())
         self.excluded = summarize_exclusions(scope.decisions)
         self.revision = snapshot.revision
@@ -94,9 +94,9 @@ class View:
         is_finding = caller.mode_of(scope) == "find"
         self.routes: Mapping[str, Route] = routes
         if is_finding and not routes.keys().isdisjoint(FIND_ROUTES):
-            # If find tools are listed, a server's own tools of the same names are called through them.
+            # A server's tools with the names of find tools are called through `call_tool`.
             self.routes = {name: route for name, route in routes.items() if name not in FIND_ROUTES}
-        """The tools that are callable by their own names, listed or not: a client may remember them."""
+        """The tools that can be called by name, listed or not: a client may remember them."""
         self.found = routes if is_finding else None
         """The tools that the find tools search. None: tools are listed."""
         self.prompts = named_routes(caller, scope.prompts, scope, snapshot, admitted)
@@ -116,26 +116,26 @@ class View:
             if offer.instructions
         )
         self.is_partial = any(offer.state == "pending" for offer in servers)
-        # Server id and status of each server when the tools are listed: for metrics.
+        # Server id and status of each server when a list is sent, for metrics.
         self.injections = () if is_finding else tuple(_injections(scope, servers))
         self.features = frozenset(feature for offer in servers for feature in _shown_features(offer))
-        """What the servers of the view can do and the caller may use."""
+        """The features of the view's servers that the caller may use."""
         self.session_key = _session_key(caller)
-        """The session that a caller without one has at servers that keep state per session."""
+        """The session id at servers that keep state per session, for a caller without a session."""
         self.size = self._estimate_size()
-        """In bytes, by estimate; grows as lists are encoded, and with the first search."""
+        """Estimated size in bytes; it grows as lists are encoded, and with the first search."""
         self.start_records: dict[tuple[str, str, str], bytes] = {}
         """The encoded audit fields that all calls of a tool share, by surface, server and tool."""
         self._pages: dict[tuple[ListKind, Revision], bytes] = {}
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings for the caller. None while servers are unlisted: they may turn out wrong."""
+        """Warnings for the caller. Empty while servers are unlisted: the warnings could be wrong."""
         return () if self.is_partial else self.scope.warnings
 
     @property
     def profiles(self) -> str:
-        """The versions of profiles that decided, as the audit writes them."""
+        """The profile versions that decided, in the form of the audit log."""
         return " ".join(map(str, self.scope.profiles))
 
     @property
@@ -160,19 +160,19 @@ class View:
 
     @property
     def list_tokens(self) -> int:
-        """How many tokens its list of tools costs a model."""
+        """The tokens that the view's list of tools costs a model."""
         return self.scope.tokens if self.found is None else FIND_PRICE["tokens"]
 
     @cached_property
     def names_by_key(self) -> Mapping[str, str]:
-        """The caller's names for its tools, by the names that all callers share."""
+        """The caller's tool names, by the names that all callers share."""
         routes = self.tools.items()
         names = {join_tool_name(ToolRef(route.server_id, route.name)): name for name, route in routes}
         self._grow(2 * _ENTRY_BYTES * len(names))
         return names
 
     def is_settled(self, kind: ListKind) -> bool:
-        """Whether that list is complete. The find tools always are."""
+        """Whether that list is complete. The list of find tools always is."""
         return not self.is_partial or (kind == "tools" and self.found is not None)
 
     @cached_property
@@ -186,8 +186,8 @@ class View:
     def page(self, kind: ListKind, revision: Revision, cursor: str | None, server_info: bytes) -> bytes:
         """One page of a list, as the result of its method.
 
-        A cursor names the last entry of the page before it, so a page only shows what this view holds,
-        even if the scope changed in between. Only first pages are kept: callers can invent cursors.
+        A cursor names the last entry of the previous page, so a page shows only entries of this view, even
+        if the scope changed in between. Only first pages are cached: callers can invent cursors.
         """
         if cursor is not None:
             return self._encode(kind, revision, _parse_cursor(cursor), server_info)
@@ -231,7 +231,7 @@ class View:
 
 
 def count_scope(metrics: Metrics, caller: Caller, scope: Scope, snapshot: Snapshot) -> None:
-    # The registry bounds the ids in records; a request can name any number of others.
+    # The registry bounds the ids in records; requests can contain any number of other ids.
     invented = caller.request.named_servers - snapshot.servers.keys()
     for decision in scope.decisions:
         if decision.reason:
@@ -251,7 +251,7 @@ def _encode_entry(kind: ListKind, name: str, route: Route, revision: Revision) -
 
 
 def _shown_features(offer: ServerTools) -> frozenset[str]:
-    """The features of a server, without the kinds that its record hides from everyone."""
+    """The features of a server, without the kinds that its record hides from all callers."""
     kinds = {kind_of(pattern) for pattern in offer.record.allowed_tools}
     hidden = {feature for feature, kind in _NEEDS_PATTERN.items() if kind not in kinds}
     return offer.features - hidden
@@ -276,7 +276,7 @@ def _session_key(caller: Caller) -> str:
 
 @lru_cache(maxsize=65_536)
 def _injection(server_id: str, status: str) -> tuple[str, str]:
-    """Shared by all views: each may leave out thousands of servers."""
+    """Cached for all views: each may leave out thousands of servers."""
     return server_id, status
 
 
@@ -288,16 +288,16 @@ def _parse_cursor(cursor: str) -> str:
 
 
 MAX_CACHE_BYTES: Final = 32 * 1024 * 1024
-"""All views together, by estimate. A dropped view costs its caller one compilation (about 1 ms)."""
+"""Estimated size of all views together. A dropped view costs its caller one compilation (about 1 ms)."""
 
 
 @dataclass(slots=True)
 class ViewCache:
-    """Views by caller; drops the oldest if all together are too large."""
+    """Views by caller. Drops the oldest while all together are too large."""
 
     max_bytes: int = MAX_CACHE_BYTES
     size: int = 0
-    """In bytes, by estimate."""
+    """Estimated size in bytes."""
     views: dict[Caller, View] = field(default_factory=dict)
 
     def add(self, view: View) -> None:

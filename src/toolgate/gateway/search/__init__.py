@@ -1,11 +1,11 @@
-"""The find tools: search the tools of a scope that is too large to list, and describe one of them in full.
+"""The find tools: search the tools of a scope that is too large to list, and describe one tool in full.
 
-The index of a process holds the tools of all servers; a search only looks at those of the caller's own view,
-so a tool outside its scope is like a missing one. The index follows the snapshot in the background once a
-caller has tools to search: a batch of servers at a time, in a thread, those that a search waits for first. A
-search waits for its caller's servers for a moment, then answers with what is indexed and says how much is
-not. It ranks by words, and by meaning if a model is configured (`semantic`, loaded only then). The catalog of
-`govern` uses the same `HybridIndex`. Never blocks the event loop for longer than one search of words.
+The index of a process holds the tools of all servers. A search looks only at the tools of the caller's view,
+so a tool outside the scope looks like a missing one. Once a caller has tools to search, a thread indexes the
+snapshot in batches of servers, first those that a search waits for. A search waits briefly for its caller's
+servers, then returns the indexed tools and the number of servers that are not indexed. It ranks by words, and
+by embeddings if a model is configured (`semantic`, loaded only then). The catalog of `govern` uses the same
+`HybridIndex`. Never blocks the event loop for longer than one search of words.
 """
 
 import asyncio
@@ -36,13 +36,16 @@ from toolgate.model.tools import ServerTools, Snapshot
 if TYPE_CHECKING:
     from toolgate.gateway.search.semantic import SemanticSearch
 
-DEPTH: Final = 100  # hits of each ranking that count when two are fused
-SEMANTIC_TIMEOUT_S: Final = 1.0  # a search that waits longer for the model is answered by words alone
+DEPTH: Final = 100  # hits of each ranking that count when two rankings are fused
+SEMANTIC_TIMEOUT_S: Final = 1.0  # a search that waits longer for the model ranks by words alone
 
 
 @asynccontextmanager
 async def open_semantic_search(model: Path | None, data_dir: Path) -> AsyncIterator["SemanticSearch | None"]:
-    """What indexes share; None without a `model`. Vectors are cached in `data_dir`. Raises StartRefused."""
+    """The search that indexes share; None without a `model`. Caches vectors in `data_dir`.
+
+    Raises StartRefused.
+    """
     if model is None:
         yield None
         return
@@ -50,26 +53,26 @@ async def open_semantic_search(model: Path | None, data_dir: Path) -> AsyncItera
         module = await asyncio.to_thread(load_lazily, "toolgate.gateway.search.semantic")
     except ImportError as exc:
         raise StartRefused(
-            f"`semantic_model` is set, and `{exc.name}` is not installed",
-            hint="install the extra: `pip install 'toolgate[semantic]'`, or unset `semantic_model`",
+            f"the setting `semantic_model` requires `{exc.name}`, which is not installed",
+            hint="run `pip install 'toolgate[semantic]'`, or unset `semantic_model`",
         ) from exc
-    async with module.open_semantic_model(model, data_dir / "vectors.sqlite3") as meaning:
-        yield meaning
+    async with module.open_semantic_model(model, data_dir / "vectors.sqlite3") as semantic:
+        yield semantic
 
 
 class HybridIndex:
     """An index of tools in groups. `put` and `drop` are thread-safe, and too slow for the event loop."""
 
     def __init__(
-        self, meaning: "SemanticSearch | None" = None, *, timeout_s: float = SEMANTIC_TIMEOUT_S
+        self, semantic: "SemanticSearch | None" = None, *, timeout_s: float = SEMANTIC_TIMEOUT_S
     ) -> None:
         self._timeout_s = timeout_s
         self._index = SearchIndex()
-        self._near = None if meaning is None else meaning.open_index()
+        self._near = None if semantic is None else semantic.open_index()
         self._writing = threading.Lock()
 
     def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
-        """Replace `group` by `entries`. 10,000 new ones take a few seconds, unchanged ones little."""
+        """Replace `group` by `entries`. 10,000 new entries take a few seconds, unchanged ones little."""
         with self._writing:
             self._index.put(group, entries)
             if self._near is not None:
@@ -86,7 +89,7 @@ class HybridIndex:
         return self._index.groups()
 
     async def search(self, query: str, *, limit: int, within: Container[str] | None) -> list[SearchHit]:
-        """The best matches `within`, which another thread reads, too, so it must not change."""
+        """The best matches `within`. Another thread reads `within`, too, so it must not change."""
         if self._near is None:
             return self._index.search(query, limit=limit, within=within)
         depth = max(limit, DEPTH)
@@ -99,21 +102,21 @@ class HybridIndex:
         return fuse_rankings([worded, near], limit=limit)
 
 
-MAX_WAITING: Final = 64  # searches of a node at once: at 20 ms each, the last one waits for about a second
-MAX_WAITING_EACH: Final = 16  # searches of one principal at once: four of them fill a node
+MAX_WAITING: Final = 64  # searches of a node at once: at 20 ms each, the last one waits about a second
+MAX_WAITING_EACH: Final = 16  # searches of one principal at once: four principals fill a node
 MAX_CONCURRENT: Final = 2
 """A search among 10,000 tools may block the event loop for 20 ms; other tasks run between two."""
-SEARCH_TIMEOUT_S: Final = 30.0  # how long a search may wait for its turn and for the index
+SEARCH_TIMEOUT_S: Final = 30.0  # how long a search may wait for its slot and for the index
 INDEX_WAIT_S: Final = 3.0
 """How long a search waits for its caller's servers to be indexed: models retry sooner than they wait."""
-INDEX_BATCH: Final = 10  # servers that are indexed before the next ones are chosen by what searches wait for
+INDEX_BATCH: Final = 10  # servers in one batch; the next batch is chosen by the searches that wait
 SEARCH_HINT: Final = "find tools with `search_tools`, and use their names unchanged"
 
 _log = logging.getLogger(__name__)
 
 
 class _Card(NamedTuple):
-    """What a search result shows of a tool next to its definition."""
+    """The parts of a tool's search result that are not in its definition."""
 
     title: str
     is_read_only: bool
@@ -129,15 +132,15 @@ class ToolSearch:
     index_wait_s: float = INDEX_WAIT_S
     index_batch: int = INDEX_BATCH
     _indexed: dict[str, tuple[ServerTools, Mapping[str, _Card]]] = field(default_factory=dict, init=False)
-    """The servers as the index has them, with a card for each digest of a definition."""
+    """The indexed servers, with a card for each digest of a definition."""
     _serial: int = field(default=-1, init=False)
     _newest: Snapshot | None = field(default=None, init=False)
-    """The snapshot that the index is to reach."""
+    """The snapshot that the index has to reach."""
     _urgent: dict[str, None] = field(default_factory=dict, init=False)
     """Servers that searches wait for: they are indexed first."""
     _indexing: asyncio.Task[None] | None = field(default=None, init=False)
     _progress: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set after each batch, and then replaced."""
+    """Set after each batch, then replaced."""
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT), init=False)
     _waiting: Counter[str] = field(default_factory=Counter, init=False)
 
@@ -145,20 +148,22 @@ class ToolSearch:
         """The matching tools of the view, as a result of `search_tools`. Raises ServerBusy, CallTimedOut."""
         principal_id = view.caller.principal.id
         if self._waiting.total() >= MAX_WAITING or self._waiting[principal_id] >= MAX_WAITING_EACH:
-            raise ServerBusy("too many searches wait already")
+            raise ServerBusy("too many searches are waiting", hint="retry in a moment")
         self._waiting[principal_id] += 1
         try:
             async with asyncio.timeout(self.timeout_s), self._slots:
-                await asyncio.sleep(0)  # searches that come together would otherwise block the loop together
+                await asyncio.sleep(0)  # otherwise concurrent searches block the loop one after another
                 return await self._search(view, snapshot, arguments)
         except TimeoutError as exc:
-            raise CallTimedOut(f"nothing was found within {self.timeout_s:g} s") from exc
+            raise CallTimedOut(
+                f"the search did not finish within {self.timeout_s:g} s", hint="retry in a moment"
+            ) from exc
         finally:
             self._waiting[principal_id] -= 1
             self._waiting += Counter()  # drops principals without a search
 
     def prepare(self, snapshot: Snapshot) -> None:
-        """Index `snapshot` in the background: a caller has tools to search in it."""
+        """Index `snapshot` in the background, because a caller has tools to search in it."""
         if self._newest is None or self._newest.serial < snapshot.serial:
             self._newest = snapshot
         if self._serial < self._newest.serial and not self._is_indexing:
@@ -170,7 +175,7 @@ class ToolSearch:
             await self._progress.wait()
 
     async def _wait_for_index(self, snapshot: Snapshot, server_ids: Sequence[str]) -> int:
-        """Wait a moment until these servers are indexed; how many are not."""
+        """Wait briefly until these servers are indexed. Returns how many are not."""
         self.prepare(snapshot)
         self._urgent |= dict.fromkeys(server_ids)
         with suppress(TimeoutError):
@@ -200,13 +205,13 @@ class ToolSearch:
             while self._newest is not None and self._serial < self._newest.serial:
                 await self._index_snapshot(self._newest)
         except Exception:
-            _log.exception("the index of tools is incomplete")
+            _log.exception("cannot index all tools for search; the next search tries again")
         finally:
-            # After this task is done, so that waiting searches see that.
+            # After this task has ended, so that waiting searches see that it has.
             asyncio.get_running_loop().call_soon(self._signal_progress)
 
     async def _index_snapshot(self, snapshot: Snapshot) -> None:
-        """Index the servers that differ, unless a newer snapshot comes meanwhile."""
+        """Index the changed servers, unless a newer snapshot arrives meanwhile."""
         pending = {one: None for one, offer in snapshot.servers.items() if not self._has(one, offer)}
         while pending and self._newest is snapshot:
             urgent = [one for one in self._urgent if one in pending]
@@ -226,15 +231,15 @@ class ToolSearch:
         progress.set()
 
     def _put(self, servers: Mapping[str, ServerTools]) -> None:
-        """In a thread, one at a time."""
+        """Index servers. Runs in a thread, one at a time."""
         for server_id, offer in servers.items():
-            # The rows of the catalog, so that a search here finds what a search there finds.
+            # The same rows as the catalog's, so that both searches find the same tools.
             rows = make_rows(None, (), record=offer.record, offer=offer, at_ms=0) if offer.tools else ()
             self.index.put(server_id, [make_entry(row) for row in rows])
             self._indexed[server_id] = offer, {row.digest: _Card(row.title, row.is_read_only) for row in rows}
 
     def _drop(self, server_ids: AbstractSet[str]) -> None:
-        """In a thread."""
+        """Remove servers from the index. Runs in a thread."""
         for server_id in server_ids:
             self.index.drop(server_id)
             del self._indexed[server_id]
@@ -280,7 +285,7 @@ class ToolSearch:
     def _card(self, route: Route) -> _Card:
         indexed = self._indexed.get(route.server_id)
         card = None if indexed is None else indexed[1].get(route.digest)
-        if card is None:  # the view is of another snapshot than the index
+        if card is None:  # the view's snapshot differs from the index's
             assert route.tool is not None
             row = fill_row(CatalogRow(package_id=route.server_id, tool_name=route.name), route.tool)
             card = _Card(row.title, row.is_read_only)
@@ -299,16 +304,16 @@ class ToolSearch:
 
 def describe_tool(name: str, route: Route) -> Members:
     """One tool in full, as a result of `describe_tool`."""
-    assert route.tool is not None  # only tools are searched
+    assert route.tool is not None  # the index holds only tools
     definition = encode_definition(route.tool, name, revision="modern")
     return _make_result(definition.decode(), definition)
 
 
 def _empty_search_note(query: str, *, shown: int, total: int) -> str:
     if not total:
-        return "There is no tool here with these filters."
-    first = f"The first {shown} of {total} by name:" if shown < total else "All there are, by name:"
-    return f"Nothing here suits `{query}`; try other words. {first}" if query.strip() else first
+        return "No tool matches these filters."
+    first = f"The first {shown} of {total} tools by name:" if shown < total else "All tools by name:"
+    return f"No tool matches `{query}`; try other words. {first}" if query.strip() else first
 
 
 def _make_result(text: str, structured: bytes) -> Members:

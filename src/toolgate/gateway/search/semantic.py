@@ -1,9 +1,9 @@
 """Semantic search: embeddings of tools by a local MiniLM model, cached between runs.
 
-A model is a directory as sentence-transformers keeps it: BERT with mean pooling, run by numpy alone. Only
-data is read from it (`config.json`, `tokenizer.json`, `model.safetensors`), no code. One thread embeds tools
-in the background, in small batches; a tool without a vector is not found here yet. Another thread answers
-queries, so that they wait for no batch. Loaded only if a model is configured, since it needs the extra
+A model is a directory in the layout of sentence-transformers: BERT with mean pooling, run by numpy alone.
+Only data is read from it (`config.json`, `tokenizer.json`, `model.safetensors`), no code. One thread embeds
+tools in the background, in small batches; semantic search finds a tool once it has a vector. Another thread
+runs queries, so that they wait for no batch. Loaded only if a model is configured, because it needs the extra
 `toolgate[semantic]`.
 """
 
@@ -31,7 +31,7 @@ from tokenizers import Tokenizer
 from toolgate.catalog.word_search import SearchEntry, split_name
 from toolgate.errors import StartRefused
 
-MAX_VECTORS: Final = 50_000  # past it, the oldest are dropped; MiniLM's take 80 MB
+MAX_VECTORS: Final = 50_000  # beyond it, the oldest are dropped; MiniLM's take 80 MB
 
 _TABLE: Final = "CREATE TABLE IF NOT EXISTS vectors (id INTEGER PRIMARY KEY, key BLOB UNIQUE, vector BLOB)"
 _PUT: Final = "INSERT OR REPLACE INTO vectors (key, vector) VALUES (?, ?)"
@@ -45,9 +45,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class VectorCache:
-    """The vectors of one model in a SQLite file, by text. One thread at a time uses it.
+    """The vectors of one model in a SQLite file, by text. Only one thread at a time may use it.
 
-    Everything in it can be made again, so a damaged file is replaced, and an unusable path is only logged.
+    All vectors can be computed again, so a damaged file is replaced, and an unusable path is only logged.
     """
 
     path: Path
@@ -59,7 +59,7 @@ class VectorCache:
     is_failing: bool = False
 
     def close(self) -> None:
-        """Close the file. It is opened again when it is needed."""
+        """Close the file. The next use opens it again."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
@@ -83,18 +83,18 @@ class VectorCache:
         return sha256(self.model_id.encode() + b"\0" + text.encode("utf-8", "surrogatepass")).digest()
 
     def _try(self, act: Callable[[sqlite3.Connection], T]) -> T | None:
-        """The result of `act` on the file; None if the file cannot be used."""
+        """The result of `act` on the file; None if the file is unusable."""
         try:
             if self.connection is None:
                 self.connection = _open_file(self.path, self.wait_s)
             done = act(self.connection)
         except (OSError, sqlite3.OperationalError) as exc:
-            # No space, no permission, or locked by another process: nothing is damaged.
+            # No space, no permission, or locked by another process: the file is not damaged.
             if not self.is_failing:
-                _log.warning("vectors are not saved in `%s`: %s", self.path, exc)
+                _log.warning("cannot save vectors in `%s`: %s", self.path, exc)
             self.is_failing = True
         except sqlite3.DatabaseError as exc:
-            _log.warning("`%s` is damaged and replaced; vectors are made again: %s", self.path, exc)
+            _log.warning("replacing the damaged file `%s`; computing its vectors again: %s", self.path, exc)
             self.close()
             self.path.unlink(missing_ok=True)
         else:
@@ -117,17 +117,17 @@ def _open_file(path: Path, wait_s: float) -> sqlite3.Connection:
 Vectors = NDArray[np.float32]
 
 MAX_TOKENS: Final = 64
-"""Tokens of a text: its purpose is at the beginning, and longer texts take several times as long."""
-MAX_TEXT_CHARS: Final = 2_000  # several times what 64 tokens take: a long text is not tokenized in full
+"""Tokens of a text to embed: a description begins with its purpose, and longer texts take much longer."""
+MAX_TEXT_CHARS: Final = 2_000  # several times the length of 64 tokens: spares tokenizing a long text in full
 
 
 class Embedder:
     """One model in memory. Thread-safe."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises StartRefused if `directory` has no model of this kind."""
-        # numpy would spread each multiplication over all cores, and a query on a busy machine would take ten
-        # times as long. Set for the whole process, which multiplies nothing else.
+        """Raises StartRefused if `directory` has no such model."""
+        # By default numpy spreads each multiplication over all cores, and a query on a busy machine takes ten
+        # times as long. Set for the whole process, which multiplies no other matrices.
         threadpool_limits(1, user_api="blas")
         try:
             config = json.loads((directory / "config.json").read_text("utf-8"))
@@ -145,7 +145,7 @@ class Embedder:
         except Exception as exc:  # the tokenizer library raises nothing more specific
             raise StartRefused(
                 f"cannot load a model from `{directory}`: {exc}",
-                hint="`semantic_model` is a directory with all-MiniLM-L6-v2; see docs/how-to/search.md",
+                hint="set `semantic_model` to a directory with all-MiniLM-L6-v2; see `docs/how-to/search.md`",
             ) from exc
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -162,7 +162,7 @@ class Embedder:
         return means / lengths
 
     def _tokens(self, text: str) -> list[int]:
-        # Lone surrogates cannot be encoded. One text at a time, because batches start threads.
+        # The tokenizer cannot encode lone surrogates. One text at a time, because batches start threads.
         sound = text[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode()
         ids: list[int] = self._tokenizer.encode(sound).ids
         return ids
@@ -183,7 +183,7 @@ class Embedder:
         return hidden
 
     def _attend(self, hidden: Vectors, mask: Vectors, layer: str) -> Vectors:
-        texts, length, width = hidden.shape  # the width is that of all heads together
+        texts, length, width = hidden.shape  # the width of all heads together
 
         def heads(name: str) -> Vectors:
             projected = self._linear(hidden, f"{layer}attention.self.{name}")
@@ -224,7 +224,7 @@ MIN_SIMILARITY: Final = 0.2  # the cosine similarity below which a text is unrel
 
 
 class EmbeddingModel(Protocol):
-    """Makes vectors: `Embedder`. Two threads use it."""
+    """Makes vectors, as `Embedder` does. Two threads use it."""
 
     width: int
 
@@ -235,17 +235,17 @@ class EmbeddingModel(Protocol):
 
 @asynccontextmanager
 async def open_semantic_model(model: Path, vectors: Path) -> AsyncIterator["SemanticSearch"]:
-    """Load the model in a directory; `vectors` is the file of its cache. Raises StartRefused."""
+    """Load the model from a directory; `vectors` is the cache file. Raises StartRefused."""
     embedder = await asyncio.to_thread(Embedder, model)
-    meaning = SemanticSearch(embedder, VectorCache(vectors, embedder.model_id))
+    semantic = SemanticSearch(embedder, VectorCache(vectors, embedder.model_id))
     try:
-        yield meaning
+        yield semantic
     finally:
-        await asyncio.shield(asyncio.to_thread(meaning.close))
+        await asyncio.shield(asyncio.to_thread(semantic.close))
 
 
 class SemanticSearch:
-    """Shared by all indexes of a process: the model, the cached vectors, the two threads."""
+    """The model, the cached vectors and the two threads that all indexes of a process share."""
 
     def __init__(self, embedder: EmbeddingModel, cache: VectorCache) -> None:
         self.embedder = embedder
@@ -265,10 +265,10 @@ class SemanticSearch:
         return SemanticIndex(self)
 
     def vectors_of(self, texts: Sequence[str], is_wanted: Callable[[], bool]) -> Vectors | None:
-        """A vector for each of `texts`, cached or new; None if they are no longer wanted."""
+        """A vector for each of `texts`, cached or new; None once `is_wanted` is false."""
         size = self.embedder.width * np.dtype(np.float32).itemsize
         known = {text: vector for text, vector in self._cache.get(texts).items() if len(vector) == size}
-        # Texts of similar length waste the least padding.
+        # Batches of similar length waste the least padding.
         missing = sorted({text for text in texts if text not in known}, key=lambda text: (len(text), text))
         for start in range(0, len(missing), BATCH):
             batch = missing[start : start + BATCH]
@@ -285,18 +285,18 @@ class SemanticSearch:
 class SemanticIndex:
     """The embeddings of one index. `put` and `drop` are thread-safe."""
 
-    def __init__(self, meaning: SemanticSearch) -> None:
-        self._meaning = meaning
+    def __init__(self, semantic: SemanticSearch) -> None:
+        self._semantic = semantic
         self._changing = threading.Lock()
         self._wanted: dict[str, dict[str, str]] = {}
         """Group → the text of each key."""
         self._made: dict[str, Vectors] = {}
-        """Group → vectors in the order of its keys. A group that changed has none yet."""
+        """Group → vectors in the order of its keys. A changed group has none until it is embedded."""
         self._stack: tuple[list[str], Vectors] | None = None
         """The keys of all groups, and their vectors as one matrix."""
 
     def put(self, group: str, entries: Sequence[SearchEntry]) -> None:
-        """Replace `group` by `entries`, once there are vectors for them."""
+        """Replace `group` by `entries`, as soon as they have vectors."""
         texts = {entry.key: embedding_text(entry) for entry in entries}
         with self._changing:
             if self._wanted.get(group) == texts:
@@ -305,7 +305,7 @@ class SemanticIndex:
             self._made.pop(group, None)
             self._stack = None
         with suppress(RuntimeError):  # closed
-            self._meaning.background.submit(self._make, group, texts)
+            self._semantic.background.submit(self._make, group, texts)
 
     def drop(self, group: str) -> None:
         with self._changing:
@@ -314,18 +314,18 @@ class SemanticIndex:
             self._stack = None
 
     async def rank(self, query: str, *, limit: int, within: Container[str] | None) -> list[str]:
-        """The keys `within` that are nearest to `query`; nearest first, equals by key."""
+        """The keys `within` that are nearest to `query`; nearest first, ties by key."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._meaning.foreground, self._rank, query, limit, within)
+        return await loop.run_in_executor(self._semantic.foreground, self._rank, query, limit, within)
 
     def _rank(self, query: str, limit: int, within: Container[str] | None) -> list[str]:
         with self._changing:
             if self._stack is None:
                 keys = [key for group in self._made for key in self._wanted[group]]
-                empty = np.zeros((0, self._meaning.embedder.width), np.float32)
+                empty = np.zeros((0, self._semantic.embedder.width), np.float32)
                 self._stack = keys, np.concatenate([empty, *self._made.values()])
             keys, vectors = self._stack
-        nearness = vectors @ self._meaning.embedder.embed([query])[0]
+        nearness = vectors @ self._semantic.embedder.embed([query])[0]
         near = np.flatnonzero(nearness >= MIN_SIMILARITY)
         found = [(-float(nearness[at]), keys[at]) for at in near]
         visible = found if within is None else [pair for pair in found if pair[1] in within]
@@ -333,9 +333,9 @@ class SemanticIndex:
 
     def _make(self, group: str, texts: dict[str, str]) -> None:
         try:
-            made = self._meaning.vectors_of(list(texts.values()), lambda: self._wanted.get(group) is texts)
+            made = self._semantic.vectors_of(list(texts.values()), lambda: self._wanted.get(group) is texts)
         except Exception:
-            _log.exception("cannot embed the tools of `%s`: search finds them by words alone", group)
+            _log.exception("cannot embed the tools of `%s`; search finds them by words only", group)
             return
         with self._changing:
             if made is not None and self._wanted.get(group) is texts:
@@ -344,6 +344,6 @@ class SemanticIndex:
 
 
 def embedding_text(entry: SearchEntry) -> str:
-    """The text of a tool to embed: the beginning counts most, the end may be cut off."""
+    """The text of a tool to embed. The most important parts come first, because the end may be cut off."""
     names = (entry.server_name or entry.server, split_name(entry.name), entry.title)
     return ". ".join(part for part in (*names, entry.description) if part)

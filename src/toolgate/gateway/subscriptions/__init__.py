@@ -1,12 +1,12 @@
-"""Who is notified when a list or a resource changes.
+"""Notifies clients when a list or a resource changes.
 
 A client listens on a GET stream (session-based) or by `subscriptions/listen` (stateless). On a new snapshot,
-`Subscriptions` compiles each caller's view once, however many listeners share it, and wakes only those whose
-own lists differ. That may be thousands of compilations, so other tasks run in between. `resources` resolves
-each resource against the caller's view, and subscribes upstream once per resource, however many clients
-listen.
+`Subscriptions` compiles each caller's view once, however many listeners share it, and wakes only listeners
+whose own lists changed. That may be thousands of compilations, so it yields to other tasks in between.
+`resources` resolves each resource against the caller's view, and subscribes upstream once per resource,
+however many clients listen.
 
-Never notifies a client of a server outside its scope. No principal can take all slots of a node.
+Never notifies a client about a server outside its scope. No principal can take all slots of a node.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ MAX_OPEN: Final = 5_000  # listeners of a node: each holds a connection and abou
 ListSignatures = Mapping[ListKind, bytes]
 """A short digest of each list."""
 SIGNATURE_BYTES: Final = 6
-"""Of a digest: it travels in event ids, and a client can only fool itself with a collision."""
+"""Size of a digest: it is sent in event ids, and a client could only deceive itself with a collision."""
 
 
 class ListenerUpdate(NamedTuple):
-    """What a listener has to be notified of."""
+    """The changes to notify a listener of."""
 
     lists: tuple[ListKind, ...] = ()
     uris: tuple[str, ...] = ()
-    """Resources that were updated, as the listener knows them."""
+    """URIs of updated resources, as the listener knows them."""
 
 
 class Subscription:
-    """One listener. It is woken when there is an update for it, and when it has to end."""
+    """One listener. It wakes when there is an update for it, and when it must end."""
 
     __slots__ = ("_current", "_find_view", "_woken", "caller", "is_over", "seen", "watch")
 
@@ -61,7 +61,7 @@ class Subscription:
         self._woken.set()
 
     def change(self, signatures: ListSignatures) -> None:
-        """The lists are these now."""
+        """Set the current lists, and wake the listener if they changed."""
         self._current = signatures
         if signatures != self.seen or self.is_over or (self.watch is not None and self.watch.updated):
             self._woken.set()
@@ -69,7 +69,7 @@ class Subscription:
             self._woken.clear()
 
     def catch_up(self, seen: ListSignatures) -> None:
-        """The listener has seen these lists on another stream: notify it of the difference."""
+        """Notify the listener of the difference from these lists, which it saw on another stream."""
         self.seen = seen
         self.change(_read_signatures(self._find_view, self.caller))
 
@@ -78,7 +78,7 @@ class Subscription:
         self._woken.set()
 
     async def wait(self, timeout_s: float) -> ListenerUpdate:
-        """What changed since the last call; waits for a change, or for the end, up to `timeout_s`."""
+        """The changes since the last call. Waits for a change or the end, up to `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._woken.wait()
@@ -93,12 +93,12 @@ class Subscription:
         return ListenerUpdate(lists, await self._take_updates())
 
     async def _take_updates(self) -> tuple[str, ...]:
-        """Updates of resources that the listener may still read under the same URI."""
+        """URIs of updated resources that the listener may still read under the same URI."""
         watch = self.watch
         if watch is None or not watch.updated:
             return ()
         taken = watch.take()
-        if watch.updated:  # the next batch follows at once
+        if watch.updated:  # send the next batch at once
             self._woken.set()
         try:
             view = self._find_view(self.caller)
@@ -132,7 +132,7 @@ class Subscriptions:
 
     @contextmanager
     def open(self, caller: Caller, *, watch: ResourceWatch | None = None) -> Iterator[Subscription]:
-        """Listen while the block runs; with `watch`, for updates of its resources too."""
+        """Listen while the block runs; with `watch`, also for updates of its resources."""
         self._slots.take(caller.principal.id, of=self.max_open)
         try:
             subscription = Subscription(caller, self.find_view, watch)
@@ -150,20 +150,20 @@ class Subscriptions:
             self._slots.release(caller.principal.id)
 
     def close(self) -> None:
-        """End all listeners, and every later one."""
+        """End all listeners, current and future."""
         self._is_closed = True
         for subscription in self._open:
             subscription.end()
 
     def announce(self) -> None:
-        """The snapshot was swapped: wake the listeners whose lists changed, soon."""
+        """The snapshot was swapped: soon wake the listeners whose lists changed."""
         self._is_due = bool(self._open)
         if self._is_due and (self._announcing is None or self._announcing.done()):
             self._announcing = asyncio.get_running_loop().create_task(self._announce())
 
     async def _announce(self) -> None:
         while self._is_due:
-            self._is_due = False  # a swap meanwhile sets it again: it may concern listeners already passed
+            self._is_due = False  # a swap meanwhile sets it again, for listeners that were checked already
             work = TimeSlice()
             signatures: dict[Caller, ListSignatures] = {}
             for subscription in tuple(self._open):
@@ -175,7 +175,7 @@ class Subscriptions:
 
 
 def _read_signatures(find_view: Callable[[Caller], View], caller: Caller) -> ListSignatures:
-    """The caller's lists. A caller whose scope is refused has none."""
+    """The signatures of the caller's lists; empty if the caller's scope is rejected."""
     try:
         signatures = find_view(caller).signatures
     except ToolgateError:

@@ -1,8 +1,8 @@
-"""Resource subscriptions: which clients hear of which resources, and which resources servers report.
+"""Resource subscriptions: of clients to resources, and of the gateway to servers.
 
 A client knows a resource by one URI and its server by another. Each server gets one subscription per
-resource, however many clients listen, and each client hears of its own resources under its own names, and of
-nothing else. A subscription is audited like a read: before the server gets it, and how it ended.
+resource, however many clients listen. Each client gets notifications only for its own resources, under its
+own URIs. A subscription is audited like a read: before the server gets it, and when it has ended.
 """
 
 import asyncio
@@ -22,23 +22,23 @@ from toolgate.gateway.scope.view import View
 from toolgate.model.names import RESOURCE
 from toolgate.upstream.connection.contract import Acknowledgement
 
-SHARE: Final = 10  # the last fifth of all slots is for principals that hold less than a tenth of them
-SLICE_S: Final = 0.01  # how long one task may keep the event loop before others run
-MAX_WATCHED_EACH: Final = 1_000  # resources that one client may subscribe to: a tenth of those of a node
+SHARE: Final = 10  # the last fifth of all slots is reserved for principals with less than a tenth of them
+SLICE_S: Final = 0.01  # how long one task may keep the event loop before it yields
+MAX_WATCHED_EACH: Final = 1_000  # resources that one client may subscribe to: a tenth of a node's
 MAX_WATCHED: Final = 10_000  # resources that all clients of a node may subscribe to
-MAX_NOTIFIED: Final = 100  # updates in one batch to a client; the next batch follows at once
+MAX_NOTIFIED: Final = 100  # updates in one batch to a client; a choice: the next batch follows at once
 SUBSCRIBE_WAIT_S: Final = 2.0  # how long a subscribing client waits for the server to confirm
-_MAX_LEVELS: Final = 64  # a choice: deeper than paths are; each level is one lookup per update
+_MAX_LEVELS: Final = 64  # a choice: deeper than real paths; each level is one lookup per update
 
 
 def max_for_one(of: int) -> int:
-    """How many of `of` slots one principal may hold while there is room; then each gets its share."""
+    """How many of `of` slots one principal may hold while slots are free; later, each gets its share."""
     return -(-of * 4 // 5)
 
 
 @dataclass(slots=True)
 class FairSlots:
-    """Slots of a node, of which no principal can take all."""
+    """Slots of a node that principals share: no principal can take all."""
 
     what: str
     held: Counter[str] = field(default_factory=Counter)
@@ -48,11 +48,11 @@ class FairSlots:
         """Take one of `of` slots. Raises SessionLimit."""
         held = self.held[principal_id]
         if self.taken >= of:
-            raise SessionLimit(f"this node holds {of} {self.what}")
+            raise SessionLimit(f"this node has reached its limit of {of} {self.what}")
         if self.taken >= max_for_one(of) and held * SHARE >= of:
             raise SessionLimit(
-                f"you hold {held} {self.what}, and the remaining ones are for others",
-                hint="close those you do not need",
+                f"you hold {held} {self.what}; this node reserves the remaining ones for other callers",
+                hint="close those that you do not need",
             )
         self.held[principal_id] = held + 1
         self.taken += 1
@@ -65,7 +65,7 @@ class FairSlots:
 
 
 class TimeSlice:
-    """Cuts long work into slices, so that other tasks run in between."""
+    """Makes long work yield to other tasks after each time slice."""
 
     __slots__ = ("_clock", "_until_s")
 
@@ -82,19 +82,19 @@ class TimeSlice:
 
 @dataclass(slots=True, eq=False)
 class ResourceWatch:
-    """The resources one client subscribes to. Updates are kept here until they are sent to it."""
+    """The resources that one client subscribes to, and their updates until they are sent."""
 
     principal_id: str
     targets: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """The client's URI → the server, and its URI."""
+    """The client's URI → the server id, and the server's URI."""
     routes: dict[str, Route] = field(default_factory=dict)
-    """The client's URI → the route that the subscription was admitted by."""
+    """The client's URI → the route that admitted the subscription."""
     listener: Callable[[], None] | None = None
     """Called on an update, while a stream listens."""
     updated: dict[str, None] = field(default_factory=dict)
 
     def note(self, uri: str) -> None:
-        """The resource that the client knows as `uri` was updated."""
+        """Record that the resource the client knows as `uri` was updated."""
         self.updated[uri] = None
         if self.listener is not None:
             self.listener()
@@ -108,7 +108,7 @@ class ResourceWatch:
 
 
 _Watchers = set[tuple[ResourceWatch, str]]
-"""Watches of one resource of a server, each with the client's URI of it."""
+"""The watches of one resource of a server, each with the client's URI of it."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -116,7 +116,7 @@ class ResourceWatches:
     """All resources that the clients of a node subscribe to."""
 
     subscribe: Callable[[str, frozenset[str]], Acknowledgement]
-    """Makes a server (by id) report changes of these resources, and of no other."""
+    """Subscribes at a server (by id) to exactly these resources."""
     _: KW_ONLY
     max_each: int = MAX_WATCHED_EACH
     max_watched: int = MAX_WATCHED
@@ -133,7 +133,8 @@ class ResourceWatches:
         self.remove(watch, known_as)
         if len(watch.targets) >= self.max_each:
             raise SessionLimit(
-                f"you watch {self.max_each} resources here already", hint="unsubscribe from some of them"
+                f"you have reached the limit of {self.max_each} resource subscriptions",
+                hint="unsubscribe from some resources",
             )
         self.slots.take(watch.principal_id, of=self.max_watched)
         watch.targets[known_as] = (server_id, uri)
@@ -141,7 +142,7 @@ class ResourceWatches:
         self._sync_soon(server_id)
 
     def remove(self, watch: ResourceWatch, known_as: str) -> None:
-        """Remove a resource from `watch`, if it is there."""
+        """Remove a resource from `watch`, if it has it."""
         target = watch.targets.pop(known_as, None)
         if target is None:
             return
@@ -163,21 +164,21 @@ class ResourceWatches:
             self.remove(watch, known_as)
 
     def on_updated(self, server_id: str, uri: str) -> None:
-        """A server notified that `uri` was updated, which may be part of a watched resource."""
+        """A server sent a notification that `uri` was updated. It may be part of a watched resource."""
         watched = self._by_server.get(server_id, {})
         for enclosing in _enclosing_uris(uri):
             for watch, known_as in watched.get(enclosing, ()):
                 watch.note(known_as)
 
     async def settle(self, server_ids: Iterable[str]) -> None:
-        """Wait until these servers have confirmed their subscriptions, for a while at most."""
+        """Wait until these servers have confirmed their subscriptions, up to a time limit."""
         await asyncio.sleep(0)  # lets `_sync_due` run
         pending = [one for server_id in server_ids if (one := self._pending.get(server_id)) is not None]
         if pending:
             await asyncio.wait(pending, timeout=self.wait_s)
 
     def _sync_soon(self, server_id: str) -> None:
-        """Many changes at once are sent together."""
+        """Sync a server soon, so that many changes at once are sent together."""
         if not self._due:
             asyncio.get_running_loop().call_soon(self._sync_due)
         self._due.add(server_id)
@@ -192,7 +193,7 @@ class ResourceWatches:
 
 
 def _enclosing_uris(uri: str) -> Iterator[str]:
-    """`uri` itself, and the resources it may be a part of."""
+    """`uri`, and the resources that it may be a part of."""
     yield uri
     for _ in range(_MAX_LEVELS):
         uri = uri.rstrip("/")
@@ -206,7 +207,7 @@ def _enclosing_uris(uri: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class ResourceSubscriptions:
-    """Subscribes clients to resources and unsubscribes them, audited."""
+    """Subscribes clients to resources and unsubscribes them, and audits both."""
 
     watches: ResourceWatches
     audit: AuditTrail
@@ -214,10 +215,10 @@ class ResourceSubscriptions:
     async def subscribe(
         self, view: View, watch: ResourceWatch, uris: Iterable[str], *, trace: Trace
     ) -> Collection[str]:
-        """Subscribe `watch` to those of `uris` that the caller may read, and return them.
+        """Subscribe `watch` to the `uris` that the caller may read. Returns those URIs.
 
-        Returns once their servers have confirmed, or take too long. Raises SessionLimit, and
-        ServerUnavailable if it cannot be audited.
+        Returns when their servers have confirmed, or take too long. Raises SessionLimit, and
+        ServerUnavailable if the audit log cannot be written.
         """
         work = TimeSlice()
         found: dict[str, Route] = {}
@@ -231,7 +232,7 @@ class ResourceSubscriptions:
                 found[uri] = route
         try:
             async with self._audited(view, found.values(), trace):
-                for uri, route in found.items():  # without a pause, so that servers get one request
+                for uri, route in found.items():  # without yielding, so that servers get one request
                     self.watches.add(watch, uri, server_id=route.server_id, uri=route.upstream_uri)
                     watch.routes[uri] = route
                 await self.watches.settle({route.server_id for route in found.values()})
@@ -240,7 +241,7 @@ class ResourceSubscriptions:
         return found.keys()
 
     async def unsubscribe(self, view: View, watch: ResourceWatch, uri: str, *, trace: Trace) -> None:
-        """Unsubscribe `watch` from `uri`. Raises UnknownResource, unless it was subscribed."""
+        """Unsubscribe `watch` from `uri`. Raises UnknownResource if it was not subscribed."""
         route = watch.routes.get(uri) or view.find_resource(uri)
         if route is None:
             raise self._unknown(view, uri, trace)
@@ -248,7 +249,8 @@ class ResourceSubscriptions:
             self.watches.remove(watch, uri)
 
     def _refuse(self, view: View, uris: Iterator[str], trace: Trace) -> None:
-        """Audit denied subscriptions after the response, one per turn: see `AuditTrail.record_unknown`."""
+        """Audit denied subscriptions after the response, one per loop turn: see
+        `AuditTrail.record_unknown`."""
         uri = next(uris, None)
         if uri is not None:
             self._unknown(view, uri, trace)
@@ -260,7 +262,7 @@ class ResourceSubscriptions:
 
     @asynccontextmanager
     async def _audited(self, view: View, routes: Iterable[Route], trace: Trace) -> AsyncIterator[None]:
-        """Audit the block for each of `routes`: its start, and how it ended."""
+        """Audit the start and end of the block for each of `routes`."""
         began_s, outcome, work = time.perf_counter(), FAILED, TimeSlice()
         starts: list[tuple[CallContext, int]] = []
         try:
