@@ -209,7 +209,7 @@ def test_a_key_for_a_task_that_does_not_exist_is_made_with_a_warning(at_gateway:
     ran = at_gateway("keys", "create", "typo", "--tasks", "reveiw")
 
     assert ran.code == 0
-    assert "warning: key `typo`, `key tasks`: there is no task `reveiw`" in ran.out
+    assert "warning: key `typo`, `key tasks`: task `reveiw` does not exist" in ran.out
 
 
 def test_connect_writes_nothing_for_a_task_that_does_not_exist(

@@ -19,7 +19,7 @@ def test_an_address_is_a_host_and_a_port(text: str, expected: tuple[str, int]) -
 
 @pytest.mark.parametrize("text", ["", "control", ":1", "a:", "a:b", "a:-1", "a:65536", "[]:1"])
 def test_what_is_not_an_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not HOST:PORT"):
+    with pytest.raises(ValueError, match="write it as HOST:PORT"):
         parse_address(text)
 
 

@@ -46,7 +46,7 @@ def test_what_is_not_a_server_id_is_refused(text: str) -> None:
     with pytest.raises(InvalidRecord) as raised:
         parse_server_id(text)
 
-    assert str(raised.value) == f"`{text}` is not a server id"
+    assert str(raised.value) == f"invalid server id `{text}`"
 
 
 @pytest.mark.parametrize("text", ["a", "A.b-c_d", "0", "a" * 64])
@@ -59,7 +59,7 @@ def test_what_is_not_a_task_id_is_refused(text: str) -> None:
     with pytest.raises(InvalidRecord) as raised:
         parse_task_id(text)
 
-    assert str(raised.value) == f"`{text}` is not a name"
+    assert str(raised.value) == f"invalid id `{text}`"
 
 
 @pytest.mark.parametrize("text", ["1", "1.2.0", "1.0.0-rc.1+build.7", "2026-11-15", "a" * 64])
@@ -75,7 +75,7 @@ def test_what_is_not_a_version_is_refused(text: str) -> None:
     with pytest.raises(InvalidRecord) as raised:
         parse_version(text)
 
-    assert str(raised.value) == f"`{text}` is not a version"
+    assert str(raised.value) == f"invalid version `{text}`"
 
 
 def test_a_sha256_is_sixty_four_hexadecimal_digits() -> None:
@@ -90,7 +90,7 @@ def test_a_sha256_is_sixty_four_hexadecimal_digits() -> None:
     "parse", [parse_server_id, parse_upstream_id, parse_task_id, parse_version, parse_sha256]
 )
 def test_a_refusal_quotes_no_more_than_it_must(parse: Callable[[str], str]) -> None:
-    with pytest.raises(InvalidRecord, match=r"`x{80}` is not"):
+    with pytest.raises(InvalidRecord, match=r"invalid .* `x{80}`"):
         parse("x" * 10_000)
 
 

@@ -42,7 +42,7 @@ def server(policy: ApprovalPolicy) -> ServerTools:
         pytest.param(
             task(approval_policy="always"),
             task(approval_policy="policy"),
-            ["task `t`, `mcp.approval_policy`: `policy` in place of `always`: fewer calls need an approval"],
+            ["task `t`, `mcp.approval_policy`: `policy` instead of `always`: fewer calls need an approval"],
             id="fewer approvals",
         ),
         pytest.param(

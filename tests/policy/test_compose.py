@@ -15,9 +15,9 @@ from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import Decision, EffectiveFilter, Reason, Refusal, Scope
 
-EMPTY = "no tool is left in this scope: `toolgate explain` says why"
+EMPTY = "no tool is left in this scope: run `toolgate explain` for the reasons"
 EMPTY_TASK = EMPTY.replace("this scope", "the scope of task `t`")
-NOWHERE = "`mcp.profile` names the profile `nowhere`, which does not exist: it admits no tool"
+NOWHERE = "`mcp.profile` names the missing profile `nowhere`, so no tool is allowed"
 REVIEW = Profile(
     profile_id="review",
     selection=Selection(servers=("fs", "git"), allow=("read", "log", "push"), deny=("git/push",)),
@@ -411,8 +411,8 @@ def test_a_request_to_a_task_chooses_within_what_the_task_allows(
         pytest.param(
             replace(TASK, enabled=False),
             SessionRequest(enabled=True),
-            "`mcp.enabled` is not true for task `t`",
-            "have the task's `mcp.enabled` set to `true`",
+            "task `t` is not enabled",
+            "set `mcp.enabled` of the task to `true`",
             id="switching on what the task has off",
         ),
         pytest.param(

@@ -70,7 +70,7 @@ def test_effects_are_patterns(text: str) -> None:
         ("@read*", "unknown effect `@read*`", "`@destructive`, `@idempotent`, `@open_world`, `@read_only`"),
         ("@", "unknown effect `@`", "the effects are"),
         ("@zzz", "unknown effect `@zzz`", "the effects are"),
-        ("@read_only/fs", "names a server `@read_only`", "write the server before the effect"),
+        ("@read_only/fs", "has an invalid server id `@read_only`", "write the server before the effect"),
     ],
 )
 def test_an_unknown_effect_is_refused_with_those_there_are(text: str, message: str, hint: str) -> None:
@@ -316,7 +316,7 @@ def test_plan_shows_what_a_change_to_an_effect_does() -> None:
                     ),
                 ),
             ),
-            [("shadowed", "all that `@read_only` allows is denied by `key deny`")],
+            [("shadowed", "`key deny` denies everything that `@read_only` allows")],
             id="an allowlist that a denylist cancels",
         ),
         pytest.param(

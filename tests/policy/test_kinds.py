@@ -98,9 +98,9 @@ def test_what_something_is_called_is_a_pattern_that_names_it_and_nothing_else(na
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("prompt:", "the pattern `prompt:` is empty"),
-        ("resource:", "the pattern `resource:` is empty"),
-        ("prompt:a b", "the pattern `prompt:a b` holds a space or a character that cannot be seen"),
+        ("prompt:", "the pattern `prompt:` has no name"),
+        ("resource:", "the pattern `resource:` has no name"),
+        ("prompt:a b", "the pattern `prompt:a b` contains a space or an invisible character"),
         (
             "resource:" + "x" * MAX_KIND_PATTERN,
             f"the pattern `resource:{'x' * 31}…` has {MAX_KIND_PATTERN + 9} characters",

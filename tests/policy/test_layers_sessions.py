@@ -41,34 +41,34 @@ def test_session_parameters_are_read(params: Mapping[str, object], expected: Ses
     ("params", "expected"),
     [
         pytest.param(
-            {"mcp.enabled": "true"}, "`mcp.enabled` is not `true` or `false`", id="a text for a flag"
+            {"mcp.enabled": "true"}, "`mcp.enabled` must be `true` or `false`", id="a text for a flag"
         ),
-        pytest.param({"mcp.enabled": 1}, "`mcp.enabled` is not `true` or `false`", id="a number for a flag"),
-        pytest.param({"mcp.enabled": None}, "`mcp.enabled` is not `true` or `false`", id="null for a flag"),
+        pytest.param({"mcp.enabled": 1}, "`mcp.enabled` must be `true` or `false`", id="a number for a flag"),
+        pytest.param({"mcp.enabled": None}, "`mcp.enabled` must be `true` or `false`", id="null for a flag"),
         pytest.param(
-            {"tool_choice": {"type": "x"}}, "`tool_choice` is not a string", id="an object for a text"
-        ),
-        pytest.param(
-            {"mcp.server_ids": "fs"}, "`mcp.server_ids` is not a list of strings", id="a text for a list"
+            {"tool_choice": {"type": "x"}}, "`tool_choice` must be a string", id="an object for a text"
         ),
         pytest.param(
-            {"mcp.server_ids": None}, "`mcp.server_ids` is not a list of strings", id="null for a list"
+            {"mcp.server_ids": "fs"}, "`mcp.server_ids` must be a list of strings", id="a text for a list"
         ),
         pytest.param(
-            {"mcp.server_ids": {}}, "`mcp.server_ids` is not a list of strings", id="an object for a list"
+            {"mcp.server_ids": None}, "`mcp.server_ids` must be a list of strings", id="null for a list"
+        ),
+        pytest.param(
+            {"mcp.server_ids": {}}, "`mcp.server_ids` must be a list of strings", id="an object for a list"
         ),
         pytest.param(
             {"mcp.tool_denylist": ["a", 1]},
-            "`mcp.tool_denylist` is not a list of strings",
+            "`mcp.tool_denylist` must be a list of strings",
             id="an element that is no string is not dropped",
         ),
         pytest.param(
-            {"mcp.tool_allowlist": [""]}, "`mcp.tool_allowlist`: a pattern is empty", id="an empty pattern"
+            {"mcp.tool_allowlist": [""]}, "`mcp.tool_allowlist`: empty pattern", id="an empty pattern"
         ),
         pytest.param(
-            {"mcp.server_ids": ["a.b"]}, "`mcp.server_ids`: `a.b` is not a server id", id="no server id"
+            {"mcp.server_ids": ["a.b"]}, "`mcp.server_ids`: invalid server id `a.b`", id="no server id"
         ),
-        pytest.param({"mcp.tags": []}, "`mcp.tags` is not a session parameter", id="an unknown key"),
+        pytest.param({"mcp.tags": []}, "unknown session parameter `mcp.tags`", id="an unknown key"),
     ],
 )
 def test_session_parameters_of_the_wrong_shape_are_invalid(
@@ -118,24 +118,24 @@ def test_the_entries_of_tools_become_patterns(items: tuple[str, ...], expected: 
     assert parse_tools_selection(items) == expected
 
 
-HIDDEN = "holds a space or a character that cannot be seen"
+HIDDEN = "contains a space or an invisible character"
 
 
 @pytest.mark.requirement("004-24")
 @pytest.mark.parametrize(
     ("item", "expected"),
     [
-        pytest.param("", "`tools`: a pattern is empty", id="an empty item between commas"),
-        pytest.param(".", "`tools`: `` is not a server id", id="a dot alone"),
-        pytest.param(".*", "`tools`: `` is not a server id", id="sco-8 no server before the dot"),
-        pytest.param("fs.", "`tools`: a pattern is empty", id="no tool after the dot"),
-        pytest.param("/x", "`tools`: `` is not a server id", id="no server before the slash"),
-        pytest.param("FS.read", "`tools`: `FS` is not a server id", id="sco-5 a server id in another case"),
+        pytest.param("", "`tools`: empty pattern", id="an empty item between commas"),
+        pytest.param(".", "`tools`: invalid server id ``", id="a dot alone"),
+        pytest.param(".*", "`tools`: invalid server id ``", id="sco-8 no server before the dot"),
+        pytest.param("fs.", "`tools`: empty pattern", id="no tool after the dot"),
+        pytest.param("/x", "`tools`: invalid server id ``", id="no server before the slash"),
+        pytest.param("FS.read", "`tools`: invalid server id `FS`", id="sco-5 a server id in another case"),
         pytest.param("F*.read", "`tools`: `F*` matches no server id", id="a pattern no server id can match"),
         pytest.param(
             "*" * 41 + ".x", f"`tools`: `{'*' * 41}` matches no server id", id="a pattern too long for an id"
         ),
-        pytest.param("a.b/c", "`tools`: `a.b` is not a server id", id="a dot before the slash"),
+        pytest.param("a.b/c", "`tools`: invalid server id `a.b`", id="a dot before the slash"),
         pytest.param("fs.read ", f"`tools`: the pattern `fs.read ` {HIDDEN}", id="sco-5 a trailing space"),
         pytest.param("read\t", f"`tools`: the pattern `read\\t` {HIDDEN}", id="sco-5 a tab"),
         pytest.param("read\n", f"`tools`: the pattern `read\\n` {HIDDEN}", id="sco-5 a newline"),
@@ -155,7 +155,7 @@ def test_an_entry_that_cannot_name_a_tool_is_invalid(item: str, expected: str) -
 @pytest.mark.requirement("004-24")
 def test_the_entries_of_servers_are_server_ids() -> None:
     assert parse_servers_selection(["git", "fs", "git"]) == ("fs", "git")
-    with pytest.raises(InvalidParams, match=r"`servers`: `f\*` is not a server id"):
+    with pytest.raises(InvalidParams, match=r"`servers`: invalid server id `f\*`"):
         parse_servers_selection(["f*"])
 
 

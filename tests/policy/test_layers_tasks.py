@@ -82,9 +82,7 @@ def test_absent_and_empty_differ(key: str, text: str, expected: TaskPolicy) -> N
     "text", ["True", "TRUE", "1", "0", "yes", "on", '"true"', "null", "", "[true]", "true,"]
 )
 def test_a_flag_is_the_json_true_or_false_and_nothing_else(text: str) -> None:
-    with pytest.raises(
-        InvalidRecord, match=r"task `t`: `mcp\.enabled`: the value is not JSON of the right shape"
-    ):
+    with pytest.raises(InvalidRecord, match=r"task `t`: `mcp\.enabled`: invalid value"):
         parse(enabled=text)
 
 
@@ -110,9 +108,7 @@ LISTS = ("default_server_ids", "allowed_server_ids", "tool_allowlist", "tool_den
     ],
 )
 def test_a_list_is_a_json_array_of_strings_and_nothing_else(key: str, text: str) -> None:
-    with pytest.raises(
-        InvalidRecord, match=rf"task `t`: `mcp\.{key}`: the value is not JSON of the right shape"
-    ):
+    with pytest.raises(InvalidRecord, match=rf"task `t`: `mcp\.{key}`: invalid value"):
         parse(**{key: text})
 
 
@@ -122,90 +118,84 @@ def test_a_list_is_a_json_array_of_strings_and_nothing_else(key: str, text: str)
         pytest.param(
             "enabled",
             "yes",
-            "task `t`: `mcp.enabled`: the value is not JSON of the right shape: "
-            "JSON is malformed: invalid character (byte 0)",
+            "task `t`: `mcp.enabled`: invalid value: JSON is malformed: invalid character (byte 0)",
             id="not JSON",
         ),
         pytest.param(
             "tool_allowlist",
             '["read_*", 7]',
-            "task `t`: `mcp.tool_allowlist`: the value is not JSON of the right shape: "
-            "Expected `str`, got `int` - at `$[1]`",
+            "task `t`: `mcp.tool_allowlist`: invalid value: Expected `str`, got `int` - at `$[1]`",
             id="an element that is no string",
         ),
         pytest.param(
             "tool_denylist",
             '["read file"]',
-            "task `t`: `mcp.tool_denylist`: the pattern `read file` holds a space or a character "
-            "that cannot be seen",
+            "task `t`: `mcp.tool_denylist`: the pattern `read file` contains a space or "
+            "an invisible character",
             id="an element that is no pattern",
         ),
         pytest.param(
             "default_server_ids",
             '["FS"]',
-            "task `t`: `mcp.default_server_ids`: `FS` is not a server id",
+            "task `t`: `mcp.default_server_ids`: invalid server id `FS`",
             id="an element that is no server id",
         ),
         pytest.param(
             "default_server_ids",
             '[" fs"]',
-            "task `t`: `mcp.default_server_ids`: ` fs` is not a server id",
+            "task `t`: `mcp.default_server_ids`: invalid server id ` fs`",
             id="elements are not trimmed",
         ),
         pytest.param(
             "allowed_server_ids",
             '[""]',
-            "task `t`: `mcp.allowed_server_ids`: `` is not a server id",
+            "task `t`: `mcp.allowed_server_ids`: invalid server id ``",
             id="empty elements are not dropped",
         ),
-        pytest.param("tags", '["a\\u0000"]', "task `t`: `mcp.tags`: `a\\x00` is not a tag", id="no tag"),
-        pytest.param("tags", '[""]', "task `t`: `mcp.tags`: `` is not a tag", id="an empty tag"),
-        pytest.param(
-            "profile", '"a b"', "task `t`: `mcp.profile`: `a b` is not a name", id="no profile name"
-        ),
+        pytest.param("tags", '["a\\u0000"]', "task `t`: `mcp.tags`: invalid tag `a\\x00`", id="no tag"),
+        pytest.param("tags", '[""]', "task `t`: `mcp.tags`: invalid tag ``", id="an empty tag"),
+        pytest.param("profile", '"a b"', "task `t`: `mcp.profile`: invalid id `a b`", id="no profile name"),
         pytest.param(
             "profile",
             "review",
-            "task `t`: `mcp.profile`: the value is not JSON of the right shape: "
-            "JSON is malformed: invalid character (byte 0)",
+            "task `t`: `mcp.profile`: invalid value: JSON is malformed: invalid character (byte 0)",
             id="a name without quotes",
         ),
         pytest.param(
             "profile_overrides",
             '{"servers": ["fs"]}',
-            "task `t`: `mcp.profile_overrides`: the value is not JSON of the right shape: "
-            "Object contains unknown field `servers`",
+            "task `t`: `mcp.profile_overrides`: invalid value: Object contains unknown field `servers`",
             id="an unknown name in the overrides",
         ),
         pytest.param(
             "profile_overrides",
             '{"tool_denylist": null}',
-            "task `t`: `mcp.profile_overrides`: the value is not JSON of the right shape: "
+            "task `t`: `mcp.profile_overrides`: invalid value: "
             "Expected `array`, got `null` - at `$.tool_denylist`",
             id="a null is not an absent list",
         ),
         pytest.param(
             "profile_overrides",
             '{"tool_denylist": ["a"], "tool_denylist": []}',
-            "task `t`: `mcp.profile_overrides`: it has a duplicate name",
+            "task `t`: `mcp.profile_overrides`: duplicate name in the object",
             id="a name twice in the overrides",
         ),
         pytest.param(
             "profile_overrides",
             '{"server_ids": ["a.b"]}',
-            "task `t`: `mcp.profile_overrides`: `a.b` is not a server id",
+            "task `t`: `mcp.profile_overrides`: invalid server id `a.b`",
             id="no server id in the overrides",
         ),
         pytest.param(
             "tool_allow_list",
             "[]",
-            "task `t`: `mcp.tool_allow_list` is not a key of a task",
+            "task `t`: unknown key `mcp.tool_allow_list`",
             id="an unknown key is not passed over",
         ),
         pytest.param(
             "a\x1b[2J",
             "[]",
-            "task `t`: `mcp.a\\x1b[2J` is not a key of a task",
+            "task `t`: unknown key `mcp.a\\x1b[2J`",
             id="an unknown key is shown harmless",
         ),
     ],
@@ -239,7 +229,7 @@ def test_the_default_must_lie_within_the_allowed_servers() -> None:
         parse(default_server_ids='["fs", "git"]', allowed_server_ids='["fs"]')
 
     assert str(caught.value) == (
-        "task `t`: `mcp.default_server_ids`: `git` is not one of `mcp.allowed_server_ids`"
+        "task `t`: `mcp.default_server_ids`: `git` is not in `mcp.allowed_server_ids`"
     )
 
 

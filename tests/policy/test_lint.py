@@ -106,17 +106,17 @@ def test_a_server_that_has_not_listed_its_tools_does_not_count_as_without_any() 
     [
         pytest.param(
             with_task(allowed_server_ids=["fs", "ghost"]),
-            in_task("unknown_server", "mcp.allowed_server_ids", "ghost", "there is no server `ghost`"),
+            in_task("unknown_server", "mcp.allowed_server_ids", "ghost", "server `ghost` does not exist"),
             id="an allowed server that does not exist",
         ),
         pytest.param(
             with_task(default_server_ids=["fs", "ghost"]),
-            in_task("unknown_server", "mcp.default_server_ids", "ghost", "there is no server `ghost`"),
+            in_task("unknown_server", "mcp.default_server_ids", "ghost", "server `ghost` does not exist"),
             id="a default server that does not exist",
         ),
         pytest.param(
             with_task(default_server_ids=["fs", "off"]),
-            in_task("disabled_server", "mcp.default_server_ids", "off", "the server `off` is disabled"),
+            in_task("disabled_server", "mcp.default_server_ids", "off", "server `off` is disabled"),
             id="a default server that is disabled",
         ),
         pytest.param(
@@ -135,7 +135,7 @@ def test_a_server_that_has_not_listed_its_tools_does_not_count_as_without_any() 
                 "shadowed",
                 "mcp.tool_allowlist",
                 "w*",
-                "all that `w*` allows is denied by `mcp.tool_denylist`",
+                "`mcp.tool_denylist` denies everything that `w*` allows",
             ),
             id="a deny that takes all an allow gives",
         ),
@@ -150,14 +150,14 @@ def test_a_server_that_has_not_listed_its_tools_does_not_count_as_without_any() 
                 "unknown_profile",
                 "mcp.profile",
                 "nowhere",
-                "there is no profile `nowhere`, so no tool is allowed",
+                "profile `nowhere` does not exist, so no tool is allowed",
             ),
             id="a profile that does not exist",
         ),
         pytest.param(
             with_task(profile_overrides={"server_ids": ["ghost"]}),
             in_task(
-                "unknown_server", "mcp.profile_overrides server_ids", "ghost", "there is no server `ghost`"
+                "unknown_server", "mcp.profile_overrides server_ids", "ghost", "server `ghost` does not exist"
             ),
             id="overrides",
         ),
@@ -168,12 +168,12 @@ def test_a_server_that_has_not_listed_its_tools_does_not_count_as_without_any() 
         ),
         pytest.param(
             snapshot(tasks=(Task(task_id="t", config={"mcp.x": "1"}),)),
-            in_task("invalid_record", "config", "t", "task `t`: `mcp.x` is not a key of a task"),
+            in_task("invalid_record", "config", "t", "task `t`: unknown key `mcp.x`"),
             id="a config that cannot be read",
         ),
         pytest.param(
             with_profile(Selection(servers=("fs", "ghost"))),
-            in_profile("unknown_server", "servers", "ghost", "there is no server `ghost`"),
+            in_profile("unknown_server", "servers", "ghost", "server `ghost` does not exist"),
             id="a profile's server",
         ),
         pytest.param(
@@ -188,7 +188,7 @@ def test_a_server_that_has_not_listed_its_tools_does_not_count_as_without_any() 
         ),
         pytest.param(
             with_key(Ceiling(servers=("ghost",))),
-            in_key("unknown_server", "key servers", "ghost", "there is no server `ghost`"),
+            in_key("unknown_server", "key servers", "ghost", "server `ghost` does not exist"),
             id="a key's server",
         ),
         pytest.param(
@@ -198,17 +198,17 @@ def test_a_server_that_has_not_listed_its_tools_does_not_count_as_without_any() 
         ),
         pytest.param(
             with_key(Ceiling(tasks=("t", "v"))),
-            in_key("unknown_task", "key tasks", "v", "there is no task `v`"),
+            in_key("unknown_task", "key tasks", "v", "task `v` does not exist"),
             id="a key's task",
         ),
         pytest.param(
             with_key(Ceiling(), "v"),
-            in_key("unknown_task", "default_task", "v", "the key reaches no task `v`"),
+            in_key("unknown_task", "default_task", "v", "task `v` does not exist, or the key may not use it"),
             id="a key's default task",
         ),
         pytest.param(
             with_key(Ceiling(tasks=("u",)), "t"),
-            in_key("unknown_task", "default_task", "t", "the key reaches no task `t`"),
+            in_key("unknown_task", "default_task", "t", "task `t` does not exist, or the key may not use it"),
             id="a default task outside the key's own",
         ),
     ],

@@ -151,14 +151,14 @@ def test_a_pattern_is_kept_as_written(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param("", "a pattern is empty", id="empty"),
+        pytest.param("", "empty pattern", id="empty"),
         pytest.param(
             "a" * 129, f"the pattern `{'a' * 40}…` has 129 characters", id="longer than 128 characters"
         ),
         *(
             pytest.param(
                 f"read{char}",
-                f"the pattern `read{ascii(char)[1:-1]}` holds a space or a character that cannot be seen",
+                f"the pattern `read{ascii(char)[1:-1]}` contains a space or an invisible character",
                 id=f"sco-5 {char!a}",
             )
             for char in " \t\n\r\x00\x1b\x7f\x85\xa0\u200b\u202e\ufeff\u3000\ud800\U000e0041"

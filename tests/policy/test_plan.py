@@ -123,7 +123,7 @@ def test_a_task_whose_config_cannot_be_read_has_no_tools_and_says_why() -> None:
         task_id="writer",
         removed=refs("git/log"),
         reach_removed=refs("git/log"),
-        problem_after="task `writer`: `mcp.enabled`: the value is not JSON of the right shape: "
+        problem_after="task `writer`: `mcp.enabled`: invalid value: "
         "JSON is malformed: invalid character (byte 0)",
     )
 

@@ -398,7 +398,7 @@ def test_a_task_asked_only_for_tools_of_one_server_does_not_request_the_others()
 
 def test_a_request_refused_whole_says_so_of_every_server() -> None:
     decisions = decided(PLATFORM, OPEN, task=TASK, request=SessionRequest(servers=("fs", "git")))
-    refused = "refused as a whole: task `t` does not allow `git`"
+    refused = "request denied: task `t` does not allow `git`"
 
     assert decisions == (
         no("fs", None, "task", TASK_SAYS, refused),

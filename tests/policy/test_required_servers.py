@@ -16,7 +16,7 @@ OPEN = Ceiling()
 ASK = SessionRequest()
 TASK = TaskPolicy(task_id="t", enabled=True, default=("fs",))
 NEEDY = replace(TASK, require_servers=True)
-NONE_LEFT = "task `t` requires at least one MCP server, and none is left"
+NONE_LEFT = "task `t` requires at least one MCP server, and no server is left"
 OFF = snapshot(
     offer("fs", "read", enabled=False),
     offer("git", "log", state="ready", tags=("scm",)),

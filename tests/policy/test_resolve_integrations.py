@@ -66,7 +66,7 @@ def test_a_server_the_caller_switched_off_is_gone_with_its_prompts_and_resources
     assert names(scope_of(platform, switched)) == ["git/log"]
     assert reasons(platform, switched) == dict.fromkeys(
         [f"files/{name}" for name in ("prompt:tidy", "read", "resource:f:/a", "resource:f:/{x}", "write")],
-        ("caller", "integration_off", "integrations: off, by the caller"),
+        ("caller", "integration_off", "integrations: switched off by the caller"),
     )
 
 
@@ -83,7 +83,7 @@ def test_a_server_that_is_on_for_reading_has_its_read_only_tools_its_prompts_and
     ]
     assert names(scope_of(platform, default)) == names(scope_of(platform, chosen))
     assert reasons(platform, chosen) == {
-        "files/write": ("caller", "integration_read_only", "integrations: read-only tools, by the caller")
+        "files/write": ("caller", "integration_read_only", "integrations: read-only tools, set by the caller")
     }
     assert reasons(platform, default)["files/write"][2] == (
         "integrations: read-only tools unless the caller switches on all"

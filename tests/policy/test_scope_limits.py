@@ -75,8 +75,8 @@ def test_a_larger_scope_is_made_searchable_loses_nothing_and_says_how_to_narrow_
     assert scope.tokens == 3 * TOKENS
     assert scope.warnings == (
         (
-            "the scope has 3 tools, 2 more than `max_tools` 1, so its tools are searched and not listed; "
-            "each can still be called by its name. To have them listed, narrow the scope with `?tools=`, "
+            "the scope has 3 tools, 2 more than `max_tools` 1: clients search its tools instead of listing "
+            "them, and can still call each by name. To list them, narrow the scope with `?tools=`, "
             "`?servers=`, a task or a profile"
         ),
     )

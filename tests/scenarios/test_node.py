@@ -190,8 +190,8 @@ def test_shu_6_a_node_stops_while_control_is_down_and_takes_its_servers_with_it(
     ("options", "problem"),
     [
         ([], "a node needs a control to follow"),
-        (["--control", "control"], "`control` is not HOST:PORT"),
-        (["--control", "a:1,:2"], "`:2` is not HOST:PORT"),
+        (["--control", "control"], "invalid address `control`"),
+        (["--control", "a:1,:2"], "invalid address `:2`"),
         (["--control", NO_ONE, "--control-key-file", "missing.key"], "cannot read `control_key_file`"),
         (["--control", NO_ONE, "--control-ca-file", "missing.pem"], "cannot read `control_ca_file`"),
     ],

@@ -130,7 +130,7 @@ def test_a_setting_that_makes_no_sense_is_named(site: Site) -> None:
 
     assert refused.code == 1
     assert refused.err == (
-        "error: setting `listen`: `127.0.0.1` is not HOST:PORT\n"
+        "error: setting `listen`: invalid address `127.0.0.1`: write it as HOST:PORT\n"
         "  try: correct the setting named in the message\n"
     )
 

@@ -102,7 +102,7 @@ const RULES: readonly [RegExp, string][] = [
   [/^\?tools=/, "the tools of the request"],
   [/^\?profile= `[^`]*`( version [^)]*\))? deny/, "the denylist of the request's profile"],
   [/^\?profile=/, "the profile of the request"],
-  [/^refused as a whole/, "the request was refused as a whole"],
+  [/^request denied/, "the whole request was denied"],
   [/^pin: not approved/, "its server is pinned, and nobody approved this tool"],
   [/^pin: its definition changed/, "it changed after it was approved"],
   [/^pin: /, "its server is pinned to another definition"],

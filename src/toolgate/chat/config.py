@@ -56,7 +56,7 @@ def parse_task_chat(task: Task) -> TaskChat:
     """Parse the keys `chat.…` of `task.config`, and ignore all others. Raises InvalidRecord."""
     unknown = sorted(key for key in task.config if key.startswith("chat.") and key not in _KEYS)
     if unknown:
-        problem = f"task `{task.task_id}`: `{ascii(unknown[0])[1:-1]}` is not a key of a task"
+        problem = f"task `{task.task_id}`: unknown key `{ascii(unknown[0])[1:-1]}`"
         raise InvalidRecord(problem, hint=f"the keys are {', '.join(f'`{key}`' for key in _KEYS)}")
     mode, budgets = task.config.get(_MODE), task.config.get(_BUDGETS)
     try:

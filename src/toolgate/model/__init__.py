@@ -2,9 +2,9 @@
 
 - records: `servers`, `tasks`, `principals`, `packages`, `chat`, and how the registry stores them
   (`revisions`)
-- what servers offer: `tools`, with the snapshot a node serves from
+- what servers offer: `tools`, with the snapshot that a node serves
 - what happens: `invocations`, `approvals`, `reports`
-- text at the edges: `names`, `json_text`, `http`, and what MCP fixes (`protocol`)
+- text at the edges: `names`, `json_text`, `http`, and the constants of MCP (`protocol`)
 
 Field names of records are part of the wire and of stored data: they never change.
 """

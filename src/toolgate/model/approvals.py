@@ -1,4 +1,4 @@
-"""Approvals: the call that a person is to approve, and its state."""
+"""Approvals: a tool call that an approver has to decide on, and its state."""
 
 import hashlib
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class ApprovalRequest:
 
     principal: str
     task_id: str
-    """Empty: without a task."""
+    """Empty: the call has no task."""
     server_id: str
     tool: str
     arguments_digest: str
@@ -27,9 +27,9 @@ class ApprovalRequest:
     definition: str
     """Digest of the tool's definition."""
     arguments: bytes = b"{}"
-    """A JSON object for people: secrets are masked, long texts are visibly cut."""
+    """A JSON object for people: secrets are masked, long texts are cut with a mark."""
     why: str = ""
-    """The rule that requires it."""
+    """The rule that requires the approval."""
     session: str = ""
     door: str = ""
     round: int = 0
@@ -45,13 +45,13 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallApproval:
-    """A request and its state."""
+    """A request for approval and its state."""
 
     approval_id: str
     question: ApprovalRequest
     created_ms: int
     expires_ms: int
-    """When it expires: for a decision, and once approved for the call."""
+    """When it expires: before the decision, or after an approval for its call."""
     state: ApprovalState = "pending"
     decided_by: str = ""
     decided_ms: int | None = None

@@ -1,4 +1,4 @@
-"""Chat: the models that are prompted, and the limits of a conversation."""
+"""Chat: the upstreams that serve models, and the limits of a conversation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -7,7 +7,7 @@ from typing import Literal
 from toolgate.model.servers import EMPTY
 
 ChatMode = Literal["inject", "passthrough"]
-"""`inject`: offer the tools of the scope to the model, and run them here. `passthrough`: do neither."""
+"""`inject`: offer the tools of the scope to the model and run them. `passthrough`: do neither."""
 NameProfile = Literal["default", "identifier"]
 """The names of tools for a model; `identifier` is for models whose parsers reject hyphens."""
 OtherTools = Literal["pass", "refuse"]
@@ -17,13 +17,13 @@ OtherTools = Literal["pass", "refuse"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatBudgets:
     max_iterations: int = 8
-    """Rounds of tool calls."""
+    """The maximum number of rounds with tool calls."""
     max_total_tool_calls: int = 32
     max_tool_output_bytes: int = 65_536
-    """Of one result, for the model."""
+    """The limit of one tool result for the model."""
     tool_timeout_ms: int = 30_000
     wall_clock_ms: int = 300_000
-    """Of models and tools together."""
+    """The time limit of models and tools together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class ChatUpstream:
 
     upstream_id: str
     base_url: str
-    """What `/chat/completions`, `/responses` and `/models` are appended to."""
+    """The URL to which `/chat/completions`, `/responses` and `/models` are appended."""
     models: tuple[str, ...]
     """Patterns of the models it serves."""
     display_name: str = ""
@@ -60,9 +60,9 @@ class ChatUpstream:
     name_profile: NameProfile = "default"
     other_tools: OtherTools = "pass"
     filter_undeclared_calls: bool = False
-    """Whether to drop calls that a request does not declare, also outside of passthrough."""
+    """Whether to drop calls that a request does not declare, also in `inject` mode."""
     budgets: ChatBudgets = field(default_factory=ChatBudgets)
     answer_timeout_ms: int = 60_000
-    """How long a model may take to begin its response, and between two parts of it."""
+    """The time limit for the start of a response, and for each pause in it."""
     max_concurrency: int = 64
     enabled: bool = True

@@ -1,4 +1,4 @@
-"""HTTP: addresses and origins, names of headers, and heads of messages that were parsed before."""
+"""HTTP: addresses, origins, header names, and the shapes of message heads that were parsed before."""
 
 import ipaddress
 import re
@@ -11,11 +11,11 @@ _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """(host, port) of `HOST:PORT` or `[IPV6]:PORT`. Raises ValueError."""
+    """Parse `HOST:PORT` or `[IPV6]:PORT` into (host, port). Raises ValueError."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65_535:
-        raise ValueError(f"`{text}` is not HOST:PORT")
+        raise ValueError(f"invalid address `{text}`: write it as HOST:PORT")
     return host, int(port)
 
 
@@ -28,10 +28,10 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_origin(text: str) -> str:
-    """`text` as browsers spell an origin, `scheme://host[:port]`. Raises ValueError."""
+    """`text` as an origin in the form that browsers send, `scheme://host[:port]`. Raises ValueError."""
     found = _ORIGIN.fullmatch(text.strip().lower())
     if found is None or int(found["port"] or 0) > 65_535:
-        raise ValueError(f"`{text[:80]}` is not an origin: write it like `https://app.example.com:8443`")
+        raise ValueError(f"invalid origin `{text[:80]}`: write it like `https://app.example.com:8443`")
     is_default = found["port"] in (None, _DEFAULT_PORTS[found["scheme"]])
     return found["site"] if is_default else f"{found['site']}:{int(found['port'])}"
 
@@ -47,25 +47,25 @@ _RESERVED_HEADER_PREFIXES: Final = ("content-", "mcp-", "proxy-", "transfer-", "
 
 
 def is_reserved_header(name: str) -> bool:
-    """Whether only the gateway may set it: from a record it could desynchronise or redirect a request."""
+    """Whether only the gateway may set it: a record could use it to desynchronise or redirect a request."""
     return name.lower() in _RESERVED_HEADERS or name.lower().startswith(_RESERVED_HEADER_PREFIXES)
 
 
-_MAX_DIGITS: Final = 8  # as many as the largest message of all, 64 MiB, has
+_MAX_DIGITS: Final = 8  # enough for the largest message, 64 MiB
 _LENGTH = re.compile(
     rb"(?<=\r\n)content-length:[ \t]*([0-9]{1,%d})[ \t]*(?=\r\n)" % _MAX_DIGITS, re.IGNORECASE
 )
 
 
 class HeadShape(NamedTuple):
-    """A head without the digits of its one `Content-Length`. Peers repeat their heads, except for the length.
+    """A head without the digits of its only `Content-Length`. Peers repeat their heads except for the length.
     Invariant: all heads of one shape parse alike, except for the length."""
 
     before: bytes
     after: bytes
 
     def locate(self, data: bytes) -> tuple[int, int] | None:
-        """The start and the length of the body, if `data` begins with a head of this shape."""
+        """The start and length of the body, if `data` begins with a head of this shape."""
         if not data.startswith(self.before):
             return None
         begin = len(self.before)
@@ -77,7 +77,7 @@ class HeadShape(NamedTuple):
 
 
 def parse_head_shape(head: bytes) -> HeadShape | None:
-    """The shape of a whole head with its empty line; None without a plain length."""
+    """The shape of a complete head with its empty line; None without a plain length."""
     length = _LENGTH.search(head)
     if length is None or head.lower().count(b"\r\ncontent-length") != 1:
         return None

@@ -1,4 +1,4 @@
-"""Invocations: one run each of a task's workload, from the queue to its end."""
+"""Invocations: single runs of a task's workload, from the queue to the end."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -6,7 +6,7 @@ from typing import Final, Literal
 from toolgate.model.principals import Principal
 
 InvocationState = Literal["queued", "running", "succeeded", "failed", "cancelled", "crashed"]
-"""`failed`: by the guest, or a limit. `crashed`: its node was lost; how far it came is unknown."""
+"""`failed`: by the guest, or a limit. `crashed`: its node was lost, and its progress is unknown."""
 ENDED: Final[frozenset[InvocationState]] = frozenset({"succeeded", "failed", "cancelled", "crashed"})
 EndedBy = Literal[
     "exit",
@@ -21,8 +21,8 @@ EndedBy = Literal[
     "node_lost",
     "internal",
 ]
-"""What ended a run. `module`: it could not be fetched, compiled or started. `revoked`: the caller's key
-was."""
+"""Why a run ended. `module`: the module could not be fetched, compiled or started. `revoked`: the caller's
+key was revoked."""
 LogStream = Literal["log", "stdout", "stderr"]
 LogLevel = Literal["trace", "debug", "info", "warn", "error"]
 MAX_CALLS_KEPT: Final = 256  # of one run, for its result: the audit log has all of them
@@ -34,7 +34,7 @@ MAX_LINE_BYTES: Final = 16_384  # a line is for people: four pages of text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """One line of a guest. Stored, `seq` rises by one over all attempts; a node counts its own."""
+    """One line of a guest's output. Stored, `seq` rises by one across all attempts; a node counts its own."""
 
     seq: int
     at_ms: int
@@ -50,16 +50,16 @@ class InvocationCall:
     server_id: str
     tool: str
     code: str
-    """Of the error, if it failed."""
+    """The error code, if the call failed."""
     ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunUsage:
-    """What a run took."""
+    """The resources that a run used."""
 
     fuel: int = 0
-    """Instructions, about."""
+    """Instructions, approximately."""
     wall_ms: int = 0
     memory_bytes: int = 0
     hostcalls: int = 0
@@ -72,39 +72,39 @@ class InvocationResult:
     state: InvocationState
     ended_by: EndedBy
     exit_code: int | None = None
-    """If the guest itself ended."""
+    """The exit code, if the guest itself ended."""
     message: str = ""
-    """Of any other end: what happened, and what to do."""
+    """For any other end: what happened, and what to do."""
     stdout: bytes = b""
     stderr: bytes = b""
     is_truncated: bool = False
     """Whether some of its output was dropped."""
     usage: RunUsage = RunUsage()
     calls: tuple[InvocationCall, ...] = ()
-    """The first `MAX_CALLS_KEPT`."""
+    """The first `MAX_CALLS_KEPT` calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """One run as the queue knows it."""
+    """One run, as stored in the queue."""
 
     invocation_id: str
     task_id: str
     principal: Principal
-    """The caller: the scope of the run is that of this principal under the task."""
+    """The caller. The run has the scope of this principal under the task."""
     revision: int
-    """Of the registry when it was created: a node that runs it has reached this one."""
+    """The registry revision at its creation: a node that runs it has reached this revision."""
     input: bytes
     created_ms: int
     retries: int = 0
     idempotency_key: str | None = None
     state: InvocationState = "queued"
     attempt: int = 0
-    """Rises with each claim; reports of earlier attempts are ignored."""
+    """Rises with each claim. Reports of earlier attempts are ignored."""
     node_id: str = ""
     started_ms: int | None = None
     lease_until_ms: int | None = None
-    """When its node counts as lost, unless it reports before."""
+    """When its node counts as lost unless it reports before."""
     is_cancel_asked: bool = False
     ended_ms: int | None = None
     ending: InvocationResult | None = None

@@ -1,9 +1,9 @@
-"""JSON as text: objects taken apart one level deep, ambiguous member names, and JSON that people can read.
+"""JSON as text: objects split one level deep, ambiguous member names, and JSON that people can read.
 
-What is only carried stays the JSON it came as. Toolgate reads a member by its exact name. Many servers do
-not: Go and .NET ignore letter case by default, C stops at a NUL, others normalise Unicode. So `{"name": "a",
-"NAME": "b"}` names one tool here and another there. What is decided, approved or recorded must be what the
-server reads: a request with such a pair is rejected, and never repaired.
+Values that the gateway only carries stay the JSON text they were. Toolgate reads a member by its exact name.
+Many servers do not: Go and .NET ignore letter case by default, C stops at a NUL, others normalise Unicode. So
+`{"name": "a", "NAME": "b"}` names one tool here and another there. The server must read exactly what was
+decided, approved or recorded: a request with such a pair is rejected, and never repaired.
 """
 
 import json
@@ -20,31 +20,31 @@ NULL: Final = msgspec.Raw(b"null")
 NO_ARGUMENTS: Final = msgspec.Raw()
 """Arguments that are not recorded. msgspec omits a default by identity: always use this object."""
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading JSON raises. Values that are only carried are read late, part by part, or never."""
+"""The exceptions of reading JSON. Values that are only carried are read late, part by part, or never."""
 
 decode_members = msgspec.json.Decoder(Members).decode
-"""Raises UNREADABLE for bytes that are no JSON object."""
+"""Raises UNREADABLE for bytes that are not a JSON object."""
 decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
-"""Raises UNREADABLE for bytes that are no JSON array."""
+"""Raises UNREADABLE for bytes that are not a JSON array."""
 
 
 def encode_raw(value: object) -> msgspec.Raw:
-    """`value` as a member of something that is encoded later."""
+    """`value` as a member of a value that is encoded later."""
     return msgspec.Raw(msgspec.json.encode(value))
 
 
 def as_text(raw: msgspec.Raw | None) -> str | None:
-    """`raw` as a text; None if it is something else."""
+    """`raw` as text; None if it is not a string."""
     return msgspec.json.decode(raw, type=str) if raw is not None and _starts_with(raw, b'"') else None
 
 
 def as_object(raw: msgspec.Raw | None) -> Members | None:
-    """`raw` as an object; None if it is something else."""
+    """`raw` as an object; None if it is not an object."""
     return decode_members(raw) if raw is not None and _starts_with(raw, b"{") else None
 
 
 def as_array(raw: msgspec.Raw | None) -> list[msgspec.Raw]:
-    """The entries of `raw` as an array; empty if it is something else."""
+    """The entries of `raw` as an array; empty if it is not an array."""
     return decode_array(raw) if raw is not None and _starts_with(raw, b"[") else []
 
 
@@ -59,26 +59,26 @@ _INVISIBLE: Final = re.compile(
 
 
 def escape_invisible(text: str, spell: Callable[[str], str]) -> str:
-    """`text` with every invisible character spelled by `spell`."""
+    """`text` with every invisible character replaced by `spell(character)`."""
     if text.isprintable() and not _INVISIBLE.search(text):
         return text
     return "".join(one if one.isprintable() and not _INVISIBLE.match(one) else spell(one) for one in text)
 
 
 def encode_json(value: Any, *, indent: int | None = None, sort_keys: bool = False) -> str:
-    """`value` as JSON that any program reads, without invisible characters."""
+    """`value` as JSON that any program can read, without invisible characters."""
     lines = json.dumps(value, ensure_ascii=False, indent=indent, sort_keys=sort_keys).split("\n")
     return "\n".join(escape_invisible(line, _escape_in_json) for line in lines)
 
 
 def format_json(raw: bytes) -> str:
-    """JSON as it is spelled, over several lines, without invisible characters."""
+    """JSON with its original spelling, over several lines, without invisible characters."""
     lines = msgspec.json.format(raw, indent=2).decode().split("\n")
     return "\n".join(escape_invisible(line, _escape_in_json) for line in lines)
 
 
 def _escape_in_json(character: str) -> str:
-    """In a string this means the same, and outside of strings JSON has no such characters."""
+    """In a string the escape has the same meaning; outside of strings JSON has no such characters."""
     code = ord(character)
     return f"\\u{code:04x}" if code < 0x10000 else json.dumps(character)[1:-1]
 
@@ -91,7 +91,8 @@ MAX_FOLDED: Final = 1_024  # characters of a name that is not plain ASCII. Foldi
 
 
 def fold_name(name: str) -> str:
-    """`name` for the most lenient reader: without case, width, invisible characters and outer spaces."""
+    """`name` as the most lenient reader sees it: without case, width, invisible characters and outer
+    spaces."""
     if name.isascii() and name.isprintable():
         return name.strip().lower()
     text = unicodedata.normalize("NFKC", _IGNORABLE.sub("", name))
@@ -102,24 +103,24 @@ def fold_name(name: str) -> str:
 
 
 def is_unfoldable(name: str) -> bool:
-    """Whether a name is too long to compare. It counts as ambiguous."""
+    """Whether a name is too long to compare. Such a name counts as ambiguous."""
     return len(name) > MAX_FOLDED and not (name.isascii() and name.isprintable())
 
 
 class KnownNames:
-    """The names that matter in one kind of object. A member that only looks like one is rejected."""
+    """The important names of one kind of object. A member that only looks like one of them is rejected."""
 
     __slots__ = ("_folded", "_names", "_prefixes")
 
     def __init__(self, *names: str, prefixes: tuple[str, ...] = ()) -> None:
-        """`prefixes`, in lower case: names that begin with one matter, too."""
+        """`prefixes`, in lower case: names with such a prefix are important, too."""
         self._names = frozenset(names)
         self._folded = frozenset(map(fold_name, names))
         self._prefixes = prefixes
 
     def find_impostor(self, members: Mapping[str, object]) -> str | None:
-        """The first member that some reader confuses with one of these names, or with another member."""
-        if members.keys() <= self._names:  # as of nearly every object
+        """The first member that some reader confuses with one of these names or with another member."""
+        if members.keys() <= self._names:  # true for nearly every object
             return None
         others = [name for name in members if name not in self._names]
         return next(filter(self._is_impostor, others), None) or find_clash(others)
@@ -136,8 +137,8 @@ class KnownNames:
 
 
 def find_clash(names: Collection[str], *, declared: Collection[str] = ()) -> str | None:
-    """The first name that some reader confuses with one before it, or that has a NUL. Two `declared` names
-    differ for the server that declares them."""
+    """The first name that some reader confuses with an earlier one, or that contains a NUL. Two `declared`
+    names differ for the server that declares them."""
     text = "".join(names)
     is_plain = text.isascii() and text.isprintable() and " " not in text
     if is_plain and (len(names) < 2 or text.islower() or len({one.lower() for one in names}) == len(names)):
@@ -153,7 +154,7 @@ def find_clash(names: Collection[str], *, declared: Collection[str] = ()) -> str
 
 
 def find_deep_clash(value: Any) -> str | None:
-    """The first such name in any object of a decoded JSON value."""
+    """The first clash of `find_clash` in any object of a decoded JSON value."""
     level = [value]
     while level:
         clashes = (find_clash(one) for one in level if isinstance(one, dict))

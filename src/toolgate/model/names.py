@@ -14,7 +14,7 @@ from toolgate.errors import InvalidRecord
 MAX_SERVER_ID: Final = 40  # generous for a name that people type
 MAX_TOOL_NAME: Final = 128  # by MCP's rules for tool names (SEP-986)
 MAX_VERSION: Final = 64  # generous: a semantic version with a pre-release and a short hash has about 30
-MAX_AUDITED_NAME: Final = 200  # characters of a name or URI in the audit; longer ones are cut
+MAX_AUDITED_NAME: Final = 200  # characters of a name or URI in the audit log; longer ones are cut
 PROMPT: Final = "prompt:"
 RESOURCE: Final = "resource:"
 """The prefixes of prompt names and resource URIs in rules and records. No tool name has a colon, so the three
@@ -25,27 +25,27 @@ kinds share one namespace without clashes."""
 _SERVER_ID = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
 _NOT_IN_SERVER_ID = re.compile(r"[^a-z0-9]+")
 _TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
-# A version is a directory's name, too: it must not lead elsewhere.
+# A version is also a directory name: it must not lead elsewhere.
 _VERSION = re.compile(r"[0-9A-Za-z](?:[.+-]?[0-9A-Za-z])*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TOOL_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TOOL_NAME}}}")
 
 
 class ToolRef(NamedTuple):
-    """A tool of a server; or a prompt or resource, whose name begins with its prefix."""
+    """A tool of a server, or a prompt or resource, whose name has its prefix."""
 
     server_id: str
     name: str
 
     def __str__(self) -> str:
-        """The pattern that matches only it."""
+        """The pattern that matches only this ref."""
         kind = kind_of(self.name)
         return f"{kind}{self.server_id}/{self.name[len(kind) :]}"
 
 
 def kind_of(name: str) -> str:
     """The prefix of a name: `prompt:`, `resource:`, or empty for a tool."""
-    if ":" not in name:  # nearly all, several times each
+    if ":" not in name:  # true for nearly all names
         return ""
     if name.startswith(PROMPT):
         return PROMPT
@@ -53,15 +53,15 @@ def kind_of(name: str) -> str:
 
 
 def parse_server_id(text: str) -> str:
-    return _parse_short_id(text, "a server id")
+    return _parse_short_id(text, "server id")
 
 
 def parse_upstream_id(text: str) -> str:
-    """`text` as the id of a chat upstream, or InvalidRecord.
+    """Parse the id of a chat upstream. Raises InvalidRecord.
 
-    It has no `/`, which separates it from a model.
+    It contains no `/`, which separates it from a model.
     """
-    return _parse_short_id(text, "the id of a chat upstream")
+    return _parse_short_id(text, "chat upstream id")
 
 
 def _parse_short_id(text: str, kind: str) -> str:
@@ -71,7 +71,7 @@ def _parse_short_id(text: str, kind: str) -> str:
 
 def _check_name(text: str, is_valid: object, kind: str, hint: str) -> str:
     if not is_valid:
-        raise InvalidRecord(f"`{text[:80]}` is not {kind}", hint=hint)
+        raise InvalidRecord(f"invalid {kind} `{text[:80]}`", hint=hint)
     return text
 
 
@@ -81,18 +81,18 @@ def slugify_server_id(text: str, *, max_chars: int = MAX_SERVER_ID) -> str:
 
 
 def parse_task_id(text: str) -> str:
-    """`text` as a task, profile or key id, or InvalidRecord."""
-    hint = "use up to 64 letters, digits, `.`, `-` and `_`, with a letter or digit at both ends"
-    return _check_name(text, _TASK_ID.fullmatch(text), "a name", hint)
+    """Parse a task, profile or key id. Raises InvalidRecord."""
+    hint = "use up to 64 letters, digits, `.`, `-` and `_`, beginning and ending with a letter or digit"
+    return _check_name(text, _TASK_ID.fullmatch(text), "id", hint)
 
 
 def parse_version(text: str) -> str:
     hint = "use up to 64 letters and digits with single `.`, `+` or `-` between, like `1.2.0`"
-    return _check_name(text, len(text) <= MAX_VERSION and _VERSION.fullmatch(text), "a version", hint)
+    return _check_name(text, len(text) <= MAX_VERSION and _VERSION.fullmatch(text), "version", hint)
 
 
 def parse_sha256(text: str) -> str:
-    return _check_name(text, _SHA256.fullmatch(text), "a SHA-256", "use 64 lower-case hexadecimal digits")
+    return _check_name(text, _SHA256.fullmatch(text), "SHA-256", "use 64 lower-case hexadecimal digits")
 
 
 def is_tool_name(text: str) -> bool:
@@ -101,17 +101,18 @@ def is_tool_name(text: str) -> bool:
 
 
 REFERENCE: Final = re.compile(r"\$\{ENV:([A-Za-z_][A-Za-z0-9_]*)(?::-((?:[^}$]|\$(?!\{))*+))?\}")
-"""`${ENV:NAME}` or `${ENV:NAME:-default}`: how a record refers to a variable of the node, resolved at
+"""`${ENV:NAME}` or `${ENV:NAME:-default}`: a reference in a record to a variable of the node, resolved at
 connect. No reference begins within a default, so a text full of unclosed ones is searched once."""
 SECRET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-"""The name of a secret, as in `auth_ref`: also of a file in the node's secrets directory, so no path."""
+"""The name of a secret, as in `auth_ref`. It is also a file name in the node's secrets directory, so it
+contains no path."""
 
 
 class Glob:
     """A pattern for a whole text: `*` matches any run of characters, `?` exactly one, any other itself.
 
-    Patterns come from callers, too, so matching never backtracks over a star: each piece between two stars
-    is searched from left to right, once.
+    Patterns also come from callers, so matching never backtracks over a star: each piece between two stars is
+    searched from left to right, once.
     """
 
     __slots__ = ("matches",)
@@ -120,7 +121,7 @@ class Glob:
 
     def __init__(self, text: str) -> None:
         head, *rest = text.split("*")
-        # One star at an end is what most patterns are, and one may be held against a hundred thousand names.
+        # Most patterns have one star, at an end, and one may be matched with a hundred thousand names.
         if len(rest) == 1 and not head and "?" not in text:
             self.matches = methodcaller("endswith", rest[0])
         elif rest == [""] and "?" not in text:

@@ -8,10 +8,10 @@ import msgspec
 from toolgate.model.tools import UNSTATED, Effects, read_effects
 
 Source = Literal["manifest", "summary", "legacy", "discovered"]
-"""The source of a row: a full definition in a manifest, a summary there, the list of the running server, or
-none (`legacy`, a placeholder)."""
+"""The source of a catalog row: a full definition in a manifest, a summary there, the list of the running
+server, or none (`legacy`, a placeholder)."""
 SchemaVersion = Literal["v2", "legacy"]
-"""Of the manifest; servers without one have `legacy`."""
+"""The schema version of a manifest. Servers without a manifest have `legacy`."""
 
 UNCATEGORIZED = "uncategorized"
 """The category of packages and servers without one, also if a record states it."""
@@ -25,7 +25,7 @@ class Package:
     """An installed package. Its manifest is stored with its archive."""
 
     package_id: str
-    """Also the id of its server."""
+    """The id of the package, and of its server."""
     version: str
     sha256: str
     name: str = ""
@@ -60,14 +60,14 @@ class CatalogRow:
     digest: str = ""
     """SHA-256 of the definition, as in a pin; empty for a summary."""
     tokens: int = 0
-    """Estimated, of the definition."""
+    """Estimated tokens of the definition."""
     schema_version: SchemaVersion = "legacy"
     source: Source = "discovered"
     updated_at_ms: int = 0
 
     @property
     def full_name(self) -> str:
-        """The name at the MCP endpoint. `?tools=` accepts that of a placeholder, too."""
+        """The name at the MCP endpoint. `?tools=` also accepts the name of a placeholder."""
         return f"{self.package_id}.{self.tool_name}"
 
     @property

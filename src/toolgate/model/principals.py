@@ -1,4 +1,4 @@
-"""Principals, keys, how far they reach, and the quotas of keys and tasks: no clock and no count."""
+"""Principals, keys and their ceilings, and the quotas of keys and tasks. It has no clock and no counters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ MAX_LEASE_REQUESTS: Final = 256  # in one request of a node to the control plane
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """The limits within a minute or a day of UTC. None: unlimited."""
+    """The limits within a minute or a UTC day. None: unlimited."""
 
     calls_per_minute: int | None = None
     calls_per_day: int | None = None
@@ -41,7 +41,7 @@ class HolderQuotas(NamedTuple):
 
 
 class LeaseRequest(NamedTuple):
-    """A request of a node for more calls of one quota, or for its remaining tokens."""
+    """A node's request for more calls of one quota, or for its remaining tokens."""
 
     holder: QuotaHolder
     budget: QuotaName
@@ -49,7 +49,7 @@ class LeaseRequest(NamedTuple):
     spent: int = 0
     """Tokens used since the last request."""
     returned: int = 0
-    """Granted calls that will not be made. A request that returns calls gets none."""
+    """Granted calls that the node returns unused. Such a request gets no new calls."""
     window_ms: int = 0
     """The window of the returned calls; they count in no other."""
 
@@ -58,15 +58,15 @@ class LeaseGrant(NamedTuple):
     """The response to a LeaseRequest."""
 
     amount: int
-    """Calls that the node may make within the window, counted as made; or the remaining tokens."""
+    """The calls that the node may make within the window, already counted; or the remaining tokens."""
     window_ms: int
-    """The beginning of the window."""
+    """The start of the window."""
     left_ms: int
-    """The time until its end."""
+    """The time until the window ends."""
 
 
 class QuotaCount(NamedTuple):
-    """What was used of one quota in a window."""
+    """The usage of one quota in a window."""
 
     window_ms: int = 0
     used: int = 0
@@ -85,7 +85,7 @@ Role = Literal["admin", "publisher", "viewer", "agent", "node"]
 """A `node` key only lets a node follow the registry and report."""
 
 IntegrationState = Literal["off", "read_only", "on"]
-"""What a caller switched on of a server: nothing, its read-only tools, or all."""
+"""The state of a server for a caller: off, its read-only tools, or all its tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,23 +100,23 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """A caller whose credential was verified. There is no anonymous principal."""
+    """A caller with a verified credential. There is no anonymous principal."""
 
     id: str
     role: Role
     ceiling: Ceiling = Ceiling()
     default_task: str | None = None
     expires_at_s: int | None = None
-    """When its key expires, and with it all that it delegates. None for a token, which is renewed."""
+    """When its key expires, and with it everything the key delegated. None for a token, which is renewed."""
     budgets: Quotas | None = None
     """The quotas of its key."""
     integrations: IntegrationState = "on"
-    """Its default state of every server."""
+    """The default state of every server for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternalSecret:
-    """A secret among processes of Toolgate: no surface shows or accepts it."""
+    """A secret that the processes of Toolgate share: no surface shows or accepts it."""
 
     secret_id: str
     hex: str
@@ -124,7 +124,7 @@ class InternalSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A credential as stored: its hash, never itself."""
+    """A stored credential: its hash, never the key itself."""
 
     key_id: str
     sha256: str
@@ -133,7 +133,7 @@ class Key:
     default_task: str | None = None
     expires_at_s: int | None = None
     budgets: Quotas | None = None
-    """The quotas of all its users together."""
+    """The quotas that all its users share."""
     integrations: IntegrationState = "on"
     """The default state of every server for its callers."""
 
@@ -147,7 +147,7 @@ class IntegrationChoice:
     principal: str
     servers: Mapping[str, IntegrationState] = field(default_factory=dict)
     is_readable: bool = True
-    """False: a newer release stored it, or it is damaged. Everything is off for its caller."""
+    """False if a newer release stored it or it is damaged: then every server is off for its caller."""
 
 
 def make_choice_id(principal_id: str) -> str:

@@ -1,4 +1,4 @@
-"""What MCP fixes: its revisions, the names it reserves in `_meta`, and its methods."""
+"""The constants of MCP: its revisions, the names it reserves in `_meta`, and its methods."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -39,7 +39,7 @@ LIST_CHANGED: Final[Mapping[str, str]] = {
     "prompts": "notifications/prompts/list_changed",
     "resources": "notifications/resources/list_changed",
 }
-"""The notifications of changed lists, by capability. Templates count as resources."""
+"""The list-changed notifications, by capability. Templates count as resources."""
 UPDATED: Final = "notifications/resources/updated"
 LOG_MESSAGE: Final = "notifications/message"
 PROGRESS: Final = "notifications/progress"
@@ -50,4 +50,4 @@ CAPABILITY_OF: Final[Mapping[str, str]] = {
     "roots/list": "roots",
     "sampling/createMessage": "sampling",
 }
-"""The requests of servers to clients, and the capability that the client must have declared."""
+"""The requests of servers to clients, and the client capability that each requires."""

@@ -1,4 +1,4 @@
-"""What nodes report to the control plane: themselves, their servers, and ended sessions. State, not
+"""The reports of nodes to the control plane: the nodes, their servers, and ended sessions. State, not
 records."""
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ LOST_AFTER_MS: Final = 30_000  # three times the 10 s between two reports
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerReport:
-    """One server as one node sees it."""
+    """The status of one server on one node."""
 
     server_id: str
     state: HealthState
@@ -25,16 +25,16 @@ class ServerReport:
     last_error: str = ""
     """Redacted on the node."""
     hint: str = ""
-    """What its start waits for, or what to do about `last_error`. Redacted on the node."""
+    """Why its start takes time, or how to fix `last_error`. Redacted on the node."""
     restarts: int = 0
     tools: int = 0
     quarantined: int = 0
     calls: int = 0
     is_stale: bool = False
     definitions: str = ""
-    """Digest of the definitions that the node serves; empty if it never listed any."""
+    """The digest of the definitions that the node serves; empty if the server never listed any."""
     changed: Mapping[str, str] = field(default_factory=dict)
-    """Tool name → digest found in place of the approved one, until its pin records it."""
+    """Tool name → digest of the changed definition, until its pin records it."""
     verified_ms: int = 0
     """When the server last listed its tools, in this run or before, by the node's clock. 0: never."""
 
@@ -43,13 +43,13 @@ class ServerReport:
 class NodeReport:
     node_id: str
     url: str = ""
-    """The URL of its endpoints, as configured."""
+    """The configured URL of its endpoints."""
     version: str = ""
     epoch: str = ""
     revision: int = 0
     """The registry revision that it serves."""
     is_degraded: bool = False
-    """Whether it has not reached the control plane for a while, and serves what it has."""
+    """Whether it lost the control plane and serves its last state."""
     at_ms: int = 0
     """When the control plane received it, by its clock."""
     servers: tuple[ServerReport, ...] = ()
@@ -68,7 +68,7 @@ class Definitions:
     prompts: tuple[bytes, ...] = ()
     resources: tuple[bytes, ...] = ()
     templates: tuple[bytes, ...] = ()
-    """Definitions as the server wrote them."""
+    """The definitions as the server wrote them."""
     quarantined: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Name in policy → why its definition is quarantined."""
     at_ms: int = 0
@@ -84,4 +84,4 @@ class EndedSession(NamedTuple):
     until_ms: int
     """When its id expires."""
     at_ms: int = 0
-    """When the registry's database stored it, by its clock; 0: not yet."""
+    """When the registry's database stored it, by its clock. 0: not stored so far."""

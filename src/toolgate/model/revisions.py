@@ -1,4 +1,4 @@
-"""What the registry stores: records, changes and their log. The store treats all kinds alike."""
+"""The stored form of the registry: records, changes and their log. The store treats all kinds alike."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class StoredRecord:
     revision: int
     updated_at_ms: int
     actor: str = ""
-    """Who wrote it last. Unlike the change log it is never compacted."""
+    """The last writer. Unlike the change log it is never compacted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class RecordWrite:
     body: Body | None
     if_revision: int | None = None
     actor: str | None = None
-    """The actor, if it is not that of the transaction."""
+    """The actor, if it differs from the actor of the transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +52,12 @@ class RecordChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeBatch:
-    """All changes of one transaction, or without changes a bookmark of `revision`."""
+    """All changes of one transaction. Without changes: a bookmark of `revision`."""
 
     revision: int
     changes: tuple[RecordChange, ...] = ()
     digest: str = field(default="", compare=False)
-    """Of the log up to `revision`: another digest is another history. Empty: unknown."""
+    """The digest of the log up to `revision`. It differs in another history. Empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,4 +68,4 @@ class RecordList:
     revision: int
     records: tuple[StoredRecord, ...]
     digest: str = field(default="", compare=False)
-    """Of the log up to `revision`; see `ChangeBatch`."""
+    """The digest of the log up to `revision`; see `ChangeBatch`."""

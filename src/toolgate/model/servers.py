@@ -1,4 +1,4 @@
-"""The record of a server: how to reach one MCP server, its limits, and the package runner that it starts."""
+"""The record of a server: how to reach it, its limits, and the package runner that it starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdioLaunch:
-    """A server as a child process. Values may have `${ENV:NAME}`, resolved at connect."""
+    """A server as a child process. Values may contain `${ENV:NAME}`, resolved at connect."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class StdioLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth:
-    """The OAuth client that requests tokens for a server. Invariant: with a secret there is an issuer.
+    """The OAuth client that requests tokens for a server. Invariant: a client with a secret has an issuer.
     Credentials go to that authorization server, never to one that a server names."""
 
     grant: Grant
@@ -39,14 +39,14 @@ class OAuth:
     issuer: str | None = None
     scopes: tuple[str, ...] = ()
     per_principal: bool = False
-    """Each principal logs in, and its calls use its own token."""
+    """Whether each principal logs in and its calls use its own token."""
     owner: str = ""
-    """The principal of the login. Empty in stored records, and on shared connections."""
+    """The principal of the login. Empty in stored records and on shared connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpEndpoint:
-    """A server at a URL. `auth_ref` names a secret that the node resolves; it is never the secret."""
+    """A server at a URL. `auth_ref` names a secret that the node resolves. It is never the secret itself."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=lambda: EMPTY)
@@ -63,7 +63,7 @@ class ServerBudgets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalPolicy:
-    """When a call needs an approval: by default, and by tool name or pattern."""
+    """Which calls need an approval: by default, and by tool name or pattern."""
 
     default: Approval = "never"
     per_tool: Mapping[str, Approval] = field(default_factory=lambda: MappingProxyType({}))
@@ -73,14 +73,14 @@ class ApprovalPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedactionRules:
-    """What to hide of arguments from the audit and from approvers, besides what looks secret. Patterns match
-    the names of members at any depth, in any case."""
+    """What to hide of arguments from the audit log and approvers, in addition to values that look secret.
+    Patterns match member names at any depth, ignoring case."""
 
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
-    """Names that only look secret."""
+    """Names that only look like names of secrets."""
     arguments: AuditedArguments = "redacted"
-    """`none`: the audit has no arguments."""
+    """`none`: the audit log has no arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class PackageRef:
 
     version: str
     sha256: str
-    """Of its archive."""
+    """The SHA-256 of its archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ class ServerRecord:
     """When to read its lists again. 0: by the server's `ttlMs`, or the default."""
     prewarm: bool = False
     protocol: Protocol = "auto"
-    """`auto`: by the server and its callers."""
+    """`auto`: by what the server and its callers support."""
     package: PackageRef | None = None
     """The package it was installed from."""
 
@@ -139,7 +139,7 @@ class ServerRecord:
 
 
 RUNNER_START_TIMEOUT_S: Final = 300.0
-"""Servers took up to 50 s to download on a fast network, and slow ones are ten times slower."""
+"""Servers took up to 50 s to download on a fast network, and slow networks are ten times slower."""
 
 _RUNNERS: Final = frozenset({"npx", "pnpx", "bunx", "uvx", "pipx", "dnx", "docker", "podman", "nerdctl"})
 _RUNNING_BY: Final[Mapping[str, Sequence[Sequence[str]]]] = {
@@ -164,7 +164,7 @@ def find_runner(record: ServerRecord) -> str | None:
 
 
 def choose_start_timeout(record: ServerRecord, otherwise_s: float) -> float:
-    """How long its start may take; `otherwise_s` if neither the record nor its command decides."""
+    """The time limit of its start; `otherwise_s` if neither the record nor its command decides."""
     if record.start_timeout_s:
         return float(record.start_timeout_s)
     return otherwise_s if find_runner(record) is None else max(RUNNER_START_TIMEOUT_S, otherwise_s)

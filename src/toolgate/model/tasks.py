@@ -14,16 +14,17 @@ MAX_OUTPUT_BYTES: Final = 4 * 1024 * 1024  # the largest `max_output_bytes`
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadLimits:
     fuel: int = 20_000_000_000
-    """About one for each instruction: a thousand million are a second of a processor."""
+    """Approximately one per instruction: 1,000 million take about one second of CPU time."""
     wall_clock_ms: int = 60_000
-    """From its start to its end, waits included."""
+    """The time from start to end, including waits."""
     memory_bytes: int = 67_108_864
     table_elements: int = 10_000
     max_output_bytes: int = 262_144
-    """Of its standard output, and again of its standard error; more is dropped, and the run is marked."""
+    """The limit of its standard output, and again of its standard error. The rest is dropped, and the run is
+    marked."""
     max_fds: int = 64
     max_calls: int = 1_000
-    """Tool calls, by itself and by the models that it prompts."""
+    """Tool calls, by the guest and by the models that it prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +34,11 @@ class Workload:
     module: str
     """The SHA-256 of the module, in the artifact store."""
     args: tuple[str, ...] = ()
-    """After the program's name, which is the task's."""
+    """After the program name, which is the id of the task."""
     env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     limits: WorkloadLimits = field(default_factory=WorkloadLimits)
     retries: int = 0
-    """How often to start again after its node was lost. 0: it must not run twice."""
+    """How often to start it again after its node was lost. 0: it must not run twice."""
 
 
 Environment = Literal["dev", "staging", "prod"]
@@ -45,12 +46,12 @@ ENVIRONMENTS: Final[tuple[Environment, ...]] = ("dev", "staging", "prod")
 Side = Literal["stable", "candidate"]
 """The two versions of a profile in a rollout."""
 RolloutBy = Literal["caller", "task"]
-"""What a rollout divides: callers, or tasks with all their callers."""
+"""The unit of a rollout: callers, or tasks with all their callers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A named holder of policy. `config` maps keys to JSON text, as it was written."""
+    """A named set of policy settings. `config` maps keys to JSON text, as it was written."""
 
     task_id: str
     display_name: str = ""
@@ -84,7 +85,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A reusable selection. That of an environment replaces the common one."""
+    """A reusable selection. The selection of an environment replaces the common one."""
 
     profile_id: str
     version: int = 1

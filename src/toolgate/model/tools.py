@@ -2,8 +2,8 @@
 
 MCP lets a server annotate a tool with four hints. Each is true, false or absent, and two of them may
 contradict each other. An allow pattern (`@read_only`) matches only stated effects; a deny pattern matches all
-that are not ruled out. So an absent or contradicted hint always gives a caller less. Hints are the server's
-own words: only a pin ensures that they stay as approved.
+effects that are not ruled out. So an absent or contradictory hint always allows a caller less. A server
+writes its own hints: only a pin ensures that they stay as approved.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ HINTS: Final[Mapping[str, str]] = {
     "open_world": "openWorldHint",
     "read_only": "readOnlyHint",
 }
-"""The effects of patterns, and the annotation of each."""
+"""The effects that patterns can name, and the annotation of each."""
 
 
 class Effects(NamedTuple):
@@ -42,7 +42,7 @@ class Effects(NamedTuple):
         return effect not in self.ruled_out if is_deny else effect in self.stated
 
     def describe(self, effect: str) -> str:
-        """The statement of the definition about `effect`, for people."""
+        """What the definition states about `effect`, for people."""
         hint = HINTS[effect]
         hints = dict(self.hints)
         if effect in _OPPOSITES and hints.get("readOnlyHint") and hints.get("destructiveHint"):
@@ -58,7 +58,7 @@ _OPPOSITES: Final = frozenset({"destructive", "read_only"})
 
 
 def read_effects(annotations: Mapping[str, Any]) -> Effects:
-    """The effects by the `annotations` of a definition. Only true and false are hints."""
+    """The effects by the `annotations` of a definition. Only true and false count as hints."""
     values = map(annotations.get, HINTS.values())
     return _derive_effects(tuple(value if isinstance(value, bool) else None for value in values))
 
@@ -99,11 +99,11 @@ class ToolDefinition:
     ref: ToolRef
     raw: bytes
     digest: str
-    """SHA-256 over the canonical JSON of the members that a model or client uses."""
+    """SHA-256 of the canonical JSON of the members that a model or client uses."""
     tokens: int
     """Estimated tokens of the definition."""
     native_name: str = ""
-    """The server's name, if it is not a tool name and `ref` has an alias. Empty: as in `ref`."""
+    """The server's name, if it is not a valid tool name and `ref` has an alias. Empty: as in `ref`."""
     description: str = ""
     is_legacy_safe: bool = True
     """Whether session-based clients accept it unchanged."""
@@ -118,7 +118,7 @@ class ToolDefinition:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether its server states that it changes nothing: `readOnlyHint`, and no `destructiveHint`."""
+        """Whether its server states that it changes nothing: `readOnlyHint` without `destructiveHint`."""
         return self.effects.counts_as("read_only", is_deny=False)
 
 
@@ -132,7 +132,7 @@ class Listing:
     raw: bytes
     """The server's own JSON object with all its members."""
     digest: str
-    """SHA-256 over its canonical JSON."""
+    """SHA-256 of its canonical JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,9 +152,9 @@ class ServerTools:
     era: Revision | None = None
     """Its protocol revision when it was last connected."""
     instructions: str = ""
-    """Its instructions then, bounded."""
+    """Its instructions from that connection, truncated to a limit."""
     is_stale: bool = False
-    """Whether the newest attempt to list it failed. `detail` has the reason."""
+    """Whether the last attempt to list it failed. `detail` has the reason."""
     detail: str = ""
     """The reason of the state, for people."""
 
@@ -167,8 +167,8 @@ class Pin:
     tools: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """Tool name → SHA-256 of its definition. Other tools are not offered."""
     changed: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    """Tool name → SHA-256 of the definition that was found in place of the approved one. Such a tool is
-    quarantined until it is approved again, whatever its server lists then."""
+    """Tool name → SHA-256 of the changed definition. The tool is quarantined until someone approves it,
+    whatever its server lists meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,12 +176,12 @@ class Snapshot:
     """The registry at one revision, with the last valid lists of every server."""
 
     serial: int = 0
-    """Rises by one with every swap on this node; caches are keyed by it."""
+    """Rises by one with every swap on this node; caches use it as a key."""
     revision: int = 0
     """The registry revision."""
     environment: Environment = "prod"
     redaction: RedactionRules = field(default_factory=RedactionRules)
-    """The installation's rules, for the arguments of every server."""
+    """The installation's redaction rules, for the arguments of every server."""
     servers: Mapping[str, ServerTools] = field(default_factory=lambda: MappingProxyType({}))
     tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
     profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))
@@ -191,4 +191,4 @@ class Snapshot:
     pins: Mapping[str, Pin] = field(default_factory=lambda: MappingProxyType({}))
     chat_upstreams: Mapping[str, ChatUpstream] = field(default_factory=lambda: MappingProxyType({}))
     choices: Mapping[str, IntegrationChoice] = field(default_factory=lambda: MappingProxyType({}))
-    """By `make_choice_id` their callers."""
+    """By `make_choice_id` of their callers."""

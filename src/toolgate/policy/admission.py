@@ -1,13 +1,13 @@
-"""What comes before a call besides its scope: quotas and approvals.
+"""Admission before a call: quotas and approvals.
 
-Quotas, without a clock or a count: which apply, when their windows begin, how much a node is leased. Nodes
-spend leases, so not every call asks control. A lease is a small part of what is left: the limit holds for all
-nodes together, and a node that dies takes little with it.
+Quotas, without a clock or a counter: which apply, when their windows begin, and the size of a lease. Nodes
+use leases, so that not every call sends a request to the control plane. A lease is a small part of the rest:
+the limit holds across all nodes, and a node that crashes loses little of it.
 
-Approvals: a server's record says for its tools `never`, `always`, or `policy`, which means every tool that is
-not read-only. A task may require more, never less. Either may exclude the user of the calling client as the
-approver. If a definition does not state an effect that a pattern names, both readings are tried, and the
-stricter result counts.
+Approvals: a server's record sets `never`, `always` or `policy` for its tools. `policy` applies to every tool
+that is not read-only. A task may require more, never less. Either may exclude the user of the calling client
+as an approver. If a definition does not state an effect that a pattern names, both readings are tried, and
+the stricter result applies.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,9 +40,10 @@ WINDOW_MS: Final[Mapping[QuotaName, int]] = {
     "calls_per_day": 86_400_000,
     "tokens_per_day": 86_400_000,
 }
-"""Windows follow one another without gaps from the beginning of Unix time: UTC's minutes and days."""
+"""Windows are the minutes and days of UTC: they follow one another without gaps from the start of Unix
+time."""
 MAX_GRANT: Final = 50
-"""Calls in one lease: a request every 50 calls is cheap, and a node that dies loses no more."""
+"""The calls in one lease. A request every 50 calls is cheap, and a node that crashes loses at most these."""
 _STRICTEST_FIRST: Final[tuple[Approval, ...]] = ("always", "policy", "never")
 _MAX_NAMED: Final = 3  # tools that a warning names: it is one sentence
 
@@ -66,7 +67,7 @@ def list_limits(quotas: Quotas) -> Mapping[QuotaName, int]:
 
 
 def is_narrower(quotas: Quotas | None, bounds: Quotas) -> bool:
-    """Whether each quota of `bounds` is set in `quotas`, and not larger."""
+    """Whether `quotas` sets each quota of `bounds`, and none is larger."""
     limits = {} if quotas is None else list_limits(quotas)
     return all(limits.get(name, bound + 1) <= bound for name, bound in list_limits(bounds).items())
 
@@ -78,9 +79,9 @@ def window_at(quota: QuotaName, now_ms: int) -> QuotaWindow:
 
 
 def grant_lease(count: QuotaCount, request: LeaseRequest, now_ms: int) -> tuple[QuotaCount, LeaseGrant]:
-    """The count after `request`, and the lease that it gets."""
+    """The count after `request`, and the granted lease."""
     begins_ms, ends_ms = window_at(request.budget, now_ms)
-    if count.window_ms == ends_ms:  # a clock that is set back over the beginning of a window opens no other
+    if count.window_ms == ends_ms:  # a clock set back over the start of a window opens no other window
         begins_ms, ends_ms = window_at(request.budget, ends_ms)
     used = count.used if count.window_ms == begins_ms else 0
     if request.budget == "tokens_per_day":
@@ -96,7 +97,7 @@ def grant_lease(count: QuotaCount, request: LeaseRequest, now_ms: int) -> tuple[
 
 
 def size_lease(limit: int, used: int) -> int:
-    """The calls of one lease: a tenth of what is left, so the last calls are leased one by one."""
+    """The calls of one lease: a tenth of the rest, so the last calls are leased one by one."""
     left = max(limit - used, 0)
     return min(max(left // 10, 1), MAX_GRANT, left)
 
@@ -149,7 +150,7 @@ class _ApprovalRules:
         return None
 
     def _server_approval(self, tool: ToolDefinition) -> tuple[Approval, str]:
-        """By a tool's own name; else by the strictest pattern that matches."""
+        """The approval by a tool's own name, else by the strictest matching pattern."""
         policy, name = self._policy, tool.ref.name
         if name in policy.per_tool:
             return policy.per_tool[name], f"per_tool `{name}`"
@@ -168,8 +169,8 @@ class _ApprovalRules:
 
 
 def find_weakened_guards(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    """One sentence for each quota or approval of a record on both sides that is weaker afterwards. No list of
-    tools shows that, so a plan warns of it."""
+    """One sentence for each quota or approval that the change weakens, in records that exist on both sides.
+    The tool lists do not show it, so a plan warns of it."""
     for task_id in sorted(before.tasks.keys() & after.tasks.keys()):
         old, new = before.tasks[task_id], after.tasks[task_id]
         if old != new:
@@ -189,14 +190,14 @@ def _weakened_in_task(before: Task, after: Task) -> Iterator[str]:
     if old.budgets is not None and not is_narrower(new.budgets, old.budgets):
         yield "`mcp.budgets`: the quotas are larger than before"
     if _STRICTEST_FIRST.index(new.approval) > _STRICTEST_FIRST.index(old.approval):
-        change = f"`{new.approval}` in place of `{old.approval}`"
+        change = f"`{new.approval}` instead of `{old.approval}`"
         yield f"`mcp.approval_policy`: {change}: fewer calls need an approval"
     elif new.approval != "never" and new.approval_in_place and not old.approval_in_place:
         yield "`mcp.approval_in_place`: the user of the calling client may approve"
 
 
 def _weakened_in_server(before: ServerTools, after: ServerTools) -> Iterator[str]:
-    """Judged by the tools that it has now: a new launch may list others."""
+    """The weakened approvals of the currently known tools: a new launch may list others."""
     needed, still = _list_requirements(before), _list_requirements(after)
     free = [ref.name for ref in needed if ref not in still]
     if free:

@@ -1,9 +1,9 @@
-"""The one function that says what a caller sees: platform ∩ key ∩ caller ∩ task ∩ request, with the reasons.
+"""Composes the scope of a caller: platform ∩ key ∩ caller ∩ task ∩ request, with the reasons.
 
-Each layer can only narrow what the one before it left. Servers are decided first, and only the names of those
-that remain are read, so the cost follows the request and not the registry. Tools, prompts and resources go
-through the same rules; only pins and limits are about tools alone. `explain` spells a scope out: it repeats
-the decisions of `compose` and never makes one itself.
+Each layer can only narrow the result of the previous one. Servers are decided first, and only the names of
+the remaining servers are read, so the cost follows the request and not the registry. Tools, prompts and
+resources go through the same rules; only pins and limits apply to tools alone. `explain` expands a scope: it
+repeats the decisions of `compose` and never makes its own.
 """
 
 from collections import Counter
@@ -52,22 +52,22 @@ from toolgate.policy.scope import (
 )
 
 MAX_NAMED: Final = 10
-"""Servers that a refusal names with their reasons: a line of text. `explain` has them all."""
+"""The servers that a refusal names with their reasons: one line of text. `explain` has all of them."""
 _LIST_FAULTS: Final = ("env_missing", "list_timeout", "list_failed")
-"""States of lists that are reasons, too."""
+"""List states that are also reasons."""
 
 
 def compose(inputs: ScopeInputs, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Scope:
-    """The scope of the caller who sends this request under this task.
+    """The scope of a caller who sends this request under this task.
 
     - Without a task that layer does not restrict, and all servers are requested unless the request names
-      some. A task that is named but not enabled has no tools.
-    - A request for servers outside the task's allowed ones is denied whole. Tools named on such servers are
-      unknown. Servers outside the key's ceiling are left out.
-    - An allowed server that is not registered is left out as unknown.
-    - A server whose list failed is left out, unless its list is known from an earlier run.
-    - Enabled with nothing left: a warning, or a refusal if the task requires servers.
-    - More tools than the limits: a searchable scope, or a refusal.
+      some. A disabled task has no tools.
+    - A request for servers outside the task's allowed ones is denied as a whole. Tools named on such servers
+      are unknown. Servers outside the key's ceiling are omitted.
+    - An allowed server that is not registered is omitted as unknown.
+    - A server whose list failed is omitted, unless its list is known from an earlier run.
+    - If the task is enabled and nothing is left: a warning, or a refusal if the task requires servers.
+    - If there are more tools than the limits: a searchable scope, or a refusal.
     """
     platform, task, resolved = inputs.platform, inputs.task, resolve(inputs)
     servers: list[str] = []
@@ -112,7 +112,7 @@ def compose(inputs: ScopeInputs, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Sco
 
 
 def decide_one(inputs: ScopeInputs, ref: ToolRef) -> Decision:
-    """The decision on `ref` alone, listed or not: a URI that matches a template, for example."""
+    """The decision on `ref` alone, listed or not: for example, a URI that matches a template."""
     offer = inputs.platform.servers.get(ref.server_id)
     if offer is None:
         return deny(*ref, "platform", Reason.UNKNOWN_SERVER, "registry")
@@ -124,8 +124,8 @@ def decide_one(inputs: ScopeInputs, ref: ToolRef) -> Decision:
 
 
 def _find_candidate_servers(resolved: ResolvedRequest) -> AbstractSet[str]:
-    """The servers that lists of ids and of patterns leave. No other server can be in the scope. There may be
-    thousands of others, so each step reads only what the one before it left."""
+    """The servers that pass the lists of ids and of patterns. No other server can be in the scope. There may
+    be thousands of others, so each step reads only the result of the previous one."""
     lists = [rule.ids for rule in resolved.rules.servers if rule.ids is not None]
     servers = resolved.inputs.platform.servers
     found: AbstractSet[str] = servers.keys()
@@ -164,27 +164,27 @@ def _uri_of(ref: ToolRef) -> str | None:
 
 
 def _apply_limits(scope: Scope, limits: ScopeLimits, task: TaskPolicy | None) -> Scope:
-    """`scope` with a warning if it is empty; searchable or denied if it is too large."""
+    """`scope` with a warning if it is empty, searchable or denied if it is too large."""
     if scope.refusal is not None:
         return scope
     if not scope.refs:
         which = "this scope" if task is None else f"the scope of task `{task.task_id}`"
-        warning = f"no tool is left in {which}: `toolgate explain` says why"
+        warning = f"no tool is left in {which}: run `toolgate explain` for the reasons"
         return replace(scope, warnings=(*scope.warnings, warning))
     excess = limits.describe_excess(len(scope.tools), scope.tokens)
     if excess is None:
         return scope
     if limits.on_too_many == "find":
         warning = (
-            f"the scope has {excess}, so its tools are searched and not listed; each can still be called by "
-            "its name. To have them listed, narrow the scope with `?tools=`, `?servers=`, a task or a profile"
+            f"the scope has {excess}: clients search its tools instead of listing them, and can still call "
+            "each by name. To list them, narrow the scope with `?tools=`, `?servers=`, a task or a profile"
         )
         return replace(scope, is_searchable=True, warnings=(*scope.warnings, warning))
     return Scope(decisions=scope.decisions, warnings=scope.warnings, refusal=refuse_oversize(excess))
 
 
 def _lacks_servers(platform: Snapshot, scope: Scope) -> bool:
-    """Whether no server of the scope offers anything, or could once it is listed."""
+    """Whether no server of the scope offers anything now, or could after it is listed."""
     if scope.refusal is not None or scope.refs:
         return False
     return not any(is_unlisted(platform.servers[server_id]) for server_id in scope.servers)
@@ -200,14 +200,14 @@ def _refuse_without_servers(resolved: ResolvedRequest, task_id: str) -> Refusal:
     ]
     more = [f"{len(reasons) - MAX_NAMED} more"] if len(reasons) > MAX_NAMED else []
     named = ", ".join([*reasons[:MAX_NAMED], *more])
-    message = f"task `{task_id}` requires at least one MCP server, and none is left"
-    hint = "`toolgate explain` says why; change the servers, or the task's `mcp.require_servers`"
+    message = f"task `{task_id}` requires at least one MCP server, and no server is left"
+    hint = "run `toolgate explain` for the reasons; change the servers, or `mcp.require_servers` of the task"
     return Refusal(code="mcp_policy_denied", message=message + (f": {named}" if named else ""), hint=hint)
 
 
 def _explain_absence(resolved: ResolvedRequest, server_id: str) -> str | None:
-    """Why a requested server is not in the scope; None if the key hides it. A server of which the key hides
-    every name gets the words of one that is not registered."""
+    """Why a requested server is not in the scope; None if the key hides it. If the key hides every name of a
+    server, the text is the same as for an unregistered server."""
     ids = [rule.ids for rule in resolved.rules.servers if rule.layer == "key" and rule.ids is not None]
     lists = [rule for rule in resolved.rules.tools if rule.layer == "key"]
     if not all(server_id in one for one in ids) or not all(_may_name(rule, server_id) for rule in lists):
@@ -221,7 +221,7 @@ def _explain_absence(resolved: ResolvedRequest, server_id: str) -> str | None:
 
 
 def _may_name(rule: ToolRule, server_id: str) -> bool:
-    """Whether a list of names could leave something of a server, registered or not."""
+    """Whether a list of names could allow something of a server, registered or not."""
     if rule.is_deny:
         return not rule.patterns.matches_any(server_id, ("*",))
     return rule.patterns.has_bare or rule.patterns.names_server(server_id)
@@ -237,8 +237,8 @@ def _reaches_some(platform: Snapshot, offer: ServerTools, lists: Sequence[ToolRu
 
 
 def _decide_names(offer: ServerTools, resolved: ResolvedRequest, names: Sequence[str]) -> Sequence[Decision]:
-    """The decisions on `names` of a server that no layer excluded whole. If the task's policy is not
-    enforced, each allowed one has the denial that it would be if it were."""
+    """The decisions on `names` of a server that no layer excluded as a whole. If the task's policy is not
+    enforced, each allowed name carries the denial that enforcement would give it."""
     judge = _Judge(offer, resolved)
     decisions = [judge.decide(name) for name in names]
     if resolved.strict is None:
@@ -277,7 +277,7 @@ class _Judge:
         return self._limit_to_reads(decision, name) if self._read_only_rule and is_tool else decision
 
     def _limit_to_reads(self, decision: Decision, name: str) -> Decision:
-        """`decision` after the caller's layer, which comes after platform and key, and before the others."""
+        """`decision` after the caller's layer, which follows platform and key and precedes the others."""
         listed = self._offer.tools.get(name)
         is_earlier = not decision.allowed and decision.layer in {"platform", "key"}
         if is_earlier or (listed is not None and listed.is_read_only):
@@ -285,8 +285,8 @@ class _Judge:
         return deny(decision.server_id, name, "caller", Reason.INTEGRATION_READ_ONLY, self._read_only_rule)
 
     def _decide(self, ref: ToolRef, tool: ToolDefinition | None, rules: Sequence[ToolRule]) -> Decision:
-        """The first rule that denies decides; else the last allowlist that matched. `tool` is the approved
-        definition: one that differs from its pin was denied before."""
+        """The first rule that denies decides, else the last allowlist that matched. `tool` is the approved
+        definition: a definition that differs from its pin was denied before."""
         native, effects = ("", UNSTATED) if tool is None else (tool.native_name, tool.effects)
         admitting, pattern = self._own, self._own.find_match(ref, native, effects)
         if pattern is None:
@@ -304,9 +304,9 @@ class _Judge:
 class Explanation:
     scope: Scope
     tools: tuple[Decision, ...]
-    """One for each registered tool, prompt and resource, sorted by server and name."""
+    """One decision for each registered tool, prompt and resource, sorted by server and name."""
     servers: tuple[Decision, ...]
-    """The servers excluded whole, and the requested ones that do not exist."""
+    """Servers excluded as a whole, and requested servers that do not exist."""
     pending: tuple[str, ...]
     """Servers in the scope that have not listed their tools."""
 
@@ -328,7 +328,7 @@ def explain(inputs: ScopeInputs, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Exp
 
 
 def _expand_decision(decision: Decision, platform: Snapshot) -> Iterator[Decision]:
-    """`decision` for each name it is about: itself, or one for each name of its server."""
+    """`decision` for each name that it covers: itself, or one for each name of its server."""
     if decision.tool is not None:
         yield decision
     elif decision.server_id in platform.servers:
@@ -336,16 +336,16 @@ def _expand_decision(decision: Decision, platform: Snapshot) -> Iterator[Decisio
             yield replace(decision, tool=name)
 
 
-MAX_EXCLUSIONS: Final = 64  # exclusions that are named. The others are counted
+MAX_EXCLUSIONS: Final = 64  # named exclusions. The others are counted
 
 
 @dataclass(frozen=True, slots=True)
 class Exclusions:
     reasons: Mapping[Reason, int]
     named: tuple[Decision, ...]
-    """The first: whole servers before single names."""
+    """The first exclusions: whole servers before single names."""
     fingerprint: int
-    """Differs if what is excluded, or why, differs. Comparable within one process only."""
+    """Differs if an exclusion or its reason differs. Comparable within one process only."""
 
     @property
     def count(self) -> int:
@@ -353,7 +353,7 @@ class Exclusions:
 
 
 def summarize_exclusions(decisions: Iterable[Decision]) -> Exclusions:
-    """What `decisions` leave out. Rules are not in the fingerprint: they may quote errors that differ each
+    """The exclusions in `decisions`. Rules are not in the fingerprint: they may quote errors that differ each
     time."""
     against = [one for one in decisions if one.reason is not None]
     named = [one for one in against if one.tool is None][:MAX_EXCLUSIONS]
@@ -366,19 +366,19 @@ def summarize_exclusions(decisions: Iterable[Decision]) -> Exclusions:
     )
 
 
-# The reach of a task or a key: all that any request could get, limits aside
+# The reach of a task or a key: everything that any request could get, regardless of limits
 
 
 def compute_task_reach(
     platform: Snapshot, task: TaskPolicy, *, ceiling: Ceiling = NO_CEILING
 ) -> frozenset[ToolRef]:
-    """What callers of the task get, or could by naming servers, by either version during a rollout."""
+    """What callers of the task get, or could get by naming servers, with either version during a rollout."""
     scopes = (one for side in list_sides(platform, task) for one in _compose_task_scopes(side, task, ceiling))
     return frozenset().union(*(scope.admitted for scope in scopes))
 
 
 def compute_key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef]:
-    """The most a key gets: under the tasks it is bound to, or without any."""
+    """The most a key can reach: under the tasks it is bound to, or without a task."""
     if ceiling.tasks is None:
         return compose(ScopeInputs(platform, ceiling), limits=NO_LIMITS).admitted
     tasks = _parse_readable(platform, ceiling.tasks)
@@ -386,8 +386,8 @@ def compute_key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef
 
 
 def compose_caller_scopes(platform: Snapshot, principal: Principal) -> list[Scope]:
-    """The scopes that together are the most a caller gets. They use the caller's versions of profiles, so
-    that it learns nothing of others."""
+    """The scopes that together are the most a caller can reach. They use the caller's versions of profiles,
+    so that it learns nothing about others."""
     ceiling = principal.ceiling
     if ceiling.tasks is None:
         return [compose(ScopeInputs(platform, ceiling), limits=NO_LIMITS)]
@@ -407,7 +407,7 @@ def _compose_task_scopes(platform: Snapshot, task: TaskPolicy, ceiling: Ceiling)
 
 
 def _parse_readable(platform: Snapshot, task_ids: tuple[str, ...]) -> Iterator[TaskPolicy]:
-    """Tasks that are missing or invalid admit nothing."""
+    """Yield the readable tasks. Missing or invalid tasks admit nothing."""
     for task_id in task_ids:
         if task_id in platform.tasks:
             try:

@@ -1,9 +1,9 @@
-"""The two layers that people write: a task's policy and a session's request, parsed.
+"""Parses the two layers that people write: a task's policy and the selection of a request.
 
-Parsing is strict and total: a text of the wrong shape is rejected with its key and the reason. It never
-guesses: no splitting at commas, no dropping of elements, no reading of `yes` as true.
+Parsing is strict: an invalid value is rejected with its key and the reason. It never guesses: it does not
+split at commas, drop elements or read `yes` as true.
 
-An absent list does not restrict; an empty one admits nothing. Lists come out sorted and without duplicates.
+An absent list does not restrict; an empty list admits nothing. Lists are sorted and without duplicates.
 """
 
 import json
@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 MAX_ENTRIES: Final = 1_024  # entries in one list of a request
 MAX_WILDCARDS: Final = 32
-"""Patterns with wildcards among them: each is matched with every tool, while a plain name is looked up."""
+"""The maximum number of patterns with wildcards: each is matched with every tool, while a plain name is
+looked up."""
 
 _TASK_KEYS: Final = (
     *("mcp.enabled", "mcp.enforce", "mcp.default_server_ids", "mcp.allowed_server_ids"),
@@ -44,9 +45,9 @@ class TaskPolicy:
     task_id: str
     enabled: bool = False
     enforced: bool = True
-    """False: its rules deny nothing, and what they would deny is audited."""
+    """False: its rules deny nothing, and the gateway audits what they would deny."""
     default: tuple[str, ...] = ()
-    """The servers of a request that names none. If absent, those that `profile` and `tags` select."""
+    """The servers of a request that names no server. If absent, those that `profile` and `tags` select."""
     allowed: tuple[str, ...] | None = None
     """None: the same as the default."""
     allow: tuple[str, ...] | None = None
@@ -54,32 +55,32 @@ class TaskPolicy:
     profile: str | None = None
     overrides: Selection = field(default_factory=Selection)
     tags: tuple[str, ...] | None = None
-    """Only servers with one of them."""
+    """Only servers with one of these tags."""
     approval: Approval = "never"
-    """When a call needs an approval, at least; the server's record may require more."""
+    """The least approval of a call; the server's record may require more."""
     approval_in_place: bool = True
-    """Whether the user of the calling client may approve, if the server's record allows it, too."""
+    """Whether the user of the calling client may approve, if the server's record also allows it."""
     budgets: Quotas | None = None
-    """The quotas of all calls under the task together."""
+    """The quotas that all calls under the task share."""
     require_servers: bool = False
-    """A scope without a server is denied, instead of a warning."""
+    """Whether a scope without a server is denied. False: it has a warning."""
     is_default_empty: bool = False
-    """`default` is present and empty: a request must name its servers, whatever a profile selects."""
+    """Whether `default` is present and empty: a request must name its servers, whatever a profile selects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequest:
-    """The selection of one request or session. Hashable: equal ones share one compiled scope."""
+    """The selection of one request or session. Hashable: equal selections share one compiled scope."""
 
     enabled: bool | None = None
     servers: tuple[str, ...] | None = None
     tools: tuple[str, ...] | None = None
-    """Patterns, as `parse_tools_selection` makes them."""
+    """Patterns from `parse_tools_selection`."""
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
     profile: str | None = None
     tool_choice: str | None = None
-    """For the model; not part of the policy."""
+    """Passed to the model; not part of the policy."""
 
     @property
     def named_servers(self) -> frozenset[str]:
@@ -88,7 +89,7 @@ class SessionRequest:
 
 
 class _Overrides(msgspec.Struct, forbid_unknown_fields=True):
-    """The JSON object of `mcp.profile_overrides`. A null is not an absent list: it is rejected."""
+    """The JSON object of `mcp.profile_overrides`. A null is not an absent list, and is rejected."""
 
     server_ids: list[str] | msgspec.UnsetType = msgspec.UNSET
     tags: list[str] | msgspec.UnsetType = msgspec.UNSET
@@ -107,17 +108,17 @@ class _Budgets(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def parse_task_policy(task: Task) -> TaskPolicy:
-    """The policy in `task.config`, or InvalidRecord. Keys that do not begin with `mcp.` are ignored."""
+    """The policy in `task.config`. Raises InvalidRecord. Keys that do not begin with `mcp.` are ignored."""
     unknown = sorted(key for key in task.config if key.startswith("mcp.") and key not in _TASK_KEYS)
     if unknown:
-        message = f"task `{task.task_id}`: `{ascii(unknown[0])[1:-1]}` is not a key of a task"
+        message = f"task `{task.task_id}`: unknown key `{ascii(unknown[0])[1:-1]}`"
         raise InvalidRecord(message, hint=f"the keys are {', '.join(f'`{key}`' for key in _TASK_KEYS)}")
     config = _Config(task)
     default = config.names("mcp.default_server_ids", parse_server_id)
     allowed = config.names("mcp.allowed_server_ids", parse_server_id)
     outside = sorted(set(default or ()) - set(allowed)) if allowed is not None else []
     if outside:
-        why = f"`{outside[0]}` is not one of `mcp.allowed_server_ids`"
+        why = f"`{outside[0]}` is not in `mcp.allowed_server_ids`"
         raise config.refused("mcp.default_server_ids", why)
     return TaskPolicy(
         task_id=task.task_id,
@@ -181,7 +182,7 @@ class _Config:
 
     def quotas(self) -> Quotas | None:
         found = self._decode("mcp.budgets", _Budgets, 'a JSON object, like `{"calls_per_minute": 60}`')
-        limits = {} if found is None else msgspec.to_builtins(found)  # without what is unset
+        limits = {} if found is None else msgspec.to_builtins(found)  # without unset fields
         return Quotas(**limits) if limits else None
 
     def _decode(self, key: str, shape: type[T], example: str) -> T | None:
@@ -191,7 +192,7 @@ class _Config:
         try:
             value = msgspec.json.decode(text, type=shape)
         except (msgspec.DecodeError, UnicodeEncodeError) as exc:
-            why = f"the value is not JSON of the right shape: {exc}"
+            why = f"invalid value: {exc}"
             raise self.refused(key, why, hint=f"write {example}") from exc
         if isinstance(value, msgspec.Struct):
             json.loads(text, object_pairs_hook=partial(self._check_duplicates, key))
@@ -199,7 +200,7 @@ class _Config:
 
     def _check_duplicates(self, key: str, pairs: list[tuple[str, object]]) -> None:
         if len(dict(pairs)) < len(pairs):
-            raise self.refused(key, "it has a duplicate name")
+            raise self.refused(key, "duplicate name in the object")
 
     def _parse_each(
         self, key: str, items: list[str] | msgspec.UnsetType | None, parse: Callable[[str], str]
@@ -221,16 +222,16 @@ class _Config:
 
 
 def parse_session_params(params: Mapping[str, object]) -> SessionRequest:
-    """The session parameters about tools, or InvalidParams. Others are the model's. Any `mcp.task_…` key is
-    PolicyDenied: only the operator sets the policy of a task."""
+    """The session parameters about tools. Raises InvalidParams. Others go to the model. Any `mcp.task_…` key
+    raises PolicyDenied: only the operator sets the policy of a task."""
     known = sorted(key for key in params if key.startswith("mcp."))
     if any(key.startswith("mcp.task_") for key in known):
-        hint = "change the task's `config` instead"
-        raise PolicyDenied("`mcp.task_…` parameters are not for a session to set", hint=hint)
+        hint = "change the `config` of the task instead"
+        raise PolicyDenied("a session may not set `mcp.task_…` parameters", hint=hint)
     unknown = [key for key in known if key not in _SESSION_KEYS]
     if unknown:
         hint = f"the parameters are {', '.join(f'`{key}`' for key in _SESSION_KEYS)}, `tool_choice`"
-        raise InvalidParams(f"`{ascii(unknown[0])[1:-1]}` is not a session parameter", hint=hint)
+        raise InvalidParams(f"unknown session parameter `{ascii(unknown[0])[1:-1]}`", hint=hint)
     return SessionRequest(
         enabled=_parse_typed(params, "mcp.enabled", bool),
         servers=_parse_session_list(params, "mcp.server_ids", parse_server_id),
@@ -241,9 +242,9 @@ def parse_session_params(params: Mapping[str, object]) -> SessionRequest:
 
 
 def parse_tools_selection(items: Sequence[str]) -> tuple[str, ...]:
-    """The entries of `?tools=` or of `initialize` `params.tools[]` as patterns, or InvalidParams.
+    """The entries of `?tools=` or of `initialize` `params.tools[]` as patterns. Raises InvalidParams.
 
-    An entry is `server.tool`, cut at its first dot, or `server/tool`, or a tool name for any server. A tool
+    An entry is `server.tool`, split at its first dot, or `server/tool`, or a tool name for any server. A tool
     with a dot in its name needs its server, or `*/tool.name`.
     """
     return _parse_entries("tools", items, _parse_tool_entry)
@@ -256,7 +257,7 @@ def parse_servers_selection(items: Sequence[str]) -> tuple[str, ...]:
 def _parse_tool_entry(text: str) -> str:
     pattern = parse_pattern(text)
     if kind_of(pattern):
-        hint = "prompts and resources come with their servers; the key or the task narrows them"
+        hint = "prompts and resources follow their servers; a key or a task can narrow them"
         raise InvalidRecord(f"`{ascii(pattern[:80])[1:-1]}` is not a tool", hint=hint)
     server, separator, tool = pattern.partition("/" if "/" in pattern else ".")
     if not separator:
@@ -290,7 +291,7 @@ def _parse_session_list(
     if key not in params:
         return None
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise InvalidParams(f"`{key}` is not a list of strings", hint='send a list, like `["a", "b"]`')
+        raise InvalidParams(f"`{key}` must be a list of strings", hint='send a list, like `["a", "b"]`')
     return _parse_entries(key, value, parse)
 
 
@@ -300,12 +301,12 @@ def _parse_typed(params: Mapping[str, object], key: str, wanted: type[T]) -> T |
     value = params[key]
     if not isinstance(value, wanted):
         names = {bool: "`true` or `false`", str: "a string"}
-        raise InvalidParams(f"`{key}` is not {names[wanted]}", hint="send a value of that kind")
+        raise InvalidParams(f"`{key}` must be {names[wanted]}", hint="correct the type of the value")
     return value
 
 
 def _parse_tag(text: str) -> str:
     if text and text.isprintable():
         return text
-    hint = "use letters and signs that can be seen"
-    raise InvalidRecord(f"`{ascii(text[:80])[1:-1]}` is not a tag", hint=hint)
+    hint = "use printable characters"
+    raise InvalidRecord(f"invalid tag `{ascii(text[:80])[1:-1]}`", hint=hint)

@@ -1,7 +1,7 @@
-"""The least policy that lets a task have what it used, and the grants that are not used.
+"""Learns the least policy that covers what a task used, and finds unused grants.
 
-Learning only takes away, with one exception: if a task was not enforced, what was used against its rules is
-allowed from then on, and those rules go. What was used once and is denied now stays denied.
+Learning only takes away, with one exception: if a task was not enforced, tools used against its rules become
+allowed, and those rules are dropped. Tools that were used once and are denied now stay denied.
 """
 
 from collections import defaultdict
@@ -32,7 +32,8 @@ from toolgate.policy.scope import Decision
 from toolgate.redaction.shapes import MASK
 
 MAX_NAMED_OF_KIND: Final = 64
-"""Prompts, or resources, of one server that are named one by one. With more, all of them are allowed."""
+"""The prompts or resources of one server that the policy names one by one. With more, it allows all of
+them."""
 
 _EVERYTHING: Final = ("*", PROMPT + "*", RESOURCE + "*")
 _Groups = Mapping[str, frozenset[str]]
@@ -41,39 +42,39 @@ _Groups = Mapping[str, frozenset[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """The least policy of a task, and how it differs from the present one."""
+    """The least policy of a task, and its difference from the current one."""
 
     policy: TaskPolicy
     kept: tuple[ToolRef, ...]
-    """The used names that it allows. Sorted, as are the others."""
+    """The used names that it allows. Sorted, like the other fields."""
     newly_allowed: tuple[ToolRef, ...]
-    """Those of them that the present rules of the task would deny."""
+    """The kept names that the task's current rules would deny."""
     refused: tuple[Decision, ...]
-    """The used names that the present rules deny."""
+    """The used names that the current rules deny."""
     gone: tuple[ToolRef, ...]
     """The used names that their servers no longer have."""
     dropped: tuple[str, ...]
-    """Rules that go because they would deny what was used."""
+    """Rules that it drops, because they would deny used names."""
     widened: tuple[str, ...]
-    """Patterns for more than was used, if that is too much to name: all of a kind of a server, or the present
-    pattern."""
+    """Patterns for more than was used, if naming everything is too long: all of one kind of a server, or the
+    current pattern."""
 
 
 def learn(platform: Snapshot, task: TaskPolicy, used: Collection[ToolRef]) -> Lesson:
-    """The least policy of `task`. A name of `used` that the audit cut ends in `*`."""
+    """The least policy of `task`. A name of `used` that the audit truncated ends in `*`."""
     there = sorted(ref for ref in used if _exists(platform, ref))
     judged = {ref: _judge_any_version(platform, task, ref) for ref in there}
     kept = tuple(ref for ref, decision in judged.items() if decision.allowed)
     present = Patterns((task.allow if task.enforced else None) or ())
 
     def widen(start: str, ref: ToolRef) -> str:
-        """Never to more than the task allows."""
+        """Widen a pattern, but never to more than the task allows."""
         effects = read_approved(platform, ref)[1]
         return present.first_match(ref, effects=effects, is_deny=False) or f"{start}*"
 
     groups = _group_patterns(kept, lambda _, ref: _make_pattern(ref))
     narrow, wide = dict(groups), _group_patterns(kept, widen)
-    # At most as many patterns as a list may have: the largest groups are widened first.
+    # A list has a maximum number of patterns: the largest groups are widened first.
     while (widest := _choose_group_to_widen(narrow, wide)) is not None:
         narrow[widest] = wide[widest]
     lax = task if task.enforced else _loosen(platform, task, kept)
@@ -93,7 +94,7 @@ def learn(platform: Snapshot, task: TaskPolicy, used: Collection[ToolRef]) -> Le
 
 
 def encode_lesson(config: Mapping[str, str], before: TaskPolicy, after: TaskPolicy) -> Mapping[str, str]:
-    """A task's `config` of `before`, changed to `after`. Equal values stay as they are written."""
+    """A task's `config` of `before`, changed to `after`. Equal values keep their text."""
     old, new = _settable(before), _settable(after)
     changed = {key: value for key, value in new.items() if value != old[key]}
     kept = {key: text for key, text in config.items() if key not in changed}
@@ -110,14 +111,15 @@ def _settable(policy: TaskPolicy) -> Mapping[str, Any]:
         "mcp.tool_allowlist": policy.allow,
         "mcp.tool_denylist": policy.deny or None,
         "mcp.profile": policy.profile,
-        # It is left out whole, or left alone.
+        # The lesson removes it as a whole, or leaves it.
         "mcp.profile_overrides": None if policy.overrides == Selection() else policy.overrides,
         "mcp.tags": policy.tags,
     }
 
 
 def _exists(platform: Snapshot, ref: ToolRef) -> bool:
-    """Resources may exist without being listed, and so may anything of a server that has not listed."""
+    """Whether it exists. Resources may exist without being listed, and so may everything of an unlisted
+    server."""
     offer = platform.servers.get(ref.server_id)
     if offer is None:
         return False
@@ -125,16 +127,16 @@ def _exists(platform: Snapshot, ref: ToolRef) -> bool:
 
 
 def _judge_any_version(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
-    """As `_judge`. During a rollout of its profile, one version that allows it is enough."""
+    """Like `_judge`. During a rollout of its profile, one version that allows it is enough."""
     decisions = [_judge(one, task, ref) for one in list_sides(platform, task)]
     return next((one for one in decisions if one.allowed), decisions[0])
 
 
 def _judge(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
-    """The decision of the task on exactly this, if its server were healthy.
+    """The decision of the task on exactly this ref, as if its server were healthy.
 
-    A server that is down, or a definition that is quarantined, is no reason to take away what was used. The
-    annotations of a quarantined definition do not count.
+    A server that is down, or a quarantined definition, is no reason to take away used tools. The annotations
+    of a quarantined definition do not count.
     """
     offer = platform.servers[ref.server_id]
     if (tool := offer.tools.get(ref.name)) is not None:
@@ -148,7 +150,7 @@ def _judge(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
 
 def _set_servers(platform: Snapshot, task: TaskPolicy, kept: Iterable[ToolRef]) -> TaskPolicy:
     """`task` with the servers of `kept`. Servers that requests may name stay, because a request for any other
-    is denied whole. Servers not in the allowlist expose nothing."""
+    server is denied as a whole. Servers not in the allowlist expose nothing."""
     servers = {ref.server_id for ref in kept}
     bound = bind_task(platform, replace(task, enforced=True))
     if task.enforced:
@@ -168,7 +170,7 @@ def _set_servers(platform: Snapshot, task: TaskPolicy, kept: Iterable[ToolRef]) 
 
 
 def _loosen(platform: Snapshot, task: TaskPolicy, kept: Collection[ToolRef]) -> TaskPolicy:
-    """`task` without the rules that would deny something of `kept`."""
+    """`task` without the rules that would deny something in `kept`."""
     deny = tuple(text for text in task.deny if not _denies(platform, text, kept))
     bare = TaskPolicy(task_id=task.task_id, default=tuple({ref.server_id for ref in kept}))
 
@@ -231,17 +233,17 @@ def _choose_group_to_widen(groups: _Groups, wide: _Groups) -> str | None:
 class UnusedTool(NamedTuple):
     ref: ToolRef
     tokens: int
-    """Of its definition, in each list."""
+    """Tokens of its definition, in each list."""
     last_ms: int | None
-    """When it was last used, before the time in question. None: never, in all the index has."""
+    """When it was last used, before the period in question. None: never, in the whole index."""
 
 
 class GrantUse(NamedTuple):
-    """The tools that a task or key is granted, and those it does not use."""
+    """The tools that a task or key is granted, and the unused ones."""
 
     tools: int
     unused: tuple[UnusedTool, ...]
-    """By server and name."""
+    """Sorted by server and name."""
 
     @property
     def unused_tokens(self) -> int:
@@ -255,7 +257,8 @@ def weigh_grant(
     used: Collection[ToolRef],
     last_ms: Mapping[ToolRef, int],
 ) -> GrantUse:
-    """The tools of `reach` that are not in `used`. Prompts and resources cost nothing until they are read."""
+    """The tools of `reach` that are not in `used`. Prompts and resources cost no tokens until a client reads
+    them."""
     tools = [ref for ref in reach if not kind_of(ref.name)]
     return GrantUse(
         tools=len(tools),

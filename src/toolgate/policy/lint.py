@@ -1,7 +1,7 @@
-"""Rules without effect: they match nothing, name what does not exist, or cancel each other.
+"""Finds rules without effect: they match nothing, name missing records, or cancel each other.
 
-A finding never changes a scope. What a server has not listed may exist: rules that only such a server could
-match are returned as not judged.
+A finding never changes a scope. A server that was not listed may have anything: rules that only such a server
+could match are returned as unjudged.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,19 +37,19 @@ FindingCode = Literal[
 ]
 _MINUTES_PER_DAY: Final = 24 * 60  # of a day of UTC, in which quotas count
 _CATCH_ALL: Final = frozenset({f"{PROMPT}*", f"{RESOURCE}*"})
-"""Also for servers without any: most have tools alone."""
+"""Patterns that are valid for servers without prompts or resources: most servers have only tools."""
 _PROFILE_NAMES: Final = RuleNames("servers", "tags", "allow", "deny")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LintFinding:
-    """One rule of a record without the intended effect."""
+    """A rule of a record that does not have the intended effect."""
 
     code: FindingCode
     kind: Kind
     id: str
     rule: str
-    """The list or field, as `explain` calls it."""
+    """The list or field, with the same name as in `explain`."""
     subject: str
     """The entry of the list."""
     message: str
@@ -57,15 +57,15 @@ class LintFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LintReport:
-    """The findings, and the rules that could not be judged, sorted by kind of record, id and rule."""
+    """The findings, and the unjudged rules, sorted by kind of record, id and rule."""
 
     findings: tuple[LintFinding, ...]
     unjudged: tuple[LintFinding, ...]
-    """Rules that may match something of a server that has not listed."""
+    """Rules that may match something of a server that was not listed."""
 
 
 def lint(platform: Snapshot) -> LintReport:
-    """Every rule of every record, judged or not."""
+    """Lint every rule of every record."""
     found: list[LintFinding] = []
     for server_id, offer in platform.servers.items():
         at = _RecordLint(platform, "server", server_id)
@@ -85,7 +85,7 @@ def lint(platform: Snapshot) -> LintReport:
 
 @dataclass(frozen=True, slots=True)
 class _RecordLint:
-    """Finds what one record has no effect by."""
+    """Finds the rules of one record that have no effect."""
 
     platform: Snapshot
     kind: Kind
@@ -102,11 +102,11 @@ class _RecordLint:
             return
         strict = replace(policy, enforced=True)
         bound = bind_task(self.platform, strict)
-        # During a rollout of a profile, a rule may be about what only one of its versions selects.
+        # During a rollout, a rule may concern servers that only one version of the profile selects.
         sides = list_sides(self.platform, strict)
         allowed = bound.allowed.union(*(bind_task(one, strict).allowed for one in sides))
         if policy.enabled and not policy.enforced:
-            unenforced = "the rules of the task deny nothing: what they would deny is only audited"
+            unenforced = "the task is in shadow mode: the gateway audits denials and does not enforce them"
             yield self.find("not_enforced", "mcp.enforce", "false", unenforced)
         own = Selection(servers=policy.allowed, tags=policy.tags, allow=policy.allow, deny=policy.deny)
         names = RuleNames("mcp.allowed_server_ids", "mcp.tags", "mcp.tool_allowlist", "mcp.tool_denylist")
@@ -117,24 +117,25 @@ class _RecordLint:
         for offer in (self.platform.servers.get(server_id) for server_id in policy.default):
             if offer is not None and not offer.record.enabled:
                 server_id = offer.record.server_id
-                yield self.find("disabled_server", rule, server_id, f"the server `{server_id}` is disabled")
+                yield self.find("disabled_server", rule, server_id, f"server `{server_id}` is disabled")
         yield from self.lint_budgets("mcp.budgets", policy.budgets)
         if policy.profile is not None and policy.profile not in self.platform.profiles:
-            missing = f"there is no profile `{policy.profile}`, so no tool is allowed"
+            missing = f"profile `{policy.profile}` does not exist, so no tool is allowed"
             yield self.find("unknown_profile", "mcp.profile", policy.profile, missing)
         if policy.enabled and not bound.allowed:
             empty = "the task is enabled and has no servers"
             yield self.find("no_servers", bound.allowed_name, task.task_id, empty)
 
     def lint_budgets(self, rule: str, budgets: Quotas | None) -> Iterator[LintFinding]:
-        """A rate limit and a daily quota, one of which is exceeded before the other can be."""
+        """Find a rate limit or a daily quota that can never be exceeded, because the other is exceeded
+        first."""
         if budgets is None or budgets.calls_per_minute is None or budgets.calls_per_day is None:
             return
         if budgets.calls_per_day <= budgets.calls_per_minute:
-            spent = "a minute may use up the whole day: `calls_per_day` is not more than `calls_per_minute`"
+            spent = "one minute may use up the day: `calls_per_day` does not exceed `calls_per_minute`"
             yield self.find("shadowed", rule, "calls_per_minute", spent)
         elif budgets.calls_per_minute * _MINUTES_PER_DAY <= budgets.calls_per_day:
-            never = "no day can have so many calls: `calls_per_minute` allows for fewer"
+            never = "unreachable: `calls_per_minute` allows fewer calls per day"
             yield self.find("shadowed", rule, "calls_per_day", never)
 
     def lint_profile(self, profile: Profile) -> Iterator[LintFinding]:
@@ -156,11 +157,11 @@ class _RecordLint:
         yield from self.lint_budgets("budgets", key.budgets)
         for task_id in ceiling.tasks or ():
             if task_id not in self.platform.tasks:
-                yield self.find("unknown_task", "key tasks", task_id, f"there is no task `{task_id}`")
+                yield self.find("unknown_task", "key tasks", task_id, f"task `{task_id}` does not exist")
         tasks = self.platform.tasks.keys()
         reachable = tasks if ceiling.tasks is None else tasks & set(ceiling.tasks)
         if key.default_task is not None and key.default_task not in reachable:
-            missing = f"the key reaches no task `{key.default_task}`"
+            missing = f"task `{key.default_task}` does not exist, or the key may not use it"
             yield self.find("unknown_task", "default_task", key.default_task, missing)
 
     def lint_selection(
@@ -182,13 +183,13 @@ class _RecordLint:
         for text in selection.allow or ():
             allowed = set(find_matching(self.platform, Patterns((text,)), is_deny=False, server_ids=ids))
             if allowed and allowed <= denied:
-                message = f"all that `{text}` allows is denied by `{names.deny}`"
+                message = f"`{names.deny}` denies everything that `{text}` allows"
                 yield self.find("shadowed", names.allow, text, message)
 
     def lint_servers(self, rule: str, ids: Iterable[str]) -> Iterator[LintFinding]:
         for server_id in ids:
             if server_id not in self.platform.servers:
-                yield self.find("unknown_server", rule, server_id, f"there is no server `{server_id}`")
+                yield self.find("unknown_server", rule, server_id, f"server `{server_id}` does not exist")
 
     def lint_patterns(
         self, rule: str, texts: Iterable[str], offers: Sequence[ServerTools], *, is_deny: bool
@@ -215,8 +216,8 @@ def _explain_unlisted(offers: Sequence[ServerTools]) -> str:
 
 
 def _explain_missing_hints(text: str, patterns: Patterns, offers: Iterable[ServerTools]) -> str:
-    """That no tool that `text` is about states its effect. Empty if one does, if there is no tool, and if
-    `text` is for names."""
+    """Explain that no tool that `text` covers states its effect. Empty if one does, if there is no tool, or
+    if `text` matches names."""
     effect = effect_of(text)
     concerned = [
         offer

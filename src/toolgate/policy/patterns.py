@@ -1,18 +1,17 @@
 """Patterns: which tools, prompts and resources a list of rules matches.
 
 A pattern is a glob (`model.names.Glob`), anchored and case-sensitive. With a `/`, the part before it matches
-the server id, and the part after it the tool name. Without one it matches the tool name of any server.
+the server id, and the part after it the tool name. Without a `/` it matches the tool name of any server.
 
-A pattern that begins with `prompt:` or `resource:` matches prompts or resources, and any other tools alone:
-`*` is every tool and nothing else. There the first `/` separates server and name, except that in `resource:`
-a part with a colon is the scheme of the URI.
+A pattern that begins with `prompt:` or `resource:` matches prompts or resources, any other pattern only
+tools: `*` is every tool and nothing else. In these patterns the first `/` separates server and name, except
+that in `resource:` a part with a colon is the scheme of the URI.
 
 A name that begins with `@` is an effect: `@read_only` matches every tool whose approved definition states it,
-`fs/@read_only` those of one server. It never matches the name of a tool, not even a native name `@read_only`.
-An allowlist and a denylist read a definition differently, each on the side that gives less: see
-`model.tools`.
+`fs/@read_only` those of one server. It never matches a tool name, not even a native name `@read_only`. An
+allowlist and a denylist read a definition differently, each in the way that allows less: see `model.tools`.
 
-A name is only ever compared, never interpreted: a `*` in a tool's name is a character like any other.
+A name is only compared, never interpreted: a `*` in a tool name is a plain character.
 """
 
 from collections import defaultdict
@@ -24,9 +23,9 @@ from toolgate.errors import InvalidRecord
 from toolgate.model.names import RESOURCE, Glob, ToolRef, kind_of
 from toolgate.model.tools import HINTS, Effects
 
-MAX_PATTERN: Final = 128  # characters: as many as the longest name of a tool has
+MAX_PATTERN: Final = 128  # characters: the maximum of a tool name
 MAX_KIND_PATTERN: Final = 1_024  # of prompts and resources: half of the longest URI
-MAX_LISTED: Final = 2_000  # patterns in one list of a record: as many as the tools of one server
+MAX_LISTED: Final = 2_000  # patterns in one list of a record: the maximum tools of one server
 MAX_LISTED_WILDCARDS: Final = 128  # of them with wildcards: each is matched with every tool
 EFFECT: Final = "@"
 """The first character of an effect."""
@@ -34,18 +33,18 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 def parse_pattern(text: str) -> str:
-    """`text` as a pattern, or InvalidRecord."""
+    """Parse a pattern. Raises InvalidRecord."""
     kind = kind_of(text)
     if text == kind:
-        hint = f"name one, or use `{kind}*` for all" if kind else "name a tool, or use `*` for all"
-        raise InvalidRecord(f"the pattern `{kind}` is empty" if kind else "a pattern is empty", hint=hint)
+        hint = f"write a name after it, or `{kind}*` for all" if kind else "name a tool, or use `*` for all"
+        raise InvalidRecord(f"the pattern `{kind}` has no name" if kind else "empty pattern", hint=hint)
     longest = MAX_KIND_PATTERN if kind else MAX_PATTERN
     if len(text) > longest:
-        hint = f"use at most {longest}; `*` matches any run of characters"
+        hint = f"use at most {longest} characters; `*` matches any run of characters"
         raise InvalidRecord(f"the pattern `{ascii(text[:40])[1:-1]}…` has {len(text)} characters", hint=hint)
     if not text.isprintable() or " " in text:
-        message = f"the pattern `{ascii(text)[1:-1]}` holds a space or a character that cannot be seen"
-        raise InvalidRecord(message, hint="use `?` for one character, `*` for any run of them")
+        message = f"the pattern `{ascii(text)[1:-1]}` contains a space or an invisible character"
+        raise InvalidRecord(message, hint="use `?` for one character, `*` for any run of characters")
     if EFFECT in text and not kind:
         _check_effect(text)
     return text
@@ -60,7 +59,7 @@ def _check_effect(text: str) -> None:
         known = ", ".join(f"`{EFFECT}{effect}`" for effect in HINTS)
         raise InvalidRecord(f"unknown effect `{name}`", hint=f"{guess}the effects are {known}")
     if server is not None and server.startswith(EFFECT):
-        message = f"the pattern `{text}` names a server `{server}`, and no server id begins with `{EFFECT}`"
+        message = f"the pattern `{text}` has an invalid server id `{server}`"
         raise InvalidRecord(message, hint=f"write the server before the effect, as in `fs/{EFFECT}read_only`")
 
 
@@ -75,7 +74,7 @@ def has_wildcard(text: str) -> bool:
 
 
 def check_patterns(patterns: Collection[str]) -> None:
-    """InvalidRecord for a list that would take too long to match with thousands of tools."""
+    """Raises InvalidRecord for a list that would take too long to match with thousands of tools."""
     if len(patterns) > MAX_LISTED:
         hint = f"use at most {MAX_LISTED}; `*` matches many tools"
         raise InvalidRecord(f"the list has {len(patterns)} patterns", hint=hint)
@@ -116,13 +115,13 @@ def _split_pattern(text: str) -> tuple[str | None, str]:
 
 
 class Patterns:
-    """A set of patterns, compiled once. Two are equal when they hold the same texts, in any order."""
+    """A set of patterns, compiled once. Two sets are equal if they contain the same texts, in any order."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = tuple(sorted(set(texts)))
         self.are_about_tools = not any(map(kind_of, self.texts))
         self.has_bare = False
-        """Whether a pattern has no server, and so matches all of them."""
+        """Whether a pattern has no server, and so matches any server."""
         self._names: set[str] = set()
         self._refs: defaultdict[str, set[str]] = defaultdict(set)
         self._wild: defaultdict[str, list[_WildcardPattern]] = defaultdict(list)
@@ -165,8 +164,8 @@ class Patterns:
     def first_match(self, ref: ToolRef, native: str = "", *, effects: Effects, is_deny: bool) -> str | None:
         """The pattern that matches `ref`: an exact one, else the first in order of text.
 
-        A tool with an alias matches by that and by its `native` name, which is never of another kind.
-        `effects` are those of its approved definition, or UNSTATED. They are matched last.
+        A tool with an alias matches by its alias and by its `native` name, which is never of another kind.
+        `effects` are those of its approved definition, or UNSTATED. Effects are matched last.
         """
         found = self._match_name(ref)
         if found is not None:
@@ -195,7 +194,7 @@ class Patterns:
         return None
 
     def explain_effects(self, ref: ToolRef, match: str | None, effects: Effects) -> str:
-        """What the definition states about the effect of `match`, or without a match about each effect."""
+        """What the definition states about the effect of `match`, or about each effect if `match` is None."""
         if kind_of(ref.name) or (match is not None and effect_of(match) is None):
             return ""
         patterns = (one for one in self._effects_for(ref.server_id) if match in {None, one.text})
@@ -210,7 +209,7 @@ class Patterns:
                 yield one
 
     def matches_any(self, server_id: str, names: Collection[str]) -> bool:
-        """Whether a pattern matches one of the `names` of a server, effects aside."""
+        """Whether a pattern matches one of the `names` of a server. Effects do not count."""
         if not self._names.isdisjoint(names) or not self._refs.get(server_id, _NONE).isdisjoint(names):
             return True
         for kind, wild in self._wild.items():

@@ -1,7 +1,7 @@
-"""The effect of a change to the registry on every task, before it is applied.
+"""Plans: the effect of a change to the registry on every task, before it is applied.
 
-Both sides are composed as a caller of the task would have them; nothing is predicted by other means. Servers
-that are equal on both sides cannot change a scope, so only the others are composed.
+Both sides are composed as for a caller of the task; nothing is predicted by other means. Servers that are
+equal on both sides cannot change a scope, so only the others are composed.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -21,7 +21,7 @@ from toolgate.policy.rollouts import split_cohorts
 from toolgate.policy.scope import DEFAULT_LIMITS, NO_LIMITS, Refusal, Scope, ScopeLimits, refuse_oversize
 
 MAX_TALLIES: Final = 50_000
-"""Cached counts of a task's tools on one server: about 8 MiB. With more, the cache is emptied."""
+"""Cached counts of a task's tools on one server: about 8 MiB. When full, the cache is emptied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class TaskChange:
     """Tools, prompts and resources."""
     removed: tuple[ToolRef, ...] = ()
     reach_added: tuple[ToolRef, ...] = ()
-    """What a request could newly get by naming servers, limits aside. It includes `added`."""
+    """The refs that a request could newly reach by naming servers, regardless of limits. Includes `added`."""
     reach_removed: tuple[ToolRef, ...] = ()
     refusal_before: Refusal | None = None
     refusal_after: Refusal | None = None
@@ -42,7 +42,7 @@ class TaskChange:
     """Why the task's config is invalid; it then has no tools."""
     problem_after: str | None = None
     share: float = 100
-    """Percent of the task's callers; during a rollout of its profile a task has several entries."""
+    """The percentage of the task's callers. During a rollout of its profile, a task has several entries."""
 
     @property
     def has_effect(self) -> bool:
@@ -54,8 +54,8 @@ class TaskChange:
 class Plan:
     """One entry for the plain URL, then one for each task of either side, sorted.
 
-    During a rollout of its profile, a task has an entry for each share of callers that the change affects.
-    The entry of a task that the change cannot affect is empty, even if the task is denied.
+    During a rollout of its profile, a task has an entry for each share of callers that the change affects. If
+    the change cannot affect a task, its entry is empty, even if the task is denied.
     """
 
     changes: tuple[TaskChange, ...]
@@ -93,7 +93,7 @@ _Size = tuple[int, int]
 
 
 class _Tally(NamedTuple):
-    """The size of a task on one server, and the state of the server that it was counted for."""
+    """The size of a task on one server, and the state of the server at the count."""
 
     offer: ServerTools
     pin: Pin | None
@@ -101,7 +101,7 @@ class _Tally(NamedTuple):
 
 
 class _Tallies(NamedTuple):
-    """The cached counts of a task. They are valid while it and its profile are the same."""
+    """The cached counts of a task. They are valid while the task and its profile stay the same."""
 
     made_for: tuple[Task | None, Profile | None, str]
     servers: Mapping[str, _Tally]
@@ -118,7 +118,7 @@ class _Comparison(NamedTuple):
 
 
 class Planner:
-    """Makes plans. It caches how many tools the tasks have of servers that stay the same."""
+    """Makes plans. It caches how many tools the tasks have on unchanged servers."""
 
     def __init__(self, *, max_tallies: int = MAX_TALLIES) -> None:
         self._max_tallies = max_tallies
@@ -128,8 +128,8 @@ class Planner:
         """Servers composed so far: the work of plans."""
 
     def plan(self, before: Snapshot, after: Snapshot, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Plan:
-        """The difference from `before` to `after`, for each task and for callers without one. Safe in any
-        thread."""
+        """The difference from `before` to `after`, for each task and for callers without a task.
+        Thread-safe."""
         if sum(len(one.servers) for one in self._tallies.values()) > self._max_tallies:
             self._tallies = {}
         old, new = before.servers, after.servers
@@ -173,11 +173,11 @@ class Planner:
         return _compare(task_id, *sides)
 
     def _bound(self, compared: _Comparison, task: _Task, sides: list[_Side], rest: _Size) -> list[_Side]:
-        """The sides of a task that is denied with too many tools. `rest`: of untouched servers."""
+        """The sides of a task that is denied because of too many tools. `rest`: on unchanged servers."""
         platforms, limits = (compared.before, compared.after), compared.limits
         sizes = map(_measure, platforms, (side.tools for side in sides))
         excesses = [limits.describe_excess(rest[0] + tools, rest[1] + tokens) for tools, tokens in sizes]
-        if excesses.count(None) == 1:  # all its tools come, or go
+        if excesses.count(None) == 1:  # it gains or loses all its tools
             return [self._side(platform, task, limits) for platform in platforms]
         return [
             side if excess is None else replace(side, tools=frozenset(), refusal=refuse_oversize(excess))
@@ -277,7 +277,7 @@ def _with_version(platform: Snapshot, profile: Profile | None, side: Side) -> Sn
 
 
 def _reachable_servers(platform: Snapshot, task: _Task) -> AbstractSet[str]:
-    """The servers that the task could have, registered or not."""
+    """The servers that the task could reach, registered or not."""
     if not task.has_policy:
         return frozenset()
     if task.policy is None:

@@ -1,8 +1,8 @@
-"""A key, a caller, a task and a request against one snapshot: the rules that follow, and what was requested.
+"""Resolves a key, a caller, a task and a request against one snapshot into rules and requested servers.
 
-It answers what needs more than one layer: the servers of a task whose profile selects them, the servers a
-request means, and when a request is denied whole. The caller's own layer is between key and task: servers
-that it switched on for itself, or for their read-only tools. It only narrows. Prompts and resources of a
+It decides what needs more than one layer: the servers of a task whose profile selects them, the servers that
+a request selects, and when a request is denied as a whole. The caller's layer is between key and task:
+servers that it switched on, fully or for their read-only tools. It only narrows. Prompts and resources of a
 read-only server stay: they are reads.
 """
 
@@ -34,15 +34,15 @@ class Integrations:
         return self.chosen.get(server_id, self.default)
 
     def read_only_rule(self, server_id: str) -> str:
-        """The rule that admits only read-only tools of a server; empty without one."""
+        """The rule that admits only read-only tools of a server; empty if no such rule applies."""
         if self.state_of(server_id) != "read_only":
             return ""
-        why = ", by the caller" if server_id in self.chosen else " unless the caller switches on all"
+        why = ", set by the caller" if server_id in self.chosen else " unless the caller switches on all"
         return f"integrations: read-only tools{why}"
 
 
 ALL_ON: Final = Integrations()
-"""For a caller without choices, if everything is on by default. It makes no rules."""
+"""For a caller without choices if everything is on by default. It makes no rules."""
 
 
 def read_integrations(platform: Snapshot, principal: Principal) -> Integrations:
@@ -54,11 +54,11 @@ def read_integrations(platform: Snapshot, principal: Principal) -> Integrations:
 
 
 def _integration_rules(integrations: Integrations) -> Rules:
-    """The servers that are on. `compose` checks each tool of those that are on for reading."""
+    """The rules for servers that are on. For read-only servers, `compose` checks each tool."""
     rule = partial(ServerRule, layer="caller", reason=Reason.INTEGRATION_OFF)
     rules = []
     if switched_off := frozenset(one for one, state in integrations.chosen.items() if state == "off"):
-        rules.append(rule(name="integrations: off, by the caller", excluded=switched_off))
+        rules.append(rule(name="integrations: switched off by the caller", excluded=switched_off))
     if integrations.default == "off":
         off = "integrations: off unless the caller switches it on"
         rules.append(rule(name=off, ids=frozenset(integrations.chosen)))
@@ -76,19 +76,19 @@ NO_REQUEST: Final = SessionRequest()
 
 @dataclass(frozen=True, slots=True)
 class ScopeInputs:
-    """The five layers of one scope: all that decides it. By default a layer restricts nothing."""
+    """The five layers of one scope. Nothing else decides it. By default a layer restricts nothing."""
 
     platform: Snapshot
     ceiling: Ceiling = NO_CEILING
     task: TaskPolicy | None = None
     request: SessionRequest = NO_REQUEST
     integrations: Integrations = ALL_ON
-    """The choices of the caller."""
+    """The integrations that the caller switched on or off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRequest:
-    """The inputs of a scope, and what follows from them, except for the servers themselves."""
+    """The inputs of a scope and their consequences, without the servers themselves."""
 
     inputs: ScopeInputs
     rules: Rules
@@ -100,11 +100,11 @@ class ResolvedRequest:
     warnings: tuple[str, ...]
     is_enabled: bool
     strict: "ResolvedRequest | None"
-    """The same with the task's policy enforced. None: it is."""
+    """The same request with the task's policy enforced. None: the policy is enforced."""
 
 
 class _RequestedServers(NamedTuple):
-    """Servers, and the name of the rule that requests them. `ids` None: all."""
+    """Servers, and the name of the rule that requests them. `ids` None: all servers."""
 
     ids: frozenset[str] | None
     name: str
@@ -112,7 +112,7 @@ class _RequestedServers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BoundTask:
-    """A task with its servers: the default of a request, and those it may name."""
+    """A task with its servers: the default of a request, and those that a request may name."""
 
     policy: TaskPolicy
     default: frozenset[str]
@@ -134,7 +134,7 @@ def resolve(inputs: ScopeInputs) -> ResolvedRequest:
     if bound is not None:
         rules = rules.then(_task_rules(platform, bound))
     if refusal is not None:
-        rules = rules.then(deny_all("task", f"refused as a whole: {refusal.message}"))
+        rules = rules.then(deny_all("task", f"request denied: {refusal.message}"))
     rules = rules.then(_request_rules(inputs, requested, tools))
     return ResolvedRequest(
         inputs=inputs,
@@ -151,7 +151,8 @@ def resolve(inputs: ScopeInputs) -> ResolvedRequest:
 
 
 def bind_task(platform: Snapshot, task: TaskPolicy) -> BoundTask:
-    """The task with its servers. `allowed` defaults to the default ones; without enforcement it has all."""
+    """The task with its servers. `allowed` defaults to the default servers; an unenforced task has all
+    servers."""
     if not task.enforced:
         everything = frozenset(platform.servers)
         return BoundTask(task, everything, "mcp.enforce", everything, "mcp.enforce")
@@ -162,7 +163,7 @@ def bind_task(platform: Snapshot, task: TaskPolicy) -> BoundTask:
 
 
 def restrict_to_task(platform: Snapshot, task: TaskPolicy) -> Snapshot:
-    """`platform` with only the servers that the task could have, so that the cost follows the task."""
+    """`platform` with only the servers that the task could reach, so that the cost follows the task."""
     bound = bind_task(platform, task)
     ids = sorted((bound.default | bound.allowed) & platform.servers.keys())
     return replace(platform, servers=MappingProxyType({one: platform.servers[one] for one in ids}))
@@ -192,7 +193,7 @@ def _profile_title(platform: Snapshot, name: str) -> str:
 
 
 def select_servers(platform: Snapshot, selection: Selection) -> frozenset[str]:
-    """The servers of a selection. An unregistered server that it names counts: it shows as unknown."""
+    """The servers of a selection. An unregistered server that it names is included: it shows as unknown."""
     if selection.servers is not None:
         return frozenset(selection.servers)
     if selection.tags is None:
@@ -202,14 +203,14 @@ def select_servers(platform: Snapshot, selection: Selection) -> frozenset[str]:
 
 
 def _check_request(inputs: ScopeInputs, task: TaskPolicy, bound: BoundTask | None) -> Refusal | None:
-    """Why the request is denied whole. `bound` None: the task is not enforced."""
+    """Why the request is denied as a whole. `bound` None: the task is not enforced."""
     task_id, ceiling, request = task.task_id, inputs.ceiling, inputs.request
     if ceiling.tasks is not None and task_id not in ceiling.tasks:
-        # The words for a task that does not exist: this caller must not learn which it is.
+        # The message for a missing task: this caller must not learn whether it exists.
         return Refusal(code="not_found", message=f"no task `{task_id}`", hint=NotFound.default_hint)
     if request.enabled and not task.enabled:
-        message = f"`mcp.enabled` is not true for task `{task_id}`"
-        hint = "have the task's `mcp.enabled` set to `true`"
+        message = f"task `{task_id}` is not enabled"
+        hint = "set `mcp.enabled` of the task to `true`"
         return Refusal(code="mcp_policy_denied", message=message, hint=hint)
     outside = [] if bound is None else sorted(set(request.servers or ()) - bound.allowed)
     if outside:
@@ -295,7 +296,7 @@ def _decide_unknown_servers(
 
 
 def decide_unknown_server(server_id: str, name: str, rules: Rules) -> Decision:
-    """A server is unknown if no layer would deny it; else the layer denies it, registered or not."""
+    """A server is unknown if no layer would deny it. Otherwise the layer denies it, registered or not."""
     for rule in rules.servers:
         if rule.ids is not None and server_id not in rule.ids:
             return rule.exclude(server_id)
@@ -306,7 +307,7 @@ def _warn_missing_profiles(inputs: ScopeInputs, bound: BoundTask | None) -> tupl
     task_profile = None if bound is None else bound.policy.profile
     named = {"mcp.profile": task_profile, "?profile=": inputs.request.profile}
     return tuple(
-        f"`{label}` names the profile `{name}`, which does not exist: it admits no tool"
+        f"`{label}` names the missing profile `{name}`, so no tool is allowed"
         for label, name in named.items()
         if name is not None and name not in inputs.platform.profiles
     )

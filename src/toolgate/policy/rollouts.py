@@ -1,8 +1,8 @@
-"""Which version of a profile a caller has during a rollout.
+"""Decides which version of a profile a caller has during a rollout.
 
-The draw is a hash of the profile, the candidate's version, and the caller or task: the same on every node and
-after every restart, without any state. It never depends on the share: a number below a low share is below
-every higher one, so a higher share adds callers and removes none.
+The draw is a hash of the profile, the candidate's version, and the caller or task. It is the same on every
+node and after every restart, and needs no state. It never depends on the share: a number below a low share is
+below every higher one, so a higher share adds callers and removes none.
 """
 
 from dataclasses import replace
@@ -19,12 +19,12 @@ PER_PERCENT: Final = BUCKETS // 100
 
 
 class Cohort(NamedTuple):
-    """Callers that have one version before a change and one after it."""
+    """Callers with one version before a change and one after it."""
 
     before: Side
     after: Side
     share: float
-    """Percent of all callers."""
+    """The percentage of all callers."""
 
 
 def draw_bucket(profile_id: str, version: int, subject: str) -> int:
@@ -56,7 +56,7 @@ def draw_versions(
 
 
 def find_candidates(platform: Snapshot, principal_id: str) -> frozenset[str]:
-    """The profiles of which a caller has the candidate under every task."""
+    """The profiles whose candidate a caller has under every task."""
     return frozenset(
         one.profile_id
         for one in platform.profiles.values()
@@ -66,7 +66,7 @@ def find_candidates(platform: Snapshot, principal_id: str) -> frozenset[str]:
 
 
 def list_sides(platform: Snapshot, task: TaskPolicy) -> tuple[Snapshot, ...]:
-    """`platform` as callers of the task may have it: once, or twice during a rollout of its profile."""
+    """`platform` as seen by callers of the task: once, or twice during a rollout of its profile."""
     profile = None if task.profile is None else platform.profiles.get(task.profile)
     if profile is None or profile.rollout is None:
         return (platform,)
@@ -91,7 +91,8 @@ def find_version(platform: Snapshot, name: str) -> ProfileVersion | None:
 def find_versions(
     platform: Snapshot, task: TaskPolicy | None, request: SessionRequest
 ) -> tuple[ProfileVersion, ...]:
-    """The versions of the profiles that apply to a scope. That of a task without enforcement does not."""
+    """The versions of the profiles that apply to a scope. The profile of an unenforced task does not
+    apply."""
     named = [None if task is None or not task.enforced else task.profile, request.profile]
     found = (find_version(platform, name) for name in dict.fromkeys(named) if name is not None)
     return tuple(one for one in found if one is not None)
@@ -112,7 +113,7 @@ def split_cohorts(before: Profile | None, after: Profile | None, task_id: str) -
 
 
 def _count_candidate_buckets(profile: Profile | None, task_id: str) -> int:
-    """How many of the numbers that callers of the task may draw mean the candidate."""
+    """How many of the numbers that callers of the task may draw select the candidate."""
     if profile is None or profile.rollout is None:
         return 0
     if profile.rollout.by == "caller":

@@ -1,8 +1,8 @@
-"""Layers as two flat lists of rules, and what servers offer to them.
+"""Compiles layers into two flat lists of rules, and matches them with what servers offer.
 
 A key's ceiling, a task, a profile, its overrides and a request all have the shape of a selection. Each
-becomes rules that know their layer, the reason they exclude with, and their name for people. A rule can only
-narrow: none may ever allow what another excludes.
+becomes rules with their layer, the reason of an exclusion, and a name for people. A rule can only narrow: it
+never allows what another rule excludes.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -22,7 +22,7 @@ from toolgate.policy.scope import Decision, Layer, Reason, deny
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRule:
-    """Admits the servers in `ids` that have one of `tags`, but not `excluded`. None: any."""
+    """Admits the servers in `ids` with one of `tags`, except `excluded`. None: any."""
 
     layer: Layer
     reason: Reason
@@ -44,7 +44,7 @@ class ServerRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRule:
-    """An allowlist or denylist of one layer, for tools, prompts and resources alike."""
+    """An allowlist or denylist of one layer, for tools, prompts and resources."""
 
     layer: Layer
     reason: Reason
@@ -52,7 +52,7 @@ class ToolRule:
     patterns: Patterns
     is_deny: bool = False
     is_about_tools: bool = False
-    """It selects tools, and does not apply to prompts and resources."""
+    """Whether it selects tools only, and does not apply to prompts and resources."""
 
     @property
     def names_servers(self) -> bool:
@@ -63,7 +63,7 @@ class ToolRule:
         return self.patterns.first_match(ref, native_name, effects=effects, is_deny=self.is_deny)
 
     def decide(self, ref: ToolRef, match: str | None, effects: Effects, *, allowed: bool) -> Decision:
-        """The decision of this rule on `ref`, by its pattern `match`, if one matched."""
+        """The decision of this rule on `ref`. `match` is the pattern that matched, if any."""
         rule = self.name if match is None else f"{self.name} `{match}`"
         if self.patterns.has_effects:
             rule += self.patterns.explain_effects(ref, match, effects)
@@ -78,7 +78,7 @@ class ToolRule:
 
 
 class Rules(NamedTuple):
-    """The rules of one or several layers, in their order."""
+    """The rules of one or several layers, in order."""
 
     servers: tuple[ServerRule, ...] = ()
     tools: tuple[ToolRule, ...] = ()
@@ -101,7 +101,7 @@ _REASONS: Final[dict[Layer, tuple[Reason, Reason, Reason]]] = {
     "task": (Reason.NOT_ALLOWED_BY_TASK, Reason.NOT_IN_TASK_ALLOWLIST, Reason.DENIED_BY_TASK),
     "request": (Reason.NOT_REQUESTED, Reason.NOT_IN_REQUEST_ALLOWLIST, Reason.DENIED_BY_REQUEST),
 }
-"""Of lists of servers, of allowlists and of denylists."""
+"""The reasons of lists of servers, of allowlists and of denylists."""
 
 
 @lru_cache(maxsize=4_096)
@@ -111,7 +111,7 @@ def compile_stored(texts: tuple[str, ...]) -> Patterns:
 
 
 def make_rules(layer: Layer, selection: Selection, names: RuleNames, *, is_stored: bool = True) -> Rules:
-    """`selection` as rules of `layer`: one for each of its lists that is present."""
+    """`selection` as rules of `layer`: one for each list that is present."""
     outside, unlisted, denied = _REASONS[layer]
     compiled = compile_stored if is_stored else Patterns
     servers: list[ServerRule] = []
@@ -135,11 +135,11 @@ def deny_all(layer: Layer, name: str) -> Rules:
 class RegistryTotals(NamedTuple):
     tools: int
     tokens: int
-    """Of the definitions that can be offered, for a model."""
+    """Tokens of the definitions that a model can be offered."""
 
 
 def count_registered(platform: Snapshot) -> RegistryTotals:
-    """The totals. It reads every server, so keep it off the call path."""
+    """The totals. This reads every server, so keep it off the call path."""
     offers = platform.servers.values()
     return RegistryTotals(
         tools=sum(len(list_tool_names(offer)) for offer in offers),
@@ -148,13 +148,13 @@ def count_registered(platform: Snapshot) -> RegistryTotals:
 
 
 def list_tool_names(offer: ServerTools) -> Collection[str]:
-    """Every tool that the server lists, including those with an invalid definition."""
+    """Every tool that the server lists, including tools with an invalid definition."""
     names = offer.tools.keys()
     return names | {name for name in offer.quarantined if not kind_of(name)} if offer.quarantined else names
 
 
 def list_names(offer: ServerTools) -> Collection[str]:
-    """Everything that the server lists; prompts, resources and templates with their prefix."""
+    """Everything that the server lists. Prompts, resources and templates have their prefix."""
     names: AbstractSet[str] = offer.tools.keys()
     if offer.quarantined:
         names = names | offer.quarantined.keys()
@@ -168,8 +168,8 @@ def list_names(offer: ServerTools) -> Collection[str]:
 def find_matching(
     platform: Snapshot, patterns: Patterns, *, is_deny: bool, server_ids: Iterable[str] | None = None
 ) -> Iterator[ToolRef]:
-    """The names that `patterns` match, by server and name; without `server_ids` it reads every server.
-    `is_deny`: as a denylist, which for effects matches more."""
+    """The names that `patterns` match, by server and name. Without `server_ids` it reads every server.
+    `is_deny`: match like a denylist, which for effects matches more."""
     for server_id in sorted(platform.servers if server_ids is None else server_ids):
         if patterns.has_bare or patterns.names_server(server_id):
             for name in sorted(list_names(platform.servers[server_id])):
@@ -182,8 +182,8 @@ def find_matching(
 def is_in_ceiling(
     ceiling: Ceiling, ref: ToolRef, *, task_id: str | None, effects: Effects, native_name: str = ""
 ) -> bool:
-    """Whether the ceiling of a key admits `ref` under this task. `effects`: of its approved definition, or
-    UNSTATED. `native_name`: the server's name of a tool that has an alias; patterns match either."""
+    """Whether the ceiling of a key admits `ref` under this task. `effects`: those of its approved definition,
+    or UNSTATED. `native_name`: the server's name of a tool with an alias; patterns match either."""
     if ceiling.tasks is not None and task_id not in ceiling.tasks:
         return False
     if ceiling.servers is not None and ref.server_id not in ceiling.servers:
@@ -198,7 +198,7 @@ def is_in_ceiling(
 
 
 def find_pin_violation(pin: Pin, name: str, listed: ToolDefinition | None) -> str:
-    """Why a tool of a pinned server is quarantined; empty if it is as approved, or not yet listed."""
+    """Why a tool of a pinned server is quarantined; empty if it is as approved or not listed so far."""
     approved = pin.tools.get(name)
     if approved is None:
         return "pin: not approved"
@@ -210,7 +210,7 @@ def find_pin_violation(pin: Pin, name: str, listed: ToolDefinition | None) -> st
 
 
 def read_approved(platform: Snapshot, ref: ToolRef) -> tuple[str, Effects]:
-    """What patterns match besides the name: a native name behind an alias, and the effects by the approved
+    """The inputs of patterns besides the name: a native name behind an alias, and the effects of the approved
     definition. Any other definition states nothing."""
     offer = platform.servers.get(ref.server_id)
     tool = None if offer is None else offer.tools.get(ref.name)
@@ -222,12 +222,13 @@ def read_approved(platform: Snapshot, ref: ToolRef) -> tuple[str, Effects]:
 
 
 def is_unlisted(offer: ServerTools) -> bool:
-    """Whether no list of the server is known, now or from an earlier run: it may have anything."""
+    """Whether no list of the server is known, from now or an earlier run: it may have anything."""
     return offer.state != "ready" and not (offer.tools or offer.prompts or offer.resources or offer.templates)
 
 
 def can_match(offer: ServerTools, patterns: Patterns, *, is_deny: bool) -> bool:
-    """Whether a name of the server matches or, while its lists are unknown, could. Pins do not count."""
+    """Whether a name of the server matches or, while its lists are unknown, could match. Pins do not
+    count."""
     server_id = offer.record.server_id
     if is_unlisted(offer):
         return patterns.has_bare or patterns.names_server(server_id)

@@ -1,4 +1,4 @@
-"""The compiled scope: which tools, prompts and resources one caller sees, and why not the others.
+"""The compiled scope: which tools, prompts and resources one caller sees, and why others are excluded.
 
 Values only. Every endpoint lists from a scope and calls through it; there is no other way to a server.
 """
@@ -20,7 +20,7 @@ RefusalCode = Literal["mcp_policy_denied", "too_many_tools", "not_found"]
 
 
 class Reason(StrEnum):
-    """Why a server, tool, prompt or resource is not in a scope. Each exclusion has exactly one."""
+    """Why a server, tool, prompt or resource is not in a scope. Each exclusion has exactly one reason."""
 
     UNKNOWN_SERVER = "unknown_server"
     SERVER_DISABLED = "server_disabled"
@@ -41,22 +41,22 @@ class Reason(StrEnum):
     NOT_IN_REQUEST_ALLOWLIST = "not_in_request_allowlist"
     DENIED_BY_REQUEST = "denied_by_request"
     QUARANTINED = "quarantined"
-    """A definition that differs from its pin."""
+    """The definition differs from its pin."""
     INVALID_DEFINITION = "invalid_definition"
     APPROVAL_REQUIRED = "approval_required"
     """Never hides a tool: an approver decides when it is called."""
 
 
 UNREACHED: Final = (Reason.UNKNOWN_SERVER, Reason.ENV_MISSING, Reason.LIST_TIMEOUT, Reason.LIST_FAILED)
-"""No rule excludes such a server: it does not exist, or cannot be listed."""
+"""No rule excludes such a server: it does not exist or cannot be listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One decision, with the layer and rule that made it.
+    """One decision, with its layer and rule.
 
     A denial comes from the first layer that denies. An allowed tool names the narrowest allowlist that
-    matched it: the server's own `allowed_tools` if no later layer has one.
+    matched it: the server's own `allowed_tools` if no later layer has an allowlist.
     """
 
     server_id: str
@@ -67,9 +67,9 @@ class Decision:
     reason: Reason | None
     """None exactly when allowed."""
     rule: str
-    """For people: the rule as its author wrote it."""
+    """The rule as its author wrote it, for people."""
     shadow: "Decision | None" = None
-    """If allowed: the denial that it would be if the policy of its task were enforced."""
+    """If allowed: the denial that enforcement of the task's policy would give it."""
 
 
 def deny(server_id: str, tool: str | None, layer: Layer, reason: Reason, rule: str) -> Decision:
@@ -86,7 +86,7 @@ class EffectiveFilter(NamedTuple):
 
 
 class ApprovalRequirement(NamedTuple):
-    """Each call of a tool needs an approval, by this layer and rule."""
+    """Each call of a tool needs an approval, required by this layer and rule."""
 
     layer: Layer
     rule: str
@@ -102,7 +102,7 @@ class ProfileVersion(NamedTuple):
     side: Side | None = None
     """None: without a rollout every caller has this version."""
     share: int = 100
-    """Percent of callers or tasks that have it."""
+    """The percentage of callers or tasks that have it."""
     by: RolloutBy = "caller"
 
     def __str__(self) -> str:
@@ -110,8 +110,8 @@ class ProfileVersion(NamedTuple):
 
     @property
     def title(self) -> str:
-        """For people: during a rollout with the version. Never the share: a scope is audited once, however
-        many callers have it."""
+        """For people: during a rollout, with the version. Never the share: a scope is audited once, whatever
+        the number of its callers."""
         if self.side is None:
             return f"`{self.profile_id}`"
         return f"`{self.profile_id}` version {self.version} ({self.side})"
@@ -133,33 +133,34 @@ class Scope:
     """What one caller sees and may call.
 
     Invariant: with a refusal it is empty. Otherwise `tools`, `prompts`, `resources` and `templates` are
-    exactly those whose decision is allowed. After `too_many_tools` the decisions still show what the rules
+    exactly those with an allowed decision. After `too_many_tools` the decisions still show what the rules
     admit, so that readers see what to narrow.
     """
 
     tools: tuple[ToolRef, ...] = ()
-    """Sorted, as are the others."""
+    """Sorted, like the other fields."""
     prompts: tuple[ToolRef, ...] = ()
     resources: tuple[ToolRef, ...] = ()
     templates: tuple[ToolRef, ...] = ()
-    """With their prefix. A URI that is read through a template is decided separately."""
+    """With their prefix. A URI that a client reads through a template is decided separately."""
     servers: tuple[str, ...] = ()
-    """Sorted: the servers that no layer excluded whole, including those that have not listed their tools."""
+    """Sorted: the servers that no layer excluded as a whole, including unlisted ones."""
     filters: tuple[EffectiveFilter, ...] = ()
-    """In the order of the layers. A server's own `allowed_tools` come before them."""
+    """In the order of the layers. The server's own `allowed_tools` come before them."""
     decisions: tuple[Decision, ...] = ()
-    """Sorted by server and name. A server excluded whole has one decision. Servers that a list of ids leaves
-    out have none: there may be thousands, and `explain` names them."""
+    """Sorted by server and name. A server excluded as a whole has one decision. Servers that a list of ids
+    excludes have no decision: there may be thousands, and `explain` names them."""
     warnings: tuple[str, ...] = ()
     refusal: Refusal | None = None
     approvals: Mapping[ToolRef, ApprovalRequirement] = field(default_factory=lambda: MappingProxyType({}))
-    """Of `tools`, those whose calls need an approval."""
+    """The approvals that calls of `tools` need."""
     tokens: int = 0
-    """Of the definitions of `tools`, for a model."""
+    """Tokens of the definitions of `tools`."""
     profiles: tuple[ProfileVersion, ...] = ()
-    """The versions of the profiles that applied, that of the task first."""
+    """The versions of the profiles that applied, the task's profile first."""
     is_searchable: bool = False
-    """More tools than the limit: offer search instead of their definitions."""
+    """Whether it has more tools than the limit, so that endpoints offer search instead of their
+    definitions."""
 
     @property
     def refs(self) -> tuple[ToolRef, ...]:
@@ -167,13 +168,13 @@ class Scope:
 
     @property
     def admitted(self) -> frozenset[ToolRef]:
-        """All that the layers allow, even if a limit then denied the whole request."""
+        """Everything that the layers allow, even if a limit then denied the whole request."""
         allowed = ((one.server_id, one.tool) for one in self.decisions if one.allowed)
         return frozenset(ToolRef(server_id, name) for server_id, name in allowed if name is not None)
 
     @property
     def shadowed(self) -> Mapping[ToolRef, Decision]:
-        """All that is allowed only because the task's policy is not enforced, with the denials."""
+        """The refs that are allowed only because the task's policy is not enforced, with their denials."""
         return {
             ToolRef(one.server_id, one.tool): one.shadow
             for one in self.decisions
@@ -188,14 +189,15 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeLimits:
-    """The size of a scope, in tools and tokens. A larger one is made searchable or denied, never cut."""
+    """The size limits of a scope, in tools and tokens. A larger scope is made searchable or denied, never
+    cut."""
 
     max_tools: int = 128
     max_definition_tokens: int | None = None
     on_too_many: Literal["refuse", "find"] = "find"
 
     def describe_excess(self, tools: int, tokens: int) -> str | None:
-        """By how much a scope of that size is too large; None if it is not."""
+        """Describe how much a scope of this size exceeds the limits; None if it does not."""
         if tools > self.max_tools:
             return f"{tools} tools, {tools - self.max_tools} more than `max_tools` {self.max_tools}"
         most = self.max_definition_tokens

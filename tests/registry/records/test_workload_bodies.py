@@ -81,7 +81,7 @@ def test_a_limit_that_is_left_out_has_its_own_default() -> None:
     [
         pytest.param({"module": None}, "workload.module", id="no module"),
         pytest.param({"module": "AB" * 32}, "64 lower-case hexadecimal", id="a hash in capitals"),
-        pytest.param({"module": "guest.wasm"}, "is not a SHA-256", id="a file"),
+        pytest.param({"module": "guest.wasm"}, "invalid SHA-256", id="a file"),
         pytest.param({"args": ["x"] * 65}, "workload.args", id="65 arguments"),
         pytest.param({"args": ["x" * 4_097]}, "workload.args[0]", id="an argument that is too long"),
         pytest.param({"args": ["a\0b"]}, "control characters", id="a zero byte in an argument"),

@@ -201,9 +201,9 @@ async def test_what_was_read_can_be_sent_back_as_it_is() -> None:
         pytest.param(
             SERVERS, {"server_id": 7}, "`server_id`: is missing, or is not text", id="an id of no text"
         ),
-        pytest.param(SERVERS, stdio("Git"), "`Git` is not a server id", id="an id with capitals"),
-        pytest.param(SERVERS, stdio("a__b"), "`a__b` is not a server id", id="SCO-7 the separator in an id"),
-        pytest.param(SERVERS, stdio("a.b"), "`a.b` is not a server id", id="SCO-7 a dot in an id"),
+        pytest.param(SERVERS, stdio("Git"), "invalid server id `Git`", id="an id with capitals"),
+        pytest.param(SERVERS, stdio("a__b"), "invalid server id `a__b`", id="SCO-7 the separator in an id"),
+        pytest.param(SERVERS, stdio("a.b"), "invalid server id `a.b`", id="SCO-7 a dot in an id"),
         pytest.param(
             SERVERS, stdio("git", owner="me"), "`owner`: is not a known field", id="an unknown field"
         ),
@@ -225,16 +225,16 @@ async def test_what_was_read_can_be_sent_back_as_it_is() -> None:
                 "task_id": "t",
                 "config": {"mcp.allowed_server_ids": ["a"], "mcp.default_server_ids": ["a", "b"]},
             },
-            "task `t`: `mcp.default_server_ids`: `b` is not one of `mcp.allowed_server_ids`",
+            "task `t`: `mcp.default_server_ids`: `b` is not in `mcp.allowed_server_ids`",
             id="a default outside the allowed",
         ),
         pytest.param(
             TASKS,
             {"task_id": "t", "config": {"mcp.enable": True}},
-            "task `t`: `mcp.enable` is not a key of a task",
+            "task `t`: unknown key `mcp.enable`",
             id="a misspelt key",
         ),
-        pytest.param(PROFILES, {"profile_id": "a/b"}, "`a/b` is not a name", id="a slash in a name"),
+        pytest.param(PROFILES, {"profile_id": "a/b"}, "invalid id `a/b`", id="a slash in a name"),
     ],
 )
 async def test_a_record_that_is_wrong_is_refused_with_its_field_and_nothing_is_stored(
@@ -366,8 +366,8 @@ async def test_deleting_what_others_name_is_allowed_and_shown() -> None:
         quiet = await world.request("DELETE", f"{SERVERS}/notes")
 
         assert response.json()["warnings"] == [
-            "profile `coding`, `servers`: there is no server `git`",
-            "task `review`, `mcp.default_server_ids`: there is no server `git`",
+            "profile `coding`, `servers`: server `git` does not exist",
+            "task `review`, `mcp.default_server_ids`: server `git` does not exist",
         ]
         assert [one for one in profile.json()["warnings"] if "coding" in one] != []
         assert quiet.json()["warnings"] == []

@@ -23,7 +23,7 @@ AGENT: Final = secret_of("agent")
 LEARN: Final = "/admin/api/tasks/review/learn"
 UNUSED: Final = "/admin/api/unused"
 SCOPE: Final = "/api/v1/mcp/scope?task=review"
-UNENFORCED: Final = "the rules of the task deny nothing: what they would deny is only audited"
+UNENFORCED: Final = "the task is in shadow mode: the gateway audits denials and does not enforce them"
 DAY_MS: Final = 24 * 3_600_000
 WEEK_AGO: Final = NOW_MS - 7 * DAY_MS
 

@@ -60,7 +60,7 @@ async def test_what_is_no_pattern_is_stated_of_that_one_alone() -> None:
         response = await world.post(MATCH, {"patterns": patterns})
 
         assert [one["error"] is None for one in response["matches"]] == [False] * 4 + [True]
-        assert response["matches"][0]["error"] == "a pattern is empty; name a tool, or use `*` for all"
+        assert response["matches"][0]["error"] == "empty pattern; name a tool, or use `*` for all"
         assert response["matches"][4]["tools"] == ["notes.log"]
 
 
