@@ -1,3 +1,3 @@
 """Toolgate: an MCP gateway. Many servers behind one URL; each caller sees only what it needs."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
