@@ -1,8 +1,17 @@
-"""Imports and exports server definitions of other programs.
+"""Reads and writes server definitions of other programs.
 
-- `imports.py`      detects the format and returns bodies; catalogs of Docker's MCP gateway
-- `server_json.py`  the `server.json` of the official registry, both ways
-- `yaml.py`         the YAML subset of these formats
+- `imports.py`         detects the format and hands the document to its reader
+- `mcp_servers.py`     `mcpServers` and `servers`: editors, mcp-hub, MCPHub, MetaMCP, FastMCP
+- `contextforge.py`    exports and catalogs of ContextForge
+- `litellm.py`         `mcp_servers` of LiteLLM and Codex
+- `agentgateway.py`    targets of agentgateway
+- `docker_catalog.py`  catalogs of Docker's MCP gateway
+- `server_json.py`     the `server.json` of the official registry, both ways
+- `bodies.py`          what the first four share: from `command` or `url` to the body of a server
+- `definitions.py`     the fields of one definition, its variables, and the result of an import
+- `yaml.py`            the part of YAML they need
 
-REST and packages use it. A definition decides what to run, never how. Never downloads or starts anything.
+REST and packages use it. A file decides what to run; a catalog never decides how. What has no counterpart is
+reported, and a file that hides tools never becomes a server that shows them. Never downloads or starts
+anything.
 """

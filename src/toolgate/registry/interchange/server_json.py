@@ -191,6 +191,12 @@ def json_objects(owner: Json, member: str) -> list[Json]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
+def json_texts(owner: Json, member: str) -> list[str]:
+    """The texts of a list."""
+    found = owner.get(member)
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+
 JsonObject = dict[str, Any]
 SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 MAX_TITLE: Final = 100  # characters of titles and descriptions, by that schema

@@ -248,6 +248,32 @@ async def test_a_file_of_our_own_is_imported_as_text_and_what_is_allowed_stays_s
         assert (stored.body["stdio"]["args"], stored.body["allowed_tools"]) == (["-v"], ["log"])
 
 
+async def test_what_a_file_lists_or_hides_is_not_widened_by_the_patterns_of_an_import() -> None:
+    content = {
+        "mcpServers": {
+            "open": {"command": "serve"},
+            "listed": {"command": "serve", "includeTools": ["log"]},
+            "hidden": {"command": "serve", "disabledTools": ["reset"]},
+            "known": {"command": "serve", "disabledTools": ["reset"]},
+        }
+    }
+    async with open_rest() as world:
+        await world.seed(server=[stdio("known", allowed_tools=["log"])])
+        response = await world.post(IMPORT, {"content": content, "allowed_tools": ["*"]})
+        stored = {one.id: one.body for one in (await world.store.list("server")).records}
+
+        assert {name: body.get("allowed_tools", []) for name, body in stored.items()} == {
+            "hidden": [],
+            "known": ["log"],
+            "listed": ["log"],
+            "open": ["*"],
+        }
+        assert response["warnings"] == [
+            "`hidden`: the file hides `reset`, a record lists what it shows: set `allowed_tools`",
+            "`known`: the file hides `reset`, a record lists what it shows: set `allowed_tools`",
+        ]
+
+
 @pytest.mark.requirement("002-085")
 async def test_an_import_passes_the_checks_of_saving_or_changes_nothing() -> None:
     content = {"mcpServers": {"good": {"command": "serve"}, "evil": {"command": "sh"}}}

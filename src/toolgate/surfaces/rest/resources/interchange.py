@@ -7,7 +7,7 @@ nor that a server exists that the caller cannot reach.
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
@@ -24,7 +24,8 @@ from toolgate.govern.visibility import find_tasks_by_server
 from toolgate.model.http import is_loopback
 from toolgate.model.revisions import StoredRecord
 from toolgate.model.servers import ServerRecord
-from toolgate.registry.interchange.imports import ImportFormat, ImportResult, parse_imports
+from toolgate.registry.interchange.definitions import ImportResult
+from toolgate.registry.interchange.imports import ImportFormat, parse_imports
 from toolgate.registry.interchange.server_json import PublishedIdentity, encode_server_json
 from toolgate.registry.records.body import FieldDescriptions, StrictBody
 from toolgate.registry.records.codec import parse_id
@@ -57,10 +58,12 @@ class ImportSent(StrictBody):
     content: dict[str, JsonValue] | list[JsonValue] | str
     """The file: JSON as it is, or as text, which may hold comments; or TOML, or a catalog's YAML, as text."""
     format: ImportFormat = "auto"
-    """`mcpServers` (Claude, Cursor, VS Code), `server.json` (the official registry), `docker` (a catalog of
-    Docker's MCP gateway), `registry` (our own)."""
+    """`mcpServers` (editors, mcp-hub, MCPHub, FastMCP), `litellm` (also Codex), `contextforge`,
+    `agentgateway`, `server.json` (the official registry), `docker` (a catalog of Docker's MCP gateway),
+    `registry` (records of Toolgate)."""
     allowed_tools: Patterns = Field(default_factory=list)
-    """Patterns of the tools to allow. Without any, a server that is new offers nothing."""
+    """Patterns of the tools to allow, for servers of which the file neither lists nor hides tools. Without
+    any, such a server offers nothing if it is new."""
     only: Annotated[list[ServerId], Field(max_length=MAX_CHANGES)] | None = None
     """The ids of the servers to store, as a dry run finds them. Without it, all."""
     skip_invalid: bool = False
@@ -128,11 +131,11 @@ async def import_servers(control: Control, call: RestCall[ImportSent]) -> Import
     shown: ApplyResponse | PlanResponse
     if sent.dry_run:
         planned = await plan_changes(control, call.caller, drafts)
-        warnings = [*planned.warnings, *_warn_of_denied(planned.plan.edits)]
+        warnings = [*planned.warnings, *_warn_of_denied(planned.plan.edits, found.restricted)]
         shown = await show_plan(planned.plan, planned.revision, warnings)
     else:
         done = await commit_changes(control, call.caller, drafts, plan_id=call.plan_id)
-        warnings = [*done.warnings, *_warn_of_denied(done.edits)]
+        warnings = [*done.warnings, *_warn_of_denied(done.edits, found.restricted)]
         shown = await show_commit(done)
     effect = shown if isinstance(shown, PlanResponse) else None
     return ImportResponse.of(
@@ -150,7 +153,8 @@ async def _select_drafts(
 ) -> list[PendingChange]:
     """What of the file is to be stored. What cannot be joins what was skipped, where that was asked for."""
     sent = call.body
-    drafts = [_draft(body, sent.allowed_tools) for body in found.bodies]
+    allowed = sent.allowed_tools
+    drafts = [_draft(one, [] if one["server_id"] in found.restricted else allowed) for one in found.bodies]
     if sent.only is not None:
         wanted = set(sent.only)
         drafts = [draft for draft in drafts if draft.id in wanted]
@@ -162,16 +166,15 @@ async def _select_drafts(
 
 def _draft(body: Mapping[str, Any], allowed: list[str]) -> PendingChange:
     server_id = parse_id("server", body["server_id"])
-    sent = dict(body)
-    if allowed:
-        sent["allowed_tools"] = allowed
+    sent = ({"allowed_tools": allowed} if allowed else {}) | dict(body)
     # What is allowed now is looked up when the draft is checked, in the turn that commits it.
     return PendingChange(kind="server", id=server_id, sent=sent, is_declared=True, keeping=("allowed_tools",))
 
 
-def _warn_of_denied(edits: Sequence[RecordEdit]) -> Iterator[str]:
-    """The files of other programs allow nothing, so a server that was only imported offers nothing."""
-    servers = [edit.record for edit in edits if isinstance(edit.record, ServerRecord)]
+def _warn_of_denied(edits: Sequence[RecordEdit], warned: Container[str]) -> Iterator[str]:
+    """Most files allow nothing, so a server that was only imported offers nothing. `warned` are known."""
+    records = (edit.record for edit in edits)
+    servers = [one for one in records if isinstance(one, ServerRecord) and one.server_id not in warned]
     denied = [f"`{server.server_id}`" for server in servers if not server.allowed_tools]
     if denied:
         shown = ", ".join(denied[:_MAX_NAMED]) + (" and others" if len(denied) > _MAX_NAMED else "")
