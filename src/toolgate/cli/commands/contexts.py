@@ -72,9 +72,13 @@ def log_in(
 ) -> None:
     """Save the address of a gateway and a key to it.
 
-    They are saved as a context, which becomes the current one: commands call its gateway. The key is sent to the gateway once before it is saved, so a wrong key is an error here. The file
-    `contexts.toml` in your configuration directory can be read by you only. Leave the key empty for a gateway
-    on this machine that needs none.
+    They are saved as a context, which becomes the current one: commands call its gateway. The key is sent to
+    the gateway once before it is saved, so a wrong key is an error here. The file `contexts.toml` in your
+    configuration directory can be read by you only.
+
+    \b
+    toolgate login https://tools.example.com --context prod
+    toolgate login --context local --key-file admin.key
     """
     file = find_contexts_file(os.environ)
     saved = load_contexts(file)
@@ -161,10 +165,11 @@ def _warn_about_plaintext(url: str, key: str | None) -> list[str]:
 
 
 def _render_login(shown: Mapping[str, Any]) -> RenderableType:
-    caller = "" if shown["principal"] is None else f" as {shown['principal']}, role {shown['role']}"
+    known = shown["principal"] is not None
+    caller = (" as ", ui.bold(shown["principal"]), ", role ", ui.cell(shown["role"])) if known else ()
     saved = f"context {shown['context']} is now current, and saved in {shown['file']}"
     return ui.group_parts(
-        ui.done("logged in to ", ui.bold(shown["url"]), ui.cell(caller)), ui.indent(ui.cell(saved, ui.DIM))
+        ui.done("logged in to ", ui.bold(shown["url"]), *caller), ui.indent(ui.cell(saved, ui.DIM))
     )
 
 
