@@ -84,8 +84,8 @@ def test_the_guide_to_clients_says_how_many_conformance_scenarios_pass() -> None
             ),
         )
         for words, name in (
-            ("both revisions, either way of asking", "modern"),
-            ("both revisions, one way of asking for each tool", "one-way"),
+            ("both revisions, elicits in either way", "modern"),
+            ("both revisions, each tool elicits in one way", "one-way"),
             ("session-based", "legacy"),
         )
     ]
@@ -113,7 +113,7 @@ def test_the_readme_says_how_many_conformance_scenarios_pass() -> None:
 
 
 def test_the_base_environment_of_children_is_the_one_the_guide_lists() -> None:
-    text = " ".join(document("docs/tutorials/first-gateway.md").text.split())
+    text = " ".join(document("docs/how-to/servers.md").text.split())
 
     assert ", ".join(f"`{name}`" for name in BASE_ENVIRONMENT) in text
     assert [name for name in NETWORK_ENVIRONMENT if f"`{name.upper()}`" not in text] == []

@@ -17,6 +17,7 @@ VARIABLES = {
     *(PREFIX + name.upper() for name in NAMES),
     "TOOLGATE_KEY",
     "TOOLGATE_URL",
+    "TOOLGATE_AUTHORIZATION",  # the bridge of Claude Desktop sends it
 }
 EVERY = pytest.mark.parametrize("checked", documents(), ids=str)
 
