@@ -127,7 +127,7 @@ def test_servers_of_another_program_are_imported(at_gateway: Run, tmp_path: Path
     imported = at_gateway("servers", "import", str(file), "--allow", "get_*")
 
     assert planned.lines[0] == "+ server far-away"
-    assert "no tool is allowed yet of `far-away`: import again with `--allow '*'`" in " ".join(denied.lines)
+    assert "no tools are allowed of `far-away`: import again with `--allow '*'`" in " ".join(denied.lines)
     assert (imported.code, "no tool is allowed" in " ".join(imported.lines)) == (0, False)
     assert at_gateway("servers", "get", "far-away", "--json").json["allowed_tools"] == ["get_*"]
     at_gateway("servers", "delete", "far-away")

@@ -64,7 +64,7 @@ def test_a_task_with_a_module_goes_from_files_into_the_gateway_and_out_again(
     at_gateway("tasks", "delete", "job")
     deleted = at_gateway("modules", "delete", HASH)
 
-    assert plan["warnings"][0].endswith("is not uploaded yet")
+    assert plan["warnings"][0].endswith("is not uploaded")
     assert before.lines == ["no modules yet: upload one with `toolgate modules upload FILE`"]
     assert applied.code == 0, applied.err
     assert task["workload"]["module"] == HASH

@@ -298,7 +298,7 @@ def test_a_console_without_its_page_or_past_its_size_is_refused(built: Path) -> 
     with pytest.raises(StartRefused, match="more than 100 bytes"):
         load_console(built, max_bytes=100)
     (built / "index.html").unlink()
-    with pytest.raises(StartRefused, match=r"no `index.html`"):
+    with pytest.raises(StartRefused, match=r"`index.html` is missing"):
         load_console(built)
 
 

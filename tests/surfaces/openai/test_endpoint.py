@@ -252,7 +252,7 @@ async def test_a_chat_of_a_task_that_requires_servers_is_refused_without_one_and
         response = await world.post(asking(), url="/t/ops/v1/chat/completions")
 
     assert (response.status, response.json["error"]["code"]) == (403, "mcp_policy_denied")
-    assert "none is left: `one` (server_disabled)" in response.json["error"]["message"]
+    assert "no server is left: `one` (server_disabled)" in response.json["error"]["message"]
     assert model.requests == []
 
 

@@ -78,7 +78,7 @@ async def test_a_guest_of_a_task_that_requires_servers_is_not_begun_without_one(
         found, ending = await node.ended(await node.begin("echo"))
 
     assert (found.state, ending.ended_by, node.opened) == ("failed", "module", [])
-    assert "none is left: `ghost` (unknown_server)" in ending.message
+    assert "no server is left: `ghost` (unknown_server)" in ending.message
 
 
 async def test_a_node_takes_as_many_as_it_has_room_for(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""The web console: `/console` and all below it, the same files for every caller.
+"""The web console: `/console` and all paths below it, the same files for every caller.
 
-They are built from the repository's `console` directory and read once, at the start: from then on a path is
-looked up, and never taken for a file's. The console requests what it shows from the REST API, with the
-credential of its user. There is nothing to protect here: no credential, no query, no body is read, and
-nothing of a request is in any answer.
+The files are built from the repository's `console` directory and read once, at the start: afterwards a path
+is only looked up and never opens a file. The console gets its data from the REST API, with the credential of
+its user. This endpoint needs no protection: it reads no credential, query or body, and no response contains
+anything of a request.
 """
 
 import re
@@ -20,11 +20,11 @@ from toolgate.surfaces.http.messages import HttpHandler, HttpRequest, Responder,
 
 PAGE: Final = "index.html"
 ASSETS: Final = "assets/"
-"""Below it, the name of a file changes with its content."""
+"""Below this path, the name of a file changes with its content."""
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Of all files together."""
+"""The limit of all files together."""
 ENCODINGS: Final[Mapping[str, str]] = {"br": ".br", "gzip": ".gz"}
-"""The encodings that a file may also lie there in, the smallest first."""
+"""The encodings of the built files, the smallest first."""
 _TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -40,26 +40,26 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleFile:
-    """One file as it is sent."""
+    """One file, ready to send."""
 
     media_type: str
     is_immutable: bool
-    """Its name changes with its content."""
+    """Whether its name changes with its content."""
     digest: str
     bodies: Mapping[str, bytes]
-    """By encoding; that of none is the empty text."""
+    """The bodies by encoding. The key of the plain body is the empty text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """A built console: its page, and all other files by their paths."""
+    """A built console: its page, and all other files by path."""
 
     page: bytes
     files: Mapping[str, ConsoleFile]
 
 
 def find_console() -> Path | None:
-    """Where the console of this installation is: in the package, or in a checkout where it is built."""
+    """The directory of the built console: in the package, or in a checkout where it is built."""
     package = Path(__file__).parent
     repository = package.parents[3]
     places = [package / "static"]
@@ -69,14 +69,14 @@ def find_console() -> Path | None:
 
 
 def load_console(directory: Path, *, max_bytes: int = MAX_BYTES) -> Console:
-    """The console in `directory`. Raises StartRefused."""
+    """Read the console in `directory`. Raises StartRefused."""
     try:
         read = dict(_read(directory, max_bytes))
     except OSError as exc:
         raise StartRefused(f"cannot read the console in `{directory}`: {exc}") from exc
     page = read.pop(PAGE, None)
     if page is None:
-        raise StartRefused(f"there is no `{PAGE}` in `{directory}`", hint="build the console again")
+        raise StartRefused(f"`{PAGE}` is missing in `{directory}`", hint="build the console again")
     twins = tuple(ENCODINGS.values())
     return Console(page, {name: _file(name, read) for name in read if not name.endswith(twins)})
 
@@ -87,7 +87,7 @@ def _read(directory: Path, max_bytes: int) -> Iterator[tuple[str, bytes]]:
         if path.is_file():
             left -= path.stat().st_size
             if left < 0:
-                raise StartRefused(f"the files in `{directory}` have more than {max_bytes} bytes")
+                raise StartRefused(f"the console files in `{directory}` have more than {max_bytes} bytes")
             yield path.relative_to(directory).as_posix(), path.read_bytes()
 
 
@@ -104,15 +104,15 @@ def _file(name: str, read: Mapping[str, bytes]) -> ConsoleFile:
 
 
 NONCE: Final = b"__NONCE__"
-"""Where in the page its nonce goes."""
+"""The placeholder of the nonce in the page."""
 NONCE_BYTES: Final = 16  # the 128 bits that CSP Level 3 asks for
 ROOT: Final = "/console/"
 _ZERO_WEIGHT = re.compile(r"\s*q\s*=\s*0(?:\.0*)?\s*")
-"""The weight of what is not wanted."""
+"""The weight of an encoding that the client rejects."""
 _METHODS: Final = ("GET", "HEAD")
-_NOT_BUILT: Final = "run `make console` in the repository; every wheel of Toolgate has it built in"
+_NOT_BUILT: Final = "run `make console` in the repository; every wheel of Toolgate contains the built console"
 
-# Scripts from our files alone. Styles also from elements that the page makes, and marks with its nonce.
+# Scripts come only from our files. Styles may also come from elements that the page creates with its nonce.
 # The page loads from this gateway only, and calls no other host.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'{nonce}; img-src 'self' data:; font-src 'self'; "
@@ -122,7 +122,7 @@ _DISABLED_FEATURES: Final = (
     "accelerometer autoplay bluetooth camera display-capture geolocation gyroscope hid magnetometer "
     "microphone midi payment serial usb"
 )
-"""What of a browser no page of the console may use."""
+"""The browser features that no page of the console may use."""
 _HARDENING: Final[Mapping[str, str]] = {
     "content-security-policy": _POLICY.format(nonce=""),
     "x-content-type-options": "nosniff",
@@ -138,17 +138,18 @@ class _ConsoleResponse(NamedTuple):
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = EMPTY
-    """In addition to those of every reply, or in their place."""
+    """In addition to the headers of every response, or instead of them."""
 
 
 class ConsoleEndpoint:
-    """Serves the console, and hands everything else to `beyond`. None: it is not built, and that is said."""
+    """Serves the console, and passes all other requests to `beyond`. None: the console is not built, and
+    requests for it fail with a hint."""
 
     def __init__(self, console: Console | None, beyond: HttpHandler) -> None:
         self._console = console
         self._beyond = beyond
         self.path = None if console is None else ROOT
-        """Where it is. None: nowhere."""
+        """The path of the console. None: it is not built."""
 
     def __call__(self, request: HttpRequest, responder: Responder) -> Awaitable[None]:
         path = request.path
@@ -169,17 +170,17 @@ class ConsoleEndpoint:
 
     def _respond(self, request: HttpRequest) -> _ConsoleResponse:
         if request.method not in _METHODS:
-            raise MethodNotAllowed("the console is only read", data={"allowed": list(_METHODS)})
+            raise MethodNotAllowed("the console is read-only", data={"allowed": list(_METHODS)})
         if self._console is None:
-            raise NotFound("the console is not built here", hint=_NOT_BUILT)
+            raise NotFound("the console is not built", hint=_NOT_BUILT)
         name = request.path[len(ROOT) :]
         file = self._console.files.get(name)
         if file is not None:
             return _file_response(file, request)
         if name.startswith(ASSETS):
-            hint = "load the page again: the console was rebuilt"
+            hint = "reload the page: the console was rebuilt"
             raise NotFound("the console has no such file", hint=hint)
-        nonce = secrets.token_urlsafe(NONCE_BYTES)  # good for this reply alone
+        nonce = secrets.token_urlsafe(NONCE_BYTES)  # for this response only
         policy = _POLICY.format(nonce=f" 'nonce-{nonce}'")
         headers = {"content-type": "text/html; charset=utf-8", "content-security-policy": policy}
         return _ConsoleResponse(200, self._console.page.replace(NONCE, nonce.encode("ascii")), headers)
@@ -204,7 +205,7 @@ def _file_response(file: ConsoleFile, request: HttpRequest) -> _ConsoleResponse:
 
 
 def _parse_accepted(text: str) -> Iterator[str]:
-    """The encodings that an `Accept-Encoding` names and does not refuse."""
+    """The encodings that an `Accept-Encoding` header accepts."""
     for part in text.lower().split(","):
         name, _, weight = part.partition(";")
         if not _ZERO_WEIGHT.fullmatch(weight):

@@ -1,7 +1,8 @@
 """`POST /v1/chat/completions`: parse, resolve the scope, and respond whole or as a stream.
 
-A streamed chat is one `chat.completion.chunk` stream, however many replies of the model it is made of: one
-id, one role, one finish reason; a blank line between the texts of two rounds; no call that the gateway ran.
+A streamed chat is one `chat.completion.chunk` stream, however many completions of the model it contains. It
+has one id, one role, one finish reason, a blank line between the texts of two rounds, and no call that the
+gateway ran.
 """
 
 from collections.abc import Mapping
@@ -45,7 +46,7 @@ SURFACE: Final = "chat"  # the name of this endpoint in the audit log
 _PAUSE: Final = msgspec.Raw(b'"\\n\\n"')
 _EMPTY_TEXTS: Final = (b"null", b'""')
 _SHARED: Final = frozenset({"id", "created", "model", "system_fingerprint", "service_tier"})
-"""Members that are the same in all chunks of a stream: those of the first."""
+"""Members that are the same in all chunks of a stream: the values of the first chunk."""
 _NOT_PASSED: Final = _SHARED | {"object", "choices", "usage"}
 
 
@@ -61,13 +62,14 @@ async def serve_completions(exchange: ChatExchange) -> None:
 
 
 async def _serve_chat(exchange: ChatExchange, sent: ChatRequest, scope: ChatScope) -> str:
-    """Returns how it ended."""
+    """Run or forward the chat. Returns how it ended."""
     is_legacy = uses_functions(sent)
     request = sent
     if scope.injects and is_legacy:
         request = await _restore_turns(exchange, convert_to_tools(sent))
     if not scope.injects or request.choice.kind == "none":
-        # As it was sent, with the messages and the model's name as the model's server gets them.
+        # As it was sent, except for the messages and the model's name, which are adapted for the model's
+        # server.
         members = await exchange.parse(lambda: build_forwarded(exchange.body, sent))
         filters = scope.mode == "passthrough" or scope.upstream.filter_undeclared_calls
         declared = sent.declared if filters else None
@@ -81,7 +83,7 @@ async def _serve_chat(exchange: ChatExchange, sent: ChatRequest, scope: ChatScop
 
 
 async def _restore_turns(exchange: ChatExchange, request: ChatRequest) -> ChatRequest:
-    """Put the hidden parts of earlier turns back in their places."""
+    """Restore the hidden parts of earlier turns."""
     turns = SealedTurns(exchange.services.signer, exchange.services.wall_s)
     open_turn = partial(turns.open, principal_id=exchange.fingerprint)
     messages = await exchange.parse(lambda: restore_turns(request.messages, open_turn))
@@ -89,7 +91,7 @@ async def _restore_turns(exchange: ChatExchange, request: ChatRequest) -> ChatRe
 
 
 class _HttpSession(CompletionSession):
-    """A chat whose completion is sent whole. `is_legacy`: the client knows functions, and no tools."""
+    """A chat whose completion is sent whole. `is_legacy`: the client uses functions, not tools."""
 
     def __init__(
         self,
@@ -112,7 +114,7 @@ class _HttpSession(CompletionSession):
         }
 
     async def respond(self) -> str:
-        """Run the chat and respond; returns how it ended."""
+        """Run the chat and respond. Returns how it ended."""
         outcome = await self.run()
         extension = self.build_extension(outcome)
         if self.request.options.explain:
@@ -170,7 +172,8 @@ class CompletionStream:
     """Writes the chunks of one response."""
 
     def __init__(self, exchange: ChatExchange, *, head: Members, first: Mapping[str, Any] | None) -> None:
-        """`head` holds until the model's server sends a better one; `first` goes out ahead of everything."""
+        """`head` applies until the model's server sends a better one; `first` is sent before everything
+        else."""
         self.events = ChatEventStream(exchange)
         self._head = head
         self._first = first
@@ -179,11 +182,11 @@ class CompletionStream:
         self._has_role = False
 
     def begin_round(self) -> None:
-        """The model is prompted again: its text is set apart from the text before."""
+        """Start the text of another completion, separated from the text before."""
         self._is_new_round = self._has_text
 
     async def send_delta(self, delta: CompletionDelta) -> None:
-        """Pass on a piece of a reply."""
+        """Pass on a piece of a completion."""
         await self._open(delta.head)
         fields = {name: raw for name, raw in delta.fields.items() if name != "role"}
         content = fields.get("content")
@@ -224,7 +227,7 @@ class CompletionStream:
         self.events.end()
 
     async def _open(self, head: Members) -> None:
-        """The first chunks: what goes ahead of everything, and the role."""
+        """Send the first chunks: `first`, and the role."""
         if self._has_role:
             return
         self._has_role = True

@@ -1,7 +1,7 @@
 """The chat endpoint: the OpenAI API, with the tools of the caller's scope.
 
-In this order: authenticate, parse the URL, parse one JSON body, call the handler of the resource. Nothing
-here prompts a model or calls a tool; the gateway does.
+It authenticates each request, parses its URL and its JSON body, and calls the handler of its resource. It
+never prompts a model or calls a tool; the gateway does.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from toolgate.surfaces.openai.exchange import (
 from toolgate.surfaces.openai.responses import ResponsesHandler
 
 LIST_TIMEOUT_S: Final = 10.0
-"""For the whole list of models. Each upstream has less, and is left out after that."""
+"""The deadline of the whole list of models. Each upstream has a shorter one, and is omitted after it."""
 _SINGLE_HEADERS: Final = frozenset({b"authorization", b"content-encoding", b"content-type", TASK_HEADER})
 
 
@@ -44,7 +44,7 @@ class ChatEndpoint:
     def __init__(
         self, identities: Identities, services: ChatServices, *, metadata: ResourceMetadata = KEYS_ONLY
     ) -> None:
-        """`metadata` names the issuer of the tokens that this gateway accepts next to its own keys."""
+        """`metadata` names the issuer of the tokens that this gateway accepts in addition to its own keys."""
         self._identities = identities
         self._services = services
         self._metadata = metadata
@@ -64,7 +64,9 @@ class ChatEndpoint:
             method, handler = self._routes[target.resource]
             if request.method != method:
                 hint, data = f"use {method}", {"allowed": [method]}
-                raise MethodNotAllowed(f"`{request.method}` is not served here", hint=hint, data=data)
+                raise MethodNotAllowed(
+                    f"this path has no method `{request.method[:20]}`", hint=hint, data=data
+                )
             if method == "POST":
                 parsing.check_json_media(request)
             # Close the connections to upstreams that the newest snapshot no longer has.
@@ -101,7 +103,7 @@ class ChatEndpoint:
         return trace_request(tracing, headers, verb=exchange.request.method, route=route, notes=notes)
 
     async def _run_handler(self, exchange: ChatExchange, handler: Handler) -> None:
-        """End the chat, and break off its stream, when the credential expires or is revoked."""
+        """Run the handler. End the chat and close its stream when the credential expires or is revoked."""
         clock = asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(None) as deadline:
@@ -138,7 +140,7 @@ async def serve_models(exchange: ChatExchange) -> None:
     if model_id:
         listed = next((one for one in found if msgspec.json.decode(one["id"]) == model_id), None)
         if listed is None:
-            raise UnknownModel(f"there is no model `{model_id[:200]}`")
+            raise UnknownModel(f"no model `{model_id[:200]}`")
     exchange.responder.send(200, msgspec.json.encode(listed), exchange.headers)
 
 

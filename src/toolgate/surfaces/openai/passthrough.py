@@ -1,7 +1,8 @@
-"""Passthrough: nothing is offered to the model, nothing is run, no connection to an MCP server is opened.
+"""Passthrough: the gateway offers the model nothing, runs nothing, and connects to no MCP server.
 
-Bodies and events pass byte for byte, with tools of every type. If responses are filtered, no call reaches the
-client that the client has not declared; if nothing else remains, the model is prompted once more, for text.
+Bodies and events pass byte for byte, with tools of every type. If responses are filtered, the client gets no
+call of a function that it has not declared. If nothing else remains, the model is prompted once more, for
+text.
 """
 
 import asyncio
@@ -65,13 +66,13 @@ class _PassthroughCall:
         self.events = ChatEventStream(exchange)
 
     async def run(self, declared: ClientTools | None) -> None:
-        """Forward within the deadline: a client that stops reading frees its slot at the model's server
-        then."""
+        """Forward within the deadline, so that a client that stops reading frees its slot at the model's
+        server."""
         try:
             async with asyncio.timeout_at(self._context.deadline_s):
                 await self._forward(declared)
         except TimeoutError as exc:
-            raise ModelTimedOut("the response was not passed on within the time of the request") from exc
+            raise ModelTimedOut("the response was incomplete at the end of the time limit") from exc
 
     async def _forward(self, declared: ClientTools | None) -> None:
         is_unchanged = self._members == self._exchange.body
@@ -80,14 +81,15 @@ class _PassthroughCall:
         async with self._request(body) as response:
             if isinstance(response, ModelEventStream):
                 await self._pass_events(response, kept)
-        # Left before the model is prompted again: one request never takes two slots of its upstream.
+        # The slot is released before the model is prompted again: one request never takes two slots of its
+        # upstream.
         if isinstance(response, ModelResponse):
             await self._pass_whole(response, declared)
             return
         if kept is not None and kept.empty_choices:
             await self._continue(StreamContinuation(kept))
         if not self.events.has_begun:
-            raise ModelUnavailable("the model's server ended its response before it had begun")
+            raise ModelUnavailable("the model's server ended its response before the first byte")
         self.events.end()
 
     @asynccontextmanager
@@ -123,7 +125,7 @@ class _PassthroughCall:
             if kept is None or event.data is None:
                 await self.events.put(event.raw)
             elif event.data == DONE_DATA:
-                # Not done yet if the response is continued.
+                # Not complete if the response is continued.
                 await self.events.put(b"" if kept.empty_choices else event.raw)
             else:
                 await self._pass_event(event, kept.feed(event.data))
@@ -148,4 +150,4 @@ class _PassthroughCall:
 
 
 def _mixed_response_kinds() -> ModelUnavailable:
-    return ModelUnavailable("the model's server sent one response as a stream, and one whole")
+    return ModelUnavailable("the model's server sent a response as a stream, and another one whole")

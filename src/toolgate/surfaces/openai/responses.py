@@ -55,14 +55,14 @@ class ResponsesHandler:
     """Serves requests to the Responses API, with what this node remembers between them."""
 
     used: RecentIds = field(default_factory=RecentIds)
-    """Approvals that were used."""
+    """Used approvals."""
     last_ids: RecentIds = field(default_factory=RecentIds)
-    """Of streams with more than one round: the id that the client saw → the id of the last round."""
+    """For streams with more than one round: the id that the client saw → the id of the last round."""
 
     async def serve(self, exchange: ChatExchange) -> None:
         """Respond to one request. Raises a ToolgateError only before the first byte is sent."""
         request = await exchange.parse(lambda: parse_responses_request(exchange.body))
-        # The client knows the id of the first round of a stream; the model's server continues from the last.
+        # The client knows the id of a stream's first round; the model's server continues from the last round.
         previous = output.read_text(request.members, "previous_response_id")
         last = None if previous is None else self.last_ids.get(exchange.principal.id, previous)
         if last is not None:
@@ -76,13 +76,13 @@ class ResponsesHandler:
                 outcomes.append(await self._serve_chat(exchange, request, scope))
 
     async def _serve_chat(self, exchange: ChatExchange, request: ResponsesRequest, scope: ChatScope) -> str:
-        """Returns how it ended."""
+        """Run or forward the chat. Returns how it ended."""
         runs_tools = request.tools.mcp_tools or scope.injects or has_gateway_items(request.input)
         if scope.mode == "passthrough" or not runs_tools:
             members = {**request.sent, "model": encode_raw(scope.model)}
             return await passthrough.forward(exchange, members, scope, api=RESPONSES)
         if request.is_background:
-            raise InvalidChat("`background` cannot be used where tools are run here", param="background")
+            raise InvalidChat("`background` is not supported if the gateway runs tools", param="background")
         gateway, offered = exchange.services.gateway, None
         if scope.injects:
             offered = await offer_scope(gateway, scope, request)
@@ -93,7 +93,7 @@ class ResponsesHandler:
 
 
 class ResponsesSession(ChatSession):
-    """One chat over the Responses API. To the client, all its rounds are one response."""
+    """One chat over the Responses API. The client gets all its rounds as one response."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class ResponsesSession(ChatSession):
         *,
         handler: ResponsesHandler,
     ) -> None:
-        """`offered` is None if the gateway offers no tools, and only restores the input."""
+        """`offered` is None if the gateway offers no tools and only restores the input."""
         offers = () if offered is None else offered.offers
         choice = resolve_choice(request.choice, offers, [one.label for one in request.tools.mcp_tools])
         if choice.kind == "none":
@@ -142,10 +142,10 @@ class ResponsesSession(ChatSession):
         self._succeeded: set[str] = set()
         self._outputs: list[tuple[str, str]] = []
         self._has_run = False
-        """Approved calls ran before the model was prompted at all."""
+        """Whether approved calls ran before the first prompt."""
 
     def _build_basis(self) -> Members:
-        """The members of every response, if the model's server leaves them out."""
+        """The members of every response, if the model's server omits them."""
         basis = {
             "id": f"resp_{self._exchange.request_id}",
             "object": "response",
@@ -158,7 +158,7 @@ class ResponsesSession(ChatSession):
         return {name: encode_raw(value) for name, value in basis.items()}
 
     async def respond(self) -> str:
-        """Run the chat and respond; returns how it ended."""
+        """Run the chat and respond. Returns how it ended."""
         if not self._request.is_stream:
             reason, body = await self._run_chat()
             self._exchange.responder.send(200, body, self._exchange.headers)
@@ -181,7 +181,7 @@ class ResponsesSession(ChatSession):
         return reason
 
     async def _run_chat(self) -> tuple[str, bytes]:
-        """How the chat ended, and the whole response."""
+        """Run the chat. Returns how it ended, and the whole response."""
         await self._restore_history()
         outcome = await self.run()
         self._hand_over(outcome)
@@ -191,7 +191,7 @@ class ResponsesSession(ChatSession):
             body = self._output.finish({}, extra=extension)
         else:
             body = self._output.finish(last.response, ending=last.ending, extra=extension)
-        # A stream has the id of its first round, but the model's server continues from the last.
+        # A stream has the id of its first round, but the model's server continues from the last round.
         if self._request.is_stream and first is not None and last is not None:
             first_id, last_id = msgspec.json.decode(first), output.read_text(last.response, "id")
             if last_id is not None and last_id != first_id:
@@ -229,7 +229,7 @@ class ResponsesSession(ChatSession):
             current.play(response.body)
             return
         async with models.stream(*prompt, deadline_s=deadline_s, may_retry=may_retry) as events:
-            if isinstance(events, ModelResponse):  # some servers answer whole even if asked for a stream
+            if isinstance(events, ModelResponse):  # some servers respond whole even to a request for a stream
                 current.play(events.body)
                 return
             async for event in events:
@@ -244,13 +244,13 @@ class ResponsesSession(ChatSession):
     def add_result(self, call: ToolCall, content: str) -> None:
         self._transcript.add_result(call, content)
         self._outputs.append((call.call_id, content))
-        assert self._round is not None  # there is no call without a reply
+        assert self._round is not None  # each call is part of a completion
         self._round.end_call(call, content, is_error=call.call_id not in self._succeeded)
 
     # The input
 
     async def _restore_history(self) -> None:
-        """Restore the input as the model's server knows it, and run the calls that it approves."""
+        """Restore the input in the form the model's server knows, and run the calls that it approves."""
         offers = () if self._offered is None else self._offered.offers
         name = partial(find_chat_name, offers)
         restored = await self._exchange.parse(
@@ -296,7 +296,8 @@ class ResponsesSession(ChatSession):
         return outputs
 
     def _decide_step(self, approved: ApprovedCall) -> RunTool | RefuseTool:
-        """Decide on a call that the client approved. The scope of now decides, not that of the approval."""
+        """Decide on a call that the client approved. The current scope decides, not the scope at the
+        approval."""
         principal_id, used = self._exchange.principal.id, self._handler.used
         is_used = used.get(principal_id, approved.request_id) is not None
         used.put(principal_id, approved.request_id)

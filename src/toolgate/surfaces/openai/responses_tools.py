@@ -1,8 +1,8 @@
-"""Which tools a Responses request offers, and what its clients carry for the gateway.
+"""Decides which tools a Responses request offers, and seals what its clients carry for the gateway.
 
 Clients carry sealed ids, valid for one principal and a limited time. A node accepts an approval once. Nodes
-do not share what they have seen: a principal that sends an approval to two nodes makes its own call twice, in
-its own scope.
+do not share the ids they have seen: a principal that sends an approval to two nodes makes its own call twice,
+in its own scope.
 """
 
 import hashlib
@@ -37,8 +37,8 @@ class OfferedScope(NamedTuple):
 
 
 async def offer_scope(gateway: Gateway, scope: ChatScope, request: ResponsesRequest) -> OfferedScope:
-    """Resolve the tools of a request. Raises as for every scope, and InvalidChat for an unknown label."""
-    asked = request.tools.mcp_tools or (UNLABELLED,)
+    """Resolve the tools of a request. Raises the refusal of a scope, and InvalidChat for an unknown label."""
+    requested = request.tools.mcp_tools or (UNLABELLED,)
     try:
         view = await gateway.wait_for_view(scope.caller)
     except PolicyDenied as exc:
@@ -46,26 +46,26 @@ async def offer_scope(gateway: Gateway, scope: ChatScope, request: ResponsesRequ
             raise
         _record_refused(gateway, scope.caller, exc)
         raise tools.unknown_label() from exc
-    if any(one.label not in (tools.GATEWAY_LABEL, *view.scope.servers) for one in asked):
+    if any(one.label not in (tools.GATEWAY_LABEL, *view.scope.servers) for one in requested):
         _record_refused(gateway, scope.caller, PolicyDenied.code)
         raise tools.unknown_label()
-    is_narrow = len(asked) > 1 or asked[0].allowed != tools.ALL_TOOLS
+    is_narrow = len(requested) > 1 or requested[0].allowed != tools.ALL_TOOLS
     if view.found is not None and is_narrow:
-        return await _select_named_tools(gateway, scope, view, asked)
+        return await _select_named_tools(gateway, scope, view, requested)
     gateway.record_listing(view, SURFACE)
     table = build_tool_table(view, gateway.snapshot, scope.upstream.name_profile)
     if view.found is None:
-        return OfferedScope(scope.caller, view, tools.select_offers(table, asked))
-    return OfferedScope(scope.caller, view, _offer_search_tools(table, asked[0]))
+        return OfferedScope(scope.caller, view, tools.select_offers(table, requested))
+    return OfferedScope(scope.caller, view, _offer_search_tools(table, requested[0]))
 
 
-def _offer_search_tools(table: ToolTable, asked: tools.McpTool) -> tuple[tools.OfferedTool, ...]:
+def _offer_search_tools(table: ToolTable, requested: tools.McpTool) -> tuple[tools.OfferedTool, ...]:
     """Offer the tools that find and call others."""
-    found = tools.select_offers(table, [replace(asked, label=tools.GATEWAY_LABEL)])
+    found = tools.select_offers(table, [replace(requested, label=tools.GATEWAY_LABEL)])
     # Only the arguments of `call_tool` name the tool: it needs approval if any tool does.
-    waiting = {CALL_TOOL} if asked.needs_approval_for is not None else ()
+    waiting = {CALL_TOOL} if requested.needs_approval_for is not None else ()
     return tuple(
-        replace(one, label=asked.label, needs_approval=one.needs_approval or one.view_name in waiting)
+        replace(one, label=requested.label, needs_approval=one.needs_approval or one.view_name in waiting)
         for one in found
     )
 
@@ -76,22 +76,22 @@ def _record_refused(gateway: Gateway, caller: Caller, why: ToolgateError | str) 
 
 
 async def _select_named_tools(
-    gateway: Gateway, scope: ChatScope, view: View, asked: Sequence[tools.McpTool]
+    gateway: Gateway, scope: ChatScope, view: View, requested: Sequence[tools.McpTool]
 ) -> OfferedScope:
-    """Too many tools to list: narrow them to those that the request names."""
+    """Narrow a scope with too many tools to list to the tools that the request names."""
     every = {name: (name, route.tool) for name, route in view.tools.items() if route.tool is not None}
-    wanted = {one.definition.ref for one in tools.select_offers(every, asked)}
+    wanted = {one.definition.ref for one in tools.select_offers(every, requested)}
     patterns = tuple(sorted(f"{ref.server_id}/{ref.name}" for ref in wanted))
     caller = replace(scope.caller, request=replace(scope.caller.request, tools=patterns))
     selected = await gateway.wait_for_view(caller)
     if selected.found is not None:
         raise TooManyTools(
-            "the tools that the request allows are too many to list",
-            hint="allow fewer, or have one `mcp` tool without `allowed_tools`: it finds them",
+            "the request allows too many tools to list",
+            hint="allow fewer, or send one `mcp` tool without `allowed_tools`, which searches them",
         )
     gateway.record_listing(selected, SURFACE)
     table = build_tool_table(selected, gateway.snapshot, scope.upstream.name_profile)
-    return OfferedScope(caller, selected, tools.select_offers(table, asked))
+    return OfferedScope(caller, selected, tools.select_offers(table, requested))
 
 
 MAX_KEPT: Final = 10_000  # ids that a node remembers; 3 MB at most, the oldest goes first

@@ -202,8 +202,8 @@ async def test_pages_lead_to_all_events(tmp_path: Path) -> None:
 REFUSED: Final = {
     "type=nothing": "`type` must be one of `call`, `admin`",
     "outcome=fine": "`outcome` must be one of `ok`, `tool_error`",
-    f"tool={'x' * 401}": "more than 400 characters",
-    "since=2&until=1": "`since` is after `until`",
+    f"tool={'x' * 401}": "longer than 400 characters",
+    "since=2&until=1": "`since` must not be after `until`",
     "since=soon": "`since` must be a whole number",
     "limit=0": "`limit` must be from 1 to 1000",
     "limit=1001": "`limit` must be from 1 to 1000",
@@ -316,7 +316,7 @@ async def test_an_export_is_streamed_page_by_page_and_says_where_it_stops(tmp_pa
         sheet = await export(world, "format=csv")
 
     assert [json.loads(line).get("at_ms") for line in stopped.splitlines()] == [6, 5, 4, 3, 2, None]
-    assert "stopped after 5 events: for those before them, set `until`" in stopped.splitlines()[-1]
+    assert "stopped after 5 events: to get older events, set `until`" in stopped.splitlines()[-1]
     assert len(whole.splitlines()) == 4
     assert "stopped after" in sheet.splitlines()[-1]
 

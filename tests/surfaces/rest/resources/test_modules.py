@@ -147,7 +147,7 @@ async def test_a_task_is_not_given_a_module_that_is_not_there() -> None:
         assert f"there is no module `{sha256(GUEST)}`" in refusal(refused)["message"]
         assert "toolgate modules upload" in refusal(refused)["hint"]
     assert "task `job`" in refusal(together)["message"]
-    assert plan["warnings"] == [f"task `job`, `workload.module`: `{sha256(GUEST)}` is not uploaded yet"]
+    assert plan["warnings"] == [f"task `job`, `workload.module`: module `{sha256(GUEST)}` is not uploaded"]
     assert plan["tasks"] == []
     assert applied.status_code == 200
     assert (then["changes"], then["warnings"]) == ([], [])
@@ -203,7 +203,7 @@ async def test_secrets_of_a_workload_are_hidden_and_come_back_unchanged() -> Non
     assert stored.body["workload"]["env"] == secret
     assert stored.body["workload"]["args"] == ["--token", CANARY]
     assert refusal(moved)["code"] == "invalid_record"
-    assert any("give it to a server" in one for one in written["warnings"])
+    assert any("give the secret to a server" in one for one in written["warnings"])
     assert not any(CANARY in text for text in (*texts, str(written), str(shown), refusal(moved)["message"]))
 
 

@@ -1,4 +1,4 @@
-"""Calls that wait for an approval: what was requested, by whom, and the decision."""
+"""Approvals of tool calls: the requests, and the decisions of approvers and of the webhook."""
 
 from typing import Annotated, Any, Final, get_args
 
@@ -29,14 +29,14 @@ class ApproveSent(StrictBody):
     """An approval."""
 
     reason: Annotated[str, Field(max_length=MAX_REASON)] = ""
-    """For readers of the audit log."""
+    """Recorded in the audit log."""
 
 
 class DenySent(StrictBody):
     """A denial."""
 
     reason: Annotated[str, Field(max_length=MAX_REASON)]
-    """Sent to the caller."""
+    """Returned to the caller, and recorded in the audit log."""
 
 
 class ApprovalShown(ResponseShape, frozen=True, kw_only=True):
@@ -46,23 +46,23 @@ class ApprovalShown(ResponseShape, frozen=True, kw_only=True):
     state: ApprovalState
     """`expired`: no one decided in time, or the call was not made in time. `used`: the call was made."""
     principal: str
-    """Who calls."""
+    """The principal that makes the call."""
     task_id: str | None
     session: str | None
     door: str
     server_id: str
     tool: str
     arguments: dict[str, Any]
-    """Secrets are masked, and what is too long is cut, visibly."""
+    """Secrets are masked, and long texts are cut with a mark."""
     arguments_digest: str
-    """SHA-256 of the arguments in canonical JSON: no others may be sent."""
+    """SHA-256 of the arguments in canonical JSON. The approval is valid for exactly these arguments."""
     definition: str
-    """Digest of the tool's definition: of no other may it be."""
+    """Digest of the tool's definition. The approval is valid for exactly this definition."""
     why: str
-    """The rule that asks for it."""
+    """The rule that requires the approval."""
     created_ms: int
     expires_ms: int
-    """Until then an approver may decide or, once approved, the caller may make the call."""
+    """Until then an approver may decide or, after an approval, the caller may make the call."""
     decided_by: str | None
     decided_ms: int | None
     reason: str | None
@@ -70,7 +70,7 @@ class ApprovalShown(ResponseShape, frozen=True, kw_only=True):
 
 
 class ApprovalsResponse(ResponseShape, frozen=True, kw_only=True):
-    """A page of them, the newest first."""
+    """A page of approvals, the newest first."""
 
     approvals: list[ApprovalShown]
     next_cursor: NextCursor
@@ -93,12 +93,12 @@ def show_approval(approval: CallApproval) -> ApprovalShown:
 _ALL: Final = "/admin/api/approvals"
 _ONE: Final = f"{_ALL}/{{approval_id}}"
 _STATES: Final[tuple[ApprovalState, ...]] = get_args(ApprovalState)
-STATE: Final = Parameter("state", f"Only those in this state: {join_quoted(_STATES)}.")
+STATE: Final = Parameter("state", f"Only approvals in this state: {join_quoted(_STATES)}.")
 
 
-@get(_ALL, "viewer", "List the approvals of calls", query=(STATE, *PAGING))
+@get(_ALL, "viewer", "List approvals", query=(STATE, *PAGING))
 async def show_approvals(control: Control, call: RestCall[None]) -> ApprovalsResponse:
-    """The newest first: those that wait, and what became of others."""
+    """Pending and closed approvals, the newest first."""
     page, state = parse_page(call), call.choice("state", _STATES)
     found = await approvals.list_approvals(
         control, call.caller, state=state, before=page.after or None, limit=page.limit + 1
@@ -118,16 +118,16 @@ _APPROVAL: Final = validate_as(ApproveSent, may_be_empty=True)
 
 @post(f"{_ONE}/approve", "publisher", "Approve a call", body=_APPROVAL, errors=(Conflict,))
 async def approve(control: Control, call: RestCall[ApproveSent]) -> ApprovalShown:
-    """Let the caller make the call, once. A caller cannot approve its own calls.
+    """Allow the caller to make the call, once. A caller cannot approve its own calls.
 
-    The local administrator can: anyone on this machine could change the policy as well.
+    The local administrator can, because anyone on this machine could also change the policy.
     """
     return await _decide(control, call, is_approved=True)
 
 
 @post(f"{_ONE}/deny", "publisher", "Deny a call", errors=(Conflict,))
 async def deny(control: Control, call: RestCall[DenySent]) -> ApprovalShown:
-    """Deny the call. The caller gets the reason when it calls again, and may request approval after that."""
+    """Deny the call. The caller gets the reason with its next call, and may then request a new approval."""
     return await _decide(control, call, is_approved=False)
 
 
@@ -143,9 +143,10 @@ async def _decide(
 @post(
     f"{_ONE}/decision",
     ANYONE,
-    "Decide on a call, as the receiver of the webhook",
+    "Decide on a call as the webhook receiver",
     service=approvals.ApprovalWebhook,
-    # Its signature is over the very bytes, and nothing is said of them before that is checked.
+    # The signature covers the raw bytes, so nothing about them may be parsed or reported before it is
+    # verified.
     body=BodySpec(approvals.DecisionBody, bytes, is_raw=True),
     headers=(
         Parameter(approvals.SIGNATURE, '`t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>", in hex>`.'),
@@ -155,13 +156,13 @@ async def _decide(
 async def decide_from_webhook(webhook: approvals.ApprovalWebhook, call: RestCall[bytes]) -> ApprovalShown:
     """Decide as the receiver of the webhook: with its signature, without a key.
 
-    `Toolgate-Signature` is made as in the request that told of the question, over this body, within the last
-    five minutes. `approval_id` is the one in the path.
+    Make `Toolgate-Signature` over this body in the same way as the gateway does for the webhook request. It
+    must be at most five minutes old. `approval_id` must equal the one in the path.
     """
     if not webhook.signer.is_signed(call.body, call.headers.get(approvals.SIGNATURE)):
         raise Unauthenticated("this gateway requires a key")
     approval_id, sent = call.ids["approval_id"], parse_model(approvals.DecisionBody, parse_json(call.body))
     if sent.approval_id != approval_id:
-        problem = "`approval_id` is not the one in the path: what is signed must say what it is of"
+        problem = "`approval_id` of the signed body must equal the one in the path"
         raise InvalidRequest(problem)
     return show_approval(await webhook.decide(approval_id, sent))

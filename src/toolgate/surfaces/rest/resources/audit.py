@@ -1,8 +1,8 @@
-"""Audit events: pages, one event with the events around it, the live tail, and export as a file.
+"""Audit events: pages, one event with related events, the live stream, and export as a file.
 
-Events of every type have one flat shape. Only callers who may see everything get here. In an exported file, a
-cell that a spreadsheet would take for a formula is not one any more, and JSON lines show no character that a
-terminal or an editor would act upon. It is streamed, so that size costs no memory.
+Events of every type have one flat shape. Only unbounded callers may read them. In a CSV export, no cell is a
+formula to a spreadsheet. JSON lines contain no character that a terminal or an editor would interpret. An
+export is streamed, so its size costs no memory.
 """
 
 import csv
@@ -33,7 +33,7 @@ from toolgate.surfaces.rest.framework.routing import get
 
 
 class ExclusionShown(ResponseShape, frozen=True, kw_only=True):
-    """A server, or something it has, that a scope excludes."""
+    """A server, tool, prompt or resource that a scope excludes."""
 
     server_id: str
     tool: str | None
@@ -44,107 +44,108 @@ class ExclusionShown(ResponseShape, frozen=True, kw_only=True):
 
 
 class FilterShown(ResponseShape, frozen=True, kw_only=True):
-    """An allowlist, or a denylist, that a layer applies to all servers of a scope."""
+    """An allowlist or denylist that a layer applies to all servers of a scope."""
 
     layer: str
     rule: str
     patterns: list[str]
-    """The first of them."""
+    """The first patterns."""
     is_deny: bool
 
 
 class AuditShown(ResponseShape, frozen=True, kw_only=True):
-    """One event. What its type does not have, and what is empty, is null."""
+    """One event. Fields that its type does not have, and empty fields, are null."""
 
     event_id: str
     seq: int
-    """Its number in the log of the process that wrote it."""
+    """The sequence number in the log of the process that wrote it."""
     node: str
-    """The node that wrote it; empty: the process that governs."""
+    """The node that wrote it. Empty: the control plane."""
     type: EventType
     at_ms: int
     door: str | None
     principal: str | None
     tool: str | None
-    """Its name without its server's. For an unknown tool, what the caller wrote: never trust it."""
+    """The name without the server. For an unknown tool, the name that the caller sent: do not trust it."""
     outcome: Outcome | None
     server_id: str | None
     task_id: str | None
     session: str | None
-    """Of calls that a run made: the id of the run."""
+    """For calls that an invocation made: the id of the invocation."""
     request_id: str | None
     code: str | None
     layer: str | None
     rule: str | None
-    """The layer and rule that admitted or denied it."""
+    """The layer and rule that allowed or denied it."""
     revision: int | None
     definition: str | None
-    """Digest of the definition the caller was shown."""
+    """Digest of the definition that the caller was shown."""
     duration_us: int | None
     argument_bytes: int | None
     result_bytes: int | None
     start: int | None
-    """The `seq` of the line that said, before the call was sent, that it was about to be."""
+    """The `seq` of the record that was written before the call was sent."""
     arguments: dict[str, Any] | None
-    """What the rules of redaction leave of them."""
+    """The arguments after redaction."""
     result_tokens: int | None
-    """What its result costs a model, by estimate."""
+    """Estimated tokens of the result."""
     shadow: str | None
-    """The rule that would have denied it, were the policy of its task enforced."""
+    """The rule that would have denied it if the task's policy were enforced."""
     trace_id: str | None
-    """Of the OpenTelemetry trace it is part of."""
+    """The OpenTelemetry trace that it belongs to."""
     operation: str | None
     kind: str | None
     record_id: str | None
     peer: str | None
     approved: str | None
-    """Digest of the definition that was approved."""
+    """Digest of the approved definition."""
     found: str | None
-    """Digest of the definition in its place."""
+    """Digest of the changed definition."""
     invocation_id: str | None
     attempt: int | None
     state: str | None
-    """How a run ended, or which step an approval took."""
+    """How an invocation ended, or the step of an approval."""
     ended_by: str | None
     module: str | None
     duration_ms: int | None
     tool_calls: int | None
     rounds: int | None
-    """Of a chat that ended: rounds of tools. Of an MCP session: requests of servers to its client."""
+    """For an ended chat: rounds with tool calls. For an ended MCP session: requests from servers to its
+    client."""
     limits: dict[str, int] | None
-    """Of a session or a chat that ended: how often each limit was hit."""
+    """For an ended session or chat: how often each limit was hit."""
     approval_id: str | None
     decided_by: str | None
     reason: str | None
-    """Why an approval was given or not; what a process was started for: `start`, or `trial`."""
+    """The reason of an approval or a denial. For a process: why it was started, `start` or `trial`."""
     command: str | None
-    """Of a process: the program and its arguments, with references to secrets as they are in the record."""
+    """For a process: the program and its arguments, with unresolved references to secrets."""
     package: str | None
-    """SHA-256 of the package that a process comes from."""
+    """SHA-256 of the package that a process was started from."""
     scope: str | None
-    """SHA-256 over everything a caller was offered, with its definitions."""
+    """SHA-256 of everything that the caller was offered, including definitions."""
     mode: str | None
-    """Of an offered scope: `list`, or `find` where its tools are found and not listed."""
+    """For an offered scope: `list`, or `find` if clients search its tools instead of listing them."""
     servers: int | None
     tools: int | None
     prompts: int | None
     resources: int | None
     tokens: int | None
-    """What the list of an offered scope costs a model."""
+    """Estimated tokens of the tool list of an offered scope."""
     excluded: int | None
-    """How many servers and names an offered scope excludes."""
+    """The number of servers and names that an offered scope excludes."""
     effective_servers: list[str] | None
-    """The first of the servers of an offered scope, also of those whose tools are not known yet."""
+    """The first servers of an offered scope, including servers that have not listed their tools."""
     filters: list[FilterShown] | None
-    """The first of the tool filters that key, task and request apply."""
+    """The first tool filters of key, task and request."""
     offered: list[str] | None
-    """The first of the offered tools."""
+    """The first offered tools."""
     reasons: dict[str, int] | None
-    """How many are excluded for each reason."""
+    """The number of exclusions for each reason."""
     exclusions: list[ExclusionShown] | None
-    """The first of the excluded."""
+    """The first exclusions."""
     profile: str | None
-    """The versions of profiles that decided, like `code-review@4`, separated by spaces."""
+    """The profile versions that applied, like `code-review@4`, separated by spaces."""
 
 
 class AuditResponse(ResponseShape, frozen=True, kw_only=True):
@@ -155,16 +156,16 @@ class AuditResponse(ResponseShape, frozen=True, kw_only=True):
 
 
 class AuditStoryResponse(ResponseShape, frozen=True, kw_only=True):
-    """One event, and what happened around it."""
+    """An event and its related events."""
 
     event: AuditShown
     around: list[AuditShown]
-    """The others of the same session, run, request or approval, in order: the nearest hundred before it and
-    the nearest hundred after it."""
+    """Other events of the same session, invocation, request or approval, in order: up to 100 before it and
+    100 after it."""
 
 
 COLUMNS: Final = AuditShown.__struct_fields__
-"""In order."""
+"""In the order of the fields."""
 _NOTHING: Final[dict[str, Any]] = dict.fromkeys(COLUMNS)
 
 
@@ -190,29 +191,29 @@ def _show_arguments(raw: msgspec.Raw) -> dict[str, Any] | None:
         return None
     try:
         return msgspec.json.decode(raw, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):  # a number that no program has, or too deep
+    except (msgspec.DecodeError, RecursionError):  # an unreadable number, or nested too deeply
         return {"…": bytes(raw).decode(errors="replace")}
 
 
 _COLUMNS: Final = {"task": "task_id", "server": "server_id", "request": "request_id"}
-"""Parameter to the column of another name that it is compared with."""
+"""Query parameter to the column that it filters, if the names differ."""
 _CHOICES: Final = {"type": get_args(EventType), "outcome": get_args(Outcome)}
 _PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,18})")
 
 
 _EXACT_FILTERS: Final = (
     Parameter("type", f"Only events of this type: {join_quoted(get_args(EventType))}."),
-    Parameter("outcome", f"Only calls that ended so: {join_quoted(get_args(Outcome))}."),
-    Parameter("door", "Only calls through this door: `mcp`, `chat`, `responses`, `hostcall`, `rest`."),
+    Parameter("outcome", f"Only calls with this outcome: {join_quoted(get_args(Outcome))}."),
+    Parameter("door", "Only calls through this endpoint: `mcp`, `chat`, `responses`, `hostcall`, `rest`."),
     Parameter("principal", "Only events of this principal."),
     Parameter("task", "Only events of this task."),
     Parameter("server", "Only events of this server."),
-    Parameter("tool", "Only events of this tool, without its server's name. Unknown tools: as called."),
-    Parameter("code", "Only events with this error code. Empty: those without one, as with all of these."),
-    Parameter("session", "Only events of this session or run."),
+    Parameter("tool", "Only events of this tool, named without its server. Unknown tools: as called."),
+    Parameter("code", "Only events with this error code. Empty: only events without an error code."),
+    Parameter("session", "Only events of this session or invocation."),
     Parameter("request", "Only events of this request."),
-    Parameter("node", "Only events of this node. Empty: those of the process that governs."),
-    Parameter("profile", "Only calls and scopes that this version of a profile decided: `desk@2`."),
+    Parameter("node", "Only events of this node. Empty: only events of the control plane."),
+    Parameter("profile", "Only calls and scopes to which this profile version applied: `desk@2`."),
 )
 FILTERS: Final = (
     *_EXACT_FILTERS,
@@ -222,35 +223,35 @@ FILTERS: Final = (
 
 
 def parse_filter(call: RestCall[None]) -> EventFilter:
-    """Which events a query asks for, or InvalidRequest with what is allowed."""
+    """The filter in the query parameters. Raises InvalidRequest."""
     since_ms, until_ms = call.number("since"), call.number("until")
     if since_ms is not None and until_ms is not None and since_ms > until_ms:
-        raise InvalidRequest("`since` is after `until`")
+        raise InvalidRequest("`since` must not be after `until`")
     return EventFilter(equals=parse_exact_filters(call), since_ms=since_ms, until_ms=until_ms)
 
 
 def parse_exact_filters(call: RestCall[None]) -> Mapping[str, str]:
-    """What of events a query names, by column, or InvalidRequest with what is allowed."""
+    """The exact filters in the query parameters, by column. Raises InvalidRequest."""
     named = [one.name for one in _EXACT_FILTERS if one.name in call.query]
     equals = {_COLUMNS.get(name, name): call.query[name] for name in named}
     for name, among in _CHOICES.items():
         call.choice(name, among)
     if any(len(value) > MAX_KEY_CHARS for value in equals.values()):
-        raise InvalidRequest(f"nothing is looked up by more than {MAX_KEY_CHARS} characters")
+        raise InvalidRequest(f"a filter value is longer than {MAX_KEY_CHARS} characters")
     return equals
 
 
-@get("/admin/api/audit", "viewer", "List what happened", query=(*FILTERS, *describe_paging(PAGE)))
+@get("/admin/api/audit", "viewer", "List audit events", query=(*FILTERS, *describe_paging(PAGE)))
 async def list_events(control: Control, call: RestCall[None]) -> AuditResponse:
-    """The newest events first: calls, denials, offered scopes, changes, refused credentials, runs,
-    approvals, processes.
+    """Calls, denials, offered scopes, changes, rejected credentials, invocations, approvals and processes,
+    the newest first.
 
-    Each filter narrows. Of nodes, what they have told so far is shown, in its place by time.
+    Several filters must all match. Events of a node appear after the node sent them, sorted by their time.
     """
     page = parse_page(call, default=PAGE)
     place = _PLACE.fullmatch(page.after)
     if page.after and place is None:
-        raise InvalidRequest("invalid cursor", hint="begin without one")
+        raise InvalidRequest("invalid cursor", hint="list again without a cursor")
     before = None if place is None else EventPosition(int(place[1]), int(place[2]))
     found = await control.audit_index.page(parse_filter(call), before=before, limit=page.limit + 1)
     shown, more = page.first(found, lambda event: "{}.{}".format(*event.place))
@@ -260,17 +261,17 @@ async def list_events(control: Control, call: RestCall[None]) -> AuditResponse:
 @get(
     "/admin/api/audit/events",
     "viewer",
-    "Follow what happens",
+    "Stream audit events",
     EVENTS,
     query=FILTERS,
     headers=(streams.LAST_EVENT_ID,),
     errors=(SessionLimit,),
 )
 async def follow_events(control: Control, call: RestCall[None]) -> RestResponse:
-    """Events as they come in, with the filters of the list.
+    """A stream of new audit events, with the filters of the list.
 
-    First comes `start`; then `event` for each, whose id is its place in the order of arrival: who goes on
-    from the last id it got misses nothing. `error` is the last event of a stream that cannot go on.
+    The first event is `start`. Each audit event is an `event`, whose id is its position in the order of
+    arrival. To miss nothing, reconnect with the last id. If the stream ends with `error`, reconnect.
     """
     asked, index = parse_filter(call), control.audit_index
     last = streams.parse_last_event_id(call)
@@ -287,22 +288,22 @@ async def follow_events(control: Control, call: RestCall[None]) -> RestResponse:
 CSV: Final = "text/csv; charset=utf-8"
 JSON_LINES: Final = "application/jsonl"
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""What a cell must not begin with: a spreadsheet would compute it."""
+"""Characters that a cell must not begin with: a spreadsheet would compute it as a formula."""
 
 
 class ExportFormat(NamedTuple):
-    """How events are written down."""
+    """A format of exported events."""
 
     name: str
     media_type: str
     head: bytes
     rows: Callable[[Sequence[AuditShown]], bytes]
     note: Callable[[str], bytes]
-    """The last line, where there may be more events than one export has."""
+    """The last line if there may be more events than one export contains."""
 
 
 def encode_csv(events: Sequence[AuditShown]) -> bytes:
-    """Rows, of which no spreadsheet computes a cell."""
+    """Encode rows without any cell that a spreadsheet computes."""
     return _csv([_escape_cell(getattr(event, name)) for name in COLUMNS] for event in events)
 
 
@@ -319,7 +320,7 @@ def _escape_cell(value: Any) -> Any:
 
 
 def encode_lines(events: Sequence[AuditShown]) -> bytes:
-    """One object a line, without what a terminal or an editor would act upon."""
+    """Encode one object a line, without characters that a terminal or an editor interprets."""
     return "".join(f"{encode_json(_drop_nulls(event))}\n" for event in events).encode()
 
 
@@ -340,15 +341,15 @@ FORMATS: Final[Mapping[str, ExportFormat]] = {
 @get(
     "/admin/api/audit/export",
     "viewer",
-    "Export what happened",
+    "Export audit events",
     JSON_LINES,
-    query=(Parameter("format", "`csv` or `jsonl`, the default."), *FILTERS),
+    query=(Parameter("format", "`csv` or `jsonl`. Default: `jsonl`."), *FILTERS),
     also=(CSV,),
 )
 async def export_events(control: Control, call: RestCall[None]) -> RestResponse:
-    """The events of these filters as a file, the newest first, 100,000 at most.
+    """The matching events as a file, the newest first, up to 100,000.
 
-    Where it stops at that, the last line says so: set `until` to the last `at_ms` for those before them.
+    If it stops at the limit, the last line says so: to get older events, set `until` to the last `at_ms`.
     """
     chosen = FORMATS[call.choice("format", tuple(FORMATS)) or "jsonl"]
     events = _encode_events(control, parse_filter(call), chosen)
@@ -358,19 +359,20 @@ async def export_events(control: Control, call: RestCall[None]) -> RestResponse:
 
 
 async def _encode_events(control: Control, only: EventFilter, chosen: ExportFormat) -> response.Events:
-    """The first piece holds the first page: what cannot be exported is refused like any other request."""
+    """Yield the file in pieces. The first piece has the first page, so an invalid request fails as usual."""
     head, count, most = chosen.head, 0, control.limits.max_export
     async with aclosing(export_pages(control, only)) as pages:
         async for page in pages:
             yield head + chosen.rows([show_event(one) for one in page])
             head, count = b"", count + len(page)
     if count >= most:
-        note = f"stopped after {most} events: for those before them, set `until` to the last `at_ms`"
+        note = f"stopped after {most} events: to get older events, set `until` to the last `at_ms`"
         yield chosen.note(note)
 
 
-@get("/admin/api/audit/{event_id}", "viewer", "Read one event and its story")
+@get("/admin/api/audit/{event_id}", "viewer", "Read an audit event")
 async def show_story(control: Control, call: RestCall[None]) -> AuditStoryResponse:
-    """One event whole, and around it the others of its session, run, request or approval, in order."""
+    """One event with all fields, and related events of its session, invocation, request or approval, in
+    order."""
     event, around = await read_event(control, call.ids["event_id"])
     return AuditStoryResponse(event=show_event(event), around=list(map(show_event, around)))

@@ -1,7 +1,7 @@
-"""The caller: who it is, its browser login, the servers it switched on and off for itself, and keys.
+"""The caller: its identity, its browser login, the servers it switched on or off, and keys.
 
-Logging in stores nothing and sets no cookie: only the response holds the token. Keys are made here, shown
-once, stored as a hash; no one grants more than they have themselves.
+A login stores nothing and sets no cookie: only the response contains the token. A new key is shown once and
+stored as a hash. No caller can grant more than it has itself.
 """
 
 import secrets
@@ -32,47 +32,48 @@ Text = Annotated[str, Field(min_length=1, max_length=4_096)]
 
 
 class CeilingShown(ResponseShape, frozen=True, kw_only=True):
-    """The most a caller may ever reach. Null does not restrict; an empty list lets nothing pass."""
+    """The most a caller may reach. Null does not restrict; an empty list allows nothing."""
 
     tasks: tuple[str, ...] | None
-    """Tasks it may act for."""
+    """The ids of the tasks that it may act for."""
     servers: tuple[str, ...] | None
-    """Servers it may reach."""
+    """The ids of the servers that it may reach."""
     allow: tuple[str, ...] | None
-    """Patterns of which a tool must match one."""
+    """Allow patterns. A tool must match at least one."""
     deny: tuple[str, ...]
-    """Patterns of which a tool may match none."""
+    """Deny patterns. A tool that matches any of them is excluded."""
 
 
 class MeShown(ResponseShape, frozen=True, kw_only=True):
-    """The caller, as the gateway knows it, and the gateway it has reached."""
+    """The caller as the gateway identified it, and the gateway itself."""
 
     principal: str
     role: Role
     by: Literal["key", "token", "loopback"]
-    """What proved it. `loopback`: nothing did, and this gateway trusts its own machine."""
+    """How the caller authenticated. `loopback`: without a credential, because the gateway trusts its
+    machine."""
     default_task: str | None
-    """The task of its requests that name none."""
+    """The task of requests that name no task."""
     ceiling: CeilingShown
     expires_at_s: float | None
-    """When its key or token ends, in seconds since 1970. Null: not by itself."""
+    """When its key or token expires, in seconds since 1970. Null: never."""
     version: str
-    """Of Toolgate."""
+    """The version of Toolgate."""
     environment: Environment
     revision: Revision
     """The registry revision served."""
     calls_tools: bool
-    """Whether tools can be called here. Else at the nodes."""
+    """Whether tools can be called here. Otherwise call them at the nodes."""
     require_plan: bool
-    """Whether a change of a server, task or profile must name the plan that showed it."""
+    """Whether changes of servers, tasks and profiles need the id of their plan."""
 
 
 class OidcShown(ResponseShape, frozen=True, kw_only=True):
-    """What a browser needs to send a person to the issuer: authorization code flow, with PKCE (S256)."""
+    """The values for a browser login at the issuer: authorization code flow with PKCE (S256)."""
 
     issuer: str
     authorization_endpoint: str
-    """Where the issuer asks who it is."""
+    """The URL at which the issuer authenticates the user."""
     client_id: str
     scope: str
 
@@ -81,21 +82,21 @@ class LoginShown(ResponseShape, frozen=True, kw_only=True):
     """The ways to log in without a key."""
 
     oidc: OidcShown | None
-    """Null: only keys."""
+    """Null: only keys are accepted."""
 
 
 class CodeSent(StrictBody):
-    """What the browser came back with from the issuer."""
+    """The authorization response that the issuer sent to the browser."""
 
     code: Text
     code_verifier: Annotated[str, Field(pattern=r"^[A-Za-z0-9._~-]{43,128}$")]
-    """What the challenge was made of that the browser left with (RFC 7636)."""
+    """The PKCE code verifier (RFC 7636)."""
     redirect_uri: Text
-    """Where the issuer sent it back to: `/console/login` of this gateway."""
+    """The redirect URI of the authorization request: `/console/login` of this gateway."""
 
 
 class TokenShown(ResponseShape, frozen=True, kw_only=True):
-    """A token to call this gateway with."""
+    """A bearer token for this gateway."""
 
     token: str
     expires_in_s: int
@@ -103,14 +104,14 @@ class TokenShown(ResponseShape, frozen=True, kw_only=True):
 
 LOGIN: Final = "/api/v1/login"
 CONSOLE_LOGIN_PATH: Final = "/console/login"
-"""The path of the console that the issuer sends browsers back to."""
+"""The console path that the issuer redirects browsers to."""
 
 
-@get("/api/v1/me", "agent", "Who you are here")
+@get("/api/v1/me", "agent", "Show the caller")
 async def show_me(control: Control, call: RestCall[None]) -> MeShown:
-    """Who you are here, how far you reach, and which gateway this is.
+    """The caller's identity, role and ceiling, and the version and revision of this gateway.
 
-    Where the gateway trusts its own machine, it answers without a key.
+    If the gateway trusts its own machine, it accepts this request without a key.
     """
     credential, caller = control.identities.credential(call.authorization), call.caller
     requires_plan = control.operator_policy.requires_plan
@@ -118,16 +119,16 @@ async def show_me(control: Control, call: RestCall[None]) -> MeShown:
     return MeShown.of(credential, caller, control.gateway.snapshot, control, version=__version__, **own)
 
 
-@get(LOGIN, ANYONE, "How to log in with a browser")
+@get(LOGIN, ANYONE, "Show how to log in with a browser")
 async def show_login(control: Control, _call: RestCall[None]) -> LoginShown:
-    """How a person can log in with a browser instead of a key."""
+    """The issuer for a login with a browser instead of a key."""
     page = await control.oidc_login.describe()
     return LoginShown(oidc=None if page is None else OidcShown.of(page))
 
 
 @post(LOGIN, ANYONE, "Log in with a browser", errors=(NotFound,))
 async def log_in(control: Control, call: RestCall[CodeSent]) -> TokenShown:
-    """Exchange the code that the issuer sent the browser back with for a token that is good here."""
+    """Exchange an authorization code of the issuer for a token that this gateway accepts."""
     _check_redirect_uri(control, call)
     sent = call.body
     earned = await control.oidc_login.redeem(
@@ -137,13 +138,13 @@ async def log_in(control: Control, call: RestCall[CodeSent]) -> TokenShown:
 
 
 def _check_redirect_uri(control: Control, call: RestCall[CodeSent]) -> None:
-    """The code was sent to this console, by the name it is called by; a proxy may speak TLS for it."""
+    """Check that the code was sent to this console, under the host of the request; a proxy may add TLS."""
     own = {call.base_url, call.base_url.replace("http://", "https://", 1)}
     if control.discovery.public_url is not None:
         own.add(control.discovery.public_url.rstrip("/"))
     if call.body.redirect_uri not in {url + CONSOLE_LOGIN_PATH for url in own}:
-        problem = f"`redirect_uri` is not `{CONSOLE_LOGIN_PATH}` of this gateway"
-        raise InvalidRequest(problem, hint="open the console by the URL that `public_url` says")
+        problem = f"`redirect_uri` must be `{CONSOLE_LOGIN_PATH}` of this gateway"
+        raise InvalidRequest(problem, hint="open the console at the URL in the setting `public_url`")
 
 
 _OWN: Final = "/api/v1/me/integrations"
@@ -151,51 +152,51 @@ _ALL: Final = "/admin/api/integrations"
 
 
 class IntegrationSent(StrictBody):
-    """How much of a server the caller wants to have."""
+    """The state that the caller wants for a server."""
 
     state: IntegrationState
-    """`on`: all its tools that your key reaches. `read_only`: those of them that are marked as read-only, and
+    """`on`: all its tools within your key's ceiling. `read_only`: its tools that are marked as read-only, and
     its prompts and resources. `off`: nothing."""
 
 
 class IntegrationShown(ResponseShape, frozen=True, kw_only=True):
-    """A server within the caller's ceiling, and how much of it the caller has switched on."""
+    """A server within the caller's ceiling, and its state for the caller."""
 
     server_id: str
     display_name: str
     state: IntegrationState
     chosen: bool
-    """Whether the caller chose that state. Else it is what its key gives before it chooses."""
+    """Whether the caller set this state. Otherwise it is the default of its key."""
     tools: int
-    """Those that your key reaches, switched on or not."""
+    """The number of its tools within your key's ceiling, switched on or not."""
     read_only_tools: int
-    """Those of them whose definition says that they change nothing."""
+    """The number of these tools that are marked as read-only."""
     writing_tools: int
-    """The others."""
+    """The number of the other tools."""
 
 
 S = TypeVar("S", bound=IntegrationShown)
 
 
 class IntegrationSwitched(IntegrationShown, frozen=True, kw_only=True):
-    """The same, as it was stored."""
+    """The integration as it was stored."""
 
     revision: Revision
-    """From this revision of the registry on, every node decides by it."""
+    """The registry revision from which on every node uses this state."""
 
 
 class IntegrationsResponse(ResponseShape, frozen=True, kw_only=True):
-    """A page of them, sorted by server."""
+    """A page of integrations, sorted by server."""
 
     revision: Revision
     default: IntegrationState
-    """What the caller has of a server that it has not chosen for."""
+    """The state of servers that the caller has not set."""
     integrations: list[IntegrationShown]
     next_cursor: NextCursor
 
 
 class ChoiceShown(ResponseShape, frozen=True, kw_only=True):
-    """What one caller has chosen."""
+    """The integrations that one caller set."""
 
     choice_id: str
     principal: str
@@ -206,7 +207,7 @@ class ChoiceShown(ResponseShape, frozen=True, kw_only=True):
 
 
 class ChoicesResponse(ResponseShape, frozen=True, kw_only=True):
-    """A page of them, sorted by id."""
+    """A page of callers with integrations they set, sorted by id."""
 
     choices: list[ChoiceShown]
     next_cursor: NextCursor
@@ -214,7 +215,7 @@ class ChoicesResponse(ResponseShape, frozen=True, kw_only=True):
 
 @get(_OWN, "agent", "List your integrations", query=PAGING)
 async def show_integrations(control: Control, call: RestCall[None]) -> IntegrationsResponse:
-    """Every server within your key's ceiling, and how much of it you have switched on."""
+    """Every server within your key's ceiling, with its state for you."""
     revision, default = control.gateway.snapshot.revision, call.caller.integrations
     found = await integrations.list_integrations(control, call.caller)
     page, more = parse_page(call).cut(found, lambda one: one.server_id)
@@ -230,9 +231,9 @@ async def show_integrations(control: Control, call: RestCall[None]) -> Integrati
     errors=(Conflict, TooManyAttempts, StorageFailed),
 )
 async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> RestResponse:
-    """Switch a server on or off for yourself: in every session, chat and run with your key, from now on.
+    """Switch a server on or off for yourself: in every session, chat and invocation with your key.
 
-    It only narrows. A server that your key does not reach answers like one that does not exist.
+    It only narrows. A server outside your key's ceiling responds like a server that does not exist.
     """
     server_id, state = call.ids["server_id"], call.body.state
     found, revision = await integrations.set_integration(control, call.caller, server_id, state)
@@ -246,14 +247,14 @@ async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> 
     errors=(Conflict, TooManyAttempts, StorageFailed),
 )
 async def unset_integration(control: Control, call: RestCall[None]) -> collection.Deleted:
-    """Have of a server what your key gives before you choose."""
+    """Reset a server to the default state of your key."""
     revision = await integrations.reset_integration(control, call.caller, call.ids["server_id"])
     return collection.Deleted(revision=revision, warnings=[])
 
 
-@get(_ALL, "admin", "List what callers have chosen for themselves", query=PAGING)
+@get(_ALL, "admin", "List integrations set by callers", query=PAGING)
 async def show_choices(control: Control, call: RestCall[None]) -> ChoicesResponse:
-    """What all callers have chosen for themselves."""
+    """The integrations that callers set, one entry per caller."""
     found = await integrations.list_choices(control, call.caller)
     page, more = parse_page(call).cut(found, lambda one: one.id)
     shown = [
@@ -267,7 +268,7 @@ async def show_choices(control: Control, call: RestCall[None]) -> ChoicesRespons
     f"{_ALL}/{{choice_id}}", "admin", "Reset the integrations of a caller", errors=(Conflict, StorageFailed)
 )
 async def reset_choices(control: Control, call: RestCall[None]) -> collection.Deleted:
-    """Reset all that one caller has chosen: it has what its key gives before it chooses."""
+    """Reset all integrations of one caller to the default of its key."""
     revision = await integrations.forget_choice(control, call.caller, call.ids["choice_id"])
     return collection.Deleted(revision=revision, warnings=[])
 
@@ -278,27 +279,27 @@ def _show_integration(shape: type[S], one: integrations.Integration, **more: int
 
 KEY_PREFIX: Final = "tg_"
 SECRET_BYTES: Final = 32
-"""43 characters in the URL-safe alphabet: nothing to guess, so one round of hashing is enough."""
+"""43 characters in the URL-safe alphabet: impossible to guess, so one round of hashing is enough."""
 
 
 class KeySent(StrictBody):
-    """A key to be made. Its secret is chosen by the gateway."""
+    """The key to create. The gateway chooses its secret."""
 
     key_id: Name
-    """The principal's name in audit and logs."""
+    """The unique id of the key: the name of its principal in the audit log and in logs."""
     role: Role
-    """At most the role of who makes it."""
+    """At most the role of the caller."""
     ceiling: CeilingBody = CeilingBody()
-    """The most it may ever reach; within the ceiling of who makes it."""
+    """The most that callers with this key may reach. It must be within the caller's ceiling."""
     default_task: Name | None = None
-    """The task of a request that names none."""
+    """The task of requests that name no task."""
     expires_at_s: UnixTime | None = None
-    """Unix time after which it proves nothing."""
+    """The unix time at which the key expires, in seconds. Unset: never."""
     budgets: QuotasBody | None = None
-    """What all who use it may use over time, together."""
+    """The rate limits and quotas that all users of the key share."""
     integrations: IntegrationState = "on"
-    """What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
-    those marked as read-only, `off` nothing."""
+    """The initial state of every server for callers with this key: `on` (all its tools), `read_only` (only
+    tools marked as read-only) or `off`."""
 
 
 class KeyShown(KeySent):
@@ -308,7 +309,7 @@ class KeyShown(KeySent):
 
 
 class KeyMade(KeyShown):
-    """A new key. Only this response ever holds its secret."""
+    """A new key. Only this response contains its secret."""
 
     secret: str
     warnings: list[str]
@@ -323,9 +324,9 @@ KEY_ENDPOINTS: Final = KEYS.endpoints("list", "read", "history")
 _MAKE_ERRORS: Final = (InvalidRecord, Conflict, StorageFailed)
 
 
-@post(KEYS.path, "admin", "Make a key", KeyMade, statuses=(201,), errors=_MAKE_ERRORS)
+@post(KEYS.path, "admin", "Create a key", KeyMade, statuses=(201,), errors=_MAKE_ERRORS)
 async def make_key(control: Control, call: RestCall[KeySent]) -> RestResponse:
-    """Make a key. The answer holds its secret, which is not stored and cannot be shown again."""
+    """Create a key. The response contains its secret, which is not stored and cannot be shown again."""
     sent = call.body
     secret = KEY_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
     body = {**sent.model_dump(exclude_none=True), "sha256": hash_key(secret)}
@@ -340,9 +341,9 @@ _BUDGETS: Final = f"{KEYS.one_path}/budgets"
 _WRITE: Final[dict[str, Any]] = {"errors": (StorageFailed,), "is_conditional": True}
 
 
-@put(_BUDGETS, "admin", "Set what a key may use over time", KeyShown, **_WRITE)
+@put(_BUDGETS, "admin", "Set rate limits and quotas of a key", KeyShown, **_WRITE)
 async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestResponse:
-    """Replace what a key may use over time; budgets left out are taken away. What is used stays used."""
+    """Replace the rate limits and quotas of a key. Omitted ones are removed. Usage so far still counts."""
     stored = await find_record_within(control, call.caller, "key", call.ids["key_id"])
     key = _set_budgets(stored.body, call.body)
     if_revision = stored.revision if call.if_revision is None else call.if_revision
@@ -351,16 +352,16 @@ async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestRespo
     return RestResponse(show_record(written.stored), revision=written.stored.revision)
 
 
-@delete(KEYS.one_path, "admin", "Revoke a key", **_WRITE)
+@delete(KEYS.one_path, "admin", "Delete a key", **_WRITE)
 async def revoke_key(control: Control, call: RestCall[None]) -> collection.Deleted:
-    """Delete a key. The next request that shows it is refused, whatever session it belongs to."""
+    """Delete a key. The gateway rejects the next request that uses it, also within sessions."""
     draft = PendingChange(kind="key", id=call.ids["key_id"], sent=None, if_revision=call.if_revision)
     done = await commit_changes(control, call.caller, [draft])
     return collection.Deleted.of(done)
 
 
 def _set_budgets(body: Mapping[str, Any], budgets: QuotasBody | None) -> dict[str, Any]:
-    """A key that has none says nothing of them."""
+    """`body` with these quotas. A key without quotas has no such field."""
     others = {name: value for name, value in body.items() if name != "budgets"}
     given = {} if budgets is None else budgets.model_dump(exclude_none=True)
     return {**others, "budgets": given} if given else others

@@ -1,8 +1,7 @@
 """The catalog: browsing by category and package, search, quality, backfill.
 
 After `/api/catalog/` comes `search` or the id of a category; a package always has `/tools` after it. So a
-category and a package may have the same name. Member names are those that clients of the catalog have always
-used.
+category and a package may have the same name. Member names are those that catalog clients have always used.
 """
 
 from collections.abc import Mapping
@@ -29,104 +28,103 @@ from toolgate.surfaces.rest.framework.routing import get, post
 
 
 class CategoryShown(ResponseShape, frozen=True, kw_only=True):
-    """One heading, with what you can see under it."""
+    """One category, with the number of packages and tools that you can see."""
 
     id: str
-    """For paths: its name, except for the few that could be misread there."""
+    """The id in paths. It equals the name, except for a few names that paths cannot contain."""
     name: str
-    """For people. Packages without a category are `uncategorized`."""
+    """The name for people. Packages without a category are `uncategorized`."""
     packageCount: int  # noqa: N815, as callers know it
     toolCount: int  # noqa: N815
 
 
 class CategoriesResponse(ResponseShape, frozen=True, kw_only=True):
-    """The categories that hold something you can see."""
+    """The categories with packages that you can see."""
 
     categories: list[CategoryShown]
     next_cursor: NextCursor
 
 
 class CatalogPackageShown(ResponseShape, frozen=True, kw_only=True):
-    """One package, or one server that runs from none."""
+    """A package, or a server that was not installed from a package."""
 
     id: str
-    """Before the dot in the full names of its tools; also the id of its server."""
+    """The prefix in the full names of its tools, before the dot. Also the id of its server."""
     name: str
     description: str
     toolCount: int  # noqa: N815
-    """How many of its tools you can see. 0: none are known yet."""
+    """The number of its tools that you can see. 0: none are known so far."""
     tokens: int
-    """About what the definitions of these tools cost a model."""
+    """Estimated tokens of the definitions of these tools."""
     tags: list[str]
     version: str | None
-    """Of the package that is installed. Null: the server runs from none."""
+    """The installed version of the package. Null: the server has no package."""
     source: Source
-    """How far its tools are known."""
+    """How complete the knowledge of its tools is."""
 
 
 class CatalogPackagesResponse(ResponseShape, frozen=True, kw_only=True):
-    """The packages of a category."""
+    """A page of packages of a category."""
 
     packages: list[CatalogPackageShown]
     next_cursor: NextCursor
 
 
 class CatalogToolShown(ResponseShape, frozen=True, kw_only=True):
-    """One tool. Schemas are as its server or its manifest wrote them."""
+    """One tool. Schemas are unchanged from its server or its manifest."""
 
     name: str
-    """As its server calls it. `*`: none of its tools are known yet."""
+    """The name on its server. `*`: no tools of the package are known so far."""
     fullName: str  # noqa: N815
-    """As `?tools=` and the `tools` of a skill name it."""
+    """The name for `?tools=` and for the `tools` of a skill."""
     description: str
     inputSchema: dict[str, Any]  # noqa: N815
     category: str
     tags: list[str]
     readOnly: bool  # noqa: N815
-    """It says of itself that it changes nothing."""
+    """Whether the server marks it as read-only."""
     source: Source
-    """Known as its package declares it (`manifest`), as its server lists it (`discovered`), by name and
-    description alone (`summary`), or not at all (`legacy`).
-    """
+    """The source: the manifest of its package (`manifest`), the list of its server (`discovered`), only name
+    and description (`summary`), or unknown (`legacy`)."""
     schemaVersion: SchemaVersion  # noqa: N815
-    """Of the manifest."""
+    """The schema version of the manifest."""
     digest: str
-    """Of the definition, as a pin has it. Empty where only a summary is known."""
+    """The digest of the definition, as in a pin. Empty if only a summary is known."""
     tokens: int
-    """About what the definition costs a model."""
+    """Estimated tokens of the definition."""
     title: str = ""
-    """Left out if empty, as are the next two."""
+    """Omitted if empty, as are the next two fields."""
     outputSchema: dict[str, Any] | None = None  # noqa: N815
     annotations: dict[str, Any] | None = None
 
 
 class CatalogToolsResponse(ResponseShape, frozen=True, kw_only=True):
-    """The tools of a package."""
+    """A page of tools of a package."""
 
     tools: list[CatalogToolShown]
     next_cursor: NextCursor
 
 
 class ToolFound(CatalogToolShown, frozen=True, kw_only=True):
-    """One tool that was found, and where it is."""
+    """A tool that the search found, with its server."""
 
     serverId: str  # noqa: N815
     serverName: str  # noqa: N815
 
 
 class CatalogSearchResponse(ResponseShape, frozen=True, kw_only=True):
-    """What was found, the best first."""
+    """The tools that the search found, the best match first."""
 
     tools: list[ToolFound]
     total: int
-    """How many were found, on all pages together. Of very many only the best can be looked at."""
+    """The number of matches on all pages. A search returns at most the best matches up to a limit."""
     next_cursor: NextCursor
     indexed: bool
-    """False for some seconds after a start: tools are still being indexed, and a later search finds more."""
+    """False for some seconds after a start, while the gateway still indexes tools: search again later."""
 
 
 class QualityShown(ResponseShape, frozen=True, kw_only=True):
-    """Rows of the catalog, by where they come from and by what they have."""
+    """The number of catalog rows by source and content."""
 
     rows: int
     manifest: int
@@ -134,53 +132,53 @@ class QualityShown(ResponseShape, frozen=True, kw_only=True):
     discovered: int
     """Rows with the full definition that the running server lists."""
     summary: int
-    """Rows with a name and a description alone."""
+    """Rows with only a name and a description."""
     legacy: int
-    """Packages whose tools are not known."""
+    """Packages without known tools."""
     with_schema: int
     with_description: int
 
 
 class PackageQualityShown(QualityShown, frozen=True, kw_only=True):
-    """The same of one package, or of one server that runs from none."""
+    """The quality of one package, or of a server without a package."""
 
     id: str
     name: str
     hidden: int
-    """Rows that callers do not see, because the fallback has ended."""
+    """Rows that callers do not see, because the fallback is off."""
 
 
 class CatalogQualityResponse(ResponseShape, frozen=True, kw_only=True):
-    """How well the catalog knows its tools. For an agent: the tools that it sees."""
+    """How complete the catalog is. For an agent: only the tools that it sees."""
 
     total: QualityShown
     full_percent: float
-    """Rows with full definitions (`manifest` and `discovered`), in percent, rounded down."""
+    """The percentage of rows with full definitions (`manifest` and `discovered`), rounded down."""
     summary_fallback: float | None
-    """The setting: the percentage from which the fallback is off. Null: it stays. For an agent, null."""
+    """The setting: the percentage from which the fallback is off. Null: never off. For an agent, null."""
     fallback_ended: bool
-    """Whether rows from `summary` and `legacy` are hidden."""
+    """Whether rows of `summary` and `legacy` are hidden."""
     dependent: int
-    """Packages that have such rows."""
+    """The number of packages with such rows."""
     packages: list[PackageQualityShown]
     next_cursor: NextCursor
 
 
 class BackfillResponse(ResponseShape, frozen=True, kw_only=True):
-    """How far a run through the catalog has come."""
+    """The progress of a backfill of the catalog."""
 
     done: int
-    """Packages gone through, those of earlier batches included."""
+    """The number of packages processed, including earlier batches."""
     total: int
     changed: int
-    """Packages whose rows were made or replaced in this batch."""
+    """The number of packages whose rows this batch created or replaced."""
     failed: dict[str, str]
-    """Package to why its rows could not be made. The gateway tries again by itself."""
+    """Package to the reason of its failure. The gateway retries by itself."""
     next_cursor: str | None
-    """For the next batch. Null: the run is over."""
+    """The cursor of the next batch. Null: the backfill is complete."""
 
 
-MAX_QUERY_CHARS: Final = 1_024  # a paragraph; more words only blur what is searched for
+MAX_QUERY_CHARS: Final = 1_024  # a paragraph; more words only blur the query
 FOUND: Final = 20  # a screen
 BATCH: Final = 20  # keeps a progress bar moving
 
@@ -190,20 +188,22 @@ _SEARCH: Final = (
     Parameter("category", "Only tools of the category with this name."),
     Parameter("tag", "Only tools of packages with this tag."),
     Parameter("server", "Only tools of this package or server."),
-    Parameter("readOnly", "Only tools that say of themselves that they change nothing.", "flag"),
-    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {FOUND} unless said otherwise.", "number"),
+    Parameter("readOnly", "Only tools that their servers mark as read-only.", "flag"),
+    Parameter("limit", f"The maximum number of results: 1 to {MAX_PAGE}. Default: {FOUND}.", "number"),
     Parameter(
-        "cursor", f"The `next_cursor` of the page before. At most {catalog.MAX_FOUND} can be looked at."
+        "cursor",
+        f"The `next_cursor` of the previous page. A search has at most {catalog.MAX_FOUND} results."
+        f"The `next_cursor` of the previous page. A search returns at most {catalog.MAX_FOUND} results.",
     ),
 )
 
 
 @get("/api/catalog", "agent", "List the categories of the catalog", query=PAGING)
 async def show_categories(control: Control, call: RestCall[None]) -> CategoriesResponse:
-    """Every category with something in it that the caller can reach, and how much.
+    """Every category with packages that the caller can reach.
 
-    The `id` is for paths. It is the name, but `~` is written `~0` there and `/` `~1`, and the
-    category `search` is `~search`.
+    Use `id` in paths. It is the name with `~` written as `~0` and `/` as `~1`; the category `search` has the
+    id `~search`.
     """
     found = catalog.list_categories(await catalog.find_visible(control, call.caller))
     page, next_cursor = parse_page(call).cut(found, lambda one: one.id)
@@ -213,10 +213,11 @@ async def show_categories(control: Control, call: RestCall[None]) -> CategoriesR
 
 @get("/api/catalog/search", "agent", "Search the catalog", CatalogSearchResponse, query=_SEARCH)
 async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
-    """Tools that suit the words, among those that the caller can reach; without words, all by name."""
+    """The tools that match the query, among those that the caller can reach. Without a query: all tools, by
+    name."""
     query = call.query
     if len(query.get("q", "")) > MAX_QUERY_CHARS:
-        raise InvalidRequest(f"`q` is longer than {MAX_QUERY_CHARS} characters", hint="say it in fewer words")
+        raise InvalidRequest(f"`q` is longer than {MAX_QUERY_CHARS} characters", hint="shorten the query")
     wanted = catalog.CatalogQuery(
         text=query.get("q", "").strip(),
         category=query.get("category", ""),
@@ -226,7 +227,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
     )
     page = parse_page(call, default=FOUND)
     found = await catalog.search_catalog(control, await catalog.find_visible(control, call.caller), wanted)
-    # By place: a ranking has no other order.
+    # The cursor is a position: a ranking has no other order.
     placed = list(enumerate(found))
     cut, next_cursor = page.cut(placed, lambda one: f"{one[0]:08}", bytes_of=lambda one: _measure_row(one[1]))
     tools = [
@@ -238,7 +239,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
 
 @get("/api/catalog/{category}", "agent", "List the packages of a category", query=PAGING)
 async def show_category(control: Control, call: RestCall[None]) -> CatalogPackagesResponse:
-    """The packages of a category, and the servers without one, as far as the caller can reach them."""
+    """The packages of a category, and the servers without a package, that the caller can reach."""
     found = catalog.list_packages(
         control, await catalog.find_visible(control, call.caller), call.ids["category"]
     )
@@ -250,7 +251,7 @@ async def show_category(control: Control, call: RestCall[None]) -> CatalogPackag
     "/api/catalog/{package}/tools", "agent", "List the tools of a package", CatalogToolsResponse, query=PAGING
 )
 async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
-    """The tools of a package that the caller can reach, with their whole schemas."""
+    """The tools of a package that the caller can reach, with their full schemas."""
     package = catalog.read_package(
         control, await catalog.find_visible(control, call.caller), call.ids["package"]
     )
@@ -266,10 +267,10 @@ async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any
     query=(Parameter("dependent", "Only packages that depend on the summary fallback.", "flag"), *PAGING),
 )
 async def show_quality(control: Control, call: RestCall[None]) -> CatalogQualityResponse:
-    """How many rows of the catalog have full definitions, and which packages depend on the summary fallback.
+    """The number of catalog rows with full definitions, and the packages that depend on the summary fallback.
 
-    Viewers, publishers and administrators see the whole catalog, hidden rows included. An agent sees the
-    quality of the rows that it can see.
+    Viewers, publishers and admins see the whole catalog, including hidden rows. An agent sees the quality of
+    the rows that it can see.
     """
     view = await catalog.read_quality(control, call.caller)
     listed = view.dependent if call.flag("dependent") else view.packages
@@ -296,22 +297,20 @@ async def show_quality(control: Control, call: RestCall[None]) -> CatalogQuality
 @post(
     "/admin/api/catalog/backfill",
     "admin",
-    "Fill the catalog",
+    "Backfill the catalog",
     query=(
-        Parameter(
-            "limit", f"Packages in this batch: 1 to {catalog.MAX_BATCH}, {BATCH} unless said.", "number"
-        ),
-        Parameter("cursor", "The `next_cursor` of the batch before."),
+        Parameter("limit", f"Packages in this batch: 1 to {catalog.MAX_BATCH}. Default: {BATCH}.", "number"),
+        Parameter("cursor", "The `next_cursor` of the previous batch."),
     ),
     errors=(StorageFailed,),
 )
 async def run_backfill(control: Control, call: RestCall[NoBody]) -> BackfillResponse:
-    """Make the rows of the next packages, as far as they are not made of what there is.
+    """Create the rows of the next packages, except for rows that are up to date.
 
-    Begin without a cursor, and go on with the one of the answer until it is null. A run that was cut off is
-    taken up by beginning again: what is done is passed over.
+    Start without a cursor, and repeat with `next_cursor` until it is null. To resume after an interruption,
+    start again: finished packages are skipped.
     """
-    check_unbounded(call.caller, "the catalog is for all callers")
+    check_unbounded(call.caller, "the catalog is shared by all callers")
     page = parse_page(call, default=BATCH)
     done = await catalog.backfill_catalog(control, after=page.after, limit=min(page.limit, catalog.MAX_BATCH))
     return BackfillResponse.of(done, next_cursor=None if done.after is None else encode_cursor(done.after))
@@ -332,7 +331,7 @@ def _show_package(package: catalog.CatalogPackage) -> CatalogPackageShown:
 
 
 def _show_tool(row: CatalogRow) -> dict[str, Any]:
-    """What there is; schemas as the bytes they are kept in."""
+    """A tool as the API shows it; schemas are the stored bytes."""
     tool: dict[str, Any] = {
         "name": row.tool_name,
         "fullName": row.full_name,

@@ -1,6 +1,7 @@
-"""Sets of changes: planning what they would do, and making all of them in one transaction.
+"""Sets of changes: plan their effect, or apply all of them in one transaction.
 
-`plan` changes nothing. `apply` makes all changes or none; with the id of a plan, exactly the planned effect.
+`plan` changes nothing. `apply` makes all changes or none; with the id of a plan, only with the planned
+effect.
 """
 
 import asyncio
@@ -36,32 +37,32 @@ WRITE_ERRORS: Final = (
     errors.StorageFailed,
 )
 WRITE: Final[dict[str, Any]] = {"headers": (PLAN_HEADER,), "errors": WRITE_ERRORS}
-"""The options of endpoints that make changes, with the id of a plan or without."""
-MAX_CHANGES: Final = 5_000  # as many as a kind may have records
+"""The options of endpoints that make changes and accept the id of a plan."""
+MAX_CHANGES: Final = 5_000  # the maximum number of records of a kind
 
 ChangedKind = Literal["server", "task", "profile", "pin", "chat_upstream"]
 RecordSent = Annotated[
-    dict[str, Any] | None, Field(description="The record as it shall be; null: it shall be gone.")
+    dict[str, Any] | None, Field(description="The new body of the record. Null: delete the record.")
 ]
 
 
 class ChangeSent(StrictBody):
-    """One record as it shall be."""
+    """The desired state of one record."""
 
     kind: ChangedKind
     id: str
-    """Its name."""
+    """The id of the record."""
     body: RecordSent
 
 
 class ChangeSetSent(StrictBody):
-    """Records as they shall be, all of them or none. What is so already is no change."""
+    """The desired state of records. All of them are changed or none; records that match already stay."""
 
     changes: Annotated[list[ChangeSent], Field(max_length=MAX_CHANGES)]
-    """Each record once."""
+    """Each record at most once."""
     prune: bool = False
-    """Also remove every server, task, profile and chat upstream that is not among them and comes from no
-    registry file and no package."""
+    """Also delete every server, task, profile and chat upstream that is not listed and comes from no registry
+    file and no package."""
 
     @model_validator(mode="after")
     def _each_once(self) -> "ChangeSetSent":
@@ -70,25 +71,25 @@ class ChangeSetSent(StrictBody):
 
 
 class ApplySent(ChangeSetSent):
-    """Changes to be made in one transaction."""
+    """Changes to make in one transaction."""
 
     plan: Annotated[str, Field(max_length=200)] | None = None
-    """The id of the plan that showed them: refuse any other effect."""
+    """The id of a plan. The changes are made only if their effect equals the plan."""
 
 
 class PlanSent(StrictBody):
-    """Changes to look at: one record (`kind`, `id`, and `body` or `revision`), or a set of them."""
+    """Changes to plan: one record (`kind`, `id`, and `body` or `revision`), or a set of changes."""
 
     kind: ChangedKind | None = None
     id: str | None = None
-    """The name of the one record."""
+    """The id of the record."""
     body: RecordSent = None
     revision: Annotated[int, Field(ge=0)] | None = None
-    """In place of `body`: the record would be taken back to what it was then."""
+    """Instead of `body`: plan the rollback of the record to this revision."""
     changes: Annotated[list[ChangeSent], Field(max_length=MAX_CHANGES)] | None = None
-    """Each record once."""
+    """Each record at most once."""
     prune: bool = False
-    """As when they are applied."""
+    """As in `apply`."""
 
     @model_validator(mode="after")
     def _one_or_many(self) -> "PlanSent":
@@ -104,7 +105,7 @@ class PlanSent(StrictBody):
 
 def _reject_duplicates(changes: list[ChangeSent]) -> None:
     if len({(one.kind, one.id) for one in changes}) < len(changes):
-        raise field_error("`changes` names a record twice")
+        raise field_error("`changes` has a duplicate record")
 
 
 class FieldShown(ResponseShape, frozen=True, kw_only=True):
@@ -116,7 +117,7 @@ class FieldShown(ResponseShape, frozen=True, kw_only=True):
 
 
 class ChangeShown(ResponseShape, frozen=True, kw_only=True):
-    """One record that was, or would be, changed."""
+    """One record that was or would be changed."""
 
     operation: DiffOperation
     kind: Kind
@@ -125,7 +126,7 @@ class ChangeShown(ResponseShape, frozen=True, kw_only=True):
 
 
 def show_edits(edits: Iterable[RecordEdit]) -> list[ChangeShown]:
-    """Changes as answers hold them, sorted by kind and id."""
+    """Changes as responses show them, sorted by kind and id."""
     found = sorted((edit for edit in edits if edit.has_effect), key=lambda edit: edit.change.key)
     return [
         ChangeShown.of(
@@ -138,43 +139,44 @@ def show_edits(edits: Iterable[RecordEdit]) -> list[ChangeShown]:
 
 
 class TaskPlan(ResponseShape, frozen=True, kw_only=True):
-    """What a change does to one task, or, with null, to callers without one. Tools are `server/tool`."""
+    """The effect of a change on one task, or with null on callers without a task. Tools are `server/tool`."""
 
     task_id: str | None
     added: list[str]
-    """For callers who ask for nothing in particular."""
+    """For callers without a selection."""
     removed: list[str]
     reach_added: list[str]
-    """What a request could newly get by naming servers."""
+    """What a request could newly reach by naming servers."""
     reach_removed: list[str]
     refusal: RefusalShown | None
-    """Why a request would be turned down as a whole after the change."""
+    """Why requests would be denied as a whole after the change."""
     problem: str | None
-    """Why the task could not be read after the change."""
+    """Why the config of the task would be invalid after the change."""
     share: float
-    """Percent of the task's callers it is about. While the task's profile is rolled out, a task may have
-    several entries."""
+    """The percentage of the task's callers. During a rollout of the task's profile, a task may have several
+    entries."""
 
 
 class PlanResponse(ResponseShape, frozen=True, kw_only=True):
-    """What changes would do to each task. Nothing has been changed."""
+    """The effect of changes on each task. Nothing has been changed."""
 
     id: str
-    """Names the change and its effect. Who makes the change with it has it refused when either is another."""
+    """Identifies the changes and their effect. Send it with the change: if either differs, the change
+    fails."""
     revision: Revision
-    """Of the registry that the changes were held against."""
+    """The registry revision that the plan is based on."""
     changes: list[ChangeShown]
     tasks: list[TaskPlan]
-    """Those that would notice."""
+    """The affected tasks."""
     unchanged: int
-    """How many tasks would not."""
+    """The number of unaffected tasks."""
     unlisted: list[str]
-    """Servers among the changes whose tools are not known yet: what they add cannot be shown."""
+    """Servers among the changes whose tools are unknown: the plan cannot show what they add."""
     warnings: list[str]
 
 
 async def show_plan(plan: ChangePlan, revision: int, warnings: Sequence[str]) -> PlanResponse:
-    """A plan as answers hold it. In a thread: it may be of thousands of records."""
+    """A plan as the API shows it. In a thread: it may have thousands of records."""
     changes = await asyncio.to_thread(show_edits, plan.edits)
     tasks = [_show_task(one) for one in plan.tasks]
     return PlanResponse.of(plan, revision=revision, changes=changes, tasks=tasks, warnings=warnings)
@@ -187,7 +189,7 @@ def _show_task(change: TaskChange) -> TaskPlan:
 
 
 class ApplyResponse(ResponseShape, frozen=True, kw_only=True):
-    """What was changed, in one transaction. Nothing, where everything was so already."""
+    """The changes of one transaction. Empty if all records matched already."""
 
     revision: Revision
     changes: list[ChangeShown]
@@ -195,25 +197,26 @@ class ApplyResponse(ResponseShape, frozen=True, kw_only=True):
 
 
 async def show_commit(done: CommittedChange) -> ApplyResponse:
-    """A commit as answers hold it. In a thread: it may be of thousands of records."""
+    """A commit as the API shows it. In a thread: it may have thousands of records."""
     return ApplyResponse.of(done, changes=await asyncio.to_thread(show_edits, done.edits))
 
 
 _PLAN_ERRORS: Final = (errors.InvalidRecord, errors.NotFound, errors.Compacted)
 
 
-@post("/admin/api/plan", "viewer", "Show what changes would do", errors=_PLAN_ERRORS)
+@post("/admin/api/plan", "viewer", "Plan changes", errors=_PLAN_ERRORS)
 async def show_change_plan(control: Control, call: RestCall[PlanSent]) -> PlanResponse:
-    """What changes of records would do to each task: written, taken back or, with a null body, deleted.
+    """The effect that changes of records would have on each task: writes, rollbacks and, with a null body,
+    deletions.
 
-    Nothing is changed. A change that names its plan is made as that showed it, or not at all.
+    Nothing is changed. A change with the id of its plan is made only with the planned effect.
     """
     drafts = await _parse_plan_drafts(control, call.caller, call.body)
     planned = await plan_changes(control, call.caller, drafts, prune=call.body.prune)
     edits = planned.plan.edits
     modules = await list_needed_modules(control, edits)
     missing = [
-        f"task `{edit.change.id}`, `workload.module`: `{edit.new_module}` is not uploaded yet"
+        f"task `{edit.change.id}`, `workload.module`: module `{edit.new_module}` is not uploaded"
         for edit in edits
         if edit.new_module not in {None, *modules}
     ]
@@ -234,9 +237,9 @@ async def _parse_plan_drafts(control: Control, actor: Principal, sent: PlanSent)
     return [PendingChange(kind=sent.kind, id=record_id, sent=sent.body)]
 
 
-@post("/admin/api/apply", "publisher", "Make several changes at once", **WRITE)
+@post("/admin/api/apply", "publisher", "Apply several changes", **WRITE)
 async def apply_changes(control: Control, call: RestCall[ApplySent]) -> ApplyResponse:
-    """Make records what they shall be: all of them or none, and nothing where everything is so already."""
+    """Change records to their desired state: all of them or none."""
     sent, drafts = call.body, _parse_drafts(call.body.changes)
     plan_id = sent.plan if sent.plan is not None else call.plan_id
     return await show_commit(

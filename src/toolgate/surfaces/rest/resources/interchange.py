@@ -1,8 +1,8 @@
-"""Servers from the files of other programs, stored together or not at all; and the official registry.
+"""Imports servers from files of other programs, and serves the read API of the official MCP registry.
 
-The read API of the official MCP registry is over what the caller sees of the catalog: how to reach a server
-through this gateway. Never says how the gateway itself starts or reaches a server (command, variables, URL),
-nor that a server exists that the caller cannot reach.
+An import stores all servers of a file or none. The official API describes how to reach servers through this
+gateway. It never shows how the gateway itself starts or reaches a server (command, variables, URL), nor any
+server that the caller cannot reach.
 """
 
 import asyncio
@@ -46,57 +46,57 @@ from toolgate.surfaces.rest.resources.changes import (
 from toolgate.surfaces.rest.resources.servers import SERVERS
 
 _MAX_NAMED: Final = 8
-"""Servers named in a warning, which is read in a terminal."""
+"""The servers that a warning names: it must fit in a terminal."""
 _FORM_LISTS: Final = ("allowed_tools", "only")
 _FORM_FLAGGED: Final = ("skip_invalid", "dry_run")
 _FORM_FLAGS: Final = {"true": True, "false": False}
 
 
 class ImportSent(StrictBody):
-    """Definitions of servers, as another program keeps them."""
+    """Server definitions in the format of another program."""
 
     content: dict[str, JsonValue] | list[JsonValue] | str
-    """The file: JSON as it is, or as text, which may hold comments; or TOML, or a catalog's YAML, as text."""
+    """The file as a JSON value, or as text: JSON with or without comments, TOML, or the YAML of a catalog."""
     format: ImportFormat = "auto"
     """`mcpServers` (editors, mcp-hub, MCPHub, FastMCP), `litellm` (also Codex), `contextforge`,
     `agentgateway`, `server.json` (the official registry), `docker` (a catalog of Docker's MCP gateway),
     `registry` (records of Toolgate)."""
     allowed_tools: Patterns = Field(default_factory=list)
-    """Patterns of the tools to allow, for servers of which the file neither lists nor hides tools. Without
-    any, such a server offers nothing if it is new."""
+    """Patterns of the tools to allow, for servers whose tools the file neither lists nor hides. Without
+    patterns, such a server offers no tools if it is new."""
     only: Annotated[list[ServerId], Field(max_length=MAX_CHANGES)] | None = None
-    """The ids of the servers to store, as a dry run finds them. Without it, all."""
+    """The ids of the servers to store, as in the response of a dry run. Default: all."""
     skip_invalid: bool = False
-    """Leave out what could not be stored, and say why, instead of storing nothing at all."""
+    """Skip servers that cannot be stored, with the reason, instead of failing as a whole."""
     dry_run: bool = False
-    """Say what would change, and change nothing."""
+    """Report the changes without making them."""
 
 
 class SkippedShown(ResponseShape, frozen=True, kw_only=True):
-    """A definition that no record could be made of, or whose record could not be stored."""
+    """A skipped definition: it is invalid, or its record could not be stored."""
 
     name: str
-    """As the file has it; of a record, its id."""
+    """The name in the file, or the id of the record."""
     reason: str
 
 
 class ImportResponse(ResponseShape, frozen=True, kw_only=True):
-    """What became of the definitions."""
+    """The effect of an import or a dry run."""
 
     revision: Revision
     servers: list[str]
-    """The ids of all that were found."""
+    """The ids of all servers in the file."""
     changes: list[ChangeShown]
     skipped: list[SkippedShown]
     warnings: list[str]
     plan: str | None
-    """Of a dry run: the id of its plan."""
+    """For a dry run: the id of its plan."""
     effect: PlanResponse | None
-    """Of a dry run: what it would do to each task."""
+    """For a dry run: the effect on each task."""
 
 
 def _read_form(parts: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """The members of ImportSent, from a form. Raises InvalidRequest."""
+    """The members of ImportSent from a form. Raises InvalidRequest."""
     sent: dict[str, Any] = {}
     for name, text in parts:
         member = "content" if name == "file" else name
@@ -118,10 +118,10 @@ def _read_form(parts: Sequence[tuple[str, str]]) -> dict[str, Any]:
     **WRITE,
 )
 async def import_servers(control: Control, call: RestCall[ImportSent]) -> ImportResponse:
-    """Store the servers that a file of another program defines. What is allowed of a known one stays so.
+    """Store the servers of another program's file. The allowed tools of known servers stay unchanged.
 
-    The file may also be uploaded as `multipart/form-data`: the part `file`, and the other members as parts of
-    their names; `allowed_tools` and `only` once for each entry. Web pages must send JSON.
+    The file may also be uploaded as `multipart/form-data`: the part `file`, and the other members as parts
+    with their names. Repeat `allowed_tools` and `only` for each entry. Web pages must send JSON.
     """
     sent = call.body
     found = await asyncio.to_thread(parse_imports, sent.content, sent.format)
@@ -151,7 +151,7 @@ async def import_servers(control: Control, call: RestCall[ImportSent]) -> Import
 async def _select_drafts(
     control: Control, call: RestCall[ImportSent], found: ImportResult
 ) -> list[PendingChange]:
-    """What of the file is to be stored. What cannot be joins what was skipped, where that was asked for."""
+    """The servers to store. With `skip_invalid`, invalid ones are added to the skipped servers."""
     sent = call.body
     allowed = sent.allowed_tools
     drafts = [_draft(one, [] if one["server_id"] in found.restricted else allowed) for one in found.bodies]
@@ -167,18 +167,18 @@ async def _select_drafts(
 def _draft(body: Mapping[str, Any], allowed: list[str]) -> PendingChange:
     server_id = parse_id("server", body["server_id"])
     sent = ({"allowed_tools": allowed} if allowed else {}) | dict(body)
-    # What is allowed now is looked up when the draft is checked, in the turn that commits it.
+    # The check of the change, in the transaction that commits it, looks up the currently allowed tools.
     return PendingChange(kind="server", id=server_id, sent=sent, is_declared=True, keeping=("allowed_tools",))
 
 
 def _warn_of_denied(edits: Sequence[RecordEdit], warned: Container[str]) -> Iterator[str]:
-    """Most files allow nothing, so a server that was only imported offers nothing. `warned` are known."""
+    """Warn of servers without allowed tools: most files allow none. `warned` already have a warning."""
     records = (edit.record for edit in edits)
     servers = [one for one in records if isinstance(one, ServerRecord) and one.server_id not in warned]
     denied = [f"`{server.server_id}`" for server in servers if not server.allowed_tools]
     if denied:
         shown = ", ".join(denied[:_MAX_NAMED]) + (" and others" if len(denied) > _MAX_NAMED else "")
-        yield f"no tool is allowed yet of {shown}: import again with `--allow '*'`, or set `allowed_tools`"
+        yield f"no tools are allowed of {shown}: import again with `--allow '*'`, or set `allowed_tools`"
 
 
 class _Official(FieldDescriptions, BaseModel):
@@ -186,29 +186,29 @@ class _Official(FieldDescriptions, BaseModel):
 
 
 class OfficialRemote(_Official):
-    """Where a server is reached: at this gateway."""
+    """The URL of a server at this gateway."""
 
     type: Literal["streamable-http"]
     url: str
     headers: list[dict[str, Any]] | None = None
-    """What a client sends to be let in, as something to fill in."""
+    """The credentials that a client has to fill in."""
 
 
 class OfficialServer(_Official):
-    """A server as `server.json` describes it. How the gateway itself starts or reaches it is not said."""
+    """A server in the format of `server.json`, without how the gateway itself starts or reaches it."""
 
     schema_url: str = Field(alias="$schema")
     name: str
-    """The gateway's namespace, a slash, the server's id."""
+    """The gateway's namespace, a slash, and the server id."""
     title: str | None = None
     description: str
     version: str
-    """Of its package; without one, `0.0.` and the revision at which its record was written."""
+    """The version of its package. Without a package: `0.0.` and the revision of its record."""
     remotes: list[OfficialRemote]
 
 
 class OfficialMeta(_Official):
-    """What a registry says of an entry."""
+    """The metadata of an entry in a registry."""
 
     status: Literal["active"]
     published_at: datetime = Field(alias="publishedAt")
@@ -217,7 +217,7 @@ class OfficialMeta(_Official):
 
 
 class OfficialMetas(_Official):
-    """What registries say of an entry, by their names."""
+    """The metadata of an entry, by registry."""
 
     official: OfficialMeta = Field(alias="io.modelcontextprotocol.registry/official")
 
@@ -230,23 +230,23 @@ class OfficialEntry(_Official):
 
 
 class OfficialPage(_Official):
-    """Which part of the list this is."""
+    """The position of the page in the list."""
 
     next_cursor: str | None = Field(default=None, alias="nextCursor")
-    """Where the next page begins; absent: this is the last."""
+    """The cursor of the next page. Absent on the last page."""
     count: int
-    """How many are in this page."""
+    """The number of servers on this page."""
 
 
 class OfficialList(_Official):
-    """Servers that the caller can reach, and no others."""
+    """The servers that the caller can reach."""
 
     servers: list[OfficialEntry]
     metadata: OfficialPage
 
 
 class OfficialNotFound(_Official):
-    """Nothing of that name, or nothing that the caller can reach."""
+    """The server does not exist, or the caller cannot reach it."""
 
     error: str
 
@@ -254,7 +254,7 @@ class OfficialNotFound(_Official):
 LOCAL_NAMESPACE: Final = "toolgate.local"
 LATEST: Final = "latest"
 NOT_FOUND: Final = RestResponse({"error": "Server not found"}, 404)
-"""In the words of the official registry, whatever the reason."""
+"""The response of the official registry, whatever the reason."""
 
 _HOST = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z][a-z0-9-]*")
 _KEY: Final = {
@@ -292,22 +292,22 @@ _ONE: Final = "/v0.1/servers/{namespace}/{server_name}/versions"
 @get(
     "/v0.1/servers",
     "agent",
-    "List servers as the official registry does",
+    "List servers in the official registry format",
     OfficialList,
     query=(
         *PAGING,
-        Parameter("search", "Only servers with this in their name or title, in any case."),
-        Parameter("updated_since", "Only servers that changed since this time, as in RFC 3339."),
-        Parameter("version", "Only this version; `latest` is the one there is of each server."),
-        Parameter("include_deleted", "Changes nothing: no server that was removed is kept.", "flag"),
+        Parameter("search", "Only servers with this text in their name or title, ignoring case."),
+        Parameter("updated_since", "Only servers that changed since this RFC 3339 time."),
+        Parameter("version", "Only this version. Each server has one version, which is also `latest`."),
+        Parameter("include_deleted", "Without effect: the gateway keeps no deleted servers.", "flag"),
     ),
 )
 async def list_official(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
-    """The servers you can reach, as the official registry lists servers: each by its URL at this gateway."""
+    """The servers that you can reach, each with its URL at this gateway."""
     page, query, since_ms = parse_page(call), call.query, _parse_since(call.query)
     servers = await _list_servers(control, call)
     namespace = namespace_of(_base_url(control, call))
-    # In a thread: to look at ten thousand takes longer than the loop may stand still.
+    # In a thread: reading ten thousand servers takes longer than the loop may block.
     found = await asyncio.to_thread(_filter_servers, servers, query, namespace=namespace, since_ms=since_ms)
     shown, next_cursor = page.cut(found, lambda one: one.record.id)
     return await _list_response(control, call, shown, next_cursor)
@@ -316,12 +316,12 @@ async def list_official(control: Control, call: RestCall[None]) -> Mapping[str, 
 @get(
     _ONE,
     "agent",
-    "List the versions of a server as the official registry does",
+    "List the versions of a server in the official registry format",
     OfficialList | OfficialNotFound,
     statuses=(200, 404),
 )
 async def list_versions(control: Control, call: RestCall[None]) -> RestResponse | Mapping[str, Any]:
-    """The one version of a server there is here. One that you cannot reach is not there."""
+    """The only version of a server. A server that you cannot reach looks like one that does not exist."""
     found = await _find_server(control, call)
     return NOT_FOUND if found is None else await _list_response(control, call, [found], None)
 
@@ -329,12 +329,12 @@ async def list_versions(control: Control, call: RestCall[None]) -> RestResponse 
 @get(
     f"{_ONE}/{{server_version}}",
     "agent",
-    "Read a version of a server as the official registry does",
+    "Read a version of a server in the official registry format",
     OfficialEntry | OfficialNotFound,
     statuses=(200, 404),
 )
 async def read_version(control: Control, call: RestCall[None]) -> RestResponse | Mapping[str, Any]:
-    """A version of a server; `latest` is the one there is."""
+    """A version of a server. `latest` is its only version."""
     found = await _find_server(control, call)
     wanted = call.ids["server_version"]
     if found is None or wanted not in {LATEST, found.identity("").version}:
@@ -342,16 +342,16 @@ async def read_version(control: Control, call: RestCall[None]) -> RestResponse |
     return (await _show_servers(control, call, [found]))[0]
 
 
-@get(f"{SERVERS.path}/{{server_id}}/server.json", "viewer", "Export a server as a server.json", JSON)
+@get(f"{SERVERS.path}/{{server_id}}/server.json", "viewer", "Export a server as server.json", JSON)
 async def export_server(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
-    """The record as a `server.json`, to be published elsewhere. What is hidden is left to be filled in."""
+    """The record as a `server.json` to publish elsewhere. Secrets become variables to fill in."""
     stored = await find_record(control, "server", call.ids["server_id"])
     found = _CatalogServer(record=stored, package=None)
     return encode_server_json(found.identity(namespace_of(_base_url(control, call))), show_record(stored))
 
 
 def namespace_of(url: str) -> str:
-    """`https://tools.example.com` is `com.example.tools`; what means nothing elsewhere is local."""
+    """`https://tools.example.com` becomes `com.example.tools`; a host without a public name becomes local."""
     host = (urlsplit(url).hostname or "").lower()
     if is_loopback(host) or len(host) > 150 or not _HOST.fullmatch(host):
         return LOCAL_NAMESPACE
@@ -361,7 +361,7 @@ def namespace_of(url: str) -> str:
 def _filter_servers(
     servers: Sequence[_CatalogServer], query: Mapping[str, str], *, namespace: str, since_ms: float
 ) -> list[_CatalogServer]:
-    """Those that a query asks for."""
+    """The servers that match the query."""
     search, version = query.get("search", "").casefold(), query.get("version", LATEST)
     found = []
     for one in servers:
@@ -418,7 +418,7 @@ async def _show_servers(
 def _show_server(
     control: Control, call: RestCall[None], found: _CatalogServer, task_id: str | None
 ) -> dict[str, Any]:
-    """`task_id`: the one that a key which is bound to tasks reaches the server in."""
+    """`task_id`: the task in which a key that is bound to tasks reaches the server."""
     door = _base_url(control, call)
     named = None if task_id == call.caller.default_task else task_id
     url = format_server_url(door, found.record.id, named)
@@ -435,12 +435,12 @@ def _show_server(
 
 
 def _parse_since(query: Mapping[str, str]) -> float:
-    """In milliseconds, or InvalidRequest."""
+    """In milliseconds. Raises InvalidRequest."""
     try:
         since = datetime.fromisoformat(query.get("updated_since", "1970-01-01T00:00:00Z"))
         if since.tzinfo is not None:
             return since.timestamp() * 1000
     except (ValueError, OverflowError):
         pass
-    hint = "send a time like `2026-01-31T12:00:00Z`, with its zone"
-    raise InvalidRequest("`updated_since` cannot be read", hint=hint)
+    hint = "send a time with its zone, like `2026-01-31T12:00:00Z`"
+    raise InvalidRequest("invalid time in `updated_since`", hint=hint)

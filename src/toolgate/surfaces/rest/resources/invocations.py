@@ -1,7 +1,7 @@
-"""Runs of tasks: start one, wait for it or not, read it, follow it, cancel it.
+"""Invocations of tasks: start one, wait for it, read it, stream it, cancel it.
 
-If a synchronous caller disconnects, its run is cancelled, because no one would read the result; unless it
-sent an idempotency key to request it again.
+If a synchronous caller disconnects, its invocation is cancelled, because no one would read the result, unless
+it sent an idempotency key to request it again.
 """
 
 import asyncio
@@ -48,22 +48,22 @@ MAX_WAIT_S: Final = 300  # proxies rarely wait for longer
 
 
 class InvocationSent(StrictBody):
-    """What a run is begun with."""
+    """The input and mode of an invocation."""
 
     input: str | None = None
-    """Its standard input, as text. Of this and `input_base64`, at most one."""
+    """The standard input, as text. Excludes `input_base64`."""
     input_base64: str | None = None
-    """Its standard input, as bytes."""
+    """The standard input, as base64 of bytes. Excludes `input`."""
     mode: Literal["sync", "async"] = "sync"
-    """`sync`: answer when it has ended. `async`: answer at once."""
+    """`sync`: respond when the invocation has ended. `async`: respond at once."""
     wait_s: Annotated[int, Field(ge=0, le=MAX_WAIT_S)] = MAX_WAIT_S
-    """How long a `sync` answer may take. What has not ended by then goes on."""
+    """The longest wait of a `sync` request. An unfinished invocation continues after it."""
 
     @property
     def input_bytes(self) -> bytes:
         """Raises InvalidRequest, BodyTooLarge."""
         if self.input is not None and self.input_base64 is not None:
-            raise errors.InvalidRequest("of `input` and `input_base64`, one is enough")
+            raise errors.InvalidRequest("`input` and `input_base64` are mutually exclusive", hint="send one")
         try:
             sent = self.input_base64
             found = (self.input or "").encode() if sent is None else base64.b64decode(sent, validate=True)
@@ -75,66 +75,67 @@ class InvocationSent(StrictBody):
 
 
 class EndingShown(ResponseShape, frozen=True, kw_only=True):
-    """How a run ended."""
+    """How an invocation ended."""
 
     ended_by: EndedBy
     exit_code: int | None
-    """Where the guest itself ended."""
+    """The exit code, if the guest itself ended."""
     message: str
-    """Of any other end: what happened, and what to do."""
+    """For any other end: what happened, and what to do."""
     stdout: str | None
     stdout_base64: str | None
-    """Where it is not UTF-8, and `stdout` is null."""
+    """The output, if it is not UTF-8. Then `stdout` is null."""
     stderr: str | None
     stderr_base64: str | None
     is_truncated: bool
-    """Some of its output was dropped, because it was more than `limits.max_output_bytes`."""
+    """Whether some output was dropped, because it exceeded `limits.max_output_bytes`."""
     usage: RunUsage
     calls: list[InvocationCall]
-    """The first of them; `usage.tool_calls` counts all."""
+    """The first calls; `usage.tool_calls` counts all of them."""
 
 
 class InvocationSummary(ResponseShape, frozen=True, kw_only=True):
-    """One invocation, without what came out of it."""
+    """An invocation without its result."""
 
     invocation_id: str
     task_id: str
     principal: str
-    """Whose it is."""
+    """The principal that started it."""
     state: InvocationState
     revision: Revision
-    """Of the registry when it was made."""
+    """The registry revision at its creation."""
     created_ms: int
     started_ms: int | None
     ended_ms: int | None
     attempt: int
-    """How often a node has taken it."""
+    """How often a node has claimed it."""
     retries: int
-    """How often it may be begun again, where its node is lost."""
+    """How often it may start again if its node is lost."""
     is_cancel_asked: bool
     ended_by: EndedBy | None
     exit_code: int | None
 
 
 class InvocationShown(InvocationSummary, frozen=True, kw_only=True):
-    """One invocation with all there is of it."""
+    """An invocation with its result."""
 
     ending: EndingShown | None
     """Null until it has ended."""
 
 
 class InvocationsResponse(ResponseShape, frozen=True, kw_only=True):
-    """A page of them, the newest first."""
+    """A page of invocations, the newest first."""
 
     invocations: list[InvocationSummary]
     next_cursor: NextCursor
 
 
 class LinesResponse(ResponseShape, frozen=True, kw_only=True):
-    """Lines of a log, the oldest first."""
+    """Log lines, the oldest first."""
 
     state: InvocationState
-    """Of the invocation, from before its lines were read: once it has ended and none comes, that was all."""
+    """The state before the lines were read. If it is an end state and no lines follow, the log is
+    complete."""
     lines: list[LogLine]
 
 
@@ -170,11 +171,11 @@ def _text_or_base64(data: bytes) -> tuple[str | None, str | None]:
         return None, base64.b64encode(data).decode()
 
 
-PAGE_OF_LINES: Final = 1_000  # 16 MiB if every line is as long as it may be
-CANCEL_S: Final = 5.0  # its client is gone: a database that is down must not hold the task
+PAGE_OF_LINES: Final = 1_000  # 16 MiB if every line has the maximum length
+CANCEL_S: Final = 5.0  # its client is gone: a database that is down must not block the task
 IDEMPOTENCY_KEY: Final = Parameter(
     "Idempotency-Key",
-    "The same key with the same input begins nothing new: the answer is the invocation that it began.",
+    "The same key with the same input starts nothing new: the response is the earlier invocation.",
 )
 _ALL: Final = "/api/v1/tasks/{task_id}/invocations"
 _ONE: Final = f"{_ALL}/{{invocation_id}}"
@@ -183,7 +184,7 @@ _ONE: Final = f"{_ALL}/{{invocation_id}}"
 @post(
     _ALL,
     "agent",
-    "Run a task",
+    "Invoke a task",
     InvocationShown,
     headers=(IDEMPOTENCY_KEY,),
     statuses=(200, 202),
@@ -192,8 +193,9 @@ _ONE: Final = f"{_ALL}/{{invocation_id}}"
 async def start_invocation(control: Control, call: RestCall[InvocationSent]) -> RestResponse:
     """Run the task's workload as the caller, under the task's policy.
 
-    200: it has ended, well or not. 202: it is queued or runs, and `Location` is where to find it. If a
-    `sync` caller disconnects, the run is cancelled, unless the request has an `Idempotency-Key`.
+    200: the invocation has ended, successfully or not. 202: it is queued or running, and `Location` is its
+    URL. If a `sync` caller disconnects, the invocation is cancelled, unless the request has an
+    `Idempotency-Key`.
     """
     key, sent = call.headers.get(IDEMPOTENCY_KEY.name), call.body
     task_id = call.ids["task_id"]
@@ -219,9 +221,10 @@ async def _await_or_cancel(control: Control, made: Invocation, wait_s: int, *, i
         raise
 
 
-@get(_ALL, "agent", "List the runs of a task", query=PAGING)
+@get(_ALL, "agent", "List the invocations of a task", query=PAGING)
 async def show_invocations(control: Control, call: RestCall[None]) -> InvocationsResponse:
-    """The caller's invocations of the task, the newest first; to the role `viewer`, those of all callers."""
+    """The caller's invocations of the task, the newest first. With the role `viewer` or higher, of all
+    callers."""
     page = parse_page(call)
     found = await list_invocations(
         control, call.caller, call.ids["task_id"], before=page.after or None, limit=page.limit + 1
@@ -230,20 +233,20 @@ async def show_invocations(control: Control, call: RestCall[None]) -> Invocation
     return InvocationsResponse(invocations=[summarize(one) for one in shown], next_cursor=more)
 
 
-@get(_ONE, "agent", "Read a run of a task")
+@get(_ONE, "agent", "Read an invocation")
 async def read_invocation(control: Control, call: RestCall[None]) -> InvocationShown:
-    """Its state and, once it has ended, its result."""
+    """The state of the invocation and, after its end, its result."""
     return show_invocation(await _find(control, call))
 
 
 @get(
     f"{_ONE}/logs",
     "agent",
-    "Read the log of a run",
+    "Read the log of an invocation",
     query=(Parameter("after", "Only lines after the one with this `seq`.", "number"),),
 )
 async def read_lines(control: Control, call: RestCall[None]) -> LinesResponse:
-    """What the guest has written and logged so far, or after the line `after`, up to a thousand lines."""
+    """The output and log lines of the guest so far, or after the line `after`, up to 1,000 lines."""
     found = await _find(control, call)
     lines = await control.store.invocations.lines(
         found.invocation_id, after=call.number("after") or 0, limit=PAGE_OF_LINES
@@ -251,9 +254,9 @@ async def read_lines(control: Control, call: RestCall[None]) -> LinesResponse:
     return LinesResponse.of(found, lines=lines)
 
 
-@post(f"{_ONE}/cancel", "agent", "Cancel a run")
+@post(f"{_ONE}/cancel", "agent", "Cancel an invocation")
 async def cancel_run(control: Control, call: RestCall[NoBody]) -> InvocationShown:
-    """End one that waits; have one ended that runs. Those of others need the role `admin`."""
+    """Cancel a queued or running invocation. To cancel those of others, the role `admin` is needed."""
     found = await cancel_invocation(control, call.caller, call.ids["task_id"], call.ids["invocation_id"])
     return show_invocation(found)
 
@@ -261,17 +264,17 @@ async def cancel_run(control: Control, call: RestCall[NoBody]) -> InvocationShow
 @get(
     f"{_ONE}/events",
     "agent",
-    "Follow a run",
+    "Stream an invocation",
     EVENTS,
     query=(Parameter("after", "Only lines after the one with this `seq`.", "number"),),
     headers=(streams.LAST_EVENT_ID,),
     errors=(errors.SessionLimit,),
 )
 async def follow_invocation(control: Control, call: RestCall[None]) -> RestResponse:
-    """What the guest writes and logs, as it comes, until the run has ended.
+    """A stream of the guest's output and log lines, until the invocation has ended.
 
-    `state` is its state, from the first event on; `line`, whose id is its `seq`, is one line; `end` is
-    the last event, with the whole invocation. `error` is the last event of a stream that cannot go on.
+    `state` events have its state, also as the first event. Each `line` event has one line; its id is the
+    `seq`. The last event is `end`, with the whole invocation, or `error` if the stream ends early.
     """
     last = streams.parse_last_event_id(call)
     after = call.number("after") or 0 if last is None else last
@@ -285,7 +288,7 @@ async def _find(control: Control, call: RestCall[None]) -> Invocation:
 
 
 class _InvocationFeed:
-    """Reads an invocation whenever it has moved. A wait that is cut off loses nothing."""
+    """Reads an invocation whenever it has changed. A cancelled wait loses nothing."""
 
     def __init__(self, control: Control, found: Invocation, *, after: int) -> None:
         self._control = control
@@ -302,7 +305,7 @@ class _InvocationFeed:
         invocations = self._control.store.invocations
         while not self._is_over:
             mark = await self._control.invocation_poller.wait_for_change(invocations, self._id, self._mark)
-            # Its state before its lines: of one that has ended, these are all.
+            # The state before the lines: if it has ended, these lines are complete.
             found = await invocations.get(self._id)
             if mark is None or found is None:
                 break
@@ -314,7 +317,7 @@ class _InvocationFeed:
             self._is_over = is_whole and found.state in ENDED
             if self._is_over:
                 events.append(streams.encode_named_event("end", show_invocation(found)))
-            self._mark = mark if is_whole else None  # there is more: looked at again at once
+            self._mark = mark if is_whole else None  # there are more lines: read them at once
             self._last_state, self._after = state, lines[-1].seq if lines else self._after
             return b"".join(events)
         raise StopAsyncIteration

@@ -1,4 +1,4 @@
-"""Uploads in parts, of archives and of modules; and the modules that tasks run."""
+"""Uploads in parts, of package archives and modules; and the modules that tasks run."""
 
 from typing import Annotated, Any, Final
 
@@ -18,55 +18,56 @@ _UPLOAD: Final = "/api/uploads/{sha256}"
 
 
 class UploadSent(StrictBody):
-    """The end of an upload."""
+    """Finishes the upload of an archive."""
 
     parts: Annotated[int, Field(ge=1, le=MAX_PARTS)]
-    """How many parts the archive was sent in."""
+    """The number of parts of the archive."""
     dry_run: bool = False
-    """Check the archive, and do not keep it."""
+    """Check the archive without storing it."""
 
 
 class PartResponse(ResponseShape, frozen=True, kw_only=True):
-    """A part that was taken in."""
+    """An uploaded part."""
 
     part: int
 
 
 class PartsResponse(ResponseShape, frozen=True, kw_only=True):
-    """The parts of an upload that are there already."""
+    """The uploaded parts of an archive or module."""
 
     parts: list[int]
 
 
 class UploadResponse(ResponseShape, frozen=True, kw_only=True):
-    """An archive that was found good."""
+    """A valid archive."""
 
     package_id: str
     version: str
     sha256: str
-    """Of the archive as it is kept; for one in another format, it was repacked."""
+    """The SHA-256 of the stored archive. Archives in other formats are repacked."""
     size: int
     files: int
     unpacked_bytes: int
     schema_version: SchemaVersion
     source: Source
     tools: list[str]
-    """Those it declares."""
+    """The tools that it declares."""
     kept: bool
-    """False: it was only checked."""
+    """Whether it is stored. False after a dry run."""
 
 
 @put(
     f"{_UPLOAD}/{{part}}",
     "publisher",
-    "Send a part of an archive or module",
+    "Upload a part of an archive or module",
     body=BodySpec(None, bytes, media_type="application/octet-stream"),
     errors=(SessionLimit, StorageFailed),
 )
 async def put_part(control: Control, call: RestCall[bytes]) -> PartResponse:
-    """Send one part of an archive or module, of at most 4 MiB. Parts may come in any order, and again.
+    """Upload one part of an archive or module, of at most 4 MiB. Parts may arrive in any order, and
+    repeatedly.
 
-    What lies there for an hour without another part is forgotten. No other caller sees it.
+    An upload without a new part for an hour is deleted. No other caller sees it.
     """
     part = int(call.ids["part"])
     await control.uploads.put_part(call.caller.id, call.ids["sha256"], part, call.body)
@@ -75,23 +76,23 @@ async def put_part(control: Control, call: RestCall[bytes]) -> PartResponse:
 
 @get(_UPLOAD, "publisher", "List the parts of an upload")
 async def list_parts(control: Control, call: RestCall[None]) -> PartsResponse:
-    """Which parts of your upload are there: those need not be sent again."""
+    """The parts of your upload that the gateway has. You need not upload these again."""
     return PartsResponse(parts=await control.uploads.parts(call.caller.id, call.ids["sha256"]))
 
 
 @delete(_UPLOAD, "publisher", "Discard an upload", errors=(StorageFailed,))
 async def discard_upload(control: Control, call: RestCall[None]) -> PartsResponse:
-    """Forget what you sent of an upload. What was not begun is no error."""
+    """Delete the parts of your upload. Succeeds also if there are none."""
     await control.uploads.discard(call.caller.id, call.ids["sha256"])
     return PartsResponse(parts=[])
 
 
 @post(_UPLOAD, "admin", "Finish an upload", errors=(BodyTooLarge, Conflict, SessionLimit, StorageFailed))
 async def finish_upload(control: Control, call: RestCall[UploadSent]) -> UploadResponse:
-    """Put the parts together, check the archive, and keep it as a version of the package it holds.
+    """Join the parts, check the archive, and store it as a version of its package.
 
-    It is a gzipped tar with a `manifest.json` at its root, or an `.mcpb` bundle. All that is wrong with its
-    manifest is told at once. A version that is there already with other content is a conflict.
+    The archive is a gzipped tar with a `manifest.json` at its root, or an `.mcpb` bundle. The error lists all
+    problems of the manifest. If the version exists with other content, the upload fails with `conflict`.
     """
     sent = call.body
     looked = await packages.publish_package(
@@ -105,21 +106,21 @@ _ONE: Final = f"{_MODULES}/{{sha256}}"
 
 
 class ModulePartsSent(StrictBody):
-    """The end of an upload in parts."""
+    """Finishes the upload of a module."""
 
     parts: Annotated[int, Field(ge=1, le=MAX_PARTS)]
-    """How many parts the module was sent in."""
+    """The number of parts of the module."""
 
 
 class ModuleShown(ResponseShape, frozen=True, kw_only=True):
-    """A module that is kept."""
+    """A stored module."""
 
     sha256: str
     size: int
     at_ms: int
     """When it was uploaded."""
     tasks: list[str]
-    """Those that run it."""
+    """The tasks that run it."""
 
 
 class ModuleList(ResponseShape, frozen=True, kw_only=True):
@@ -129,21 +130,21 @@ class ModuleList(ResponseShape, frozen=True, kw_only=True):
 
 
 class ModuleUploaded(ResponseShape, frozen=True, kw_only=True):
-    """A module that was found good, and is kept."""
+    """A valid and stored module."""
 
     sha256: str
     size: int
     imports: list[str]
-    """What it calls of its host: `module.name`."""
+    """The host functions that it imports: `module.name`."""
     exports: list[str]
     is_new: bool
-    """False: it was there before."""
+    """Whether it was not stored before."""
     warnings: list[str]
-    """What is likely not meant, though it can be run."""
+    """Probable mistakes that do not prevent a run."""
 
 
 class ModuleRemoved(ResponseShape, frozen=True, kw_only=True):
-    """A module that is not kept any more."""
+    """A deleted module."""
 
     sha256: str
 
@@ -154,7 +155,7 @@ _UPLOADED: Final[dict[str, Any]] = {
     "statuses": (200, 201),
     "errors": (InvalidModule, BodyTooLarge, Conflict, QueueFull, SessionLimit, StorageFailed),
 }
-"""What the two ways of uploading a module have in common."""
+"""The common options of the two ways to upload a module."""
 
 
 @get(_MODULES, "viewer", "List the modules")
@@ -173,23 +174,23 @@ async def show_module(control: Control, call: RestCall[None]) -> ModuleShown:
 
 @post(_MODULES, "publisher", "Upload a module", body=_WASM, **_UPLOADED)
 async def post_module(control: Control, call: RestCall[bytes]) -> RestResponse:
-    """Upload a module of at most 4 MiB. A larger one, of up to 32 MiB, is sent part by part.
+    """Upload a module of at most 4 MiB. Upload a larger one, of up to 32 MiB, part by part.
 
-    It is compiled once, and refused where it calls what is not there. The same again is fine.
+    The gateway compiles it once, and rejects it if it imports unknown functions. Uploading it again succeeds.
     """
     return _show_upload(await packages.upload_module(control, call.caller, call.body))
 
 
 @post(_ONE, "publisher", "Finish the upload of a module", **_UPLOADED)
 async def post_parts(control: Control, call: RestCall[ModulePartsSent]) -> RestResponse:
-    """Put the parts that were sent to `/api/uploads/{sha256}` together, check the module, and keep it."""
+    """Join the parts that were uploaded to `/api/uploads/{sha256}`, check the module, and store it."""
     sha256, parts = call.ids["sha256"], call.body.parts
     return _show_upload(await packages.finish_module(control, call.caller, sha256, parts=parts))
 
 
-@delete(_ONE, "admin", "Remove a module", errors=(Conflict, StorageFailed))
+@delete(_ONE, "admin", "Delete a module", errors=(Conflict, StorageFailed))
 async def delete_module(control: Control, call: RestCall[None]) -> ModuleRemoved:
-    """Remove a module that no task runs."""
+    """Delete a module that no task runs."""
     await packages.remove_module(control, call.caller, call.ids["sha256"])
     return ModuleRemoved(sha256=call.ids["sha256"])
 

@@ -1,4 +1,4 @@
-"""Packages: what was uploaded, what is installed, installing and uninstalling.
+"""Packages: uploaded and installed versions, installing and uninstalling.
 
 Installing a version approves exactly what its manifest declares. The records of package, server and pin
 change together.
@@ -40,22 +40,22 @@ _ONE: Final = f"{_PACKAGES}/{{package_id}}"
 
 
 class InstallSent(StrictBody):
-    """Which version to install, and what of it to offer."""
+    """The version to install, and the tools to offer."""
 
     version: Version | None = None
-    """Left out: what was uploaded last."""
+    """Default: the version uploaded last."""
     allowed_tools: Patterns | None = None
-    """Patterns of the tools to allow. Left out: those that the manifest declares; on an upgrade, what an
-    operator has chosen stays."""
+    """Patterns of the tools to allow. Default: the tools that the manifest declares. On an upgrade, changes
+    by an operator stay."""
     pin: bool | None = None
-    """Whether tools are offered only as the manifest defines them. Left out: yes, where it defines them in
-    full and no operator took the pin off."""
+    """Whether to offer only the definitions in the manifest. Default: yes, if the manifest has full
+    definitions and no operator removed the pin."""
     dry_run: bool = False
-    """Say what would change, and change nothing."""
+    """Report the changes without making them."""
     manifest: Annotated[str, Field(max_length=MAX_MANIFEST_BYTES)] | None = None
-    """For a dry run: the manifest, as text, of an archive that was not uploaded."""
+    """For a dry run without an upload: the manifest, as text."""
     sha256: Sha256 | None = None
-    """Of that archive."""
+    """For a dry run without an upload: the SHA-256 of the archive."""
 
     @model_validator(mode="after")
     def _offered_in_whole(self) -> "InstallSent":
@@ -79,7 +79,7 @@ class InstallSent(StrictBody):
 
 
 class VersionShown(ResponseShape, frozen=True, kw_only=True):
-    """A version that was uploaded."""
+    """An uploaded version."""
 
     version: str
     sha256: str
@@ -90,46 +90,46 @@ class VersionShown(ResponseShape, frozen=True, kw_only=True):
 
 
 class PackageShown(ResponseShape, frozen=True, kw_only=True):
-    """A package: what is installed of it, and what was uploaded."""
+    """A package with its installed version and its uploaded versions."""
 
     package_id: str
     installed: str | None
-    """The version, where one is installed."""
+    """The installed version, if any."""
     revision: Revision | None
-    """Of the record that says so."""
+    """The revision of the package record."""
     name: str
     description: str
     category: str
     tags: list[str]
     schema_version: SchemaVersion | None
     source: Source | None
-    """How far its manifest describes its tools."""
+    """How complete its manifest describes its tools."""
     tools: list[str]
-    """Those that the installed version declares."""
+    """The tools that the installed version declares."""
     attached: bool
-    """Whether it only describes its server, which is registered by itself."""
+    """Whether it only describes a server that is registered separately."""
     versions: list[VersionShown]
-    """Newest first."""
+    """The uploaded versions, the newest first."""
 
 
 class PackageList(ResponseShape, frozen=True, kw_only=True):
     """Packages, sorted by id."""
 
     revision: Revision
-    """Of the registry."""
+    """The registry revision."""
     packages: list[PackageShown]
     next_cursor: NextCursor
 
 
 class RenamedShown(ResponseShape, frozen=True, kw_only=True):
-    """A tool that is the same under another name."""
+    """A tool that only has another name than before."""
 
     before: str
     after: str
 
 
 class ToolChangesShown(ResponseShape, frozen=True, kw_only=True):
-    """How the declared tools differ from those of the version before."""
+    """The differences of the declared tools from the previous version."""
 
     added: list[str]
     removed: list[str]
@@ -139,44 +139,44 @@ class ToolChangesShown(ResponseShape, frozen=True, kw_only=True):
 
 
 class InstallResponse(ResponseShape, frozen=True, kw_only=True):
-    """What installing did or, of a dry run, would do."""
+    """The effect of an installation or a dry run."""
 
     package_id: str
     version: str
     sha256: str
     before: str | None
-    """The version that was installed."""
+    """The version that was installed before."""
     allowed_tools: list[str] | None
-    """What is allowed from now on; null: what was allowed before."""
+    """The patterns allowed from now on. Null: unchanged."""
     pinned: bool
     """Whether the definitions in the manifest are the approved ones from now on."""
     tools: ToolChangesShown
     declared_tools: int
-    """How many tools the manifest declares."""
+    """The number of tools that the manifest declares."""
     visible_tools: int
-    """How many of those `allowed_tools` lets callers see."""
+    """The number of these tools that `allowed_tools` lets callers see."""
     revision: Revision
     changes: list[ChangeShown]
     warnings: list[str]
     plan: PlanResponse | None
-    """Of a dry run: what each task would notice."""
+    """For a dry run: the effect on each task."""
 
 
 class UninstallResponse(ResponseShape, frozen=True, kw_only=True):
-    """What uninstalling did or, of a dry run, would do."""
+    """The effect of uninstalling, or of a dry run."""
 
     package_id: str
     revision: Revision
     changes: list[ChangeShown]
     removed_versions: list[str]
-    """Archives that went, too."""
+    """The deleted archives."""
     warnings: list[str]
     plan: PlanResponse | None
-    """Of a dry run: what each task would notice."""
+    """For a dry run: the effect on each task."""
 
 
 class VersionRemoved(ResponseShape, frozen=True, kw_only=True):
-    """An archive that is gone."""
+    """A deleted archive."""
 
     package_id: str
     version: str
@@ -193,7 +193,7 @@ _NOT_INSTALLED: Final[Mapping[str, Any]] = {
 def _show_package(
     package_id: str, stored: StoredRecord | None, versions: Sequence[PackageVersion]
 ) -> PackageShown:
-    """The installed one with its revision, and all that was uploaded."""
+    """The installed version with its revision, and all uploaded versions."""
     package = parse_installed(stored)
     sha256 = None if package is None else package.sha256
     shown = [VersionShown.of(one, installed=one.sha256 == sha256) for one in versions]
@@ -223,7 +223,7 @@ def _show_install(prepared: Installation, effect: ApplyResponse | PlanResponse) 
 
 @get(_PACKAGES, "viewer", "List the packages", query=PAGING)
 async def list_packages(control: Control, call: RestCall[None]) -> PackageList:
-    """What is installed and what was uploaded, sorted by id, page by page."""
+    """Installed and uploaded packages, sorted by id."""
     page = parse_page(call)
     listing = await control.store.list("package")
     installed = {one.id: one for one in listing.records}
@@ -237,21 +237,21 @@ async def list_packages(control: Control, call: RestCall[None]) -> PackageList:
 
 @get(_ONE, "viewer", "Read a package", PackageShown)
 async def read_package(control: Control, call: RestCall[None]) -> RestResponse:
-    """One package: the version that is installed, and all that were uploaded. The ETag is its revision."""
+    """One package: the installed version and all uploaded versions. The ETag is its revision."""
     package_id = call.ids["package_id"]
     stored = await control.store.get("package", package_id)
     versions = await control.artifacts.versions(package_id)
     if stored is None and not versions:
-        raise NotFound(f"there is no package `{package_id}`", hint="`toolgate packages` lists them")
+        raise NotFound(f"no package `{package_id}`", hint="list packages with `toolgate packages list`")
     revision = None if stored is None else stored.revision
     return RestResponse(_show_package(package_id, stored, versions), revision=revision)
 
 
 @get(f"{_ONE}/{{version}}/manifest", "viewer", "Read the manifest of a package", JSON)
 async def read_manifest(control: Control, call: RestCall[None]) -> bytes:
-    """The manifest of a version that was uploaded, in the form of version 2, whatever form it came in.
+    """The manifest of an uploaded version, in the format of version 2, whatever its original format.
 
-    Secrets that stand in it are masked.
+    Secrets in it are masked.
     """
     content = await control.artifacts.manifest(call.ids["package_id"], call.ids["version"])
     return await asyncio.to_thread(lambda: packages.show_manifest(parse_manifest(content)))
@@ -259,17 +259,17 @@ async def read_manifest(control: Control, call: RestCall[None]) -> bytes:
 
 _INSTALL: Final[dict[str, Any]] = {**WRITE, "statuses": (200, 201), "is_conditional": True}
 _UNINSTALL_QUERY: Final = (
-    Parameter("purge", "Also remove every archive of it.", "flag"),
-    Parameter("dry_run", "Say what would change, and change nothing.", "flag"),
+    Parameter("purge", "Also delete all archives of the package.", "flag"),
+    Parameter("dry_run", "Report the changes without making them.", "flag"),
 )
 
 
 @post(f"{_ONE}/install", "admin", "Install a package", InstallResponse, **_INSTALL)
 async def install_package(control: Control, call: RestCall[InstallSent]) -> InstallResponse | RestResponse:
-    """Install a version that was uploaded, or another one in place of what is installed.
+    """Install an uploaded version, or replace the installed one.
 
-    That is the approval of exactly what its manifest declares. The records of package, server and pin change
-    together or not at all. A server of this id that was registered by itself is not taken over.
+    This approves exactly what the manifest declares. The records of package, server and pin change together
+    or not at all. If a server with this id is registered separately, the installation fails.
     """
     sent = call.body
     wanted = sent.wanted(call.ids["package_id"], call.if_revision)
@@ -282,7 +282,8 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Inst
 
 @delete(_ONE, "admin", "Uninstall a package", query=_UNINSTALL_QUERY, is_conditional=True, **WRITE)
 async def uninstall_package(control: Control, call: RestCall[None]) -> UninstallResponse:
-    """Remove a package with its server and its pin, together. Archives stay, unless `purge` is set."""
+    """Delete a package with its server and its pin, in one transaction. Archives stay, unless `purge` is
+    set."""
     package_id = call.ids["package_id"]
     if call.flag("dry_run"):
         planned = await packages.plan_uninstall(control, call.caller, package_id)
@@ -296,17 +297,17 @@ async def uninstall_package(control: Control, call: RestCall[None]) -> Uninstall
     return UninstallResponse.of(shown, package_id=package_id, removed_versions=removed, plan=None)
 
 
-@delete(f"{_ONE}/{{version}}", "admin", "Remove an archive", errors=(Conflict, StorageFailed))
+@delete(f"{_ONE}/{{version}}", "admin", "Delete an archive", errors=(Conflict, StorageFailed))
 async def delete_version(control: Control, call: RestCall[None]) -> VersionRemoved:
-    """Remove the archive of a version that is not installed."""
+    """Delete the archive of a version that is not installed."""
     package_id, version = call.ids["package_id"], call.ids["version"]
     await packages.remove_version(control, call.caller, package_id, version)
     return VersionRemoved(package_id=package_id, version=version)
 
 
-@get("/api/schemas/manifest.v2.json", ANYONE, "Read the schema of manifests", JSON)
+@get("/api/schemas/manifest.v2.json", ANYONE, "Read the manifest schema", JSON)
 async def read_schema(_control: Control, _call: RestCall[None]) -> bytes:
-    """The JSON Schema of a manifest, for editors."""
+    """The JSON Schema of manifests, for editors."""
     return _schema()
 
 

@@ -1,7 +1,7 @@
-"""Trying servers and chat upstreams, listing tools again, and previewing what policy makes of them.
+"""Tests servers and chat upstreams, lists tools again, and previews the policy decisions on them.
 
-Never starts or asks a record that could not be saved: a record in the request passes every check of saving it
-first, role and plan included.
+Never connects to a record that could not be saved: a record in the request first passes every check of saving
+it, including role and plan.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ from toolgate.upstream.pool.health import ServerHealth
 
 
 class TrialResponse(ResponseShape, frozen=True, kw_only=True):
-    """What came of connecting to a server once, next to the connection in use."""
+    """The result of a test connection to a server, separate from the connection in use."""
 
     ok: bool
     connect_ms: int | None
@@ -50,7 +50,7 @@ class TrialResponse(ResponseShape, frozen=True, kw_only=True):
     version: str | None
     tools: list[str]
     quarantined: dict[str, str]
-    """Tool name to why its definition was refused."""
+    """Tool name to the reason why its definition was rejected."""
     error: str
     hint: str
     """What to do about the error."""
@@ -58,53 +58,53 @@ class TrialResponse(ResponseShape, frozen=True, kw_only=True):
 
 
 class RefreshResponse(ResponseShape, frozen=True, kw_only=True):
-    """A server after its tools were listed again."""
+    """A server after the gateway listed its tools again."""
 
     server_id: str
     health: ServerHealth
     tools: list[str]
     visible: list[str]
-    """Those of them that callers can see: allowed by the record and, on a pinned server, as approved."""
+    """The tools that callers can see: allowed by the record and, on a pinned server, as approved."""
     quarantined: dict[str, str]
-    """Tool name to why its definition was refused."""
+    """Tool name to the reason why its definition was rejected."""
 
 
 class ToolPreview(ResponseShape, frozen=True, kw_only=True):
-    """One tool a server lists, and what becomes of it."""
+    """A tool that a server lists, and the policy decision on it."""
 
     tool: str
-    """As the server calls it."""
+    """The name on the server."""
     name: str
-    """On the MCP door."""
+    """The name at the MCP endpoint."""
     chat_name: str
-    """In chat."""
+    """The name at the chat endpoint."""
     description: str
     digest: str | None
-    """SHA-256 of its definition, as a pin names it. Null: the definition was refused."""
+    """The SHA-256 of its definition, as in a pin. Null: the definition was rejected."""
     tokens: int
-    """About what the definition costs a model."""
+    """Estimated tokens of the definition."""
     allowed: bool
     layer: Layer
     """The layer that decided."""
     reason: Reason | None
-    """Null exactly when allowed."""
+    """Null exactly if the tool is allowed."""
     rule: str
 
 
 class PreviewResponse(ResponseShape, frozen=True, kw_only=True):
-    """All that a server lists, after filtering."""
+    """Everything that a server lists, with the policy decisions."""
 
     revision: Revision
     server_id: str
     state: ListState
-    """Of the newest list."""
+    """The state of the newest list."""
     is_stale: bool
-    """The tools are known from an earlier time."""
+    """Whether the tools are known from an earlier list."""
     tools: list[ToolPreview]
     tokens: int
-    """Of those that are allowed."""
+    """Estimated tokens of the allowed tools."""
     others: list[DecisionShown]
-    """Its prompts and resources, as rules name them: `prompt:<name>` and `resource:<uri>`."""
+    """Its prompts and resources, named as in rules: `prompt:<name>` and `resource:<uri>`."""
 
 
 _ONE: Final = SERVERS.one_path
@@ -112,11 +112,12 @@ _SERVER: Final = accept_as(SERVERS.shapes.sent, may_be_empty=True)
 _TRIAL: Final[dict[str, Any]] = {"headers": (PLAN_HEADER,), "errors": (PlanRequired, PlanOutdated)}
 
 
-@post(f"{_ONE}/test", "admin", "Try a server", body=_SERVER, **_TRIAL)
+@post(f"{_ONE}/test", "admin", "Test a server", body=_SERVER, **_TRIAL)
 async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> TrialResponse:
-    """Connect to a server once, next to the connection in use, and list its tools.
+    """Connect to a server once, separately from the connection in use, and list its tools.
 
-    It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not.
+    This tests the saved record or, if the request contains a record, that one. It must be valid and is not
+    saved.
     """
     server_id = call.ids["server_id"]
     record = await resolve_trial_record(control, call, "server", server_id)
@@ -130,7 +131,7 @@ async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> Tri
 async def resolve_trial_record(
     control: Control, call: RestCall[Mapping[str, Any]], kind: Kind, record_id: str
 ) -> Record | None:
-    """The record that was sent, fit to be saved; or, where none was, the saved one."""
+    """The record in the request, if it could be saved, else the saved record."""
     if not call.body:
         body = (await find_record_within(control, call.caller, kind, record_id)).body
         return parse_record(kind, record_id, body, strict=False)
@@ -148,7 +149,7 @@ async def refresh_server(control: Control, call: RestCall[NoBody]) -> RefreshRes
     await servers.refresh(server_id)
     health, offer = servers.health().get(server_id), servers.tools().get(server_id)
     if health is None or offer is None:
-        raise NotFound(f"there is no server `{server_id}` any more")
+        raise NotFound(f"server `{server_id}` was deleted meanwhile")
     decisions, health = _decide_tools(control.gateway.snapshot, offer, None), show_health(health)
     visible = [name for name, one in decisions.items() if one.allowed and name in offer.tools]
     return RefreshResponse.of(
@@ -156,15 +157,15 @@ async def refresh_server(control: Control, call: RestCall[NoBody]) -> RefreshRes
     )
 
 
-_TASK: Final = Parameter("task", "Say what this task gets of them.")
+_TASK: Final = Parameter("task", "Also apply the policy of the task with this id.")
 
 
 @get(f"{_ONE}/tools", "viewer", "Preview the tools of a server", query=(_TASK,))
 async def preview_tools(control: Control, call: RestCall[None]) -> PreviewResponse:
-    """Every tool the server lists: its names on the doors, and whether it passes, or what keeps it out.
+    """Every tool the server lists, with its names at the endpoints and the policy decision.
 
-    That is by the platform's own rules; with `task`, by those of the task as well, for a request that asks
-    for nothing in particular.
+    The platform's own rules apply. With `task`, the rules of the task also apply, for a request without a
+    selection.
     """
     server_id = call.ids["server_id"]
     await find_record(control, "server", server_id)
@@ -198,12 +199,12 @@ def _find_task_policy(snapshot: Snapshot, task_id: str | None) -> TaskPolicy | N
         raise InvalidRequest(str(exc)) from exc
     task = snapshot.tasks.get(task_id)
     if task is None:
-        raise NotFound(f"there is no task `{task_id}`")
+        raise NotFound(f"no task `{task_id}`", hint="list tasks with `toolgate tasks list`")
     return parse_task_policy(task)
 
 
 def _decide_tools(snapshot: Snapshot, offer: ServerTools, task: TaskPolicy | None) -> Mapping[str, Decision]:
-    """By the name they are about, sorted."""
+    """The decisions by name, sorted."""
     server_id = offer.record.server_id
     alone = replace(snapshot, servers=MappingProxyType({server_id: offer}))
     found = explain(ScopeInputs(alone, task=task))
@@ -224,24 +225,24 @@ def _show_tool(offer: ServerTools, ref: ToolRef, alias: str, decision: Decision)
 
 
 MAX_MODELS: Final = 1_000
-"""Shown of those that an upstream lists."""
+"""The models of an upstream that a response shows."""
 
 
 class ChatTrialResponse(ResponseShape, frozen=True, kw_only=True):
-    """What came of asking a chat upstream for its models once, next to the connections in use."""
+    """The result of listing the models of a chat upstream once, separately from the connections in use."""
 
     ok: bool
     took_ms: Annotated[int, Field(ge=0)]
     found: Annotated[int, Field(ge=0)]
-    """How many models it lists."""
+    """The number of models that it lists."""
     admitted: list[str]
-    """Those of them that callers get: its patterns admit them."""
+    """The models that its patterns admit, so that callers can use them."""
     others: list[str]
-    """Those that callers do not get."""
+    """The models that callers cannot use."""
     error: str
-    """What went wrong; empty: nothing did."""
+    """The error; empty if the test succeeded."""
     hint: str
-    """What to do about it."""
+    """What to do about the error."""
 
 
 _SHAPES: Final = build_shapes("chat_upstream", ChatUpstreamBody, UpstreamId)
@@ -252,12 +253,12 @@ CHAT_UPSTREAMS: Final = RecordCollection(
 CHAT_UPSTREAM_ENDPOINTS: Final = CHAT_UPSTREAMS.endpoints()
 
 
-@post(f"{CHAT_UPSTREAMS.one_path}/test", "admin", "Try a chat upstream", body=_UPSTREAM, **_TRIAL)
+@post(f"{CHAT_UPSTREAMS.one_path}/test", "admin", "Test a chat upstream", body=_UPSTREAM, **_TRIAL)
 async def try_upstream(control: Control, call: RestCall[Mapping[str, Any]]) -> ChatTrialResponse:
-    """Ask a chat upstream once for its models, next to the connections in use; no model is asked anything.
+    """List the models of a chat upstream once, separately from the connections in use. No model is prompted.
 
-    It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not. The
-    process that answers asks, which may see another network and other secrets than the nodes do.
+    This tests the saved record or, if the request contains a record, that one. It must be valid and is not
+    saved. The process that responds connects, and it may have other networks and secrets than the nodes.
     """
     upstream_id = call.ids["upstream_id"]
     record = await resolve_trial_record(control, call, "chat_upstream", upstream_id)
