@@ -48,6 +48,8 @@ TOOLS: Final = "git.git_log,git.git_diff*"
 TYPED: Final = (
     f"toolgate tools --task {TASK}",
     f"toolgate explain git.git_commit --task {TASK}",
+    f"toolgate call git.git_commit repo_path=. message=oops --task {TASK}",
+    "toolgate audit --outcome denied --limit 1",
 )
 """The commands in the second terminal, while the demo runs in the first."""
 
@@ -57,17 +59,19 @@ KEYSTROKE_S: Final = 0.04
 """For two characters. Typing at a person's speed would take half of the recording."""
 LONGEST_WAIT_S: Final = 0.4
 """A longer pause in the output is cut to this: there is nothing to read in it."""
-FIRST_HOLD_S: Final = 3.4
+FIRST_HOLD_S: Final = 3.2
 """For how long the demo's own output stays: it has the most to read."""
-HOLD_S: Final = 2.4
+HOLD_S: Final = 2.1
 START_WITHIN_S: Final = 300.0
 """The first start installs three packages."""
 STOP_WITHIN_S: Final = 60.0
 """The gateway waits up to 10 s for calls in flight. The rest is for a busy machine."""
 MAX_FILM_BYTES: Final = 200_000
 """More is slow to load with a README, and sites that mirror repositories refuse large pictures."""
-LENS: Final[ViewportSize] = {"width": 1080, "height": 800}
-"""As wide as a README is shown on a large screen, and down to the end of the lens."""
+WINDOW: Final[ViewportSize] = {"width": 1080, "height": 1000}
+"""The narrowest in which the console shows its navigation and the lens without wrapping."""
+MARGIN: Final = 20
+"""Below the lens, in pixels: as much as on its right."""
 
 
 class Output(NamedTuple):
@@ -209,10 +213,17 @@ def photograph_lens() -> None:
     query = urlencode({"task": TASK, "key": KEY, "tools": TOOLS})
     with chromium_running() as browser:
         for scheme in ("light", "dark"):
-            with tab_on(browser, URL, viewport=LENS, color_scheme=scheme, reduced_motion="reduce") as tab:
+            with tab_on(browser, URL, viewport=WINDOW, color_scheme=scheme, reduced_motion="reduce") as tab:
                 tab.goto(f"/console/scope?{query}")
                 tab.get_by_role("main").get_by_text("git_diff_staged").first.wait_for()
-                tab.screenshot(animations="disabled", path=HERE / f"lens-{scheme}.png")
+                lens = tab.get_by_role("list", name="From all there is to what is seen").bounding_box()
+                assert lens is not None  # it is shown
+                end = lens["y"] + lens["height"] + MARGIN
+                tab.screenshot(
+                    animations="disabled",
+                    path=HERE / f"lens-{scheme}.png",
+                    clip={"x": 0, "y": 0, "width": WINDOW["width"], "height": end},
+                )
 
 
 def run_plainly(command: str, environment: Mapping[str, str]) -> str:

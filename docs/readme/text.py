@@ -10,8 +10,11 @@ from .layers import Layer, describe_layers
 
 Json = Mapping[str, Any]
 _SESSION: Final = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_SAVED: Final = re.compile(r"[\d,]+ tools instead of [\d,]+, [\d,]+ tokens instead of [\d,]+")
-_FAST: Final = re.compile(r"[\d,]+ µs of CPU per call; the next best gateway we measured needs [\d,]+ µs")
+_NUMBER: Final = r"\d[\d,]*(?<!,)"
+_SAVED: Final = re.compile(r"N tools instead of N, N tokens instead of N".replace("N", _NUMBER))
+_FAST: Final = re.compile(
+    r"N µs of CPU per call; the next best gateway we measured needs N µs".replace("N", _NUMBER)
+)
 _TABLE: Final = re.compile(r"^\| measured \|.*\n(?:\|.*\n)+", re.MULTILINE)
 _LAYERS: Final = re.compile(r"!\[[^\]]*\]\(docs/readme/layers\.svg\)")
 

@@ -10,7 +10,8 @@ from typing import Final
 import pytest
 from readme.film import CELL_WIDTH, PADDING
 from readme.layers import describe_layers
-from readme.record import TYPED, UP, measure, run_plainly
+from readme.record import ROWS, TYPED, UP, in_terminal, measure
+from readme.terminal import PLAIN, Row, Run, Terminal
 from readme.text import load_peers, rewrite_figures
 
 from tests.docs.documents import ROOT, document
@@ -22,6 +23,7 @@ MAX_LINES: Final = 140
 MAX_BYTES: Final = 200_000
 PICTURES: Final = ROOT / "docs" / "readme"
 README: Final = document("README.md")
+TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 SVG: Final = "{http://www.w3.org/2000/svg}"
 
 
@@ -31,16 +33,24 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
         yield started
 
 
+def render_row(row: Row) -> str:
+    text = ""
+    for run in row:
+        text = text.ljust(run.column) + run.text
+    return text
+
+
 def rows_of(picture: str) -> list[str]:
     """The rows that a recording draws, as plain text."""
-    rows = []
-    for group in ET.fromstring((PICTURES / picture).read_text("utf-8")).iter(f"{SVG}g"):
-        row = ""
-        for text in group.iter(f"{SVG}text"):
-            column = round((float(text.attrib["x"]) - PADDING) / CELL_WIDTH)
-            row = row.ljust(column) + "".join(text.itertext())
-        rows.append(row)
-    return rows
+    groups = ET.fromstring((PICTURES / picture).read_text("utf-8")).iter(f"{SVG}g")
+    return [
+        render_row(tuple(Run(column_of(text), "".join(text.itertext()), PLAIN) for text in group))
+        for group in groups
+    ]
+
+
+def column_of(text: ET.Element) -> int:
+    return round((float(text.attrib["x"]) - PADDING) / CELL_WIDTH)
 
 
 def test_the_readme_is_short() -> None:
@@ -56,12 +66,17 @@ def test_the_figures_of_the_readme_are_those_of_the_demo_and_of_the_comparison(d
     assert drawn.text == describe_layers(figures.layers)
 
 
-@pytest.mark.parametrize("command", [one for one in TYPED if " audit " not in one])
-def test_the_recording_shows_what_its_commands_print(command: str, demo: Started) -> None:
-    environment = {"PATH": str(Path(TOOLGATE).parent), "COLUMNS": "80", "TOOLGATE_URL": demo.url}
-    printed = run_plainly(command, environment).replace(demo.url, DEFAULT_URL)
+def test_the_recording_shows_what_its_commands_print(demo: Started) -> None:
+    environment = {"PATH": str(Path(TOOLGATE).parent), "TERM": "xterm", "TOOLGATE_URL": demo.url}
+    screens = []
+    for command in TYPED:
+        terminal = Terminal(ROWS)
+        with in_terminal(command, environment) as running:
+            terminal.feed("".join(one.text for one in running.read()).replace(demo.url, DEFAULT_URL))
+        screens.append([TIME.sub("#", render_row(row)) for row in terminal.screen()])
 
-    assert [line for line in printed.splitlines() if line and line not in rows_of("session.svg")] == []
+    drawn = {TIME.sub("#", row) for row in rows_of("session.svg")}
+    assert [[row for row in screen if row and row not in drawn] for screen in screens] == [[]] * len(TYPED)
 
 
 def test_the_recording_shows_what_the_demo_prints(demo: Started) -> None:
