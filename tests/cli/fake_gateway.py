@@ -28,7 +28,8 @@ class FakeGateway:
         self.asked: list[Asked] = []
 
     def respond(self, route: str, body: Any, status: int = 200) -> None:
-        """What `GET /path`, or a page `GET /path?cursor=c`, answers from now on. Bytes go out as they are."""
+        """What `GET /path`, or a page `GET /path?cursor=c`, answers from now on. Bytes go out as they are; a
+        function is given the request."""
         self.responses[route] = (status, body)
 
     def refuse(self, route: str, code: str, message: str, *, status: int = 400, **more: Any) -> None:
@@ -44,6 +45,7 @@ class FakeGateway:
         route = f"{asked.method} {asked.path}"
         paged = f"{route}?cursor={asked.query.get('cursor')}"
         status, body = self.responses.get(paged) or self.responses.get(route, (404, missing))
+        body = body(asked) if callable(body) else body
         return status, body if isinstance(body, bytes) else json.dumps(body).encode()
 
 

@@ -1,0 +1,189 @@
+"""`toolgate call`: one tool call through the gateway, as an MCP client with the same URL would make it.
+
+The arguments are typed by the tool's input schema before anything is sent. A terminal gets text escaped; a
+file or a pipe gets it as the tool sent it.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer import Argument, Option
+
+from toolgate.catalog.find_tools import DESCRIBE_TOOL
+from toolgate.cli.command import CommandError, ExitCode, UsageError, command, open_console
+from toolgate.cli.files import STANDARD_INPUT, load_object, read_text, replace_file
+from toolgate.cli.options import GatewayConnection, ScopeOptions
+from toolgate.cli.render import layout as ui
+from toolgate.cli.render.results import ResultFile, ResultLink, ResultPart, list_parts, render_tool
+from toolgate.cli.rest import START_TIMEOUT, Query, RestClient
+from toolgate.cli.tool_arguments import ToolSignature, build_arguments, format_type, parse_signature
+from toolgate.errors import UnknownTool
+
+_CALL: Final = "/api/v1/mcp/call"
+_FROM_FILE: Final = "@"
+
+app = typer.Typer(add_completion=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallOptions:
+    """Where arguments come from, and where the result goes."""
+
+    args_json: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE", help="JSON file with the arguments, `-` for standard input. Words win over it."
+        ),
+    ] = None
+    out: Annotated[Path | None, "Save the image, audio or file of the result here."] = None
+    describe: Annotated[bool, "Show the arguments of the tool; call nothing."] = False
+
+
+@command(app, "call")
+def call_tool(
+    tool: Annotated[str, Argument(help="Name of the tool, as `toolgate tools` lists it.")],
+    connection: GatewayConnection,
+    scope: ScopeOptions,
+    options: CallOptions,
+    arguments: Annotated[
+        list[str] | None,
+        Argument(metavar="NAME=VALUE", help="Arguments. Repeat a name for several elements of an array."),
+    ] = None,
+) -> None:
+    """Call a tool and print its result.
+
+    Values are typed by the tool's schema: `limit=5`, `deep=true`, `until=null`, `paths=a paths=b`. Write
+    arrays and objects as JSON. `NAME=@FILE` reads a value from a file, `NAME=@-` from standard input; begin a
+    value with `@@` to send one `@`. The exit code is 1 if the tool reports an error.
+
+    \\b
+    toolgate call git.git_log repo_path=. max_count=3
+    toolgate call notes.add_note title=Plan text=@plan.md tags=work tags=ideas
+    toolgate call git.git_log --describe
+    """
+    words = _parse_words(arguments or ())
+    if options.out is not None and not options.out.parent.is_dir():
+        raise UsageError(f"there is no directory `{options.out.parent}`", hint="create it, or name another")
+    with connection.open() as client:
+        definition = _describe_tool(client, tool, scope.query)
+        signature = parse_signature(definition["inputSchema"])
+        if options.describe:
+            connection.output.show(definition, render_tool(definition, list(_list_rows(signature))))
+            return
+        given = {} if options.args_json is None else load_object(options.args_json)
+        sent = {"name": tool, "arguments": _check_json(build_arguments(tool, signature, words, given))}
+        response = client.post(_CALL, sent, query=scope.query, timeout=START_TIMEOUT)
+    parts = list_parts(response["result"])
+    saved = _save_files(parts, options.out)
+    if connection.as_json:
+        connection.output.show(response, "")
+    else:
+        _print_parts(tool, parts, saved, is_error=response["is_error"])
+    if response["is_error"]:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _parse_words(words: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """The texts of each name, in order; those of files are read."""
+    texts = defaultdict(list)
+    for word in words:
+        name, is_pair, text = word.partition("=")
+        if not is_pair or not name:
+            hint = "write an argument like `limit=5`; `toolgate call TOOL --describe` shows which there are"
+            raise UsageError(f"`{word}` is not NAME=VALUE", hint=hint)
+        if text.startswith(_FROM_FILE * 2):
+            text = text.removeprefix(_FROM_FILE)
+        elif text.startswith(_FROM_FILE):
+            text = read_text(Path(text.removeprefix(_FROM_FILE) or STANDARD_INPUT))
+        texts[name].append(text)
+    return texts
+
+
+def _describe_tool(client: RestClient, tool: str, query: Query) -> Mapping[str, Any]:
+    """The definition of a tool of the scope. Raises CommandError if there is none of that name.
+
+    Find mode describes single tools of every scope, however large, at nodes as well.
+    """
+    finding = {**query, "mode": "find"}
+    asked = {"name": DESCRIBE_TOOL, "arguments": {"name": tool}}
+    response = client.post(_CALL, asked, query=finding, timeout=START_TIMEOUT)
+    definition: Mapping[str, Any] | None = response["result"].get("structuredContent")
+    if response["is_error"] or definition is None:
+        raise _refuse_unknown(
+            tool, [one["name"] for one in client.get("/api/v1/mcp/tools", finding)["tools"]]
+        )
+    return definition
+
+
+def _refuse_unknown(tool: str, names: Sequence[str]) -> CommandError:
+    """Says which tool may be meant: one that is written like it, or has that name at its server."""
+    near = [one for one in names if one.endswith(f".{tool}")] or get_close_matches(tool, names, n=1)
+    meant = f"did you mean `{near[0]}`? " if near else ""
+    hint = f"{meant}`toolgate tools` lists the tools that this key and URL can call"
+    return CommandError(f"no tool `{tool}` in this scope", hint=hint, code=UnknownTool.code)
+
+
+def _list_rows(signature: ToolSignature) -> Iterator[tuple[str, str, str, str]]:
+    for one in signature.parameters.values():
+        default = "" if one.default is None else json.dumps(one.default, ensure_ascii=False)
+        kind, needed = format_type(one, signature.schema), "(required)" if one.is_required else default
+        yield one.name, kind, needed, one.description
+
+
+def _check_json(arguments: dict[str, Any]) -> dict[str, Any]:
+    """`arguments`, if JSON can say them: TOML and Python's reader know infinity, and dates."""
+    try:
+        json.dumps(arguments, allow_nan=False)
+    except (ValueError, TypeError, RecursionError) as exc:
+        raise UsageError(
+            f"the arguments are not JSON: {exc}", hint="correct the file of --args-json"
+        ) from exc
+    return arguments
+
+
+def _save_files(parts: Sequence[ResultPart], out: Path | None) -> list[Path]:
+    """Write each file of the result: the first to `out`, the next to `out-2`, and so on."""
+    contents = [one.content for one in parts if isinstance(one, ResultFile) and one.content is not None]
+    if out is None:
+        return []
+    saved = [out if at == 1 else out.with_stem(f"{out.stem}-{at}") for at in range(1, len(contents) + 1)]
+    try:
+        for path, content in zip(saved, contents, strict=True):
+            replace_file(path, content)
+    except OSError as exc:
+        hint = "the tool was called; name a file in a directory that you may write to"
+        raise CommandError(f"cannot write `{out}`: {exc.strerror}", hint=hint) from exc
+    if not contents:
+        console = open_console(to_stderr=True)
+        console.print(ui.render_warnings([f"the result has no image, audio or file: `{out}` is not written"]))
+    return saved
+
+
+def _print_parts(tool: str, parts: Sequence[ResultPart], saved: Sequence[Path], *, is_error: bool) -> None:
+    """The result on standard output; that of a tool that failed on standard error."""
+    console, paths = open_console(to_stderr=is_error), iter(saved)
+    if is_error:
+        console.print(ui.failed(ui.bold(tool), " reports an error"))
+    for part in parts:
+        if isinstance(part, ResultFile):
+            path = next(paths, None) if part.content is not None else None
+            line = part.describe() if path is None else f"{part.describe()}, in {path}"
+        elif isinstance(part, ResultLink):
+            line = f"resource {part.uri} {part.name}"
+        else:
+            _write_text(part.text, console.file)
+            continue
+        console.print(ui.cell(line), soft_wrap=True)
+
+
+def _write_text(text: str, file: Any) -> None:
+    """A text on lines of its own: escaped for a terminal, else as it is."""
+    shown = ui.escape_block(text) if file.isatty() else text
+    # Straight to the file: a console would wrap the lines. Half a surrogate pair cannot be encoded.
+    file.write(shown.encode(errors="replace").decode() + ("" if shown.endswith("\n") else "\n"))
