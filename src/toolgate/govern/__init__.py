@@ -1,17 +1,16 @@
-"""The control plane: everything that REST and gRPC do with the registry.
+"""The control plane: the operations on the registry that REST and gRPC offer.
 
-`Control` is what a process that governs has; `GatewayProcess` is what every serving process has, nodes
-included. Surfaces parse a request, call one function here, and encode what it returns, so REST and gRPC give
-the same answers.
+Handlers on a control plane get a `Control`; handlers on a node get its base, a `GatewayProcess`. A surface
+parses a request, calls one function here and encodes its result, so REST and gRPC behave alike.
 
-- `process.py`, `control.py`     what handlers get
-- `operator_policy.py`           limits that the operator sets on every record
+- `process.py`, `control.py`     the services of handlers; readiness
+- `operator_policy.py`           limits that the operator sets for every record
 - `changes/`                     checks, plans, commits and history of records
-- `pins.py`, `approvals.py`      tools that changed since approval; calls that wait for an approver
-- `packages.py`, `package_install.py`  archives and modules taken in, installed and removed
-- `catalog_projection.py`, `catalog.py`, `visibility.py`  the catalog, browsed by what each caller may see
-- `audit.py`, `least_privilege.py`     queries of the audit; the least policy, and unused grants
-- `integrations.py`, `invocations.py`, `watches.py`       what callers choose, run and wait for
+- `pins.py`, `approvals.py`      tools that changed since approval; pending approvals of calls
+- `packages.py`, `package_install.py`  uploads, installs and removes archives and modules
+- `catalog_projection.py`, `catalog.py`, `visibility.py`  the catalog, as each caller may see it
+- `audit.py`, `least_privilege.py`     queries of the audit index; least policies, unused grants
+- `integrations.py`, `invocations.py`, `watches.py`       callers' integrations, runs and watches
 
 Never calls a tool, and never opens a connection to a server. Never imports a surface.
 """

@@ -1,11 +1,11 @@
-"""Approvals of calls: who may decide, the recorded decision, and the webhook that asks an operator's program.
+"""Approvals of calls: who may decide, the recorded decision, and the webhook of an operator's program.
 
-No principal approves its own call, except the local administrator, whom this machine trusts anyway. Denying
-it takes it back. A key decides only on what its ceiling contains, and sees nothing else.
+No principal approves its own call, except the local administrator, whom this machine trusts. A principal may
+deny its own call. A key sees and decides only approvals within its ceiling.
 
-The webhook posts each pending approval to one URL until the receiver acknowledges it: one replica at a time.
-The receiver decides in its response, or later by a request that it signs as the gateway does. The secret is
-in neither, and in no log.
+The webhook posts each pending approval to one URL until the receiver acknowledges it. One replica at a time
+posts an approval. The receiver decides in its response, or later by a request that it signs as the gateway
+does. The secret is never sent or logged.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from toolgate.upstream.http.fetch import Fetcher, FetchFailed
 
 
 def audit_outcome(audit: AuditLog, ended: CallApproval, *, at_ms: int) -> None:
-    """Audit an approval that was decided, or has expired."""
+    """Audit an approval that was decided or has expired."""
     assert ended.state != "pending"
     request, by, reason = ended.question, ended.decided_by, ended.reason
     event = build_approval_event(request, ended.state, ended.approval_id, at_ms=at_ms, by=by, reason=reason)
@@ -46,52 +46,52 @@ def audit_outcome(audit: AuditLog, ended: CallApproval, *, at_ms: int) -> None:
 
 SIGNATURE: Final = "Toolgate-Signature"
 WINDOW_S: Final = 300
-"""How far from now the time of a signature may be: a replay is of no use later, and clocks may differ."""
-EVERY_S: Final = 1.0  # between looks for pending approvals: how late the receiver is notified
-MAX_CONCURRENT_POSTS: Final = 8  # a receiver is one small program
-MAX_NAME: Final = 100  # people and groups have shorter names
+"""How much the time of a signature may differ from now: allows for clock skew, and limits replays."""
+EVERY_S: Final = 1.0  # between polls for pending approvals: the delay until the receiver is notified
+MAX_CONCURRENT_POSTS: Final = 8  # a choice: a receiver is one small program
+MAX_NAME: Final = 100  # a choice: people and groups have shorter names
 
 _SIGNED: Final = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})")
 _log = logging.getLogger(__name__)
 
 
 class DecisionBody(StrictBody):
-    """What the receiver of the webhook decides."""
+    """A decision of the webhook's receiver."""
 
     approval_id: str = ""
-    """Which one. In an answer it may be left out."""
+    """Id of the approval. Optional in a response."""
 
     decision: Literal["approved", "denied"]
-    """Whether the call may be made."""
+    """Whether the call is approved."""
 
     reason: Annotated[str, Field(max_length=MAX_REASON)] = ""
-    """For the audit; a denied caller gets it too."""
+    """The reason, for the audit log. A denied caller gets it, too."""
 
     by: Annotated[str, Field(max_length=MAX_NAME)] = ""
-    """Who decided, as the receiver knows them: the audit has it as `webhook:<by>`."""
+    """The receiver's name of the person who decided. The audit log has it as `webhook:<by>`."""
 
     @field_validator("by")
     @classmethod
     def _is_a_name(cls, value: str) -> str:
         if not value.isprintable():
-            raise ValueError("holds characters that cannot be seen")
+            raise ValueError("contains characters that are not printable")
         return value
 
 
 class BodySigner:
-    """Signs bodies together with the time, and verifies such signatures."""
+    """Signs bodies with the current time, and verifies such signatures."""
 
     def __init__(self, secret: str, clock_ms: Callable[[], int]) -> None:
         self._secret = secret.encode()
         self.clock_ms = clock_ms
 
     def sign(self, body: bytes) -> str:
-        """The value of the header `SIGNATURE`."""
+        """The value of the signature header."""
         at_s = self.clock_ms() // 1000
         return f"t={at_s},v1={self._mac(at_s, body)}"
 
     def is_signed(self, body: bytes, signature: str | None) -> bool:
-        """Whether the signer has the secret and signed just now."""
+        """Whether the signature is valid and recent."""
         found = None if signature is None else _SIGNED.fullmatch(signature)
         if found is None:
             return False
@@ -105,7 +105,7 @@ class BodySigner:
 
 @dataclass(eq=False, repr=False, slots=True)
 class ApprovalWebhook:
-    """Notifies one receiver, and records what it decides."""
+    """Notifies one receiver of pending approvals, and records its decisions."""
 
     url: str
     signer: BodySigner
@@ -114,29 +114,30 @@ class ApprovalWebhook:
     audit: AuditLog
     fetcher: Fetcher
     own_url: Callable[[], str]
-    """Where people and the receiver reach this process; empty if that is not known."""
+    """URL of this process for people and the receiver; empty if it is not known."""
     _is_failing: bool = field(default=False, init=False)
 
     async def decide(self, approval_id: str, sent: DecisionBody) -> CallApproval:
-        """Record what the receiver decided. Raises NotFound, and Conflict if the approval is not pending."""
+        """Record the receiver's decision. Raises NotFound, and Conflict if the approval is not pending."""
         by, is_approved = f"webhook:{sent.by}" if sent.by else "webhook", sent.decision == "approved"
         decided = await self.approvals.decide(approval_id, is_approved=is_approved, by=by, reason=sent.reason)
         audit_outcome(self.audit, decided, at_ms=self.signer.clock_ms())
         return decided
 
     async def run(self) -> None:
-        """Notify the receiver until cancelled. What cannot be sent is sent again."""
+        """Notify the receiver until cancelled. A notification that fails is sent again."""
         while True:
             try:
                 count = await self.notify_pending()
-            except Exception:  # a bug in one notification must not end all
-                _log.exception("the approval webhook failed, trying again")
+            except Exception:  # a bug in one notification must not stop all others
+                _log.exception("the approval webhook failed; retrying")
                 count = 0
             if not count:
                 await asyncio.sleep(EVERY_S)
 
     async def notify_pending(self) -> int:
-        """Notify of the pending approvals that no other replica has claimed; how many, sent or not."""
+        """Notify of the pending approvals that no other replica claimed. Returns their number, sent or
+        not."""
         try:
             waiting = await self.approvals.claim_notices(limit=MAX_CONCURRENT_POSTS)
         except ToolgateError as exc:
@@ -153,7 +154,7 @@ class ApprovalWebhook:
                     await self.decide(approval.approval_id, decision)
                 except (Conflict, NotFound) as exc:
                     _log.info("the approval webhook decided too late: %s", exc)
-            # Last: if this process ends before, another one notifies again while the approval is pending.
+            # Last: if this process ends earlier, another one notifies again while the approval is pending.
             await self.approvals.mark_notified(approval.approval_id)
             self._is_failing = False
         except (FetchFailed, ToolgateError) as exc:
@@ -181,18 +182,18 @@ class ApprovalWebhook:
         )
         response = await self.fetcher.post_json(self.url, body, {SIGNATURE: self.signer.sign(body)})
         if not 200 <= response.status < 300:
-            raise FetchFailed(f"the receiver responds with status {response.status}")
+            raise FetchFailed(f"the receiver responded with status {response.status}")
         return response
 
     def _note_failure(self, failure: Exception) -> None:
-        """Log it once until the webhook works again: a receiver that is down is not news every second."""
+        """Log the first failure of an outage: the webhook is retried every second."""
         if not self._is_failing:
-            _log.warning("the approval webhook cannot be reached, trying again: %s", failure)
+            _log.warning("cannot reach the approval webhook; retrying: %s", failure)
         self._is_failing = True
 
 
 def _parse_decision(response: HttpResponse, approval_id: str) -> DecisionBody | None:
-    """What the receiver decides in its response. None: it acknowledges, or its response is not readable."""
+    """The decision in a response. None: the receiver only acknowledges, or the response is invalid."""
     try:
         members = msgspec.json.decode(response.body, type=dict[str, object]) if response.body else {}
     except UNREADABLE:
@@ -203,12 +204,12 @@ def _parse_decision(response: HttpResponse, approval_id: str) -> DecisionBody | 
         decision = DecisionBody.model_validate(members)
     except ValidationError as exc:
         where = ".".join(map(str, exc.errors()[0]["loc"]))
-        _log.warning("the approval webhook responds with an invalid decision: `%s`", where)
+        _log.warning("the approval webhook responded with an invalid decision: `%s`", where)
         return None
     return decision if decision.approval_id in {"", approval_id} else None
 
 
-READ_AT_ONCE: Final = 500  # approvals per page for a key that may see few of the thousands that are kept
+READ_AT_ONCE: Final = 500  # approvals per page, for a key that may see only few of thousands
 
 
 async def list_approvals(
@@ -227,7 +228,7 @@ async def list_approvals(
 
 
 async def find_approval(control: Control, principal: Principal, approval_id: str) -> CallApproval:
-    """One approval. Raises NotFound, also for one beyond the caller's ceiling."""
+    """One approval. Raises NotFound, also for an approval beyond the caller's ceiling."""
     found = await control.store.approvals.get(approval_id)
     if found is None or not may_decide(control, principal, found.question):
         raise approval_not_found(approval_id)
@@ -237,12 +238,15 @@ async def find_approval(control: Control, principal: Principal, approval_id: str
 async def decide_approval(
     control: Control, principal: Principal, approval_id: str, *, is_approved: bool, reason: str
 ) -> CallApproval:
-    """Raises NotFound; Conflict if it is not pending any more; Forbidden to approve one's own call."""
+    """Decide a pending approval.
+
+    Raises NotFound; Conflict if it is no longer pending; Forbidden if the caller approves its own call.
+    """
     found = await find_approval(control, principal, approval_id)
     is_own = found.question.principal == principal.id
     if is_approved and is_own and principal != LOCAL_ADMIN:
         raise Forbidden(
-            "you cannot approve your own call", hint="ask someone else to decide; you may deny it"
+            "you cannot approve your own call", hint="ask another approver to decide, or deny the call"
         )
     approvals, by = control.store.approvals, principal.id
     decided = await approvals.decide(approval_id, is_approved=is_approved, by=by, reason=reason)

@@ -1,4 +1,4 @@
-"""The audit as people query it: one event, exports, the tail, and usage of quotas.
+"""Queries of the audit: one event, exports, the tail, and usage of quotas.
 
 Reads the audit index and never writes. Queries that scan every call run one at a time.
 """
@@ -19,7 +19,7 @@ from toolgate.policy.admission import list_limits, window_at
 from toolgate.policy.layers import parse_task_policy
 
 PAGE: Final = 100  # some screens of the console
-MAX_BUCKETS: Final = 500  # more than a chart has columns of pixels to tell apart
+MAX_BUCKETS: Final = 500  # a choice: more columns than a chart can show
 
 
 async def read_event(control: Control, event_id: str) -> tuple[IndexedEvent, Sequence[IndexedEvent]]:
@@ -27,12 +27,12 @@ async def read_event(control: Control, event_id: str) -> tuple[IndexedEvent, Seq
     index, named = control.audit_index, parse_event_id(event_id)
     found = None if named is None else await index.find(*named)
     if found is None:
-        raise NotFound(f"no event `{event_id[:40]}`", hint="old events are dropped: see `days` in `[audit]`")
+        raise NotFound(f"no event `{event_id[:40]}`", hint="the index drops events after `audit.days`")
     return found, await index.around(found)
 
 
 async def export_pages(control: Control, only: EventFilter) -> AsyncGenerator[Sequence[IndexedEvent], None]:
-    """The events that `only` admits, the newest first, a page at a time, up to `max_export`."""
+    """The events that match `only`, newest first, a page at a time, up to `max_export`."""
     index, limits, before = control.audit_index, control.limits, None
     left = limits.max_export
     while left > 0:
@@ -47,7 +47,7 @@ async def export_pages(control: Control, only: EventFilter) -> AsyncGenerator[Se
 async def read_version_calls(
     control: Control, profile: Profile, *, since_ms: int, until_ms: int
 ) -> Sequence[VersionCalls]:
-    """The calls by the version of a profile that decided. Its present versions are always included."""
+    """Calls by the version of a profile that decided. Always includes the profile's current versions."""
     index = control.audit_index
     async with index.counting:
         found = await index.versions(profile.profile_id, since_ms=since_ms, until_ms=until_ms)
@@ -58,7 +58,7 @@ async def read_version_calls(
 
 @dataclass(slots=True)
 class EventTail:
-    """Events as they are indexed, in that order. A cancelled wait loses nothing."""
+    """Events in the order in which they are indexed. A cancelled wait loses no event."""
 
     control: Control
     only: EventFilter
@@ -75,25 +75,25 @@ class EventTail:
             self.after = found.position
             if found.events:
                 return found.events
-            # Events of this process wake it; those of other replicas are found by looking again.
+            # Events of this process wake it; it polls for those of other replicas.
             with suppress(TimeoutError):
                 async with asyncio.timeout(limits.tail_poll_s):
                     await news.wait()
 
 
 class QuotaUsage(NamedTuple):
-    """How much of one quota its holder used in the current window."""
+    """The usage of one quota in the current window."""
 
     holder: QuotaHolder
     budget: QuotaName
     limit: int
     used: int
-    """Including what nodes have leased and not used yet."""
+    """Includes calls that nodes have leased and not used so far."""
     resets_at_ms: int
 
 
 async def list_quota_usage(control: Control) -> list[QuotaUsage]:
-    """Every quota that is set, sorted by holder and name."""
+    """All quotas with their usage, sorted by holder and name."""
     counts = {(one.holder, one.budget): one.used for one in await control.store.spending.usage()}
     now_ms, snapshot = control.clock_ms(), control.gateway.snapshot
     held = [(QuotaHolder("key", key.key_id), key.budgets) for key in snapshot.keys.values()]

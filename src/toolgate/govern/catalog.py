@@ -1,7 +1,7 @@
-"""The catalog as a caller browses it: categories, the packages in one, their tools, search, and its quality.
+"""Browses the catalog for a caller: categories, their packages, tools, search, and its quality.
 
-Only what the caller sees is looked at, so nothing else can show: no count, no name, no similar name in a
-hint.
+Every function reads only the rows that the caller may see. So nothing else can leak: no count, no name, no
+similar name in a hint.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from toolgate.model.principals import Principal
 from toolgate.policy.lint import LintFinding
 
 SEARCH: Final = "search"
-"""A path segment that is not the id of a category."""
-MAX_FOUND: Final = 1_000  # the best hits of a search that can be looked at
-MAX_NAME_CHARS: Final = 100  # of a name that does not exist, in messages and comparisons
+"""A path segment that cannot be the id of a category."""
+MAX_FOUND: Final = 1_000  # the most hits of one search; a choice: better words find more than more pages
+MAX_NAME_CHARS: Final = 100  # of an unknown name, in messages and comparisons
 
 
 class CatalogCategory(NamedTuple):
-    """A category, and how much of it one caller sees."""
+    """A category, and the part of it that one caller sees."""
 
     id: str
-    """Its segment of a path."""
+    """Its path segment."""
     name: str
     packages: int
     tools: int
@@ -56,7 +56,7 @@ class CatalogPackage(NamedTuple):
 
 
 class CatalogQuery(NamedTuple):
-    """The query and filters of a search. Empty: any."""
+    """The query and filters of a search. An empty one matches all rows."""
 
     text: str = ""
     category: str = ""
@@ -82,14 +82,14 @@ def category_of(row: CatalogRow) -> str:
 
 
 def category_id(name: str) -> str:
-    """The name as one path segment, with `~` and `/` escaped, and other than the segment of search."""
+    """The name as one path segment, with `~` and `/` escaped, and never the segment of search."""
     name = name.replace("~", "~0").replace("/", "~1")
     # Clients and proxies resolve one or two dots as directories.
     return f"~{name}" if name in {SEARCH, ".", ".."} else name
 
 
 def count_tools(rows: Iterable[CatalogRow]) -> int:
-    """How many tools are known, without the row for unknown ones."""
+    """The number of known tools, without the row for unknown ones."""
     return sum(row.tool_name != ALL_TOOLS for row in rows)
 
 
@@ -107,12 +107,12 @@ def list_categories(shown: VisibleCatalog) -> list[CatalogCategory]:
 
 
 def list_packages(control: Control, shown: VisibleCatalog, category: str) -> list[CatalogPackage]:
-    """The packages of the category that has this id, sorted by theirs. Raises NotFound."""
+    """The packages of the category with this id, sorted by id. Raises NotFound."""
     found = [one for one, rows in shown.packages.items() if category_id(category_of(rows[0])) == category]
     if found:
         return [read_package(control, shown, one) for one in found]
     if category in shown.packages:
-        hint = f"`{category}` is a package: ask for `/api/catalog/{category}/tools`"
+        hint = f"`{category}` is a package: get `/api/catalog/{category}/tools`"
     else:
         hint = _suggest_similar(category, {one.id: one.name for one in list_categories(shown)}, "categories")
     raise NotFound(f"no category `{category[:MAX_NAME_CHARS]}`", hint=hint)
@@ -125,7 +125,7 @@ def read_package(control: Control, shown: VisibleCatalog, package_id: str) -> Ca
             package_id, shown.packages[package_id], control.catalog.packages.get(package_id)
         )
     if any(one.id == package_id for one in list_categories(shown)):
-        hint = f"`{package_id}` is a category: ask for `/api/catalog/{package_id}`"
+        hint = f"`{package_id}` is a category: get `/api/catalog/{package_id}`"
     else:
         hint = _suggest_similar(package_id, {one: one for one in shown.packages}, "packages")
     raise NotFound(f"no package `{package_id[:MAX_NAME_CHARS]}`", hint=hint)
@@ -134,7 +134,7 @@ def read_package(control: Control, shown: VisibleCatalog, package_id: str) -> Ca
 async def search_catalog(
     control: Control, shown: VisibleCatalog, query: CatalogQuery
 ) -> Sequence[CatalogRow]:
-    """The rows that match, the best first; without a query all that pass the filters, by name."""
+    """The matching rows, best first. Without a query: all rows that pass the filters, by name."""
     rows = shown.rows
     if query._replace(text="") != CatalogQuery():
         rows = {name: row for name, row in rows.items() if query.admits(row)}
@@ -150,7 +150,7 @@ async def search_catalog(
 def _suggest_similar(text: str, names: Mapping[str, str], what: str) -> str:
     close = get_close_matches(text[:MAX_NAME_CHARS], {*names, *names.values()}, n=3)
     if not close:
-        return f"list the {what} you can see" if names else "there is nothing in the catalog that you can see"
+        return f"list the {what} that you can see" if names else "the catalog has nothing that you can see"
     return "did you mean " + ", ".join(f"`{one}`" for one in sorted(close)) + "?"
 
 
@@ -159,18 +159,18 @@ class PackageQuality(NamedTuple):
 
     package_id: str
     name: str
-    """For people."""
+    """The name for people."""
     quality: RowQuality
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogQualityReport:
-    """The quality of the whole catalog, or of what an agent sees of it."""
+    """The quality of the whole catalog, or of the part that an agent sees."""
 
     packages: Sequence[PackageQuality]
     """Sorted by id."""
     ends_at: float | None = None
-    """The percentage of full rows at which the fallback ends. None: it stays, or an agent asks."""
+    """The percentage of full rows at which the fallback ends. None: it stays, or the caller is an agent."""
     has_ended: bool = False
 
     @property
@@ -179,12 +179,12 @@ class CatalogQualityReport:
 
     @property
     def dependent(self) -> Sequence[PackageQuality]:
-        """Packages that lose rows when the fallback ends, or have lost them."""
+        """Packages that lose rows when the fallback ends, or that lost them already."""
         return [one for one in self.packages if one.quality.fallback]
 
 
 async def read_quality(control: Control, principal: Principal) -> CatalogQualityReport:
-    """The quality of all rows; for an agent, of the rows it sees."""
+    """The quality of all rows; for an agent, of the rows that it sees."""
     quality = control.catalog.quality
     if reaches(principal.role, "viewer"):
         packages = _list_qualities(control.catalog.rows, quality.packages)
@@ -202,7 +202,7 @@ def _list_qualities(rows: Rows, qualities: Mapping[str, RowQuality]) -> list[Pac
 
 
 def find_fallback_rows(catalog: CatalogProjection) -> list[LintFinding]:
-    """A finding for each package that loses rows when the fallback ends; none if it never does."""
+    """A finding for each package that loses rows when the fallback ends; empty if it never ends."""
     measured = catalog.quality
     if measured.ends_at is None:
         return []
@@ -215,8 +215,8 @@ def find_fallback_rows(catalog: CatalogProjection) -> list[LintFinding]:
             id=one.package_id,
             rule="summary_fallback",
             subject=f"{one.quality.fallback} of {one.quality.rows} rows",
-            message=f"no full definition is known for them, and they {what} ({share}): "
-            "publish a manifest with `tools`, or let the server list its tools",
+            message=f"these rows have no full definition, and {what} ({share}): publish a manifest with "
+            "`tools`, or let the server list its tools",
         )
         for one in _list_qualities(catalog.rows, measured.packages)
         if one.quality.fallback
@@ -230,18 +230,18 @@ BATCH_S: Final = 2.0  # a batch ends after the package that passes this time
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillProgress:
     done: int
-    """Packages processed, with those of earlier batches."""
+    """Packages processed, including earlier batches."""
     total: int
     changed: int
     """Packages whose rows this batch changed."""
     failed: Mapping[str, str]
-    """Package → why its rows could not be made. The projection tries again by itself."""
+    """Package → the error that prevented its rows. The projection retries by itself."""
     after: str | None
-    """The last package of the batch; None: it was the last of all."""
+    """The last package of the batch; None: the backfill is complete."""
 
 
 async def backfill_catalog(control: Control, *, after: str, limit: int) -> BackfillProgress:
-    """Make the rows of up to `limit` packages after the id `after`. Simply run it again if interrupted."""
+    """Make the rows of up to `limit` packages after the id `after`. After an interruption, run it again."""
     catalog = control.catalog
     packages = sorted(control.gateway.snapshot.servers)
     done, changed, failed = bisect_right(packages, after), 0, {}

@@ -1,10 +1,10 @@
-"""The catalog as a projection: rows that follow what is registered, installed, listed, renamed and removed.
+"""The catalog as a projection: rows that follow registered servers, installed packages and listed tools.
 
-Three things make the rows of a server: what it is (its package, or how it is reached), what people wrote
-about it, and what it lists. The table keeps a digest of each next to the rows, so rows are made again only if
-one of them changed: a second run finds nothing to do, wherever the first one stopped. Replicas that share a
-database make the same rows, and read what the others made. Search follows the rows. Never blocks long: rows
-are made one package at a time.
+Three inputs make the rows of a server: its origin (its package, or its address), its description in the
+record or manifest, and the tools it lists. The table keeps a digest of each input next to the rows, so rows
+are made again only if an input changed. A run that was interrupted continues where it stopped. Replicas that
+share a database make the same rows, and read each other's. Search follows the rows. Never blocks long: it
+makes the rows of one package at a time.
 """
 
 import asyncio
@@ -30,28 +30,28 @@ from toolgate.registry.store.side_tables import keep_times
 from toolgate.registry.store.sql_store import Store
 
 SERVED_S: Final = 10.0
-"""How long a change may take to be served, before its rows are made of what was served before."""
-RETRY_S: Final = 5.0  # between attempts while rows cannot be made or read
-_SERVERS_PER_TURN: Final = 100  # looked at before the event loop serves others
+"""How long to wait until the gateway serves a change. After it, rows are made from the earlier state."""
+RETRY_S: Final = 5.0  # between attempts to make or read rows; a choice: databases restart in seconds
+_SERVERS_PER_TURN: Final = 100  # checked before yielding to other tasks
 _FORMAT: Final = "1"
-"""Of rows: another one has all rows made again."""
+"""The version of the rows' format: a new one makes all rows again."""
 
 _log = logging.getLogger(__name__)
 
 
 class RowDigests(NamedTuple):
     origin: str
-    """As long as it stays the same, tools that were listed earlier are of use."""
+    """While it stays the same, tools that were listed earlier stay valid."""
     words: str
     listed: str
-    """Of the tools that the server listed; `-` if it listed none."""
+    """Digest of the tools that the server listed; `-` if it listed none."""
 
     def __str__(self) -> str:
         return ":".join((_FORMAT, *self))
 
     @classmethod
     def parse(cls, text: str) -> "RowDigests | None":
-        """None: another version of this program made the rows."""
+        """The digests in `text`. None: another version of Toolgate made the rows."""
         form, _, rest = text.partition(":")
         parts = rest.split(":")
         return cls(*parts) if form == _FORMAT and len(parts) == len(cls._fields) else None
@@ -60,7 +60,7 @@ class RowDigests(NamedTuple):
 class RowInputs(NamedTuple):
     offer: ServerTools
     package: Package | None
-    """None: the server runs from no package."""
+    """None: the server does not run from a package."""
 
     @property
     def is_listed(self) -> bool:
@@ -81,11 +81,11 @@ class RowInputs(NamedTuple):
     def make_rows(
         self, declared: Sequence[ToolDefinition], *, earlier: Sequence[CatalogRow], at_ms: int
     ) -> Sequence[CatalogRow]:
-        """The rows. `earlier` are those of the same origin, of use until the server is listed again."""
+        """The rows. `earlier`: rows of the same origin, valid until the server lists its tools again."""
         record, offer = self.offer.record, self.offer if self.is_listed else None
         if offer is not None or not earlier:
             return make_rows(self.package, declared, record=record, offer=offer, at_ms=at_ms)
-        # What is written about the package now, from a row that knows nothing else of it.
+        # The package's current description, from a row without tools.
         package = None if self.package is None else replace(self.package, source="legacy")
         (texts,) = make_rows(package, (), record=record, offer=None, at_ms=at_ms)
         return [
@@ -103,13 +103,13 @@ class RowInputs(NamedTuple):
 
 
 def _digest(value: object) -> str:
-    # Values all through, whose texts are the same in every process.
+    # The value consists of plain values, whose text is the same in every process.
     return hashlib.sha256(repr(value).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
 @dataclass(eq=False, repr=False)
 class CatalogProjection:
-    """The catalog as it is now. Enter it once the registry is applied: it is kept current while entered."""
+    """The current catalog. Enter it after the registry is applied; it follows changes until it is exited."""
 
     store: Store
     gateway: Gateway
@@ -118,15 +118,15 @@ class CatalogProjection:
     clock_ms: Callable[[], int]
     artifacts: ArtifactStore
     quality: CatalogQuality = field(default_factory=CatalogQuality)
-    """Of the rows as they are now, and whether those of the fallback are shown."""
+    """The quality of the current rows, and whether fallback rows are shown."""
     retry_s: float = RETRY_S
     rows: dict[str, tuple[CatalogRow, ...]] = field(default_factory=dict, init=False)
-    """By package, those of the fallback included. Read only; `count` rises with every change."""
+    """The rows by package, including fallback rows. Read only; `count` increases with every change."""
     count: int = field(default=0, init=False)
     packages: Mapping[str, Package] = field(default_factory=lambda: MappingProxyType({}), init=False)
-    """Those that are installed."""
+    """The installed packages."""
     indexed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set once search finds all that the table had at the start."""
+    """Set once search finds all rows that the table had at the start."""
 
     def __post_init__(self) -> None:
         self._made_from: dict[str, str] = {}
@@ -134,12 +134,12 @@ class CatalogProjection:
         """The offer and the package that the rows of each server were last compared with."""
         self._failing: set[str] = set()
         self._packages_revision = -1
-        # Held while rows change: in the table, here and in the search index.
+        # Held while rows change, in the table, in memory and in the search index.
         self._lock = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        """The rows of the table are shown from here on. Search takes longer to find them."""
+        """Read the table's rows. The catalog shows them at once; search needs longer to index them."""
         self._made_from = await self.store.catalog.made_from()
         for package_id, group in groupby(await self.store.catalog.rows(), lambda row: row.package_id):
             rows = self.rows[package_id] = tuple(group)
@@ -154,22 +154,22 @@ class CatalogProjection:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def refresh_package(self, package_id: str) -> None:
-        """Return when the catalog shows a package as it was just installed, upgraded or removed."""
+        """Returns once the catalog shows an install, upgrade or removal of a package."""
         try:
             async with asyncio.timeout(SERVED_S):
                 await self.gateway.wait_for_revision(self.store.revision)
         except TimeoutError:
-            _log.warning("the catalog shows `%s` as it was: its change is not served yet", package_id)
+            _log.warning("the catalog may be outdated: `%s` changed and is not served so far", package_id)
         await self.make(package_id)
 
     async def make(self, server_id: str) -> bool:
-        """Make the rows of one server if what they are made of changed; whether that changed the rows."""
+        """Make the rows of one server if an input changed. Returns whether the rows changed."""
         async with self._lock:
             await self._read_packages()
             if (offer := self.gateway.snapshot.servers.get(server_id)) is not None:
                 return await self._make(server_id, offer)
             if await self.store.get("server", server_id) is not None:
-                return False  # registered, and only not served here yet
+                return False  # registered, but this process does not serve it so far
             is_changed = await self.store.catalog.remove(server_id)
             await self._hide(server_id)
             return is_changed
@@ -177,14 +177,14 @@ class CatalogProjection:
     async def _make(self, server_id: str, offer: ServerTools) -> bool:
         package, ref = self.packages.get(server_id), offer.record.package
         sha256 = None if ref is None else ref.sha256
-        # One that only describes its server goes with a record that names no package.
+        # A package that only describes its server belongs to a record that names no package.
         is_run = package is not None and (None if package.attached else package.sha256) == sha256
         if not is_run and sha256 and self.gateway.snapshot.revision != self._packages_revision:
-            return False  # one of the two is of another revision, and the other on its way
+            return False  # one of the two has another revision, and the other will arrive
         inputs = RowInputs(offer, package if is_run else None)
         before, now = RowDigests.parse(self._made_from.get(server_id, "")), inputs.digests()
         if before is not None and not inputs.is_listed and before.origin == now.origin:
-            now = now._replace(listed=before.listed)  # an earlier list holds until the server is listed again
+            now = now._replace(listed=before.listed)  # an earlier list stays valid until the next one
         is_changed = now != before and await self._replace(inputs, before, now)
         self._seen[server_id] = RowInputs(offer, package)
         return is_changed
@@ -198,7 +198,7 @@ class CatalogProjection:
             earlier=shown if before is not None and before.origin == now.origin else (),
             at_ms=self.clock_ms(),
         )
-        # Rows that say what is shown already keep their times.
+        # Unchanged rows keep their times.
         kept = tuple(keep_times(rows, {row.tool_name: row for row in shown}).values())
         is_changed = await self.store.catalog.replace(server_id, kept, made_from=str(now))
         await self._show(server_id, kept, str(now))
@@ -211,13 +211,13 @@ class CatalogProjection:
             content = await self.artifacts.manifest(package.package_id, package.version)
             return (await asyncio.to_thread(parse_manifest, content)).tools
         except (NotFound, InvalidRecord) as exc:
-            _log.warning("`%s` is in the catalog without its manifest: %s", package.package_id, exc)
+            _log.warning("the catalog lists package `%s` without its manifest: %s", package.package_id, exc)
             return ()
 
     async def _show(self, server_id: str, rows: tuple[CatalogRow, ...], made_from: str) -> None:
         self._made_from[server_id] = made_from
         if self.rows.get(server_id) != rows:
-            # Search comes first: what is shown can be found from then on.
+            # Search comes first: rows that are shown can be found.
             await asyncio.to_thread(self._index, server_id, rows)
             self.rows[server_id] = rows
             self.quality.put(server_id, rows)
@@ -248,7 +248,7 @@ class CatalogProjection:
                 await asyncio.sleep(self.retry_s)
 
     async def _make_changed_rows(self) -> bool:
-        """Make the rows of all servers that changed; whether all could be made."""
+        """Make the rows of all changed servers. Returns whether all succeeded."""
         servers = self.gateway.snapshot.servers
         failed: set[str] = set()
         gone = [server_id for server_id in self._made_from if server_id not in servers]
@@ -259,12 +259,12 @@ class CatalogProjection:
                 continue
             try:
                 await self.make(server_id)
-            except Exception as exc:  # a bug in the rows of one package must not keep the others out
+            except Exception as exc:  # a bug in the rows of one package must not affect the others
                 failed.add(server_id)
                 if not isinstance(exc, ToolgateError):
-                    _log.exception("the catalog shows `%s` as it was, trying again", server_id)
+                    _log.exception("cannot update `%s` in the catalog; retrying", server_id)
                 elif server_id not in self._failing:
-                    _log.warning("the catalog shows `%s` as it was, trying again: %s", server_id, exc)
+                    _log.warning("cannot update `%s` in the catalog; retrying: %s", server_id, exc)
         self._failing = failed
         return not failed
 
@@ -286,7 +286,7 @@ class CatalogProjection:
             try:
                 package = parse_record("package", stored.id, stored.body, strict=False)
             except InvalidRecord as exc:
-                _log.warning("package `%s` is left out, it is not valid: %s", stored.id, exc)
+                _log.warning("the catalog leaves out package `%s`, which is invalid: %s", stored.id, exc)
                 continue
             assert isinstance(package, Package)
             known = self.packages.get(stored.id, package)
@@ -294,14 +294,14 @@ class CatalogProjection:
         self.packages, self._packages_revision = MappingProxyType(found), revision
 
     async def _follow_table(self) -> None:
-        """Take over what other replicas make."""
+        """Read the rows that other replicas make."""
         seen = 0
         while True:
             try:
                 seen = await self.store.catalog.changed(seen)
                 await self._read_table()
             except ToolgateError as exc:
-                _log.warning("the catalog cannot be read, trying again: %s", exc)
+                _log.warning("cannot read the catalog; retrying: %s", exc)
                 await asyncio.sleep(self.retry_s)
 
     async def _read_table(self) -> None:

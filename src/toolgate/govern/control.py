@@ -1,7 +1,7 @@
-"""The control plane of a process: what REST and gRPC handlers govern with, built by the composition root.
+"""The services of REST and gRPC handlers on a control plane. The composition root builds them.
 
-Holds no service that may be absent: a surface is composed without the routes of such a service, or gets a
-stand-in that says what is missing. Never does anything itself.
+No service here is optional: if a service is absent, the surface is composed without its routes, or gets a
+stand-in whose error names what is missing. Never does anything itself.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ from toolgate.upstream.oauth.logins import Logins
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlLimits:
-    """How much one query may take, and how long it waits."""
+    """Limits of one query: its size, and how long it waits."""
 
     max_export: int = 100_000
-    """Events in one export: about a spreadsheet's worth. `until` selects earlier ones."""
+    """Events in one export: about as many as a spreadsheet shows. `until` selects earlier ones."""
     export_page: int = 1_000
-    """Events of an export in memory at a time."""
+    """Events of an export that are in memory at a time."""
     tail_poll_s: float = 1.0
-    """How late the tail of the audit is with events that another replica indexed."""
+    """How late the audit tail shows events that another replica indexed."""
     search_wait_s: float = 3.0
-    """How long a search right after a start waits for the index. Then it finds what is indexed."""
+    """How long a search right after a start waits for the index. After it, it searches the indexed part."""
 
 
 class NoLogins:
-    """Stands for `Logins` in a process that calls no servers: no one can log in to one here."""
+    """Takes the place of `Logins` in a process that calls no servers."""
 
     own_url: Final = None
 
@@ -50,8 +50,8 @@ class NoLogins:
 
     async def _refuse(self, *_args: object, **_kwargs: object) -> Never:
         raise InvalidRequest(
-            "this process calls no servers, so no one can log in to one here",
-            hint="use the grant `client_credentials` where nodes run apart from control",
+            "this process is control plane only, so you cannot log in to a server here",
+            hint="with separate nodes, set the server's `oauth.grant` to `client_credentials`",
         )
 
     begin = finish = end = _refuse
@@ -59,23 +59,23 @@ class NoLogins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control(GatewayProcess):
-    """What a process that governs has in addition to what it serves."""
+    """The services of a control plane, in addition to those of every serving process."""
 
     store: Store
     audit_index: AuditIndex
     catalog: CatalogProjection
     artifacts: ArtifactStore
-    """The archives of packages."""
+    """The packages' archives."""
     uploads: UploadStore
-    """Archives and modules while their parts arrive."""
+    """Uploads of archives and modules whose parts are still arriving."""
     modules: ModuleStore
     """The modules of workloads."""
     data_dir: Path
-    """Where backups go."""
+    """Writes backups."""
     try_models: TryModels
-    """Asks a chat upstream for its models."""
+    """Lists the models of a chat upstream."""
     calls_tools: bool = True
-    """Whether this process has endpoints that call tools, or leaves that to nodes."""
+    """Whether this process has endpoints that call tools; if not, only nodes have them."""
     oidc_login: OidcLogin | NoOidcLogin = field(default_factory=NoOidcLogin)
     logins: Logins | NoLogins = field(default_factory=NoLogins)
     """Logins to servers."""
@@ -87,6 +87,6 @@ class Control(GatewayProcess):
     integration_rate: IntegrationRateLimit = field(default_factory=IntegrationRateLimit)
     limits: ControlLimits = field(default_factory=ControlLimits)
     planner: Planner = field(default_factory=Planner)
-    """Makes plans, and caches the parts of the last ones that still hold."""
+    """Makes plans, and caches the parts of recent plans that are still valid."""
     visibility: CatalogVisibility = field(default_factory=CatalogVisibility)
-    """Which rows of the catalog each caller sees, cached."""
+    """Caches which catalog rows each caller sees."""

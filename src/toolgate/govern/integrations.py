@@ -1,8 +1,8 @@
-"""Integrations: what callers switch on and off for themselves, servers or their writing tools.
+"""Integrations: callers switch servers, or their writing tools, on and off for themselves.
 
-A choice is stored under its caller, so that every node follows it, and holds for that caller alone. It grants
-nothing: `policy/resolve` lets it narrow what the key reaches. A server beyond the key answers like one that
-does not exist.
+A choice is stored under its caller, so that every node follows it, and applies to that caller only. It grants
+nothing: `policy/resolve` only narrows the key's scope by it. A server beyond the key looks like one that does
+not exist.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from toolgate.policy.compose import compose_caller_scopes
 from toolgate.policy.resolve import Integrations, read_integrations
 from toolgate.registry.records.policy_bodies import MAX_CHOICES
 
-_FOR_ALL: Final = "these are the choices of all callers"
+_FOR_ALL: Final = "this lists the choices of all callers"
 
 
 class Integration(NamedTuple):
-    """One server, and how much of it its caller chose."""
+    """One server, and the caller's state for it."""
 
     server_id: str
     display_name: str
     state: IntegrationState
     is_chosen: bool
-    """Whether the caller chose the state. Else it is the default of its key."""
+    """Whether the caller chose the state. If not, it is the default of the caller's key."""
     tools: int
-    """Within the caller's ceiling, whatever it chose."""
+    """Tools within the caller's ceiling, independent of its choice."""
     read_only_tools: int
 
 
@@ -52,16 +52,16 @@ async def list_integrations(control: Control, principal: Principal) -> list[Inte
 async def set_integration(
     control: Control, principal: Principal, server_id: str, state: IntegrationState
 ) -> tuple[Integration, int]:
-    """Choose `state` of a server; the integration and the revision from which it holds. Raises NotFound."""
+    """Set a server's state. Returns the integration and the revision that has it. Raises NotFound."""
     _find(control, principal, server_id, Integrations())
     chosen, revision = await _store(control, principal, server_id, state)
     return _find(control, principal, server_id, chosen), revision
 
 
 async def reset_integration(control: Control, principal: Principal, server_id: str) -> int:
-    """Return to the default of the key; the revision. Raises NotFound."""
+    """Return to the default of the caller's key. Returns the revision. Raises NotFound."""
     choice = await control.store.get("choice", make_choice_id(principal.id))
-    if choice is None or server_id not in _servers(choice):  # a choice can be reset after its server is gone
+    if choice is None or server_id not in _servers(choice):  # can be reset after the server was removed
         _find(control, principal, server_id, Integrations())
     return (await _store(control, principal, server_id, None))[1]
 
@@ -72,11 +72,13 @@ async def list_choices(control: Control, actor: Principal) -> Sequence[StoredRec
 
 
 async def forget_choice(control: Control, actor: Principal, choice_id: str) -> int:
-    """Delete the choices of a caller, who returns to the default of its key. Raises NotFound."""
+    """Delete a caller's choices, which returns it to the default of its key. Raises NotFound."""
     check_unbounded(actor, _FOR_ALL)
     choice = await control.store.get("choice", choice_id)
     if choice is None:
-        raise NotFound(f"there is no choice `{choice_id}`", hint="list the choices to see which exist")
+        raise NotFound(
+            f"there is no choice `{choice_id}`", hint="`GET /admin/api/integrations` lists all choices"
+        )
     owner = str(choice.body.get("principal", choice_id))
     async with control.write_lock:
         write = RecordWrite(kind="choice", id=choice_id, body=None)
@@ -85,13 +87,13 @@ async def forget_choice(control: Control, actor: Principal, choice_id: str) -> i
 
 
 def _find(control: Control, principal: Principal, server_id: str, chosen: Integrations) -> Integration:
-    """One server. Raises NotFound, also for one beyond the caller's ceiling."""
+    """One server. Raises NotFound, also for a server beyond the caller's ceiling."""
     platform = control.gateway.snapshot
     if server_id in platform.servers:
         alone = replace(platform, servers=MappingProxyType({server_id: platform.servers[server_id]}))
         for one in _build_integrations(alone, principal, chosen):
             return one
-    raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
+    raise NotFound(f"no server `{server_id}`", hint="run `toolgate integrations list` for your servers")
 
 
 def _build_integrations(platform: Snapshot, principal: Principal, chosen: Integrations) -> list[Integration]:
@@ -120,7 +122,7 @@ def _build_integrations(platform: Snapshot, principal: Principal, chosen: Integr
 async def _store(
     control: Control, principal: Principal, server_id: str, state: IntegrationState | None
 ) -> tuple[Integrations, int]:
-    """Store one choice, or with None delete it; all choices of the caller, and the revision."""
+    """Store one choice, or delete it with None. Returns all choices of the caller, and the revision."""
     control.integration_rate.count(principal.id)
     choice_id = make_choice_id(principal.id)
     async with control.write_lock:
@@ -131,8 +133,8 @@ async def _store(
                 return Integrations(principal.integrations), control.store.revision
             if stored is None and len(control.gateway.snapshot.choices) >= MAX_RECORDS:
                 raise InvalidRecord(
-                    f"the registry holds the choices of {MAX_RECORDS} callers, the most it may",
-                    hint="ask an administrator to reset the choices of callers that are gone",
+                    f"the registry has reached its limit of {MAX_RECORDS} callers with integrations",
+                    hint="ask an administrator to delete the choices of callers that no longer exist",
                 )
             choices = {"choice_id": choice_id, "principal": principal.id, "servers": servers}
             body = choices if servers else None
@@ -144,7 +146,7 @@ async def _store(
             except (Conflict, NotFound):
                 continue  # another control plane stored a choice of the same caller
             return Integrations(principal.integrations, servers), batch.revision
-    raise Conflict("your integrations change too fast: try again")
+    raise Conflict("your integrations changed at the same time", hint="send the change again")
 
 
 def _servers(stored: StoredRecord | None) -> Mapping[str, Any]:
@@ -154,15 +156,15 @@ def _servers(stored: StoredRecord | None) -> Mapping[str, Any]:
 def _add_choice(
     servers: Mapping[str, Any], server_id: str, state: IntegrationState | None, platform: Snapshot, /
 ) -> dict[str, Any]:
-    """`servers` with one choice added or removed. Raises InvalidRecord for one too many."""
+    """`servers` with one choice added or removed. Raises InvalidRecord beyond the limit."""
     others = {one: chosen for one, chosen in servers.items() if one != server_id}
     if state is None:
         return others
-    if len(others) >= MAX_CHOICES:  # choices for servers that are gone are dropped first
+    if len(others) >= MAX_CHOICES:  # drop choices for removed servers first
         others = {one: chosen for one, chosen in others.items() if one in platform.servers}
     if len(others) >= MAX_CHOICES:
         raise InvalidRecord(
-            f"you have choices for {MAX_CHOICES} servers, the most you may",
-            hint="reset one; a key's `integrations` is the default for the others",
+            f"you have reached the limit of {MAX_CHOICES} servers with a choice",
+            hint="reset one with `toolgate integrations reset SERVER`: the default of your key then applies",
         )
     return {**others, server_id: state}

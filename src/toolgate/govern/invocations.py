@@ -1,8 +1,8 @@
-"""Invocations of tasks as callers request them: who may start one, see it, wait for it and cancel it.
+"""Invocations of tasks: who may start, see, await and cancel them.
 
-A caller sees its own; a viewer sees all; an administrator may cancel all. What a caller may not see answers
-exactly like what does not exist. Nothing runs here: the queue is all there is between this module and the
-nodes.
+A caller sees its own invocations; a viewer sees all; an administrator may cancel all. An invocation that a
+caller may not see looks exactly like one that does not exist. Nothing runs here: nodes take invocations from
+the queue.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ async def enqueue_invocation(
     control.gateway.task_policy(Caller(principal, task_id))
     workload = control.gateway.snapshot.tasks[task_id].workload
     if workload is None:
-        raise NoWorkload(f"the task `{task_id}` has no workload to run")
+        raise NoWorkload(f"task `{task_id}` has no workload to run")
     now_ms = control.clock_ms()
     return await control.store.invocations.create(
         Invocation(
@@ -47,7 +47,7 @@ async def enqueue_invocation(
 async def find_invocation(
     control: Control, principal: Principal, task_id: str, invocation_id: str
 ) -> Invocation:
-    """An invocation that the caller may see, even if its task is gone. Raises NotFound."""
+    """An invocation that the caller may see, even if its task was deleted. Raises NotFound."""
     found = await control.store.invocations.get(invocation_id)
     may_see = (
         found is not None
@@ -58,7 +58,7 @@ async def find_invocation(
     if found is None or not may_see:
         raise NotFound(
             f"no invocation `{invocation_id[:40]}` of task `{task_id}`",
-            hint=f"`toolgate invocations list {task_id}` shows those there are",
+            hint=f"run `toolgate invocations list {task_id}` for all that you can see",
         )
     return found
 
@@ -66,7 +66,7 @@ async def find_invocation(
 async def list_invocations(
     control: Control, principal: Principal, task_id: str, *, before: str | None, limit: int
 ) -> Sequence[Invocation]:
-    """The invocations of a task that the caller may see, the newest first. Raises NotFound."""
+    """The invocations of a task that the caller may see, newest first. Raises NotFound."""
     owner = None if reaches(principal.role, "viewer") else principal.id
     found: Sequence[Invocation] = ()
     if _reaches_task(principal, task_id):
@@ -80,18 +80,18 @@ async def list_invocations(
 async def cancel_invocation(
     control: Control, principal: Principal, task_id: str, invocation_id: str
 ) -> Invocation:
-    """Cancel an invocation. Raises NotFound; Forbidden for a caller who may only see it."""
+    """Cancel an invocation. Raises NotFound; Forbidden for a caller that may only see it."""
     found = await find_invocation(control, principal, task_id, invocation_id)
     if found.principal.id != principal.id:
         if not reaches(principal.role, "admin"):
-            raise Forbidden("cancelling the runs of others needs the role `admin`")
+            raise Forbidden("only the role `admin` may cancel the runs of others")
         if principal.ceiling != NO_CEILING:
             await find_record_within(control, principal, "task", task_id)
     return await control.store.invocations.cancel(invocation_id)
 
 
 async def wait_for_end(control: Control, invocation_id: str, *, within_s: float) -> Invocation | None:
-    """The invocation once it has ended, or as it is after `within_s`. None: it was deleted."""
+    """Wait up to `within_s` for the end of an invocation, and return it. None: it was deleted."""
     invocations, mark = control.store.invocations, None
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s):

@@ -1,7 +1,7 @@
-"""Least privilege: the least policy of a task by what it used, and grants that no one uses.
+"""Least privilege: the least policy of a task by its usage, and unused grants.
 
-Reads the audit index and the snapshot, and changes nothing: a person applies a lesson, with the id of its
-plan.
+Reads the audit index and the snapshot, and changes nothing. A person applies the learned policy, with the id
+of its plan.
 """
 
 import asyncio
@@ -32,20 +32,20 @@ from toolgate.policy.rules import is_unlisted
 from toolgate.registry.records.codec import parse_record
 
 FEW_CALLS: Final = 20  # with fewer calls, rarely needed tools are likely to be missing
-_MAX_NAMES: Final = 10  # in one warning
+_MAX_NAMES: Final = 10  # names in one warning
 
 
 class ToolUsage(NamedTuple):
-    """How one tool, prompt or resource was used."""
+    """The usage of one tool, prompt or resource."""
 
     calls: int
-    """In the queried time."""
+    """Calls in the queried time."""
     last_ms: int
     """In all indexed events."""
 
 
 def group_by_tool(uses: Iterable[ToolUse]) -> Mapping[ToolRef, ToolUsage]:
-    """Uses by tool, of all users. A name that the audit truncated ends with `*`."""
+    """The usage of all callers by tool. A name that the audit log truncated ends with `*`."""
     found: dict[ToolRef, ToolUsage] = {}
     for use in uses:
         name = f"{use.tool}*" if len(use.tool) >= MAX_AUDITED_NAME else use.tool
@@ -56,7 +56,7 @@ def group_by_tool(uses: Iterable[ToolUse]) -> Mapping[ToolRef, ToolUsage]:
 
 
 def with_plain_uris(refs: Iterable[ToolRef]) -> Iterable[ToolRef]:
-    """`refs`, and resources also with normalized URIs: rules match both."""
+    """`refs`, and resources with their normalized URIs, too: rules match both."""
     for ref in refs:
         yield ref
         if kind_of(ref.name) == RESOURCE and (plain := normalize_uri(ref.name[len(RESOURCE) :])):
@@ -64,17 +64,17 @@ def with_plain_uris(refs: Iterable[ToolRef]) -> Iterable[ToolRef]:
 
 
 async def _read_extent(control: Control, since_ms: int) -> tuple[IndexExtent, Sequence[str]]:
-    """How much of the time is indexed, with a warning for each gap."""
+    """The part of the time that is indexed, with a warning for each gap."""
     extent = await control.audit_index.extent(since_ms=since_ms, until_ms=control.clock_ms())
     gaps = []
     if extent.begins_ms is None:
-        gaps.append("the audit is empty: no usage is known")
+        gaps.append("the audit log is empty: no usage is known")
     elif extent.begins_ms > since_ms:
-        gaps.append(f"the audit begins on {_format_day(extent.begins_ms)}: earlier usage is not known")
+        gaps.append(f"the audit log begins on {_format_day(extent.begins_ms)}: earlier usage is unknown")
     if extent.silent_days:
         gaps.append(
             f"{extent.silent_days} of {extent.days} days have no events:"
-            " either no one called, or a node's log is missing"
+            " either there were no calls, or a node's log is missing"
         )
     return extent, gaps
 
@@ -86,37 +86,37 @@ def _format_day(at_ms: int) -> str:
 class RemovedGrant(NamedTuple):
     ref: ToolRef
     last_ms: int | None
-    """When the task used it last. None: no known use."""
+    """The task's last use of it. None: no known use."""
     tokens: int
-    """Of its definition, in each list."""
+    """The tokens of its definition, in each list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLesson:
-    """The least policy of a task by what it used, and its impact."""
+    """The least policy of a task by its usage, and its impact."""
 
     since_ms: int
     begins_ms: int | None
-    """When the index begins."""
+    """The time of the first indexed event."""
     calls: int
     kept: Mapping[ToolRef, ToolUsage]
     removed: Sequence[RemovedGrant]
     tokens_saved: int
-    """In each list of callers that select nothing in particular."""
+    """Tokens saved in each list, for callers that do not select tools themselves."""
     lesson: Lesson
     record: Mapping[str, Any]
-    """The record of the task to apply."""
+    """The task record to apply."""
     plan: ChangePlan
     revision: int
     warnings: Sequence[str]
-    """About gaps in the index, and about what the lesson leaves out."""
+    """Gaps in the index, and usage that the learned policy leaves out."""
     plan_warnings: Sequence[str]
 
 
 async def learn_task(
     control: Control, actor: Principal, task_id: str, *, since_ms: int, may_be_empty: bool
 ) -> TaskLesson:
-    """The least policy of a task by what it used since, under that task alone. Raises InvalidRequest."""
+    """Learn the least policy of a task from its usage since `since_ms`. Raises InvalidRequest."""
     stored = await find_record(control, "task", task_id)
     index, served = control.audit_index, control.gateway.snapshot
     async with index.counting:
@@ -129,9 +129,9 @@ async def learn_task(
     lesson = await asyncio.to_thread(learn, served, policy, set(with_plain_uris(recent)))
     if not lesson.kept and not may_be_empty:
         raise InvalidRequest(
-            f"task `{task_id}` used nothing that it still has since {_format_day(since_ms)}:"
-            " the least policy would deny everything",
-            hint="look further back, or confirm with `--deny-all`, or `deny_all=true`",
+            f"task `{task_id}` has used none of its tools since {_format_day(since_ms)}, so the least policy"
+            " would deny everything",
+            hint="use a longer `--since`, or confirm with `--deny-all` (REST: `deny_all=true`)",
         )
     record = show_body("task", fill_defaults(stored))
     record["config"] = dict(encode_lesson(task.config, policy, lesson.policy))
@@ -167,25 +167,23 @@ def _count_tokens(platform: Snapshot, refs: Iterable[ToolRef]) -> int:
 
 
 def _explain_lesson(platform: Snapshot, policy: TaskPolicy, lesson: Lesson, calls: int) -> Iterable[str]:
-    """What a person should know before applying a lesson."""
+    """Warnings that a person should read before applying a learned policy."""
     if calls < FEW_CALLS:
         yield f"fewer than {FEW_CALLS} calls are known: rarely used tools may be missing"
     bound = bind_task(platform, policy).allowed & platform.servers.keys()
     unlisted = sorted(one for one in bound if is_unlisted(platform.servers[one]))
     refused = [f"`{one.server_id}/{one.tool}` by {one.rule}" for one in lesson.refused]
     found = {
-        "allowed because it was used, though the rules of the task would deny it": _quote(
-            lesson.newly_allowed
-        ),
-        "left out, because it would deny what was used": lesson.dropped,
-        "too many were used to name each, so all are allowed": _quote(lesson.widened),
-        "was used, is denied by now, and stays denied": refused,
-        "was used, and does not exist any more": _quote(lesson.gone),
-        "its tools are unknown now, so its losses are not shown": _quote(unlisted),
+        "allowed because the task used it, although its rules would deny it": _quote(lesson.newly_allowed),
+        "rule left out, because it would deny a used tool": lesson.dropped,
+        "the task used too many tools to name each, so all are allowed": _quote(lesson.widened),
+        "the task used it, but policy denies it now, and it stays denied": refused,
+        "the task used it, but it no longer exists": _quote(lesson.gone),
+        "its tools are unknown, so the plan cannot show what the task loses there": _quote(unlisted),
     }
     yield from (f"{what}: {_join_names(names)}" for what, names in found.items() if names)
     if not policy.enforced:
-        yield "the task would be enforced: requests that name servers it does not allow would be rejected"
+        yield "this ends the task's shadow mode: requests for servers that it does not allow will fail"
 
 
 def _quote(names: Iterable[object]) -> list[str]:
@@ -202,7 +200,7 @@ class HolderGrant(NamedTuple):
     grant: GrantUse
     calls: int
     last_ms: int | None
-    """When it was last used. None: no known use."""
+    """Its last use. None: no known use."""
 
 
 class IdleServer(NamedTuple):
@@ -224,7 +222,7 @@ class UsageByHolder(NamedTuple):
 
 
 async def read_usage(control: Control, *, since_ms: int) -> UsageByHolder:
-    """Scans the whole index, so one query runs at a time."""
+    """The usage by holder since `since_ms`. Scans the whole index, so one query runs at a time."""
     index = control.audit_index
 
     async def group(member: UseColumn) -> Mapping[str, Mapping[ToolRef, ToolUsage]]:
@@ -240,7 +238,7 @@ async def read_usage(control: Control, *, since_ms: int) -> UsageByHolder:
 
 
 def find_holders(snapshot: Snapshot, *, task_id: str | None, key_id: str | None) -> list[QuotaHolder]:
-    """One task or key, or all, sorted, without keys of nodes, which call no tools. Raises NotFound."""
+    """One task or key, or all, sorted; without keys of nodes, which call no tools. Raises NotFound."""
     keys = {one for one, key in snapshot.keys.items() if key.role != "node"}
     if task_id is not None and task_id not in snapshot.tasks:
         raise NotFound(f"there is no task `{task_id}`", hint="list the tasks with `toolgate tasks list`")
@@ -266,12 +264,12 @@ async def weigh_holders(
             last_ms=max(last_ms.values(), default=None),
         )
 
-    # In a thread: each needs its scope composed.
+    # In a thread: composing all their scopes would block the event loop.
     return await asyncio.to_thread(lambda: [weigh(one) for one in holders])
 
 
 def find_idle_servers(snapshot: Snapshot, uses: UsageByHolder) -> Sequence[IdleServer]:
-    """The servers that no one used since, by id."""
+    """The servers without any call in that time, by id."""
     recent: set[str] = set()
     last_ms: dict[str, int] = {}
     for found in uses.by_task.values():

@@ -1,7 +1,7 @@
-"""What installing a package makes of the records. Pure: nothing here reads or writes anything.
+"""Builds the changes of records that install a package. Pure: never reads or writes anything.
 
-Installing approves exactly what the manifest declares. What an operator has set since stays: everything that
-is not about running the package is the operator's.
+An install approves exactly the tools that the manifest declares. It keeps an operator's settings: the
+manifest decides only how the package runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,47 +24,47 @@ KEPT_MEMBERS: Final = (
     *("tool_namespace", "allowed_tools", "approval_policy", "budgets", "redaction", "enabled", "sharing"),
     *("idle_timeout_s", "start_timeout_s", "list_ttl_s", "prewarm", "protocol"),
 )
-"""The members of a server that another version of its package leaves as they are."""
+"""The members of a server that a new version of its package does not change."""
 OPERATOR_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "stdio": ("env",),
     "http": ("headers", "auth_ref", "oauth"),
 }
-"""What an operator sets of how a package runs: variables, headers, credentials."""
+"""The settings of an operator for running a package: variables, headers, credentials."""
 PACKAGE_KINDS: Final[tuple[Kind, ...]] = ("package", "server", "pin")
 """The records of an installed package, all under its one id."""
 
 PackageRecords = Mapping[Kind, StoredRecord | None]
-"""Those of one package."""
+"""The records of one package."""
 
 
 class PackageSource(NamedTuple):
     manifest: bytes
     sha256: str
-    """Of its archive."""
+    """Hash of the package's archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallRequest:
     package_id: str
     version: str | None = None
-    """None: what was uploaded last."""
+    """None: the last uploaded version."""
     allow: Sequence[str] | None = None
-    """Patterns of the tools to allow. None: what the manifest declares, or what an operator has chosen."""
+    """Patterns of the tools to allow. None: those that an operator chose, or else the declared ones."""
     pin: bool | None = None
-    """Whether the tools are offered only as declared. None: yes, unless an operator removed the pin."""
+    """Whether to pin the tools as declared. None: yes, unless an operator removed the pin."""
     if_revision: int | None = None
-    """Only if this is the revision of the package's record."""
+    """Install only if the package's record has this revision."""
     source: PackageSource | None = None
-    """A package that was not uploaded. It can be planned, not installed."""
+    """A package that is not uploaded. It can be planned, not installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
     package: Package
     before: Package | None
-    """What is installed now."""
+    """The installed package."""
     tools: ToolChanges
-    """From what is declared now to what would be."""
+    """Changes of the declared tools."""
     changes: tuple[PendingChange, ...]
     visible: tuple[str, ...]
     """The declared tools that the server may offer."""
@@ -79,17 +79,18 @@ def prepare_installation(
     before: Package | None,
     manifest_before: bytes | None,
 ) -> Installation:
-    """The installation of `source` over `stored`. In a thread: a package may have thousands of tools."""
+    """The installation of `source` over `stored`. Run it in a thread: packages can have thousands of
+    tools."""
     manifest = parse_manifest(source.manifest)
     if manifest.id != request.package_id:
-        raise InvalidRequest(f"the manifest is of package `{manifest.id}`, not of `{request.package_id}`")
+        raise InvalidRequest(f"the manifest has the id `{manifest.id}`, not `{request.package_id}`")
     server = stored["server"]
     if not manifest.run:
         check_describable(manifest, server)
     elif server is not None and server.body.get("package") is None:
         raise Conflict(
-            f"there is a server `{server.id}` that was not installed as a package",
-            hint=f"leave `run` out of the manifest to describe that server; or delete it "
+            f"there is a server `{server.id}` already that no package installed",
+            hint=f"leave `run` out of the manifest to describe that server, delete it "
             f"(`toolgate servers delete {server.id}`), or give the package another id",
         )
     earlier = None if manifest_before is None else parse_manifest(manifest_before)
@@ -98,7 +99,7 @@ def prepare_installation(
     change = builder.build_server_change()
     assert change.sent is not None
     declared = {} if earlier is None else {tool.name: tool.raw for tool in earlier.tools}
-    hints = ["the manifest declares no tool, so none is allowed: choose with `--allow`"]
+    hints = ["the manifest declares no tool, so none is allowed: allow tools with `--allow PATTERN`"]
     return Installation(
         package=package,
         before=before,
@@ -128,7 +129,7 @@ def read_package(manifest: Manifest, sha256: str) -> Package:
 def check_describable(manifest: Manifest, server: StoredRecord | None) -> None:
     """Raises InvalidRecord if a manifest without `run` has no registered server to describe."""
     if server is None or server.body.get("package") is not None:
-        build_server_body(manifest, PackageRef(version=manifest.version, sha256=""))  # says what is missing
+        build_server_body(manifest, PackageRef(version=manifest.version, sha256=""))  # raises: no `run`
 
 
 def parse_installed(stored: StoredRecord | None) -> Package | None:
@@ -155,7 +156,7 @@ def _list_visible(package: Package, change: PendingChange, stored: StoredRecord 
 class _InstallationBuilder:
     manifest: Manifest
     earlier: Manifest | None
-    """Of what is installed, if its archive still exists."""
+    """The manifest of the installed version, if its archive still exists."""
     package: Package
     before: Package | None
     stored: PackageRecords
@@ -165,7 +166,7 @@ class _InstallationBuilder:
         change = self._change("package", encode_record(self.package))
         if self.request.if_revision is None:
             return change
-        # A condition is to be checked where nothing changes, too.
+        # The transaction must check `if_revision` even if nothing changes.
         return replace(change, if_revision=self.request.if_revision, is_declared=False)
 
     def build_server_change(self) -> PendingChange:
@@ -178,8 +179,8 @@ class _InstallationBuilder:
             if (allowed := self._allowed()) is not None:
                 body["allowed_tools"] = list(allowed)
             return replace(self._change("server", body), keeping=KEPT_MEMBERS, tools=self._definitions())
-        # The registered server, with the texts of the manifest where no operator has chosen others.
-        assert server is not None  # else there is nothing to describe
+        # The registered server, with the manifest's texts unless an operator set others.
+        assert server is not None  # see `check_describable`
         earlier = {} if self.before is None else _manifest_texts(self.before)
         chosen: dict[str, Any] = {
             name: value
@@ -204,17 +205,17 @@ class _InstallationBuilder:
 
     def _needs_pin(self) -> bool:
         if self.manifest.source != "manifest":
-            return False  # nothing new is declared in full, so what was approved before stays approved
+            return False  # the manifest declares no full definition, so the earlier approval stays valid
         if self.package.attached:
-            return bool(self.request.pin)  # it grants nothing and takes nothing away unless asked to
+            return bool(self.request.pin)  # describing a server changes its pin only on request
         if self.request.pin or self.before is None:
             return True
         if self.before.sha256 == self.package.sha256:
-            return False  # the same package, and so is what was approved
+            return False  # the same package has the same approved definitions
         return self.stored["pin"] is not None or self.before.source != "manifest"
 
     def _allowed(self) -> Sequence[str] | None:
-        """What is allowed from now on. None: what is allowed now."""
+        """The allowed tools after the install. None: unchanged."""
         if self.request.allow is not None:
             return self.request.allow
         server = self.stored["server"]
@@ -224,26 +225,26 @@ class _InstallationBuilder:
         return self.package.declared if is_as_declared else None
 
     def _definitions(self) -> Mapping[str, ToolDefinition] | None:
-        """What the server will list, if its manifest says so in full."""
+        """The definitions that the server will list, if the manifest declares them in full."""
         if self.manifest.source != "manifest":
             return None
         return {tool.name: tool for tool in self.manifest.tools}
 
     def _change(self, kind: Kind, sent: Mapping[str, Any] | None) -> PendingChange:
         stored = self.stored[kind]
-        # The revision that was looked at is the one that is replaced.
+        # Replace only the revision that was read.
         seen = 0 if stored is None else stored.revision
         package_id = self.package.package_id
         return PendingChange(kind=kind, id=package_id, sent=sent, if_revision=seen, is_declared=True)
 
 
 def _manifest_texts(package: Package) -> dict[str, Any]:
-    """What a manifest says about its server, as a server's record has it."""
+    """A manifest's texts, as members of a server record."""
     return {"display_name": package.name, "category": package.category, "tags": list(package.tags)}
 
 
 def _keep_operator_settings(body: Body, now: Body, declared: Body) -> dict[str, Any]:
-    """How `body` is run, with the settings that an operator has made since `declared` was installed."""
+    """`body`'s launch, with the settings that an operator changed since `declared` was installed."""
     kept: dict[str, Any] = {}
     for launch, members in OPERATOR_SETTINGS.items():
         if launch in body and launch in now and launch in declared:

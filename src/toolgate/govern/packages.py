@@ -1,7 +1,7 @@
-"""Packages and modules: archives taken in while they are still suspect, installed, and removed.
+"""Packages and modules: checks uploaded archives, and installs and removes packages.
 
-Installing, upgrading and removing a package is one change of the registry. Never runs anything of an archive,
-and never keeps one that was not checked in full.
+Installing, upgrading or removing a package is one transaction of the registry. Never runs anything from an
+archive, and never keeps an archive that failed a check.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ from toolgate.wasm.compiling import ModuleFacts, compile_module
 async def plan_install(
     control: Control, actor: Principal, request: InstallRequest
 ) -> tuple[Installation, PlannedChange]:
-    """What installing would do, to records and to tasks. Changes nothing."""
+    """Plan an install: its effect on records and tasks. Changes nothing."""
     installation = await _prepare(control, actor, request)
     return installation, await plan_changes(control, actor, installation.changes)
 
@@ -56,11 +56,11 @@ async def plan_install(
 async def install(
     control: Control, actor: Principal, request: InstallRequest, *, plan_id: str | None = None
 ) -> tuple[Installation, CommittedChange]:
-    """Make a package's server part of the registry, or another version of it. The catalog shows it then."""
+    """Install a package's server, or another version of it. Returns once the catalog shows it."""
     assert request.source is None
     installation = await _prepare(control, actor, request)
     committed = await commit_changes(control, actor, installation.changes, plan_id=plan_id)
-    # What the pin approves: what the server will list is compared with it.
+    # The definitions that the pin approves, to compare the server's list with.
     declared = [tool for change in installation.changes for tool in (change.tools or {}).values()]
     await control.store.pinned.save({tool.digest: tool.raw for tool in declared})
     await control.catalog.refresh_package(request.package_id)
@@ -79,7 +79,7 @@ async def uninstall(
     if_revision: int | None = None,
     plan_id: str | None = None,
 ) -> CommittedChange:
-    """Remove a package's records and its rows in the catalog. What was uploaded of it stays."""
+    """Remove a package's records and its catalog rows. Its uploaded versions stay."""
     removals = await _build_removals(control, actor, package_id, if_revision)
     committed = await commit_changes(control, actor, removals, plan_id=plan_id)
     await control.catalog.refresh_package(package_id)
@@ -87,7 +87,7 @@ async def uninstall(
 
 
 def show_manifest(manifest: Manifest) -> bytes:
-    """A manifest as anyone who may read packages sees it: in our form, without its secrets."""
+    """A manifest in Toolgate's form and without its secrets, for all who may read packages."""
     return encode_manifest(replace(manifest, run=redact_server(manifest.run)))
 
 
@@ -97,7 +97,7 @@ async def _prepare(control: Control, actor: Principal, request: InstallRequest) 
     stored = await _read_records(control, request.package_id)
     before, manifest = parse_installed(stored["package"]), None
     if before is not None:
-        with suppress(NotFound):  # its archive may be gone
+        with suppress(NotFound):  # its archive may be deleted
             manifest = await control.artifacts.manifest(before.package_id, before.version)
     return await asyncio.to_thread(
         prepare_installation, request, source, stored, before=before, manifest_before=manifest
@@ -109,8 +109,9 @@ async def _read_upload(control: Control, package_id: str, version: str | None) -
         versions = await control.artifacts.versions(package_id)
         if not versions:
             raise NotFound(
-                f"no version of package `{package_id}` was uploaded",
-                hint="`toolgate packages` lists what there is; `toolgate packages publish DIR` uploads one",
+                f"package `{package_id}` has no uploaded version",
+                hint="run `toolgate packages list` for all packages, or upload one: "
+                "`toolgate packages publish DIR`",
             )
         version = versions[0].version
     stored = await control.artifacts.get(package_id, version)
@@ -129,10 +130,10 @@ async def _build_removals(
     package, server = stored["package"], stored["server"]
     if package is None:
         raise NotFound(
-            f"no package `{package_id}` is installed", hint="`toolgate packages` lists those that are"
+            f"no package `{package_id}` is installed", hint="run `toolgate packages list` for all packages"
         )
     if server is not None and server.body.get("package") is None:
-        stored = {"package": package}  # an operator registered the server, and so its pin
+        stored = {"package": package}  # an operator registered the server, so the server and its pin stay
     seen = {kind: one.revision for kind, one in stored.items() if one is not None}
     if if_revision is not None:
         seen["package"] = if_revision
@@ -146,7 +147,7 @@ async def _build_removals(
 
 
 class InspectedArchive(NamedTuple):
-    """An archive that passed every check, in the form in which packages are kept."""
+    """An archive that passed every check, in the normal form for storage."""
 
     package: Package
     manifest: Manifest
@@ -159,14 +160,14 @@ class InspectedArchive(NamedTuple):
 async def publish_package(
     control: Control, actor: Principal, sha256: str, *, parts: int, is_dry_run: bool = False
 ) -> InspectedArchive:
-    """Keep what was uploaded as a version of its package. Raises all that is wrong with it at once.
+    """Store an upload as a version of its package. Raises all faults of the archive at once.
 
-    A version never changes: the same archive again is accepted, another one of that version is rejected.
+    A version never changes: publishing the same archive again succeeds, another archive is rejected.
     """
     archive = await control.uploads.finish(actor.id, sha256, parts=parts)
     normal = archive.with_suffix(".normal")
     try:
-        # In a thread: checking a large archive would block the event loop for seconds.
+        # In a thread: checking a large archive takes seconds.
         inspected = await asyncio.to_thread(_inspect_archive, archive, normal)
         package, manifest = inspected.package, inspected.raw_manifest
         package_id = package.package_id
@@ -189,7 +190,7 @@ def _inspect_archive(archive: Path, normal: Path) -> InspectedArchive:
     with normal.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     manifest = parse_manifest(contents.manifest)
-    if manifest.run:  # raises what would keep it from running
+    if manifest.run:  # raises if the server could not run
         build_server_body(manifest, PackageRef(version=manifest.version, sha256=sha256))
     return InspectedArchive(
         package=read_package(manifest, sha256),
@@ -202,7 +203,7 @@ def _inspect_archive(archive: Path, normal: Path) -> InspectedArchive:
 
 
 async def remove_version(control: Control, actor: Principal, package_id: str, version: str) -> None:
-    """Remove an archive that is not installed. Raises NotFound, or Conflict while it is needed."""
+    """Remove an archive that is not installed. Raises NotFound, and Conflict while it is installed."""
     check_removal(actor, "package", package_id)
     async with control.write_lock:
         for stored in (await _read_records(control, package_id)).values():
@@ -210,14 +211,14 @@ async def remove_version(control: Control, actor: Principal, package_id: str, ve
             if version in (body.get("version"), (body.get("package") or {}).get("version")):
                 raise Conflict(
                     f"version `{version}` of package `{package_id}` is installed",
-                    hint="uninstall it, or install another version, and then remove this one",
+                    hint="uninstall the package or install another version, then remove this one",
                 )
         await control.artifacts.remove(package_id, version)
     audit_change(control, actor, operation="remove", kind="package", record_id=package_id)
 
 
 async def purge_package(control: Control, actor: Principal, package_id: str) -> list[str]:
-    """Remove all that was uploaded of a package; the versions that are gone."""
+    """Remove all uploaded versions of a package. Returns the removed versions."""
     versions = [one.version for one in await control.artifacts.versions(package_id)]
     for version in versions:
         await remove_version(control, actor, package_id, version)
@@ -227,25 +228,25 @@ async def purge_package(control: Control, actor: Principal, package_id: str) -> 
 # Modules
 
 ModuleUsers = Mapping[str, list[str]]
-"""The tasks that run a module, by its hash."""
+"""Ids of the tasks that run a module, by its hash."""
 
 
 class UploadedModule(NamedTuple):
     sha256: str
     facts: ModuleFacts
     is_new: bool
-    """False: it was stored before."""
+    """False: the module was stored already."""
 
 
 async def upload_module(control: Control, actor: Principal, content: bytes) -> UploadedModule:
-    """Keep a module that came in one piece. Raises what is wrong with it."""
+    """Store a module that arrived in one piece. Raises InvalidModule and Forbidden."""
     sha256 = hashlib.sha256(content).hexdigest()
     await control.uploads.put_part(actor.id, sha256, 1, content)
     return await finish_module(control, actor, sha256, parts=1)
 
 
 async def finish_module(control: Control, actor: Principal, sha256: str, *, parts: int) -> UploadedModule:
-    """Keep a module whose parts were uploaded. Raises what is wrong with it."""
+    """Store a module from its uploaded parts. Raises as `upload_module`."""
     path = await control.uploads.finish(actor.id, sha256, parts=parts)
     try:
         check_module_size((await asyncio.to_thread(path.stat)).st_size)
@@ -259,7 +260,7 @@ async def finish_module(control: Control, actor: Principal, sha256: str, *, part
 
 
 async def list_modules(control: Control) -> tuple[list[StoredModule], ModuleUsers]:
-    """All modules, the newest first, and who uses which."""
+    """All modules, newest first, and the tasks that run them."""
     return await control.modules.list(), await _find_users(control)
 
 
@@ -269,14 +270,14 @@ async def find_module(control: Control, sha256: str) -> tuple[StoredModule, list
 
 
 async def remove_module(control: Control, actor: Principal, sha256: str) -> None:
-    """Remove a module that no task runs. Raises NotFound, or Conflict while one does."""
-    check_unbounded(actor, "a module may be any caller's")
+    """Remove a module that no task runs. Raises NotFound, and Conflict while a task runs it."""
+    check_unbounded(actor, "any caller may use a module")
     async with control.write_lock:
         if users := (await _find_users(control)).get(sha256):
             more = f" and {len(users) - 1} more" if len(users) > 1 else ""
             raise Conflict(
-                f"module `{sha256}` is run by task `{users[0]}`{more}",
-                hint="give these tasks another module, or remove them",
+                f"task `{users[0]}`{more} runs module `{sha256}`",
+                hint="set another `workload.module` in these tasks, or delete them",
                 data={"tasks": users},
             )
         await control.modules.remove(sha256)

@@ -1,7 +1,6 @@
-"""Pinned tools that differ from what was approved: noted in their pin, and compared for people.
+"""Quarantines pinned tools that changed since approval, and compares their definitions for people.
 
-A quarantined tool stays so until someone approves it (see `changes.records`). Nothing here approves of
-anything.
+A tool stays quarantined until someone approves it (see `changes.records`). Never approves anything.
 """
 
 import asyncio
@@ -25,9 +24,9 @@ from toolgate.registry.records.codec import parse_record
 from toolgate.registry.store.sql_store import Store
 
 ACTOR: Final = "toolgate"
-ATTEMPTS: Final = 8  # a lost race is rare; the next snapshot tries again
-GAP_S: Final = 0.05  # changes that are found within this time are written together
-RETRY_S: Final = 1.0  # a database that is away: soon enough, and no flood in the log
+ATTEMPTS: Final = 8  # lost races are rare, and the next snapshot tries again
+GAP_S: Final = 0.05  # changes within this time are written together
+RETRY_S: Final = 1.0  # the pause while the database is unavailable: short, and does not flood the log
 
 _log: Final = logging.getLogger(__name__)
 
@@ -36,7 +35,10 @@ ChangedTools = Mapping[str, Mapping[str, str]]
 
 
 async def record_quarantined(store: Store, changed: ChangedTools, *, seen: int) -> list[DriftedTool]:
-    """Quarantine in pins what was found at `seen`; what is new. A pin written since is left to its node."""
+    """Quarantine tools that changed as of revision `seen`. Returns the new ones.
+
+    Leaves out pins that were written since: a node that has the new pin reports again.
+    """
     for _ in range(ATTEMPTS):
         pins = [await store.get("pin", server_id) for server_id in changed]
         known = [pin for pin in pins if pin is not None and pin.revision <= seen]
@@ -48,7 +50,7 @@ async def record_quarantined(store: Store, changed: ChangedTools, *, seen: int) 
         except Conflict:
             continue
         return news
-    _log.warning("pins change too fast to quarantine changed tools in them")
+    _log.warning("cannot quarantine changed tools: their pins change at the same time")
     return []
 
 
@@ -68,7 +70,7 @@ def _build_write(pin: StoredRecord, news: Sequence[DriftedTool]) -> RecordWrite:
 async def follow_pins(
     store: Store, gateway: Gateway, *, gap_s: float = GAP_S, retry_s: float = RETRY_S
 ) -> None:
-    """Quarantine changed tools of what is served, and store the definitions that pins name. Never returns."""
+    """Quarantine changed tools of the served snapshots, and store pinned definitions. Never returns."""
     known: Sequence[object] = ()
     serial, is_failing = -1, False
     while True:
@@ -80,17 +82,17 @@ async def follow_pins(
             await record_quarantined(store, changed, seen=gateway.snapshot.revision)
             snapshot = gateway.snapshot
             lists = [snapshot.servers[one].tools for one in snapshot.pins if one in snapshot.servers]
-            # Unchanged pins and lists are the same objects: then there is nothing to do.
+            # Unchanged pins and lists are the same objects.
             now: list[object] = [snapshot.pins, *lists]
             if len(now) != len(known) or not all(map(is_, now, known)):
                 await _store_definitions(store, lists)
                 known = now
             is_failing = False
-        except Exception as exc:  # a bug with one pin must not end the quarantine of all others
+        except Exception as exc:  # a bug with one pin must not stop the quarantine of others
             if not isinstance(exc, ToolgateError):
-                _log.exception("following pinned tools failed, trying again")
+                _log.exception("cannot check pinned tools; retrying")
             elif not is_failing:
-                _log.warning("changes of pinned tools cannot be stored, trying again: %s", exc)
+                _log.warning("cannot store changes of pinned tools; retrying: %s", exc)
                 is_failing = True
             serial = -1
             await asyncio.sleep(retry_s)
@@ -98,7 +100,7 @@ async def follow_pins(
 
 
 async def _store_definitions(store: Store, lists: Sequence[Mapping[str, ToolDefinition]]) -> None:
-    """Store the definitions in `lists` that pins name, approved or found instead, and delete all others."""
+    """Store the definitions in `lists` that pins name, approved or quarantined. Delete all others."""
     kept = await store.pinned.digests()
     # In this order: a definition that is saved for a pin written meanwhile is not in `kept`, so it stays.
     named = {
@@ -113,32 +115,32 @@ async def _store_definitions(store: Store, lists: Sequence[Mapping[str, ToolDefi
     await store.pinned.forget(kept - named)
 
 
-MAX_LINES: Final = 5_000  # of all tools together; those past it are listed without lines
+MAX_LINES: Final = 5_000  # of all tools together; a choice: later tools are listed without lines
 
 ToolDiffState = Literal["changed", "new", "renamed", "missing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDifference:
-    """One tool that differs, or once differed, from what was approved."""
+    """One tool that differs, or once differed, from its approved definition."""
 
     tool: str
     state: ToolDiffState
     approved: str | None = None
-    """Digest of the approved definition: for a renamed tool, of the one it had under its old name."""
+    """Digest of the approved definition; for a renamed tool, of the one under its old name."""
     found: str | None = None
-    """Digest of what was found in its place. None: it is missing."""
+    """Digest of the definition that replaced it. None: the tool is missing."""
     listed: str | None = None
-    """Digest of what the server lists now."""
+    """Digest of the definition that the server lists now."""
     was: str | None = None
     """The old name of a renamed tool."""
     is_whole: bool = False
-    """The lines show a whole definition: nothing was approved, or what was approved is not kept here."""
+    """The lines show a whole definition, because no approved definition exists or is stored."""
     lines: tuple[str, ...] = ()
 
 
 async def diff_pin(control: Control, server_id: str, *, tool: str | None = None) -> list[ToolDifference]:
-    """The tools that wait for approval or are gone, sorted; or only `tool`. Raises NotFound."""
+    """The tools that need approval or are missing, sorted; or only `tool`. Raises NotFound."""
     pin = read_pin(control, await find_record(control, "pin", server_id))
     kept = await control.store.pinned.read({*pin.tools.values(), *pin.changed.values()})
     offer = control.gateway.snapshot.servers.get(server_id)
@@ -151,7 +153,7 @@ async def diff_pin(control: Control, server_id: str, *, tool: str | None = None)
 
 
 def read_pin(control: Control, stored: StoredRecord) -> Pin:
-    """The pin as it is served, with changes not recorded yet; as recorded if it is not served yet."""
+    """The served pin, with changes that are not recorded so far; the stored one before it is served."""
     snapshot = control.gateway.snapshot
     if snapshot.revision >= stored.revision and stored.id in snapshot.pins:
         return snapshot.pins[stored.id]
@@ -164,7 +166,7 @@ def read_pin(control: Control, stored: StoredRecord) -> Pin:
 
 
 def find_unapproved_tools(pin: Pin, offer: ServerTools | None) -> list[str]:
-    """The tools of a pinned server that are not offered until someone approves them, sorted."""
+    """The tools of a pinned server that are quarantined until someone approves them, sorted."""
     listed = {} if offer is None else offer.tools
     waiting = {name for name, tool in listed.items() if pin.tools.get(name) != tool.digest}
     return sorted(waiting | pin.changed.keys())
@@ -179,7 +181,7 @@ class _PinnedServer:
     """Definitions by digest."""
 
     def find_renamed(self) -> Mapping[str, str]:
-        """New names of approved tools → the old ones."""
+        """New names of approved tools → their old names."""
         raws, approved = self.raws, self.pin.tools
         names = [name for name, digest in approved.items() if name not in self.listed and digest in raws]
         gone = {name: raws[approved[name]] for name in names}

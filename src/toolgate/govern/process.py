@@ -1,6 +1,6 @@
-"""What the surfaces of every serving process read, and whether it is ready: all that a node has.
+"""The services that surfaces of every serving process read, and its readiness. A node has nothing else.
 
-Never imports what governs: a node would load it at its start and not use it.
+Never imports the rest of `govern`: a node would load it at its start and never use it.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from toolgate.gateway.gateway import Gateway
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadinessCondition:
-    """Why a process is degraded or not ready. Anyone may read it, so it names no server and no caller."""
+    """A reason why a process is degraded or not ready. It is public, so it names no server and no caller."""
 
     code: str
     hint: str
     blocks: bool = False
-    """The process rejects calls because of it."""
+    """Whether the process rejects calls because of it."""
 
     @classmethod
     def of(cls, error: ToolgateError | type[ToolgateError], *, blocks: bool = False) -> "ReadinessCondition":
@@ -34,7 +34,7 @@ AUDIT_UNWRITABLE: Final = "audit_unwritable"
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether this process serves, and whether what it serves is known to be current."""
+    """Whether this process serves, and whether its snapshot is current."""
 
     conditions: tuple[ReadinessCondition, ...] = ()
 
@@ -49,28 +49,28 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayProcess:
-    """What every serving process has. A node has nothing else; `Control` adds what governs."""
+    """The services of every serving process. A node has only these; `Control` adds those that govern."""
 
     gateway: Gateway
     identities: Identities
     clock_ms: Callable[[], int]
-    """Wall clock: the time in audit records."""
+    """The wall clock, for audit records."""
     sync_readiness: Callable[[], Readiness] = Readiness
-    """Whether what this process serves is current."""
+    """Conditions by which this process's snapshot may be outdated."""
     client_url: Callable[[], str | None] = lambda: None
-    """Where MCP clients call, if that is another process or a proxy."""
+    """URL for MCP clients, if they call another process or a proxy."""
     discovery: ResourceMetadata = KEYS_ONLY
-    """Tells clients which issuer's tokens this gateway accepts."""
+    """The metadata that names the issuer whose tokens this gateway accepts."""
     started_at_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "started_at_ms", self.clock_ms())
 
     def readiness(self) -> Readiness:
-        """The readiness of this process: of what it serves, and of its audit log."""
+        """The readiness of this process: of its snapshot, and of its audit log."""
         audit, synced = self.gateway.audit, self.sync_readiness()
         if not audit.is_failing:
             return synced
-        hint = "free space in its data directory, and check that it may write there; it then recovers"
+        hint = "free space in the data directory, and check its permissions; the process then recovers"
         unwritable = ReadinessCondition(code=AUDIT_UNWRITABLE, hint=hint, blocks=audit.is_full)
         return Readiness((*synced.conditions, unwritable))

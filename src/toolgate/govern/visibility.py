@@ -1,7 +1,7 @@
-"""Which rows of the catalog a caller sees: those of the tools that its key reaches, and no others.
+"""Decides which catalog rows a caller sees: the rows of tools that its key allows, and no others.
 
-For listed servers, policy decides on what they list; for the others, on what the catalog knows of them.
-Nothing hidden is counted or hinted at.
+Policy decides on the tools that servers list. For a server that has listed nothing, it decides on the tools
+in the catalog. Hidden rows never show in counts or hints.
 """
 
 import asyncio
@@ -24,27 +24,27 @@ from toolgate.policy.rollouts import draw_versions, find_candidates
 from toolgate.policy.rules import can_match, compile_stored, is_unlisted
 from toolgate.policy.scope import Reason, Scope, ScopeLimits
 
-MAX_KEPT: Final = 32  # cached results for different ceilings; keys with the same ceiling share one
+MAX_KEPT: Final = 32  # cached results; a choice: keys with the same ceiling share one
 
 Rows = Mapping[str, tuple[CatalogRow, ...]]
 
 
 class VisibleCatalog(NamedTuple):
-    """What one caller sees of the catalog."""
+    """The part of the catalog that one caller sees."""
 
     rows: Mapping[str, CatalogRow]
     """By full name, sorted. Read only."""
     packages: Rows
-    """The same by package, both sorted."""
+    """The same rows by package, both sorted."""
 
 
 _ReachKey = tuple[Ceiling, frozenset[str]]
-"""What decides what a caller sees: callers with the same key share a result. The second: the profiles in a
-rollout of which it has the next version."""
+"""The key of the cache: callers with an equal one share a result. The second part: the profiles in a rollout
+of which the caller has the next version."""
 
 
 class _VisibilityInputs(NamedTuple):
-    """What visibility is computed from."""
+    """The inputs of visibility."""
 
     snapshot: Snapshot
     rows: Rows
@@ -53,7 +53,7 @@ class _VisibilityInputs(NamedTuple):
 
     @classmethod
     def build(cls, snapshot: Snapshot, rows: Rows, count: int) -> Self:
-        """With a snapshot in which servers that were not listed yet have the tools of their catalog rows."""
+        """Inputs with a snapshot in which unlisted servers have the tools of their catalog rows."""
         servers = {
             server_id: _as_listed(offer, rows.get(server_id, ())) if is_unlisted(offer) else offer
             for server_id, offer in snapshot.servers.items()
@@ -65,17 +65,17 @@ class _VisibilityInputs(NamedTuple):
 
 
 class CatalogVisibility:
-    """Caches what callers see, for the newest snapshot and the newest rows."""
+    """Caches the rows that callers see, for the newest snapshot and rows."""
 
     def __init__(self, max_kept: int = MAX_KEPT) -> None:
         self._max_kept = max_kept
         self._state = _VisibilityInputs(Snapshot(serial=-1), {}, -1)
         self._kept: dict[_ReachKey, VisibleCatalog] = {}
         self.lock = asyncio.Lock()
-        """One computation at a time: after a change, many callers with one ceiling come at once."""
+        """Held during a computation: after a change, many callers with one ceiling arrive at once."""
 
     async def of(self, gateway: Gateway, catalog: CatalogProjection, principal: Principal) -> VisibleCatalog:
-        """What this caller sees. Raises why the gateway is suspended."""
+        """The rows that this caller sees. Raises the error of a suspended gateway."""
         if (suspension := gateway.suspension) is not None:
             raise suspension
         if (known := self._recall(gateway, catalog, principal)) is not None:
@@ -85,12 +85,12 @@ class CatalogVisibility:
                 return known
             if not self._state.is_current(gateway, catalog):
                 self._kept.clear()
-                # Copied: rows change while a thread looks at them.
+                # Copied, because rows change while a thread reads them.
                 rows, count = catalog.quality.select(catalog.rows), catalog.count
                 self._state = await asyncio.to_thread(_VisibilityInputs.build, gateway.snapshot, rows, count)
             # In a thread: deciding on ten thousand tools would block the event loop.
             found = await asyncio.to_thread(_find_visible_rows, gateway.limits, self._state, principal)
-            # By the snapshot of the computation: the versions in a rollout may have changed meanwhile.
+            # Uses the snapshot of the computation: versions in a rollout may have changed meanwhile.
             self._kept[_reach_of(self._state.snapshot, principal)] = found
             if len(self._kept) > self._max_kept:
                 del self._kept[next(iter(self._kept))]
@@ -99,7 +99,7 @@ class CatalogVisibility:
     def _recall(
         self, gateway: Gateway, catalog: CatalogProjection, principal: Principal
     ) -> VisibleCatalog | None:
-        """The cached result, if it is current. The least recently used one is dropped first."""
+        """The cached result, if it is current. Marks it as recently used."""
         if not self._state.is_current(gateway, catalog):
             return None
         if (reach := _reach_of(self._state.snapshot, principal)) not in self._kept:
@@ -109,7 +109,7 @@ class CatalogVisibility:
 
 
 def _as_listed(offer: ServerTools, rows: tuple[CatalogRow, ...]) -> ServerTools:
-    # A server that could not be listed still shows what is known of it.
+    # A server that could not list its tools is shown with its catalog rows.
     tools = {
         row.tool_name: ToolDefinition(
             ref=ToolRef(row.package_id, row.tool_name),
@@ -135,7 +135,7 @@ def _find_visible_rows(limits: ScopeLimits, state: _VisibilityInputs, principal:
     unknown: set[str] = set()
     for task in _ceiling_tasks(state.snapshot, ceiling):
         platform = draw_versions(state.snapshot, principal.id, task=task, request=SessionRequest())
-        # All servers that the task allows, not only its default ones.
+        # All servers that the task allows, not only its default servers.
         servers = None if task is None else tuple(bind_task(platform, task).allowed)
         scope = _compose_scope(limits, platform, ceiling, task=task, servers=servers)
         admitted.update(scope.admitted)
@@ -155,9 +155,10 @@ def _find_visible_rows(limits: ScopeLimits, state: _VisibilityInputs, principal:
 def find_tasks_by_server(
     gateway: Gateway, principal: Principal, needed: AbstractSet[str]
 ) -> Mapping[str, str]:
-    """For a key that is bound to tasks: which of them to name for each of these servers.
+    """For a key that is bound to tasks: the task to name for each of these servers.
 
-    The first that offers something of it, or else the first that may; its default task before others.
+    It is the first task that offers a tool of the server, or else the first that may; the key's default task
+    comes before others.
     """
     default, ceiling, limits = principal.default_task, principal.ceiling, gateway.limits
     offering: dict[str, str] = {}
@@ -180,13 +181,13 @@ def _compose_scope(
     task: TaskPolicy | None,
     servers: tuple[str, ...] | None,
 ) -> Scope:
-    """The scope, whatever its size."""
+    """The scope, without a size limit."""
     inputs = ScopeInputs(platform, ceiling, task, SessionRequest(servers=servers))
     return compose(inputs, limits=replace(limits, on_too_many="find"))
 
 
 def _may_hold_some(platform: Snapshot, ceiling: Ceiling, task: TaskPolicy | None, server_id: str, /) -> bool:
-    """Whether a server without known tools may be named: it could have one that the caller reaches."""
+    """Whether the caller may see a server without known tools, because its scope could include one."""
     offer, everything = platform.servers[server_id], ToolRef(server_id, ALL_TOOLS)
     if (
         not is_unlisted(offer)
@@ -204,6 +205,6 @@ def _ceiling_tasks(platform: Snapshot, ceiling: Ceiling) -> Iterator[TaskPolicy 
         yield None
         return
     for task_id in ceiling.tasks:
-        # A task that does not exist yet allows nothing.
+        # A task that does not exist allows nothing.
         if task_id in platform.tasks:
             yield parse_task_policy(platform.tasks[task_id])

@@ -1,8 +1,8 @@
-"""Callers that wait: watches on the registry's changes, and polls for the progress of invocations.
+"""Watches of registry changes, and waits for the progress of invocations.
 
-A watch carries what changed and never the records: a reader of the record follows the rules of reading.
-Invariant: a revision without changes for the principal is a bookmark to it, so resuming from the last one
-misses and repeats nothing.
+A watch sends which records changed, and never the records: reading a record has its own rules. Invariant: a
+revision without changes for the principal is a bookmark to it, so resuming from the last revision misses and
+repeats nothing.
 """
 
 import asyncio
@@ -18,45 +18,45 @@ from toolgate.model.revisions import ChangeBatch, Kind
 from toolgate.registry.invocations import InvocationProgress
 from toolgate.registry.invocations.sql import Invocations
 
-MAX_WATCHES: Final = 100  # open at once, per principal: each holds a stream and a cursor
+MAX_WATCHES: Final = 100  # open watches per principal: each holds a stream and a cursor
 WATCHED_KINDS: Final[tuple[Kind, ...]] = ("server", "task", "profile", "pin", "chat_upstream")
-"""The kinds that every reader of the registry may follow."""
+"""The kinds that every reader of the registry may watch."""
 
 T = TypeVar("T")
 
 
 def watchable_kinds(principal: Principal) -> frozenset[Kind]:
-    """The kinds whose changes `principal` may follow. No one may follow a `secret`."""
+    """The kinds whose changes `principal` may watch. No principal may watch a `secret`."""
     return frozenset((*WATCHED_KINDS, "key") if reaches(principal.role, "admin") else WATCHED_KINDS)
 
 
 def filter_batch(batch: ChangeBatch, kinds: Collection[Kind]) -> ChangeBatch:
-    """The changes of `kinds` in the batch. Without any, it is a bookmark."""
+    """The changes of `kinds` in the batch. A batch without any is a bookmark."""
     return replace(batch, changes=tuple(change for change in batch.changes if change.kind in kinds))
 
 
 class RegistryWatch:
-    """An open watch. It can be ended from outside, even while it waits."""
+    """An open watch. Another task can end it, even while it waits."""
 
     __slots__ = ("_timeout", "is_over", "reason")
 
     def __init__(self, *, is_over: bool) -> None:
         self.is_over = is_over
         self.reason: ToolgateError | None = None
-        """Why it ended, if its reader has to know."""
+        """The reason for its end, if its reader must get one."""
         self._timeout: asyncio.Timeout | None = None
 
     def end(self, reason: ToolgateError | None = None) -> None:
-        """End the watch: its reader gets nothing more but the reason."""
+        """End the watch: its reader gets the reason and nothing else."""
         self.is_over, self.reason = True, self.reason or reason
         if self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(asyncio.get_running_loop().time())
 
     async def next(self, batches: AsyncIterator[T], *, within_s: float) -> T | None:
-        """The next batch; None if none comes within that time, or the watch is over.
+        """The next batch; None if none arrives within that time, or the watch has ended.
 
-        A cancelled wait loses nothing: the cursor of a store's watch moves with what it returns, and so must
-        that of any other iterator.
+        A cancelled wait loses nothing: a store's watch moves its cursor only when it returns a batch, and
+        any other iterator must do so, too.
         """
         try:
             async with asyncio.timeout(within_s) as self._timeout:
@@ -75,7 +75,7 @@ class RegistryWatches:
     def __init__(self, most: int = MAX_WATCHES) -> None:
         self._most = most
         self._open: dict[RegistryWatch, str] = {}
-        """The id of the principal of each."""
+        """The principal id of each watch."""
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -83,11 +83,11 @@ class RegistryWatches:
 
     @contextmanager
     def admit(self, principal: Principal) -> Iterator[RegistryWatch]:
-        """Open a watch for the block. Raises SessionLimit for one too many."""
+        """Open a watch for the block. Raises SessionLimit beyond the limit."""
         if [*self._open.values()].count(principal.id) >= self._most:
             raise SessionLimit(
-                f"`{principal.id}` has {self._most} watches open, the most it may",
-                hint="close one of them, or share one among those who need it",
+                f"`{principal.id}` has reached its limit of {self._most} open watches",
+                hint="close one of them, or share one watch between its readers",
             )
         watch = RegistryWatch(is_over=self._is_closed)
         self._open[watch] = principal.id
@@ -97,13 +97,13 @@ class RegistryWatches:
             del self._open[watch]
 
     def close(self) -> None:
-        """End all watches, and every later one at once."""
+        """End all watches, current and future."""
         self._is_closed = True
         for watch in tuple(self._open):
             watch.end()
 
 
-# Between two polls: 10 ms are no wait to a person, and 1,000 waiters are one query each half second.
+# Between two polls: a person does not notice 10 ms, and 1,000 waiters cause one query each half second.
 _PAUSE_S: Final = 0.01
 _PAUSE_EACH_S: Final = 0.0005  # for each waiter
 
@@ -120,11 +120,11 @@ class InvocationPoller:
     async def wait_for_change(
         self, invocations: Invocations, invocation_id: str, seen: InvocationProgress | None
     ) -> InvocationProgress | None:
-        """The progress once it differs from `seen`; None: the invocation is gone."""
+        """Wait until the progress differs from `seen`, and return it; None: the invocation was deleted."""
         news: asyncio.Future[InvocationProgress | None] = asyncio.get_running_loop().create_future()
         self._waiting[news] = (invocation_id, seen)
         try:
-            # Progress before the next poll is seen here.
+            # Returns progress from before the next poll.
             mark = (await invocations.marks([invocation_id])).get(invocation_id)
             if mark != seen or mark is None:
                 return mark
@@ -140,14 +140,14 @@ class InvocationPoller:
     async def _poll(self, invocations: Invocations) -> None:
         try:
             while True:
-                count = await invocations.changed(-1)  # first: what changes during the poll is not missed
+                count = await invocations.changed(-1)  # first, so that a change during the poll is not missed
                 marks = await invocations.marks({one for one, _ in self._waiting.values()})
                 for news, (invocation_id, seen) in self._waiting.items():
                     if not news.done() and marks.get(invocation_id) != seen:
                         news.set_result(marks.get(invocation_id))
                 await asyncio.sleep(_PAUSE_S + _PAUSE_EACH_S * len(self._waiting))
                 await invocations.changed(count)
-        except Exception as exc:  # each waiter reports it to its own caller
+        except Exception as exc:  # each waiter raises it to its caller
             for news in self._waiting:
                 if not news.done():
                     news.set_exception(exc)

@@ -254,7 +254,7 @@ async def test_sec_1_a_bare_positional_token_is_masked_wherever_its_record_is_sh
     assert stored is not None
     assert stored.body["stdio"]["args"] == ["/srv/data", TOKEN]
     assert stored.body["stdio"]["env"] == {"SEED": TOKEN}
-    assert "`stdio.args[1]`: the record itself holds a secret" in first.text
+    assert "`stdio.args[1]`: the record contains a secret" in first.text
     assert [text for text in texts if TOKEN in text] == []
 
 

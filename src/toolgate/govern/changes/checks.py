@@ -1,7 +1,7 @@
-"""The checks that every change passes, as lists in the order in which they run.
+"""The checks of every change, as lists in the order in which they run.
 
-Each check is a function named after what it requires. It returns nothing, or raises what is wrong. What it
-needs besides the change is in its `CheckContext`: no check reads or writes anything.
+Each check is a function that is named after its requirement. It returns nothing, or raises an error. It gets
+everything but the change from its `CheckContext`: no check reads or writes anything.
 """
 
 from collections import Counter
@@ -20,14 +20,14 @@ from toolgate.registry.records.codec import namespace_of
 from toolgate.registry.records.transaction import RecordKey
 
 MAX_RECORDS: Final = 5_000
-"""Of each kind. More than a node can serve, and few enough for every list to stay quick."""
+"""Records of each kind: more than a node can serve, and few enough for fast lists."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckContext:
-    """What checks know besides the change."""
+    """The inputs of checks, in addition to the change."""
 
     actor: Principal
     policy: OperatorPolicy
@@ -65,11 +65,11 @@ def follow_operator_policy(context: CheckContext, edit: RecordEdit) -> None:
 def replace_in_ceiling_only(context: CheckContext, edit: RecordEdit) -> None:
     if edit.before is None or is_within_ceiling(context.actor, edit.before):
         return
-    if edit.record is None:  # as if it did not exist
+    if edit.record is None:  # the same error as for a missing record
         raise NotFound(f"there is no {edit.change.key}")
     raise Forbidden(
-        f"{edit.change.title} reaches further than your key, which cannot replace it",
-        hint="use another id, or ask for a key that may write this one",
+        f"your key cannot replace {edit.change.title}, which is beyond the key's ceiling",
+        hint="use another id, or ask an admin for a key with a wider `ceiling`",
     )
 
 
@@ -77,8 +77,8 @@ def require_uploaded_module(context: CheckContext, edit: RecordEdit) -> None:
     module = edit.new_module
     if module is not None and module not in context.modules:
         raise InvalidRecord(
-            f"`workload.module`: there is no module `{module}` here",
-            hint="`toolgate modules upload FILE` uploads it; `toolgate tasks apply` uploads what it names",
+            f"`workload.module`: there is no module `{module}`",
+            hint="run `toolgate modules upload FILE`, or `toolgate tasks apply -f FILE`, which uploads it",
         )
 
 
@@ -88,8 +88,8 @@ def limit_record_count(staying: Sequence[StoredRecord], edits: Sequence[RecordEd
     for kind in {edit.change.kind for edit in edits if edit.before is None}:
         if counts[kind] > MAX_RECORDS:
             raise InvalidRecord(
-                f"the registry holds {MAX_RECORDS} records of kind {describe_kind(kind)}, and takes no more",
-                hint="delete records that are not needed",
+                f"the registry has reached its limit of {MAX_RECORDS} records of kind {describe_kind(kind)}",
+                hint="delete records that you do not need",
             )
 
 
@@ -100,14 +100,14 @@ def require_unique_namespaces(staying: Sequence[StoredRecord], edits: Sequence[R
             owner = owners.setdefault(record.tool_namespace, record.server_id)
             if owner != record.server_id:
                 raise InvalidRecord(
-                    f"`tool_namespace`: server `{owner}` has `{record.tool_namespace}` already"
+                    f"`tool_namespace`: server `{owner}` already uses `{record.tool_namespace}`"
                 )
 
 
 COMMIT_CHECKS: Final[tuple[Check[PendingChange], ...]] = (require_writer_role, require_plan)
-"""For a change that is to be stored, before anything is looked up."""
+"""For a change that will be stored, before any record is read."""
 CHANGE_CHECKS: Final[tuple[Check[PendingChange], ...]] = (require_removal_in_ceiling,)
-"""For every change, before its record is looked up: what is beyond a key's ceiling must not show itself."""
+"""For every change, before its record is read: a record beyond the key's ceiling must not reveal itself."""
 EDIT_CHECKS: Final[tuple[Check[RecordEdit], ...]] = (
     require_grant_in_ceiling,
     follow_operator_policy,
@@ -115,13 +115,13 @@ EDIT_CHECKS: Final[tuple[Check[RecordEdit], ...]] = (
 )
 """For every record, before and after."""
 STORED_EDIT_CHECKS: Final[tuple[Check[RecordEdit], ...]] = (require_uploaded_module,)
-"""For a record that is to be stored. A plan only warns of it."""
+"""For a record that will be stored. A plan only warns about it."""
 REGISTRY_CHECKS: Final = (limit_record_count, require_unique_namespaces)
-"""For all edits together, with the records that stay as they are."""
+"""For all edits together, with the unchanged records."""
 
 
 def run_checks(checks: Iterable[Check[T]], context: CheckContext, subject: T) -> None:
-    """Run `checks` in order. The first that fails raises."""
+    """Run `checks` in order. The first failing one raises."""
     for check in checks:
         check(context, subject)
 

@@ -1,6 +1,6 @@
-"""The one way in which surfaces write: check against the registry as it is, commit, audit.
+"""The only way in which surfaces write: check against the current registry, commit, audit.
 
-Checks that involve other records hold at the commit too: if anything was committed in between, they run
+Checks that involve other records are valid at the commit, too: if a transaction came in between, they run
 again. Every acknowledged write is in the audit log. Never reads a record again after its commit.
 """
 
@@ -41,8 +41,8 @@ from toolgate.registry.files.reload import source_of
 from toolgate.registry.records.transaction import RecordKey, record_after
 
 MAX_COMMIT_ATTEMPTS: Final = 32
-"""How often a change is checked again while other control planes keep committing. A busy one wins about every
-second attempt: with 8, one write of 256 was refused."""
+"""How often a change is checked again while other control planes keep committing. On a busy registry about
+every second attempt succeeds: with 8, one of 256 writes failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,10 @@ class CommittedChange:
     """Changes that were acknowledged, as one transaction."""
 
     revision: int
-    """Of the registry; an older one if nothing had to be changed."""
+    """The registry's revision; an older one if nothing had to change."""
     edits: tuple[RecordEdit, ...]
     changes: tuple[RecordChange, ...]
-    """What the transaction changed. A record that was so already is not among them."""
+    """The records that the transaction changed; without those that were equal already."""
     warnings: list[str]
 
     @property
@@ -62,20 +62,21 @@ class CommittedChange:
 
     @property
     def stored(self) -> StoredRecord:
-        """The first record as committed. Never read it again: another control may have written since."""
+        """The first record as committed. Never read it again: another control plane may have written
+        since."""
         key = self.edits[0].change.key
         for change in self.changes:
             if (change.kind, change.id) == key and (stored := record_after(change)) is not None:
                 return stored
         before = self.edits[0].before
-        assert before is not None  # it was so already
+        assert before is not None  # it was equal already
         return before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedChange:
     revision: int
-    """Of the registry that it was checked against."""
+    """The registry's revision that it was checked against."""
     plan: ChangePlan
     warnings: list[str]
 
@@ -88,9 +89,9 @@ async def commit_changes(
     plan_id: str | None = None,
     prune: bool = False,
 ) -> CommittedChange:
-    """Store all of `changes`, or none. With `plan_id`, only if they still do what that plan showed.
+    """Store all of `changes`, or none. With `plan_id`, only if they still have the planned effect.
 
-    `prune` also removes what is not among them; see `check_changes`.
+    `prune` also removes other records; see `check_changes`.
     """
     served = control.gateway.snapshot
     async with control.write_lock:
@@ -103,7 +104,7 @@ async def commit_changes(
                 if "store_revision" not in exc.data:
                     raise  # a record's own precondition failed
         else:
-            raise Conflict("the registry changes too fast to check this change against the other records")
+            raise Conflict("the registry changed during every check of this change", hint="send it again")
     warnings = await collect_warnings(served, edits)
     return CommittedChange(revision=batch.revision, edits=edits, changes=batch.changes, warnings=warnings)
 
@@ -111,7 +112,7 @@ async def commit_changes(
 async def plan_changes(
     control: Control, actor: Principal, changes: Sequence[PendingChange], *, prune: bool = False
 ) -> PlannedChange:
-    """What `changes` would do. Changes nothing. Raises what would keep them from being stored."""
+    """Plan `changes`. Changes nothing. Raises an error if they could not be stored."""
     served = control.gateway.snapshot
     edits, listing = await check_changes(control, actor, changes, prune=prune)
     return PlannedChange(
@@ -129,7 +130,7 @@ async def check_commit(
     plan_id: str | None = None,
     prune: bool = False,
 ) -> tuple[tuple[RecordEdit, ...], RecordList]:
-    """As `check_changes`, for `actor` to store them: with its role, and with a plan if one is required."""
+    """As `check_changes`, before `actor` stores them: also checks its role, and the plan if required."""
 
     context = CheckContext(actor=actor, policy=control.operator_policy, plan_id=plan_id)
     for change in changes:
@@ -141,28 +142,28 @@ async def check_commit(
         with _naming_record(edit.change):
             run_checks(STORED_EDIT_CHECKS, context, edit)
     if plan_id is not None and (await plan_edits(control, edits)).id != plan_id:
-        raise PlanOutdated("what the change would do is not what its plan showed")
+        raise PlanOutdated("the change no longer has the effect that its plan showed")
     return edits, listing
 
 
 async def check_changes(
     control: Control, actor: Principal, changes: Sequence[PendingChange], *, prune: bool = False
 ) -> tuple[tuple[RecordEdit, ...], RecordList]:
-    """What `changes` would change, and in what. Raises what would keep them from being stored.
+    """Check `changes`. Returns their edits and the records they change. Raises if they could not be stored.
 
-    With `prune`, every record of a kind that plans show and that is not among them would go, except for those
-    that the registry directory keeps, and those of packages.
+    With `prune`, the edits also remove all other records of the kinds that plans show, except for records
+    from the registry directory and from packages.
     """
     kinds = {change.kind for change in changes}
     listing = await control.store.list(kinds.pop() if len(kinds) == 1 and not prune else None)
-    # In a thread: thousands of changes take longer to check than the event loop may block.
+    # In a thread: checking thousands of changes would block the event loop.
     return await asyncio.to_thread(_check_all, control, actor, listing, changes, prune=prune), listing
 
 
 async def select_valid_changes(
     control: Control, actor: Principal, changes: Sequence[PendingChange]
 ) -> tuple[list[PendingChange], dict[str, str]]:
-    """Those of `changes` that could be stored alone; and what is wrong with the others, by id."""
+    """The `changes` that could be stored alone, and the errors of the others by id."""
     stored = {RecordKey(one.kind, one.id): one for one in (await control.store.list()).records}
     context = CheckContext(actor=actor, policy=control.operator_policy)
     valid: list[PendingChange] = []
@@ -182,29 +183,29 @@ async def select_valid_changes(
 
 
 async def list_needed_modules(control: Control, edits: Sequence[RecordEdit]) -> set[str]:
-    """Hashes of the modules that are uploaded; empty if `edits` need none that they did not need before."""
+    """Hashes of the uploaded modules; empty if `edits` need no new one."""
     if all(edit.new_module is None for edit in edits):
         return set()
     return {one.sha256 for one in await control.modules.list()}
 
 
 async def collect_warnings(served: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
-    """What is wrong once `edits` are made in what is served, and which of them a file will undo."""
+    """Warnings about the served snapshot after `edits`, and about edits that a file will undo."""
     return await asyncio.to_thread(list, _list_warnings(served, edits))
 
 
 def _list_warnings(served: Snapshot, edits: Sequence[RecordEdit]) -> Iterator[str]:
     for edit in edits:
         if edit.before is not None and (file := source_of(edit.before)) is not None:
-            yield f"`{edit.change.id}` comes from `{file}`, which wins when the files are next read"
+            yield f"`{edit.change.id}` comes from `{file}`, which overwrites it when files are next loaded"
     for edit in edits:
         kind = edit.change.kind
         if kind in HIDING and edit.body is not None:
             advice = "use `${ENV:NAME}`"
             if kind == "task":
-                advice = "give it to a server whose tools the guest calls"
+                advice = "give the secret to a server whose tools the guest calls"
             for field in list_hidden_fields(kind, edit.body):
-                yield f"{edit.change.title}, `{field}`: the record itself holds a secret; {advice}"
+                yield f"{edit.change.title}, `{field}`: the record contains a secret as plain text; {advice}"
     after = predict_snapshot(served, edits)
     yield from find_weakened_guards(served, after)
     yield from lint_edits(after, edits)
@@ -219,7 +220,7 @@ def audit_change(
     record_id: str,
     revision: int | None = None,
 ) -> None:
-    """Record in the audit log what was done. Without a `revision`: at the newest one."""
+    """Write a change to the audit log. Without a `revision`: at the newest one."""
     control.gateway.audit.record(
         AdminRecorded(
             at_ms=control.clock_ms(),
@@ -250,7 +251,7 @@ def _check_all(
 def _parse_checked(
     context: CheckContext, change: PendingChange, before: StoredRecord | None
 ) -> RecordEdit | None:
-    """What `change` makes of `before`; None if it is so already. Raises what is wrong with it."""
+    """The edit of `before` by `change`; None if nothing changes. Raises as the checks."""
     run_checks(CHANGE_CHECKS, context, change)
     edit = parse_change(change, before)
     if change.is_declared and not edit.has_effect:
@@ -261,7 +262,7 @@ def _parse_checked(
 
 @contextmanager
 def _naming_record(change: PendingChange) -> Iterator[None]:
-    """An error about one of many changes names its record."""
+    """Make an error about one of many changes name its record."""
     try:
         yield
     except InvalidRecord as exc:
@@ -272,7 +273,7 @@ def _naming_record(change: PendingChange) -> Iterator[None]:
 
 
 def _prune_changes(listing: RecordList, changes: Sequence[PendingChange]) -> list[PendingChange]:
-    """The removals that leave nothing but `changes` and what comes from files and packages."""
+    """Removals of all records but `changes` and those from files and packages."""
     kept = {change.key for change in changes}
     return [
         PendingChange(kind=one.kind, id=one.id, sent=None, is_declared=True)
@@ -285,7 +286,7 @@ def _prune_changes(listing: RecordList, changes: Sequence[PendingChange]) -> lis
 
 
 async def _commit(control: Control, actor: Principal, edits: Sequence[RecordEdit], seen: int) -> ChangeBatch:
-    """Write and audit. Raises Conflict, also if others have committed since the revision `seen`."""
+    """Write and audit. Raises Conflict, also after a commit by others since the revision `seen`."""
     writes, also, audited = [], [], []
     for edit in edits:
         kind, record_id = edit.change.key
@@ -294,14 +295,14 @@ async def _commit(control: Control, actor: Principal, edits: Sequence[RecordEdit
         )
         audited.append(AuditedStep("delete" if edit.body is None else "put", kind, record_id))
         if kind == "key" and edit.record is None:
-            # The integrations go with a revoked key: another key of that id starts without.
+            # A deleted key's integrations are deleted, too: a new key of that id starts without any.
             choice = await control.store.get("choice", make_choice_id(f"key:{record_id}"))
             also += [RecordWrite(kind="choice", id=choice.id, body=None)] if choice is not None else []
     return await store_audited(control, actor, [*writes, *also], audited, seen=seen)
 
 
 class AuditedStep(NamedTuple):
-    """What the audit log says of one record of a transaction."""
+    """The audit record of one change in a transaction."""
 
     operation: str
     kind: Kind | Literal["integration"]
@@ -324,5 +325,5 @@ async def store_audited(
             audit_change(control, actor, **step._asdict(), revision=batch.revision)
         return batch
 
-    # Shielded: a caller that disconnects in the middle must not leave a write behind that is not audited.
+    # Shielded: if the caller disconnects in the middle, the write must still be audited.
     return await asyncio.shield(commit())

@@ -11,7 +11,7 @@ from toolgate.model.revisions import Body, Kind, Operation, StoredRecord, descri
 from toolgate.registry.records.codec import FieldDiff, diff_fields
 from toolgate.registry.records.transaction import RecordKey
 
-MAX_HISTORY: Final = 500  # all in one answer, without pages
+MAX_HISTORY: Final = 500  # entries in one response, which has no pages
 
 
 class HistoryEntry(NamedTuple):
@@ -25,7 +25,7 @@ class HistoryEntry(NamedTuple):
 
 
 async def read_history(control: Control, kind: Kind, record_id: str, *, limit: int) -> list[HistoryEntry]:
-    """The changes of a record in the change log, the newest first. Raises NotFound."""
+    """The changes of a record in the change log, newest first. Raises NotFound."""
     changes = await control.store.history(kind, record_id, limit=min(limit, MAX_HISTORY))
     if not changes and await control.store.get(kind, record_id) is None:
         raise NotFound(f"there is no {describe_kind(kind)} `{record_id}`")
@@ -40,7 +40,7 @@ async def read_history(control: Control, kind: Kind, record_id: str, *, limit: i
 async def diff_revisions(
     control: Control, kind: Kind, record_id: str, *, since: int, upto: int | None
 ) -> tuple[FieldDiff, ...]:
-    """How a record differs between two revisions of the registry; `upto` None: now."""
+    """The differences of a record between two revisions of the registry; `upto` None: now."""
     before = await read_body_at(control, kind, record_id, revision=since)
     after = await read_body_at(control, kind, record_id, revision=upto)
     if before is None and after is None:
@@ -51,7 +51,7 @@ async def diff_revisions(
 async def build_rollback(
     control: Control, actor: Principal, key: RecordKey, *, revision: int, if_revision: int | None
 ) -> PendingChange:
-    """The change that makes a record what it was at `revision`. Raises Forbidden and NotFound."""
+    """The change that restores a record as of `revision`. Raises Forbidden and NotFound."""
     kind, record_id = key
     check_removal(actor, kind, record_id)
     then = await read_body_at(control, kind, record_id, revision=revision)
@@ -64,19 +64,19 @@ async def build_rollback(
 
 
 async def read_body_at(control: Control, kind: Kind, record_id: str, *, revision: int | None) -> Body | None:
-    """The body at `revision` (None: now); None if there was none. Never show it. Raises Compacted."""
+    """The body at `revision` (None: now); None if it did not exist. May contain secrets. Raises Compacted."""
     stored = await control.store.get(kind, record_id)
     if revision is None or (stored is not None and stored.revision <= revision):
         return None if stored is None else stored.body
     if revision > control.store.revision:
-        raise InvalidRequest(f"the registry is at revision {control.store.revision}, not yet at {revision}")
+        raise InvalidRequest(f"revision {revision} does not exist: the newest is {control.store.revision}")
     async with control.store.watch(revision):
-        pass  # entering it raises if the log is not complete from there on
+        pass  # entering it raises if the log does not reach back to the revision
     changes = await control.store.history(kind, record_id, limit=MAX_HISTORY + 1)
     later = [change for change in changes if change.revision > revision]
     if len(later) > MAX_HISTORY:
         raise Compacted(
-            f"{describe_kind(kind)} `{record_id}` was changed more than {MAX_HISTORY} times since {revision}"
+            f"{describe_kind(kind)} `{record_id}` changed more than {MAX_HISTORY} times since {revision}"
         )
     return later[-1].before if later else None
 
@@ -87,8 +87,8 @@ def roll_back_pin(now: StoredRecord | None, then: Body | None) -> Body | None:
     if then is None:
         if quarantined:
             raise InvalidRequest(
-                f"there was no pin then, and without one {len(quarantined)} changed tools would be offered",
-                hint="approve them with `toolgate pins approve`, or delete the pin if that is what you want",
+                f"there was no pin then, and without one, {len(quarantined)} changed tools would be offered",
+                hint="approve them with `toolgate pins approve SERVER`, or delete the pin to offer them",
             )
         return None
     return {**then, "changed": {**read_mapping(then, "changed"), **quarantined}}

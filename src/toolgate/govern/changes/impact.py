@@ -1,8 +1,7 @@
-"""The impact of a change: warnings, and the plan that shows what each task gains and loses.
+"""The impact of a change: warnings, and the plan with what each task gains and loses.
 
-Works on a predicted snapshot, and changes nothing that is served. A plan is not stored: its id identifies the
-change and its effect. A commit with the id makes the plan again, and is rejected if that comes out
-differently.
+Works on a predicted snapshot, and never changes the served one. Plans are not stored: a plan's id identifies
+the change and its effect. A commit with the id makes the plan again, and fails if the result differs.
 """
 
 import asyncio
@@ -29,13 +28,13 @@ from toolgate.registry.records.codec import encode_record
 
 
 def predict_snapshot(snapshot: Snapshot, edits: Sequence[RecordEdit]) -> Snapshot:
-    """`snapshot` after `edits`. A server has the tools it will list, if they are known, else those it has."""
+    """`snapshot` after `edits`. A server has the tools that it will list, if known, else its current ones."""
     changed: dict[str, dict[str, Any]] = {}
     for edit in edits:
         kind, record_id = edit.change.key
         if kind == "package":
-            continue  # policy only knows its server
-        field = f"{kind}s"  # their name in a snapshot
+            continue  # policy reads only its server
+        field = f"{kind}s"  # the field in a snapshot
         records = changed.setdefault(field, dict(getattr(snapshot, field)))
         if edit.record is None:
             records.pop(record_id, None)
@@ -52,7 +51,7 @@ def predict_snapshot(snapshot: Snapshot, edits: Sequence[RecordEdit]) -> Snapsho
 
 
 def lint_edits(after: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
-    """What is wrong after a change with the changed records and with those that name them."""
+    """Lint warnings after a change about the changed records and about those that name them."""
     changed = {edit.change.key for edit in edits}
     ids = {edit.change.id for edit in edits}
     return [
@@ -70,7 +69,7 @@ class ChangePlan:
     id: str
     edits: tuple[RecordEdit, ...]
     tasks: tuple[TaskChange, ...]
-    """The tasks whose callers would notice, and the plain URL."""
+    """The tasks whose callers see a difference, and the plain URL."""
     unchanged: int
     """The number of other tasks."""
     unlisted: tuple[str, ...]
@@ -78,10 +77,10 @@ class ChangePlan:
 
 
 async def plan_edits(control: Control, edits: Sequence[RecordEdit]) -> ChangePlan:
-    """The effect of `edits` on what is served now. Changes nothing."""
+    """The effect of `edits` on the served snapshot. Changes nothing."""
     before = control.gateway.snapshot
     after = predict_snapshot(before, edits)
-    # In a thread: a task that reaches many servers would block the event loop.
+    # In a thread: a task with many servers would block the event loop.
     planned = await asyncio.to_thread(control.planner.plan, before, after, limits=control.gateway.limits)
     noticed = tuple(one for one in planned.changes if one.has_effect)
     records = [(*edit.change.key, edit.body_before, edit.body) for edit in edits if edit.has_effect]
@@ -101,7 +100,7 @@ async def plan_edits(control: Control, edits: Sequence[RecordEdit]) -> ChangePla
 
 
 def find_literals(offers: Iterable[ServerTools]) -> list[LintFinding]:
-    """One finding for each argument, variable, header or URL that is shown and may hold a secret."""
+    """One finding for each argument, variable, header or URL that is shown and may contain a secret."""
     return [
         LintFinding(
             code="possible_secret",
@@ -109,7 +108,7 @@ def find_literals(offers: Iterable[ServerTools]) -> list[LintFinding]:
             id=offer.record.server_id,
             rule=field,
             subject=field,
-            message="may hold a secret, and is shown as it is: use a reference, `${ENV:NAME}`",
+            message="may contain a secret, and is shown unmasked: use a reference, `${ENV:NAME}`",
         )
         for offer in sorted(offers, key=lambda one: one.record.server_id)
         for field, text in _list_literals(offer.record)

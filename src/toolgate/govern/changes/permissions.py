@@ -1,7 +1,7 @@
-"""Who may write what: roles, ceilings and quotas. No one can grant more than they have.
+"""Who may write what: roles, ceilings and quotas. No principal can grant more than it has.
 
-A ceiling binds administrators, too. What is beyond it answers like what does not exist: the id is checked
-before anything is looked up, and a record that turns out to reach further is reported as not found.
+A ceiling binds administrators, too. A record beyond it looks like one that does not exist: the id is checked
+before the record is read, and a record that exceeds the ceiling is reported as not found.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,23 +36,23 @@ WRITER_ROLES: Final[Mapping[Kind, Role]] = {
     "package": "admin",
     "chat_upstream": "admin",
 }
-"""The least role that may write a kind. Only the gateway writes a `secret`, and only its caller a
+"""The lowest role that may write a kind. Only the gateway writes a `secret`, and only its caller a
 `choice`."""
 _FOR_ALL: Final = "a chat upstream is for all callers"
-"""The model requests of all of them go there."""
+"""It gets the model requests of all callers."""
 
 
 def check_role(actor: Principal, kind: Kind) -> None:
     """Raise Forbidden if the role of `actor` may not write records of this kind."""
     needed = WRITER_ROLES.get(kind)
     if needed is None or not reaches(actor.role, needed):
-        raise Forbidden(
-            f"writing a {describe_kind(kind)} needs the role `{needed or 'of the gateway itself'}`"
-        )
+        if needed is None:
+            raise Forbidden(f"only the gateway itself writes a {describe_kind(kind)}")
+        raise Forbidden(f"writing a {describe_kind(kind)} requires the role `{needed}`")
 
 
 def check_grant(actor: Principal, record: Record) -> None:
-    """Raise Forbidden if `record` would let someone reach further than `actor` does."""
+    """Raise Forbidden if `record` would grant more than `actor` has."""
     match record:
         case Key():
             _check_key(actor, record)
@@ -76,11 +76,11 @@ def check_grant(actor: Principal, record: Record) -> None:
         case ChatUpstream():
             check_unbounded(actor, _FOR_ALL)
         case InternalSecret() | IntegrationChoice():
-            raise AssertionError  # never written this way: see WRITER_ROLES
+            raise AssertionError  # no caller writes these: see WRITER_ROLES
 
 
 def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
-    """Raise Forbidden if the ceiling of `actor` is narrower than what it would take from others."""
+    """Raise Forbidden if a removal affects callers beyond the ceiling of `actor`."""
     match kind:
         case "task":
             _check_task_id(actor, record_id)
@@ -91,62 +91,67 @@ def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
         case "server" | "pin" | "package":
             _check_server(actor, record_id)
         case _:
-            check_unbounded(actor, "revokes no other")
+            check_unbounded(actor, "such a key cannot revoke other keys")
 
 
 def _check_key(grantor: Principal, key: Key) -> None:
     if key.role != "node" and not reaches(grantor.role, key.role):
-        raise Forbidden(f"a key of role `{grantor.role}` cannot make one of role `{key.role}`")
+        raise Forbidden(f"a key of role `{grantor.role}` cannot create a key of role `{key.role}`")
     if not _is_ceiling_within(key.ceiling, grantor.ceiling) or (
         key.role == "node" and grantor.ceiling != Ceiling()
     ):
         raise Forbidden(
-            "the key would reach further than the one that makes it",
-            hint="give it a `ceiling` within your own",
+            "the new key would have a wider ceiling than the key that creates it",
+            hint="give it a `ceiling` within your key's",
         )
     if grantor.expires_at_s is not None and (key.expires_at_s or inf) > grantor.expires_at_s:
         raise Forbidden(
-            "the key would outlive the one that makes it",
-            hint=f"let it expire by {grantor.expires_at_s}, as your own does",
+            "the new key would expire later than the key that creates it",
+            hint=f"set `expires_at_s` to at most {grantor.expires_at_s}, as in your key",
         )
     if grantor.budgets is not None and not is_narrower(key.budgets, grantor.budgets):
         raise Forbidden(
-            "the key could use more over time than the one that makes it",
-            hint="give it `budgets`, each at most as large as your own",
+            "the new key would have larger quotas than the key that creates it",
+            hint="set each quota in `budgets` to at most your key's",
         )
 
 
 def _check_server(actor: Principal, server_id: str) -> None:
-    """A server and its pin are for all its callers: a ceiling of the writer may name servers only."""
+    """A server and its pin are for all callers: the writer's ceiling may name servers only."""
     if actor.ceiling != Ceiling(servers=actor.ceiling.servers):
-        raise Forbidden("your key is bound to tasks or tools, and a server is for all of them")
+        raise Forbidden("your key is bound to tasks or tools, and a server is for all tasks and tools")
     _check_servers(actor, [server_id])
 
 
 def _check_no_task_ceiling(actor: Principal) -> None:
     if actor.ceiling.tasks is not None:
-        raise Forbidden("your key is bound to tasks, and a profile is for all of them")
+        raise Forbidden("your key is bound to tasks, and a profile is for all tasks")
 
 
 def check_unbounded(actor: Principal, why: str) -> None:
-    """Raise Forbidden if `actor` has any ceiling, with the reason why that matters."""
+    """Raise Forbidden if `actor` has a ceiling; `why` is the reason in the message."""
     if actor.ceiling != Ceiling():
-        raise Forbidden(f"your key is bound, and {why}", hint="ask for a key without a `ceiling`")
+        raise Forbidden(
+            f"your key has a `ceiling`, and {why}", hint="ask an admin for a key without a `ceiling`"
+        )
 
 
 def _check_task_id(actor: Principal, task_id: str) -> None:
     tasks = actor.ceiling.tasks
     if tasks is not None and task_id not in tasks:
-        raise Forbidden("your key is bound to other tasks", hint="ask for a key that may write this one")
+        raise Forbidden(
+            f"your key is bound to other tasks than `{task_id}`",
+            hint="ask an admin for a key that may write this task",
+        )
 
 
 def _check_servers(actor: Principal, servers: Iterable[str] | None) -> None:
-    """None: the record reaches servers that it does not name."""
+    """Check the servers of a record. None: its servers are not limited to those it names."""
     within = actor.ceiling.servers
     if within is not None and (servers is None or not set(servers) <= set(within)):
         raise Forbidden(
-            "the record would reach further than the key that writes it",
-            hint="name servers within your key's own `ceiling`",
+            "the record would allow servers beyond your key's ceiling",
+            hint="name only servers within your key's `ceiling`",
         )
 
 
@@ -155,13 +160,13 @@ def _check_tools(actor: Principal, allow: tuple[str, ...] | None, deny: tuple[st
         Ceiling(allow=allow, deny=deny), Ceiling(allow=actor.ceiling.allow, deny=actor.ceiling.deny)
     ):
         raise Forbidden(
-            "the record would reach tools that the key that writes it does not",
-            hint="allow patterns of your key's own `ceiling` only, and deny all that it denies",
+            "the record would allow tools beyond your key's ceiling",
+            hint="allow only patterns in your key's `ceiling`, and deny all that it denies",
         )
 
 
 def _is_ceiling_within(ceiling: Ceiling, outer: Ceiling) -> bool:
-    """Whether `ceiling` lies within `outer`. Patterns are compared as text, not by what they match."""
+    """Whether `ceiling` lies within `outer`. Patterns are compared as text, not by their matches."""
     selections = (
         (ceiling.tasks, outer.tasks),
         (ceiling.servers, outer.servers),
@@ -173,7 +178,7 @@ def _is_ceiling_within(ceiling: Ceiling, outer: Ceiling) -> bool:
 
 
 def is_within_ceiling(actor: Principal, stored: StoredRecord) -> bool:
-    """Whether a record reaches no further than `actor`, so that it may change or delete it."""
+    """Whether a record lies within the ceiling of `actor`, which then may change or delete it."""
     if actor.ceiling == Ceiling():
         return True
     try:
@@ -193,7 +198,7 @@ def may_act_on_server(actor: Principal, server_id: str) -> bool:
 
 
 async def find_record_within(control: Control, actor: Principal, kind: Kind, record_id: str) -> StoredRecord:
-    """The record, for `actor` to act on. Raises Forbidden and NotFound."""
+    """Find a record that `actor` may act on. Raises Forbidden and NotFound."""
     if kind != "key":
         check_removal(actor, kind, record_id)
     stored = await find_record(control, kind, record_id)
@@ -202,10 +207,10 @@ async def find_record_within(control: Control, actor: Principal, kind: Kind, rec
     return stored
 
 
-def may_decide(control: Control, actor: Principal, question: ApprovalRequest) -> bool:
-    """Whether `actor` may see and decide on a call: its own, or one that its ceiling contains."""
-    if actor.ceiling == NO_CEILING or question.principal == actor.id:
+def may_decide(control: Control, actor: Principal, request: ApprovalRequest) -> bool:
+    """Whether `actor` may see and decide an approval: of its own call, or within its ceiling."""
+    if actor.ceiling == NO_CEILING or request.principal == actor.id:
         return True
-    ref, task_id = ToolRef(question.server_id, question.tool), question.task_id or None
+    ref, task_id = ToolRef(request.server_id, request.tool), request.task_id or None
     native, effects = read_approved(control.gateway.snapshot, ref)
     return is_in_ceiling(actor.ceiling, ref, task_id=task_id, effects=effects, native_name=native)

@@ -1,8 +1,7 @@
-"""Records between the registry and people: how a stored one is shown, and what a sent one becomes.
+"""Renders stored records for people, and parses the records that people send.
 
-Shown records have every member filled in and no secrets. A sent record is a `PendingChange`, and, once it is
-valid, a `RecordEdit` with the record before and after. Nothing here decides whether a change may be made: see
-`checks`.
+Rendered records have all members and no secrets. A sent record is a `PendingChange`; once it is valid, a
+`RecordEdit` with the record before and after. Never decides whether a change is allowed: see `checks`.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +21,7 @@ from toolgate.registry.records.server_bodies import default_namespace
 from toolgate.registry.records.transaction import RecordKey
 
 READ_ONLY_MEMBERS: Final = ("revision", "updated_at_ms", "health", "nodes", "login", "waiting")
-"""Members of responses that are ignored when they are sent back."""
+"""Members of responses that are ignored when a client sends them back."""
 
 
 async def find_record(control: Control, kind: Kind, record_id: str) -> StoredRecord:
@@ -33,19 +32,19 @@ async def find_record(control: Control, kind: Kind, record_id: str) -> StoredRec
 
 
 def record_not_found(kind: Kind, record_id: str) -> NotFound:
-    """The error for a record that does not exist, and for one that the caller may not touch."""
+    """The error for a record that does not exist, and for one beyond the caller's ceiling."""
     return NotFound(
         f"there is no {describe_kind(kind)} `{record_id}`",
-        hint=f"`toolgate {kind.replace('_', '-')}s list` shows those there are",
+        hint=f"run `toolgate {kind.replace('_', '-')}s list` for all that you can see",
     )
 
 
 def fill_defaults(stored: StoredRecord) -> dict[str, Any]:
-    """The body with its defaults. Never show it: it may hold secrets."""
+    """The body with its defaults. Never show it: it may contain secrets."""
     try:
         body = BODIES[stored.kind].model_validate(dict(stored.body), extra="ignore")
     except ValidationError:
-        # Another version of the program wrote it: it is shown as it is, and can be replaced.
+        # Another version of Toolgate wrote it: it is shown unchanged, and can be replaced.
         return dict(stored.body)
     filled = body.model_dump(exclude_none=True)
     if stored.kind == "server":
@@ -54,7 +53,7 @@ def fill_defaults(stored: StoredRecord) -> dict[str, Any]:
 
 
 def show_record(stored: StoredRecord) -> dict[str, Any]:
-    """The record as anyone who may read it sees it."""
+    """The record for all who may read it: with defaults, without secrets."""
     return {**show_body(stored.kind, fill_defaults(stored)), "revision": stored.revision}
 
 
@@ -67,19 +66,19 @@ def show_body(kind: Kind, body: Body) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingChange:
-    """A record as a caller wants it stored or deleted, not checked yet."""
+    """A record that a caller wants to store or delete, before any check."""
 
     kind: Kind
     id: str
     sent: Body | None
-    """None: delete it."""
+    """The body. None: delete the record."""
     if_revision: int | None = None
     keeping: tuple[str, ...] = ()
-    """Members that stay as they are stored: the sender does not know them. `a.b`: member `b` of `a`."""
+    """Members to keep as stored, because the sender does not know them. `a.b`: member `b` of `a`."""
     is_declared: bool = False
-    """It declares a state: if the record is in that state, there is nothing to do and nothing wrong."""
+    """Whether the change only declares a state: if the record has it already, the change succeeds."""
     tools: Mapping[str, ToolDefinition] | None = None
-    """What a server will list, if that is known before it runs. A plan shows their effect."""
+    """The tools that a server will list, if known before it runs. A plan shows their effect."""
 
     @property
     def key(self) -> RecordKey:
@@ -92,7 +91,7 @@ class PendingChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEdit:
-    """A valid change: one record before and after. None: it does not exist."""
+    """A valid change: one record before and after. None: the record does not exist."""
 
     change: PendingChange
     before: StoredRecord | None
@@ -109,27 +108,27 @@ class RecordEdit:
 
     @property
     def new_module(self) -> str | None:
-        """The module that a task names, unless it named the same before."""
+        """The module that a task names, if it named another one before."""
         module = read_module(self.body or {}) if self.change.kind == "task" else None
         return None if module == read_module(self.body_before or {}) else module
 
 
 def read_module(body: Body) -> str | None:
-    """The module that the stored body of a task names, whatever version of the program wrote it."""
+    """The module that a task's stored body names, even if another version of Toolgate wrote it."""
     module = read_mapping(body, "workload").get("module")
     return module if isinstance(module, str) else None
 
 
 def parse_sent_id(kind: Kind, sent: Body) -> str:
-    """The id in a body that is posted without one in the path. Raises InvalidRecord."""
+    """The id in the body of a POST, whose path has none. Raises InvalidRecord."""
     record_id = sent.get(ID_FIELDS[kind])
     if isinstance(record_id, str):
         return parse_id(kind, record_id)
-    raise InvalidRecord(f"`{ID_FIELDS[kind]}`: is missing, or is not text")
+    raise InvalidRecord(f"`{ID_FIELDS[kind]}`: missing, or not a string")
 
 
 def parse_change(change: PendingChange, before: StoredRecord | None) -> RecordEdit:
-    """What `change` makes of `before`, the record that is stored under its id. Raises InvalidRecord."""
+    """Apply `change` to `before`, the record stored under its id. Raises InvalidRecord."""
     kind = change.kind
     if change.sent is None:
         return RecordEdit(change=change, before=before, record=None, body=None)
@@ -140,7 +139,7 @@ def parse_change(change: PendingChange, before: StoredRecord | None) -> RecordEd
         known = fill_defaults(before) if before is not None else {}
         body = restore_hidden(kind, body, shown=show_body(kind, known), stored=known)
     if kind == "task" and isinstance(config := body.get("config"), Mapping):
-        # Stored as JSON text. Text is taken for JSON already.
+        # Stored as JSON text. A string counts as JSON text already.
         body["config"] = {
             key: value if isinstance(value, str) else msgspec.json.encode(value).decode()
             for key, value in config.items()
@@ -149,7 +148,7 @@ def parse_change(change: PendingChange, before: StoredRecord | None) -> RecordEd
         changed = body.pop("changed", {})
         body |= merge_quarantined(None if before is None else before.body, {**body, "changed": changed})
     record = parse_record(kind, change.id, body)
-    # A newer version of the program may have stored members that this one must not drop.
+    # A newer version of Toolgate may have stored members that this one must not drop.
     stored = {} if before is None else before.body
     newer = {name: value for name, value in stored.items() if name not in BODIES[kind].model_fields}
     return RecordEdit(change=change, before=before, record=record, body={**newer, **encode_record(record)})
@@ -165,11 +164,11 @@ def _merge_kept(stored: Body, names: Collection[str], sent: Body) -> dict[str, A
 
 
 def merge_quarantined(before: Body | None, sent: Body) -> dict[str, Any]:
-    """The member `changed` of a pin that replaces `before`: the tools that are quarantined.
+    """The member `changed` of a pin that replaces `before`: the quarantined tools.
 
-    A tool stays quarantined while the same definition of it is the approved one, whatever `sent` says of
-    others: only an approval releases it, which is another digest, or null for just this tool. A wrong shape
-    is left to the parser.
+    A tool stays quarantined while its approved definition stays the same, whatever `sent` has for other
+    tools. Only an approval releases it: another digest, or null for just this tool. The parser rejects a
+    wrong shape.
     """
     changed = sent.get("changed", {})
     if not isinstance(changed, Mapping):

@@ -287,11 +287,11 @@ async def test_who_writes_uncategorized_means_no_category() -> None:
     ("path", "hint"),
     [
         ("/dta", "did you mean `data`?"),
-        ("/excel-tools", "`excel-tools` is a package: ask for `/api/catalog/excel-tools/tools`"),
+        ("/excel-tools", "`excel-tools` is a package: get `/api/catalog/excel-tools/tools`"),
         ("/excel-tool/tools", "did you mean `excel-tools`?"),
-        ("/data/tools", "`data` is a category: ask for `/api/catalog/data`"),
-        ("/%E4%B8%AD%E6%96%87", "list the categories you can see"),
-        ("/No%20such/tools", "list the packages you can see"),
+        ("/data/tools", "`data` is a category: get `/api/catalog/data`"),
+        ("/%E4%B8%AD%E6%96%87", "list the categories that you can see"),
+        ("/No%20such/tools", "list the packages that you can see"),
     ],
 )
 async def test_a_404_says_what_to_do_next(path: str, hint: str) -> None:
@@ -308,7 +308,7 @@ async def test_an_empty_catalog_is_empty() -> None:
         assert (await world.get("/api/catalog"))["categories"] == []
         assert (await world.get("/api/catalog/search?q=x"))["total"] == 0
         response = await world.request("GET", "/api/catalog/x/tools")
-        assert response.json()["error"]["hint"] == "there is nothing in the catalog that you can see"
+        assert response.json()["error"]["hint"] == "the catalog has nothing that you can see"
 
 
 @pytest.mark.parametrize(

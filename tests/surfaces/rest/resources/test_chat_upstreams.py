@@ -43,7 +43,7 @@ async def test_a_chat_upstream_is_created_read_replaced_and_deleted() -> None:
         responses = (created, read, replaced, deleted, gone)
         assert [one.status_code for one in responses] == [201, 200, 200, 200, 404]
         assert gone.json()["error"]["message"] == "there is no chat upstream `local`"
-        assert gone.json()["error"]["hint"] == "`toolgate chat-upstreams list` shows those there are"
+        assert gone.json()["error"]["hint"] == "run `toolgate chat-upstreams list` for all that you can see"
         assert read.json() == {
             "upstream_id": "local",
             "base_url": "https://models.example/v1",
@@ -185,7 +185,7 @@ async def test_cht_12_no_answer_log_or_audit_record_shows_what_a_chat_upstream_i
     assert stored is not None
     assert stored.body == {**body, "display_name": "Local"}
     assert written.json()["warnings"] == [
-        f"chat upstream `local`, `{field}`: the record itself holds a secret; use `${{ENV:NAME}}`"
+        f"chat upstream `local`, `{field}`: the record contains a secret as plain text; use `${{ENV:NAME}}`"
         for field in ("base_url", "headers.api-key", "headers.X-Token")
     ]
 
@@ -284,7 +284,7 @@ async def test_a_publisher_applies_tasks_and_no_chat_upstream() -> None:
         )
 
         assert error_of(response) == (403, "forbidden")
-        assert response.json()["error"]["message"] == "writing a chat upstream needs the role `admin`"
+        assert response.json()["error"]["message"] == "writing a chat upstream requires the role `admin`"
         assert await world.store.get("task", "review") is None
 
 

@@ -197,9 +197,9 @@ async def test_what_was_read_can_be_sent_back_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        pytest.param(SERVERS, {}, "`server_id`: is missing, or is not text", id="no id"),
+        pytest.param(SERVERS, {}, "`server_id`: missing, or not a string", id="no id"),
         pytest.param(
-            SERVERS, {"server_id": 7}, "`server_id`: is missing, or is not text", id="an id of no text"
+            SERVERS, {"server_id": 7}, "`server_id`: missing, or not a string", id="an id of no text"
         ),
         pytest.param(SERVERS, stdio("Git"), "invalid server id `Git`", id="an id with capitals"),
         pytest.param(SERVERS, stdio("a__b"), "invalid server id `a__b`", id="SCO-7 the separator in an id"),

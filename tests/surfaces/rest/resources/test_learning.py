@@ -91,7 +91,7 @@ async def test_a_lesson_says_what_stays_and_what_goes_and_when_each_was_used_las
         assert json.loads(lesson["record"]["config"]["mcp.tool_allowlist"]) == ["git/log"]
         assert lesson["plan"]["tasks"][0]["removed"] == ["git/push", "git/show"]
         assert lesson["warnings"] == [
-            "2 of 8 days have no events: either no one called, or a node's log is missing",
+            "2 of 8 days have no events: either there were no calls, or a node's log is missing",
             "fewer than 20 calls are known: rarely used tools may be missing",
         ]
 
@@ -123,7 +123,7 @@ async def test_where_nothing_was_used_there_is_no_lesson_unless_it_is_asked_for(
 
     assert error_of(refused) == (400, "invalid_request")
     assert (asked["kept"], names(asked["removed"])) == ([], ["git/log", "git/push", "git/show"])
-    assert asked["warnings"][0] == "the audit is empty: no usage is known"
+    assert asked["warnings"][0] == "the audit log is empty: no usage is known"
 
 
 @pytest.mark.parametrize("query", ["since=99999999999999", "since=-1", "since=x", "deny_all=yes", "until=1"])
@@ -162,8 +162,8 @@ async def test_what_a_task_that_is_not_enforced_would_deny_is_shown_and_learned(
         assert [one["is_anew"] for one in lesson["kept"]] == [False, True]
         assert await tools_of(world) == ["git.log", "notes.add"]
         assert {
-            "allowed because it was used, though the rules of the task would deny it: `notes/add`",
-            "left out, because it would deny what was used: mcp.tool_denylist `add`",
+            "allowed because the task used it, although its rules would deny it: `notes/add`",
+            "rule left out, because it would deny a used tool: mcp.tool_denylist `add`",
         } <= set(lesson["warnings"])
 
 
@@ -257,6 +257,6 @@ async def test_a_call_that_an_unenforced_task_would_deny_goes_through_and_is_on_
             ("git", "not_in_task_allowlist"): 2,
             ("notes", "not_allowed_by_task"): 1,
         }
-        assert [line for line in caplog.messages if "not enforced" in line] == [
-            "key:agent: task `review` is not enforced, and would deny 3 tools, prompts or resources"
+        assert [line for line in caplog.messages if "shadow mode" in line] == [
+            "key:agent: task `review` is in shadow mode; it would deny 3 tools, prompts or resources"
         ]

@@ -298,7 +298,8 @@ async def test_changing_a_server_that_comes_from_a_file_is_asked_to_last_only_un
         response = await world.put(f"{SERVERS}/git", http("git"))
 
         assert (
-            response["warnings"][0] == "`git` comes from `git.toml`, which wins when the files are next read"
+            response["warnings"][0]
+            == "`git` comes from `git.toml`, which overwrites it when files are next loaded"
         )
 
 

@@ -302,7 +302,7 @@ async def test_an_import_can_leave_out_what_cannot_be_stored_and_says_why() -> N
 
         assert dry["servers"] == ["good", "evil", "b"]
         assert [one["name"] for one in dry["skipped"]] == ["evil"]
-        assert "`sh` is not among the programs this gateway may start" in dry["skipped"][0]["reason"]
+        assert "the operator does not allow this gateway to start `sh`" in dry["skipped"][0]["reason"]
         assert [one["id"] for one in dry["changes"]] == ["good"]
         assert (dry["effect"]["id"], dry["effect"]["unlisted"]) == (dry["plan"], ["good"])
         assert error_of(unplanned) == (428, "plan_required")
@@ -486,5 +486,5 @@ async def test_who_writes_a_secret_into_a_record_is_shown_of_a_better_place() ->
         written = await world.put(f"{SERVERS}/git", sent)
 
         assert written["warnings"] == [
-            "server `git`, `stdio.env.API_KEY`: the record itself holds a secret; use `${ENV:NAME}`"
+            "server `git`, `stdio.env.API_KEY`: the record contains a secret as plain text; use `${ENV:NAME}`"
         ]
