@@ -373,7 +373,7 @@ async def test_an_older_index_is_brought_up_to_date_and_a_newer_one_refused(
     database.close()
 
     assert steps == [4, 5]
-    with pytest.raises(StartRefused, match="schema 5 of a newer Toolgate; this one supports 3"):
+    with pytest.raises(StartRefused, match="schema 5, this version knows 3"):
         async with INDEXES[engine](tmp_path):
             pass
 

@@ -1,6 +1,6 @@
-"""Audit events: calls, denials, offered scopes, changes, runs, approvals, sessions and processes.
+"""Audit events: calls, denials, offered scopes, changes, invocations, approvals, sessions and processes.
 
-Arguments are redacted. Of a result, only its size and tokens are recorded.
+Arguments are redacted. Results are not recorded, only their size and tokens.
 """
 
 from typing import Annotated, Final, Literal
@@ -14,7 +14,7 @@ Outcome = Literal["ok", "tool_error", "error", "denied", "cancelled", "unknown"]
 ApprovalStep = Literal["asked", "approved", "denied", "expired", "used"]
 MAX_NUMBER: Final = 2**53  # the end of the integers that every JSON reader has (RFC 8259, section 6)
 Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
-"""Numbers of logs that other processes wrote: checked where they are read."""
+"""Numbers in logs that other processes wrote: checked when they are read."""
 
 
 class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
@@ -22,42 +22,42 @@ class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
 
 
 class _CallFields(_Event, frozen=True, gc=False):
-    """The members that the start of a call and its end both have."""
+    """The members that the start and the end of a call share."""
 
     door: str
     principal: str
     tool: str
-    """Its name at the server; of an unknown tool, what the caller sent: never trusted."""
+    """The name on the server. For an unknown tool, the name that the caller sent: never trusted."""
     server_id: str = ""
     task_id: str = ""
     session: str = ""
     request_id: str = ""
     layer: str = ""
     rule: str = ""
-    """The layer and rule that admitted or denied it."""
+    """The layer and rule that allowed or denied it."""
     revision: Number = 0
     definition: str = ""
     """Digest of the definition the caller was shown."""
     argument_bytes: Number = 0
     arguments: msgspec.Raw = NO_ARGUMENTS
-    """Redacted: one JSON object."""
+    """One JSON object, redacted."""
     shadow: str = ""
     """The rule that would have denied it if its task's policy were enforced."""
     trace_id: str = ""
-    """Of the OpenTelemetry trace it is part of."""
+    """The OpenTelemetry trace it belongs to."""
     profile: str = ""
-    """The versions of profiles that decided, like `code-review@4`, separated by spaces."""
+    """The profile versions that applied, like `code-review@4`, separated by spaces."""
 
 
 class CallStarted(_CallFields, frozen=True, tag="start"):
-    """A call that is about to be sent: recorded first, so that nothing runs unrecorded.
+    """The start of a call, recorded before it is sent, so that no call runs unrecorded.
 
     Its end is a CallRecorded with the number of this event.
     """
 
 
 class CallEnded(_Event, frozen=True, gc=False, tag="call"):
-    """The end of a call that was sent. With the members of its CallStarted it is a CallRecorded."""
+    """The end of a sent call. With the members of its CallStarted it is a CallRecorded."""
 
     outcome: Outcome
     start: Number
@@ -92,15 +92,15 @@ class AdminRecorded(_Event, frozen=True, tag="admin"):
 
 
 class CredentialRefused(_Event, frozen=True, tag="credential"):
-    """An invalid credential was presented. Nothing of it is recorded."""
+    """A caller sent an invalid credential. Nothing of the credential is recorded."""
 
     peer: str
-    """The address it came from."""
+    """The address of the caller."""
     code: str
 
 
 class DefinitionChanged(_Event, frozen=True, tag="definition"):
-    """A tool differs from its approved definition. It is quarantined until it is approved again."""
+    """A tool differs from its approved definition. It is quarantined until someone approves it."""
 
     server_id: str
     tool: str
@@ -111,7 +111,7 @@ class DefinitionChanged(_Event, frozen=True, tag="definition"):
 
 
 class InvocationEnded(_Event, frozen=True, tag="invocation"):
-    """A run of a task ended on this node. Its calls have its id as their session."""
+    """An invocation ended on this node. Its calls have its id as their session."""
 
     principal: str
     task_id: str
@@ -120,7 +120,7 @@ class InvocationEnded(_Event, frozen=True, tag="invocation"):
     state: str
     ended_by: str
     module: str = ""
-    """SHA-256 of the module; empty if it was not run."""
+    """SHA-256 of the module; empty if it did not run."""
     duration_ms: Number = 0
     tool_calls: Number = 0
 
@@ -140,32 +140,32 @@ class ApprovalRecorded(_Event, frozen=True, tag="approval"):
 
 
 class ProcessSpawned(_Event, frozen=True, tag="spawn"):
-    """A process is about to be started for a server: recorded first."""
+    """A process for a server, recorded before it is started."""
 
     server_id: str
     command: str
-    """The program and its arguments as in the record: references to secrets are not resolved."""
+    """The program and its arguments as in the record, with unresolved references to secrets."""
     reason: Literal["start", "trial"] = "start"
     package: str = ""
-    """SHA-256 of the package it comes from."""
+    """SHA-256 of the package it runs from."""
 
 
 class TokensCounted(_Event, frozen=True, tag="tokens"):
-    """The tokens of a task's lists and results since the last such event of this process."""
+    """The tokens of a task's lists and results since the previous such event of this process."""
 
     task_id: str
-    """Empty: of callers without a task."""
+    """Empty: callers without a task."""
     lists: Number = 0
     definition_tokens: Number = 0
-    """Of the definitions in those lists."""
+    """Tokens of the definitions in these lists."""
     full_tokens: Number = 0
-    """Of the definitions of all registered tools, had they been listed."""
+    """Tokens that these lists would have had with the definitions of all registered tools."""
     calls: Number = 0
     result_tokens: Number = 0
 
 
 class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A server, or one of its tools, prompts or resources, that is not in a scope."""
+    """A server, tool, prompt or resource that is not in a scope."""
 
     server_id: str
     reason: str
@@ -176,69 +176,69 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AppliedFilter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An allowlist, or a denylist, that a layer applies to all servers of a scope."""
+    """An allowlist or denylist that a layer applies to all servers of a scope."""
 
     layer: str
     rule: str
     patterns: tuple[str, ...]
-    """The first of them."""
+    """The first patterns."""
     is_deny: bool = False
 
 
 class ScopeOffered(_Event, frozen=True, tag="scope"):
-    """What a caller was offered, in a list or to a model, if it differs from the last time.
+    """The scope that a caller was offered, in a list or to a model, if it differs from the last one.
 
-    The counts are complete; names are cut to those that fit.
+    The counts are complete; lists of names are truncated to fit.
     """
 
     door: str
     principal: str
     scope: str
-    """SHA-256 over everything in the scope with its definitions."""
+    """SHA-256 of everything in the scope, including definitions."""
     mode: str
-    """`list`, or `find`: tools are searched instead of listed."""
+    """`list`, or `find` if clients search the tools instead of listing them."""
     servers: Number
     tools: Number
     prompts: Number
     resources: Number
     tokens: Number
-    """Of the list."""
+    """Tokens of the list."""
     excluded: Number
-    """Servers and names outside the scope, without the servers that a list of ids leaves out."""
+    """The number of excluded servers and names, without the servers that a list of ids excludes."""
     task_id: str = ""
     server_id: str = ""
-    """Of a list at a single server's path."""
+    """For a list at the path of a single server."""
     revision: Number = 0
     effective_servers: tuple[str, ...] = ()
-    """The first of the servers, including those that have not listed their tools."""
+    """The first servers, including servers that have not listed their tools."""
     filters: tuple[AppliedFilter, ...] = ()
-    """The first of the tool filters of key, task and request."""
+    """The first tool filters of key, task and request."""
     offered: tuple[str, ...] = ()
-    """The first of the tools."""
+    """The first tools."""
     reasons: dict[str, Number] = {}
-    """How many are excluded for each reason."""
+    """The number of exclusions for each reason."""
     exclusions: tuple[Exclusion, ...] = ()
-    """The first of the excluded."""
+    """The first exclusions."""
     profile: str = ""
-    """As in a call."""
+    """As in calls."""
 
 
 class SessionEnded(_Event, frozen=True, tag="session"):
-    """A session ended on this node, or a chat whose tools were run here: its totals."""
+    """The totals of a session that ended on this node, or of a chat whose tools the gateway ran."""
 
     door: str
     principal: str
     ended_by: str
-    """Of a session: `deleted`, `closed`, `idle`, `displaced`, `key_changed` or `shutdown`. Of a chat:
-    its outcome."""
+    """For a session: `deleted`, `closed`, `idle`, `displaced`, `key_changed` or `shutdown`. For a chat: its
+    outcome."""
     session: str = ""
     request_id: str = ""
-    """Of a chat: the same as in its calls."""
+    """For a chat: the same as in its calls."""
     task_id: str = ""
     duration_ms: Number = 0
     tool_calls: Number = 0
     rounds: Number = 0
-    """Of a chat: rounds of tools. Of an MCP session: requests of servers to its client."""
+    """For a chat: rounds with tool calls. For an MCP session: requests of servers to its client."""
     limits: dict[str, Number] = {}
     """How often each limit was hit."""
 

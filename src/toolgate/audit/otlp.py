@@ -1,4 +1,4 @@
-"""The audit log for an OpenTelemetry collector: each event is a log record with its line as the body.
+"""Sends the audit log to an OpenTelemetry collector: each event is a log record with its line as the body.
 
 Loaded only if a collector is configured. Its progress is kept in a small file next to the log, so a process
 continues where the last one ended. An event that is sent twice has the same number twice.
@@ -58,10 +58,10 @@ _decode = msgspec.json.Decoder(_LineFields).decode
 
 
 class AuditExport:
-    """Hands pieces of a log on, as `LogFollower` wants it. How far the collector has it is in a file."""
+    """Delivers pieces of a log for `LogFollower`. A file keeps how far the collector has the log."""
 
     def __init__(self, send: Send, path: Path, *, resource: Mapping[str, Any], log: str) -> None:
-        """`path`: of the file. The progress of another log does not count for this one."""
+        """`path`: the progress file. The progress of another log does not count for this one."""
         self._send = send
         self._path = path
         self._resource = resource
@@ -76,7 +76,7 @@ class AuditExport:
     async def deliver(self, read: LogChunk) -> int:
         """Returns the number up to which the collector has the log. Raises StorageUnavailable and OSError.
 
-        Cancelling does not cancel a request under way: the next call waits for its end, and sends nothing
+        Cancelling does not cancel a request in flight: the next call waits for its end, and sends nothing
         twice.
         """
         return await asyncio.shield(self._take(read))
@@ -102,7 +102,7 @@ class AuditExport:
             if exc.status not in REFUSED:
                 raise StorageUnavailable(str(exc)) from exc
             if len(lines) == 1:
-                _log.error("the collector rejected an audit event, and will lack it: %s", exc)
+                _log.error("the collector rejected an audit event and will lack it: %s", exc)
                 return
             half = len(lines) // 2
             await self._deliver(lines[:half])
@@ -110,7 +110,7 @@ class AuditExport:
 
 
 def encode_lines(lines: Sequence[bytes], *, resource: Mapping[str, Any], log: str) -> bytes:
-    """Lines of a log as one request. Damaged lines are left out."""
+    """Lines of a log as one request. Damaged lines are omitted."""
     records = [record for line in lines if (record := _make_record(line, log)) is not None]
     scope = InstrumentationScope(name="toolgate.audit", version=__version__)
     logs = ResourceLogs(

@@ -57,7 +57,7 @@ async def test_a_file_that_is_no_index_is_named_with_what_to_do(tmp_path: Path) 
         async with open_sqlite_index(path):
             pass
 
-    assert "rebuilt from the audit log" in refused.value.hint
+    assert "rebuilds it from the kept audit log" in refused.value.hint
 
 
 async def test_a_file_that_is_damaged_later_fails_what_is_asked_and_nothing_else(tmp_path: Path) -> None:

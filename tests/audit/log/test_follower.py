@@ -136,7 +136,7 @@ async def test_who_is_gone_for_a_while_gets_everything_and_is_reported_once(
 
     assert taker.numbers == [*range(1, 8)]
     assert [one.message for one in caplog.records] == [
-        "the taker does not accept audit events, trying again: gone"
+        "the taker does not accept audit events, retrying: gone"
     ]
 
 

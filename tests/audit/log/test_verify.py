@@ -207,7 +207,7 @@ def test_the_oldest_files_may_be_gone(pieces: list[bytes]) -> None:
     verifier = verify(*pieces[2:])
 
     assert verifier.breaks == []
-    assert verifier.files[0].notes == ["begins with number 5: what was before is not here"]
+    assert verifier.files[0].notes == ["begins with number 5: earlier events are missing"]
 
 
 def test_an_end_that_was_cut_off_is_known_by_others(whole: bytes) -> None:
@@ -249,8 +249,8 @@ def test_a_log_goes_on_after_a_torn_line(tmp_path: Path) -> None:
 
     assert verifier.breaks == []
     assert verifier.files[0].notes == [
-        "has a torn line, sealed as it was found after a crash",
-        "numbers 10 to 19 are not here: the machine lost them, or the end was cut off",
+        "has an incomplete line from a crash, which was sealed as it was",
+        "numbers 10 to 19 are missing: the machine lost them, or the end was cut off",
     ]
 
 
@@ -264,7 +264,7 @@ def test_a_log_of_before_there_were_seals_is_sealed_when_it_goes_on(tmp_path: Pa
 
     assert verifier.breaks == []
     assert [file.notes for file in verifier.files] == [
-        ["has no seals: it was written before there were any"],
+        ["has no seals: an earlier release wrote it"],
         [],
     ]
     assert [(seal.upto, seal.of) for seal in seals] == [(6, 3), (7, 1)]

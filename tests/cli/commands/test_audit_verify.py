@@ -43,7 +43,7 @@ def test_each_file_is_shown_oldest_first(log: Path, run: Run) -> None:
             ["audit.jsonl", "4", "1", "7", "9", "ok"],
         ],
     )
-    assert "The last seal vouches for all up to 9:" in ran.lines
+    assert "The last seal covers all events up to 9:" in ran.lines
 
 
 def test_a_byte_that_was_changed_is_found_and_where(log: Path, run: Run) -> None:
@@ -55,7 +55,7 @@ def test_a_byte_that_was_changed_is_found_and_where(log: Path, run: Run) -> None
 
     assert ran.code == shown.code == 1
     assert ran.lines[2].split()[-1] == "BROKEN"
-    assert "changed  audit.jsonl.1, line 1-4, number 4-6: a line, or the seal, is not as it" in ran.lines
+    assert "changed  audit.jsonl.1, line 1-4, number 4-6: a line or the seal was changed" in ran.lines
     assert shown.json["ok"] is False
     assert [(one["kind"], one["file"]) for one in shown.json["breaks"]] == [("changed", "audit.jsonl.1")]
 
@@ -102,7 +102,7 @@ def test_an_end_that_was_cut_off_before_the_log_went_on_is_known_to_the_index(lo
     ran = verify()
 
     assert ran.code == 1
-    assert "cut off  audit.jsonl, line 2, number 7-9: the audit index has events of these" in ran.lines
+    assert "cut off  audit.jsonl, line 2, number 7-9: the audit index has events with these" in ran.lines
 
 
 def test_numbers_that_the_index_lacks_are_no_break(log: Path, run: Run) -> None:
@@ -117,7 +117,7 @@ def test_numbers_that_the_index_lacks_are_no_break(log: Path, run: Run) -> None:
 
     assert ran.code == 0
     assert ran.json["files"][-1]["notes"] == [
-        "numbers 10 to 20 are not here: the machine lost them, or the end was cut off"
+        "numbers 10 to 20 are missing: the machine lost them, or the end was cut off"
     ]
 
 
@@ -146,7 +146,7 @@ def test_a_log_without_seals_is_no_broken_one(log: Path, run: Run) -> None:
     ran = run("audit", "verify", str(log))
 
     assert ran.code == 0
-    assert "No seal holds." in ran.lines
+    assert "No valid seal." in ran.lines
 
 
 def swap(one: Path, other: Path) -> None:

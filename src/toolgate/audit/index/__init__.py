@@ -1,4 +1,4 @@
-"""The audit index: events of logs in a database, to be queried.
+"""The audit index: events of logs in a database, for queries.
 
 - `index`       `AuditIndex` inserts batches and runs queries in threads, on a SQLite file or PostgreSQL
 - `tables`      the tables and their migrations, filters and indexed events

@@ -1,4 +1,4 @@
-"""Calls counted: over time, by server and tool, by reason of denial, by caller."""
+"""Counts calls: over time, by server and tool, by reason of denial, by caller."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,16 +22,16 @@ _decode_numbers = msgspec.json.Decoder(list[int]).decode
 
 @dataclass(frozen=True, slots=True)
 class ActivityBucket:
-    """One span of time."""
+    """The calls of one time span."""
 
     at_ms: int
-    """When it begins."""
+    """The start of the time span."""
     calls: int
-    """Admitted calls, however they ended."""
+    """Admitted calls, whatever their outcome."""
     errors: int
-    """Of them, those that failed: outcomes `error` and `tool_error`."""
+    """Admitted calls with the outcome `error` or `tool_error`."""
     denials: int
-    """Calls that were not admitted."""
+    """Denied calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class ServerActivity:
     errors: int
     p50_ms: float
     p95_ms: float
-    """Both within 5 %."""
+    """Both percentiles are accurate within 5 %."""
     last_ms: int
-    """When it was last called."""
+    """The time of its last call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ToolActivity:
 
 @dataclass(frozen=True, slots=True)
 class DenialCount:
-    """How often something was denied for one reason."""
+    """The number of denials with one reason."""
 
     code: str
     layer: str
@@ -88,12 +88,12 @@ class VersionCalls(NamedTuple):
     denied: int
     p50_ms: float | None
     p95_ms: float | None
-    """Both within 5 %; None without calls."""
+    """Both percentiles are accurate within 5 %. None without calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """The calls between two moments, counted."""
+    """The counts of calls between two times."""
 
     since_ms: int
     until_ms: int
@@ -110,7 +110,7 @@ class _Tally:
     """The calls of one tool or server."""
 
     speeds: Counter[int] = field(default_factory=Counter)
-    """Class of duration to how many; see `classify_speed`."""
+    """Duration class to the number of calls; see `classify_speed`."""
     errors: int = 0
     last_ms: int = 0
 
@@ -126,7 +126,7 @@ class _Tally:
 def read_activity(
     connection: Connection, asked: EventFilter, since_ms: int, until_ms: int, buckets: int
 ) -> Activity:
-    """The calls from `since_ms` on and before `until_ms`."""
+    """The calls from `since_ms` (inclusive) to `until_ms` (exclusive)."""
     calls = [*_calls_between(since_ms, until_ms), *build_conditions(asked)]
     bucket_ms = -(-(until_ms - since_ms) // buckets)
     tools = _read_tools(connection, calls)
@@ -171,7 +171,7 @@ def _read_buckets(
 def _read_tools(
     connection: Connection, calls: Sequence[ColumnElement[bool]]
 ) -> Mapping[tuple[str, str], _Tally]:
-    """One row a tool, its classes joined into a text by the database: rows cost more than counting."""
+    """One row per tool, whose classes the database joins into a text: rows cost more than counting."""
     key = (EVENTS.c.server_id, EVENTS.c.tool, EVENTS.c.speed)
     newest_ms = func.max(EVENTS.c.at_ms)
     counts = select(*key, _COUNT.label("many"), _FAILED.label("errors"), newest_ms.label("last_ms"))
@@ -207,7 +207,7 @@ def _sum_servers(tools: Mapping[tuple[str, str], _Tally]) -> Sequence[ServerActi
 def read_versions(
     connection: Connection, profile_id: str, since_ms: int, until_ms: int
 ) -> Sequence[VersionCalls]:
-    """The calls of that time by the version of this profile, sorted."""
+    """The calls of this time by the version of the profile, sorted."""
     key = (EVENTS.c.profile, EVENTS.c.speed)
     denied = func.sum(case((EVENTS.c.outcome == "denied", 1), else_=0))
     is_named = EVENTS.c.profile.contains(f"{profile_id}@", autoescape=True)
@@ -217,7 +217,7 @@ def read_versions(
     for profiles, speed, many, errors, refused in connection.execute(query.group_by(*key)):
         version = _parse_version(profiles, profile_id)
         if version is None:
-            continue  # another profile, whose name ends like this one's
+            continue  # another profile, whose name ends like the requested one
         tally = found[version]
         tally.errors += int(errors)
         denials[version] += int(refused)
@@ -231,7 +231,7 @@ def read_versions(
 
 
 def _parse_version(profiles: str, profile_id: str) -> int | None:
-    """The version of a profile in the `profile` of an event, which names all that decided."""
+    """The version of a profile in the `profile` of an event, which names all that applied."""
     named = (one.partition("@") for one in profiles.split(" "))
     return next((int(text) for name, _, text in named if name == profile_id and text.isdecimal()), None)
 
@@ -239,7 +239,7 @@ def _parse_version(profiles: str, profile_id: str) -> int | None:
 def _read_frequent(
     connection: Connection, names: Sequence[str], *where: ColumnElement[bool]
 ) -> Sequence[Any]:
-    """The most frequent texts in these columns, with their number; of the same number, by name."""
+    """The most frequent texts in these columns, with their count; for equal counts, by name."""
     key = [func.coalesce(EVENTS.c[name], "").label(name) for name in names]
     query = select(*key, _COUNT.label("many")).where(*where).group_by(*key)
     rows = connection.execute(query.order_by(_COUNT.desc()).limit(10 * MAX_NAMED)).all()

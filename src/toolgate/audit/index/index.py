@@ -1,7 +1,7 @@
 """The audit index: events of logs in a database, each once, and queries over them.
 
-The log is the truth and the index follows it, so results may be seconds old, and a lost index is rebuilt from
-the log. No call ever waits for it. Queries run in threads.
+The log is authoritative and the index follows it. So results may be seconds old, and a lost index is rebuilt
+from the log. No call ever waits for it. Queries run in threads.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ class IndexDatabase(Protocol):
     """Runs transactions on the index."""
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """`work` on one snapshot. It waits for no writer, and no writer waits for it."""
+        """Run `work` on one snapshot. It waits for no writer, and no writer waits for it."""
 
     def change(self, work: Callable[[Connection], T]) -> T:
-        """`work` and a commit, or nothing."""
+        """Run `work` and commit, or change nothing."""
 
 
 class IndexFile:
@@ -75,7 +75,7 @@ class IndexFile:
                 raise StartRefused(full, hint=FULL_DISK_HINT) from exc
             raise StartRefused(
                 f"cannot use the audit index `{self._path}`: {exc}",
-                hint="move it away: it is rebuilt from the audit log, as far as that goes back",
+                hint="move it away: the gateway rebuilds it from the kept audit log",
             ) from exc
 
     def read(self, work: Callable[[Connection], T]) -> T:
@@ -96,7 +96,7 @@ class IndexFile:
 
 
 def _analyze(connection: Connection) -> None:
-    """Let SQLite estimate which index leads to fewer rows, from a sample of each."""
+    """Let SQLite estimate which index selects fewer rows, from a sample of each."""
     connection.exec_driver_sql("PRAGMA analysis_limit = 400")
     connection.exec_driver_sql("ANALYZE")
 
@@ -127,7 +127,8 @@ PRUNE_STEP: Final = 1_000  # events deleted in one transaction: other writers ru
 
 
 def name_log(node: str, log: str) -> str:
-    """The name of a log in the index, made of its node too: no node can write into the log of another."""
+    """The name of a log in the index. It includes the node, so that no node can write into another node's
+    log."""
     return hashlib.sha256(f"{node}\n{log}".encode()).hexdigest()[:LOG_CHARS]
 
 
@@ -146,7 +147,7 @@ async def open_sqlite_index(path: Path) -> AsyncIterator["AuditIndex"]:
 def _query(
     read: Callable[Concatenate[Connection, P], T],
 ) -> Callable[Concatenate["AuditIndex", P], Awaitable[T]]:
-    """`read` as a method of the index that runs in one of its threads."""
+    """Turn `read` into a method of the index that runs in one of its threads."""
 
     @wraps(read)
     async def run(index: "AuditIndex", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -164,7 +165,7 @@ class AuditIndex:
         self._reader = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="audit-read")
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit-write")
         self.news = asyncio.Event()
-        """Set when this process inserts the next events, and then replaced by another."""
+        """Set when this process inserts the next events, and then replaced by a new event."""
         self.counting = asyncio.Lock()
         """Held while calls are counted, which occupies a reader for long."""
 
@@ -179,10 +180,10 @@ class AuditIndex:
         self._reader.shutdown(cancel_futures=True)
 
     async def add(self, batch: LineBatch, *, node: str, log: str) -> int:
-        """Insert a piece of a log. Returns the number up to which the log is here.
+        """Insert a piece of a log. Returns the number up to which the index has the log.
 
-        Events that are here are skipped, so a client may repeat an attempt. A piece that would leave a gap is
-        not inserted: continue after the number that is returned.
+        Known events are skipped, so a client may retry. A piece that would leave a gap is not inserted:
+        continue after the returned number.
         """
         name = name_log(node, log)
         if not batch.upto:
@@ -221,4 +222,4 @@ class AuditIndex:
             async with asyncio.timeout(QUERY_TIMEOUT_S):
                 return await asyncio.get_running_loop().run_in_executor(threads, work)
         except TimeoutError as exc:
-            raise StorageUnavailable("the audit index did not answer in time") from exc
+            raise StorageUnavailable("the audit index did not respond in time") from exc

@@ -21,16 +21,16 @@ MAX_TASKS: Final = 1_000  # that a report names
 
 
 class TokenReport(NamedTuple):
-    """The same sums, by day and by task."""
+    """Token sums by day and by task."""
 
     days: Mapping[int, tables.TokenSums]
-    """Days since 1970 in UTC, in order; days without events are left out."""
+    """Days since 1970 in UTC, in order. Days without events are omitted."""
     tasks: Mapping[str, tables.TokenSums]
-    """The most tokens first. The empty name: callers without a task."""
+    """The largest first. The empty id: callers without a task."""
 
 
 def add_tokens(connection: Connection, counts: Iterable[TokensCounted]) -> None:
-    """Add them to their days, in the transaction that inserts their lines: so none counts twice."""
+    """Add counts to their days, in the transaction that inserts their lines, so that none counts twice."""
     days: dict[tuple[int, str], Counter[str]] = {}
     for event in counts:
         task_id = event.task_id[: tables.MAX_KEY_CHARS].replace("\0", "\ufffd")
@@ -45,7 +45,7 @@ def add_tokens(connection: Connection, counts: Iterable[TokensCounted]) -> None:
 
 
 def read_tokens(connection: Connection, *, since_ms: int, task_id: str | None) -> TokenReport:
-    """The tokens of lists and results from that day on, of one task or of all."""
+    """The tokens of lists and results since that day, of one task or of all."""
     asked = [TOKENS.c.day >= since_ms // DAY_MS]
     if task_id is not None:
         asked.append(TOKENS.c.task_id == task_id)
@@ -72,24 +72,24 @@ class ToolUse(NamedTuple):
     """A tool, prompt or resource that a holder used."""
 
     holder: str
-    """The task or the principal; empty: a caller without a task."""
+    """The task or the principal. Empty: a caller without a task."""
     server_id: str
     tool: str
     calls: int
-    """Since the time of the query."""
+    """The number of calls since the time of the query."""
     last_ms: int
-    """When it was last used, in all the index has."""
+    """The time of its last use in the whole index."""
 
 
 class IndexExtent(NamedTuple):
-    """How much of a span of time the index covers."""
+    """How much of a time span the index covers."""
 
     begins_ms: int | None
-    """When the oldest event happened; None without events."""
+    """The time of the oldest event; None without events."""
     days: int
-    """Days of the span since the oldest event."""
+    """The days of the span since the oldest event."""
     silent_days: int
-    """Days among them without any event."""
+    """The number of these days without any event."""
 
 
 def read_uses(
@@ -127,12 +127,13 @@ _STEP: Final = math.log(1.1)
 
 
 def classify_speed(duration_us: int) -> int:
-    """The class of a duration: each begins a tenth above the one before, so counts can be added up."""
+    """The class of a duration: each begins a tenth above the previous one, so counts can be added up."""
     return math.ceil(math.log(max(1, duration_us)) / _STEP)
 
 
 def percentile_ms(counts: Mapping[int, int], share: float) -> float:
-    """The duration that `share` of the calls did not exceed, within 5 %. `counts`: class to how many."""
+    """The duration that `share` of the calls did not exceed, within 5 %. `counts`: class to number of
+    calls."""
     rank, seen = share * sum(counts.values()), 0
     for speed in sorted(counts):
         seen += counts[speed]
@@ -142,11 +143,11 @@ def percentile_ms(counts: Mapping[int, int], share: float) -> float:
     raise AssertionError("there are counts")
 
 
-MAX_AROUND: Final = 100  # events before one of a session or request, and as many after it
+MAX_AROUND: Final = 100  # events before one of a session or request, and the same number after it
 NEAR_MS: Final = 10 * 60_000
-"""Clients number requests from 1 on in every session: the same number much later is another request."""
+"""Clients number requests from 1 in every session: the same number much later is another request."""
 _NOT_LISTED: Final = (events.CallStarted, TokensCounted)
-"""Starts of calls are for the log alone, for their end has all they have. Token counts are added up."""
+"""Starts of calls stay in the log, because the end repeats all their members. Token counts are added up."""
 _KEYS_OF_CALL: Final = attrgetter(*KEYS, "session", "layer", "rule", "profile")
 _BY_TIME: Final = (EVENTS.c.at_ms, EVENTS.c.position)
 _NEWEST_FIRST: Final = (EVENTS.c.at_ms.desc(), EVENTS.c.position.desc())
@@ -160,7 +161,7 @@ class EventBatch(NamedTuple):
 
 
 def read_taken(connection: Connection, log: str) -> int:
-    """The number of the newest event that was inserted from a log."""
+    """The number of the newest inserted event of a log."""
     taken = connection.execute(select(LOGS.c.taken).where(LOGS.c.log == log)).scalar_one_or_none()
     return 0 if taken is None else int(taken)
 
@@ -177,7 +178,7 @@ def read_newest(connection: Connection) -> int:
 
 
 def insert_batch(connection: Connection, *, node: str, log: str, batch: LineBatch, now_ms: int) -> int:
-    """Insert the new events of a batch, each once. Returns the number up to which the log is here."""
+    """Insert the new events of a batch, each once. Returns the number up to which the index has the log."""
     position: int = connection.execute(select(HEAD.c.position).with_for_update()).scalar_one()
     taken = read_taken(connection, log)
     if taken < batch.after or batch.upto <= taken:
@@ -201,7 +202,7 @@ def insert_batch(connection: Connection, *, node: str, log: str, batch: LineBatc
 
 
 def _insert(connection: Connection, table: sa.Table, rows: list[tuple[Any, ...]]) -> None:
-    """Insert whole rows by the driver: every tool call comes through here."""
+    """Insert complete rows by the driver: every tool call passes through here."""
     mark = "?" if connection.dialect.paramstyle == "qmark" else "%s"
     names, marks = ", ".join(table.columns.keys()), ", ".join([mark] * len(table.columns))
     connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)  # noqa: S608 (our own names)
@@ -261,7 +262,7 @@ def read_after(connection: Connection, asked: tables.EventFilter, after: int, li
     """The events that arrived after a position, in that order."""
     newest = read_newest(connection)
     if newest <= after:
-        # Less than it if the index was rebuilt: reading continues there, and misses nothing.
+        # Less than `after` if the index was rebuilt: reading continues there, and misses nothing.
         return EventBatch((), newest)
     new = EVENTS.c.position > after, EVENTS.c.position <= newest
     query = select(EVENTS).where(*new, *build_conditions(asked))
@@ -275,7 +276,7 @@ def read_one(connection: Connection, log: str, seq: int) -> IndexedEvent | None:
 
 
 def read_around(connection: Connection, kept: IndexedEvent) -> Sequence[IndexedEvent]:
-    """The other events of its session, run, approval or request, in order."""
+    """The other events of its session, invocation, approval or request, in order."""
     row = connection.execute(select(EVENTS).where(EVENTS.c.position == kept.position)).one_or_none()
     if row is None or (row.session is None and row.request_id is None):
         return ()
@@ -291,7 +292,7 @@ def read_around(connection: Connection, kept: IndexedEvent) -> Sequence[IndexedE
 
 
 def _read_events(connection: Connection, query: sa.Select[Any]) -> Sequence[IndexedEvent]:
-    """The events of these rows, in their order. Bodies are read for these rows alone."""
+    """The events of these rows, in order. Bodies are read only for these rows."""
     rows = connection.execute(query).all()
     query = select(BODIES).where(BODIES.c.position.in_([row.position for row in rows]))
     bodies = {row.position: row.body for row in connection.execute(query)}
@@ -302,8 +303,8 @@ def _read_events(connection: Connection, query: sa.Select[Any]) -> Sequence[Inde
 
 
 def prune(connection: Connection, *, before_ms: int, keep: int, step: int) -> int:
-    """Delete up to `step` events that are too old, or too many for `keep`, and return how many it were. A log
-    without events since `before_ms` is forgotten: if it were sent again, all of it would be too old."""
+    """Delete up to `step` events that are too old or exceed `keep`, and return their number. A log without
+    events since `before_ms` is forgotten: if it were sent again, all its events would be too old."""
     newest = connection.execute(select(HEAD.c.position).with_for_update()).scalar_one()
     oldest = select(EVENTS.c.position).where(EVENTS.c.at_ms < before_ms).order_by(EVENTS.c.at_ms).limit(step)
     surplus = select(EVENTS.c.position).where(EVENTS.c.position <= newest - keep).limit(step)

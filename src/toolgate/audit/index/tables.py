@@ -1,7 +1,7 @@
-"""The tables of the audit index, the same on every engine, and the values that queries take and return.
+"""The tables of the audit index, the same on every engine, and the values that queries accept and return.
 
-Rows hold what events are looked up by; their bodies are in a table of their own. All of it came from logs.
-Nothing here opens a connection or commits: `index` does.
+Rows contain the columns that queries filter; event bodies are in a separate table. All of it came from logs.
+This module never opens a connection or commits: `index` does.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,23 +18,23 @@ from toolgate.errors import StartRefused
 EventType = Literal[
     "call", "admin", "credential", "definition", "invocation", "approval", "spawn", "scope", "session"
 ]
-"""The tags of events that are listed."""
+"""The event types that lists show."""
 MAX_KEY_CHARS: Final = 400
-"""Of a text that events are looked up by: longer texts are looked up by their beginning."""
+"""The limit of a text in a filter column: longer texts are truncated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Events that have all of `equals`, from `since_ms` on, and before `until_ms`."""
+    """Matches events that equal all of `equals`, from `since_ms` (inclusive) to `until_ms` (exclusive)."""
 
     equals: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Column to value. An empty value matches rows without one."""
+    """Column to value. An empty value matches rows without a value."""
     since_ms: int | None = None
     until_ms: int | None = None
 
 
 class EventPosition(NamedTuple):
-    """The place of an event among all: by time, then by arrival."""
+    """The position of an event among all: by time, then by arrival."""
 
     at_ms: int
     position: int
@@ -65,7 +65,7 @@ class IndexedEvent(NamedTuple):
 
 
 def parse_event_id(text: str) -> tuple[str, int] | None:
-    """Log and number; None if no event can have such an id."""
+    """Parse an event id into log and number; None if it cannot be valid."""
     log, _, seq = text.partition("-")
     is_one = len(log) == LOG_CHARS and log.isalnum() and seq.isascii() and seq.isdigit() and len(seq) <= 15
     return (log, int(seq)) if is_one else None
@@ -75,7 +75,7 @@ LOG_CHARS: Final = 24  # of the name of a log: 96 bits of a digest (`name_log`)
 
 
 class TokenSums(NamedTuple):
-    """The cost of lists and results over a span of time."""
+    """Token sums of lists and results over a time span."""
 
     lists: int
     definition_tokens: int
@@ -87,11 +87,11 @@ class TokenSums(NamedTuple):
 METADATA: Final = sa.MetaData()
 _POSITION: Final = BigInteger().with_variant(sa.Integer, "sqlite")
 KEYS: Final = ("outcome", "door", "principal", "task_id", "server_id", "tool", "code", "request_id")
-"""Columns that hold the field of the same name of events."""
-SUMS: Final = TokenSums._fields  # columns, and the fields of events of the same name
+"""Columns that have the event field of the same name."""
+SUMS: Final = TokenSums._fields  # columns, and the event fields of the same name
 
-# One row. Every transaction that writes first reads it for update, which serialises writers on any engine:
-# positions rise in the order of commits, so a reader that continues from one misses nothing.
+# One row. Every writing transaction first locks it, which serialises writers on any engine: positions rise in
+# the order of commits, so a reader that continues from one misses nothing.
 HEAD: Final = Table(
     "audit_head",
     METADATA,
@@ -107,7 +107,7 @@ LOGS: Final = Table(
     Column("taken", BigInteger, nullable=False),
     Column("seen_ms", BigInteger, nullable=False, server_default="0"),
 )
-# Narrow: counting reads every row of a span of time, and needs nothing else.
+# Narrow: counting reads every row of a time span, and needs nothing else.
 EVENTS: Final = Table(
     "audit_events",
     METADATA,
@@ -155,7 +155,8 @@ for _name in ("principal", "server_id", "code", "session", "request_id"):
 _BY_TASK: Final = _index("task_id")
 _BY_TOOL: Final = _index("tool")
 WENT_WRONG: Final = EVENTS.c.outcome != sa.literal_column("'ok'")
-"""True of few rows, so a search for one is quick. A query must contain these very words to use the index."""
+"""True for few rows, so searching them is quick. A query must contain exactly this condition to use the
+index."""
 _BY_OUTCOME: Final = _partial_index("outcome", WENT_WRONG)
 
 
@@ -202,8 +203,8 @@ def prepare_tables(connection: Connection, steps: Mapping[int, Callable[[Connect
     version = connection.execute(select(HEAD.c.schema_version)).scalar_one()
     if version > newest:
         raise StartRefused(
-            f"the audit index has schema {version} of a newer Toolgate; this one supports {newest}",
-            hint="start the newer version again; nothing was touched",
+            f"a newer Toolgate wrote the audit index (schema {version}, this version knows {newest})",
+            hint="start the newer version again; nothing was changed",
         )
     for step in range(version + 1, newest + 1):
         steps[step](connection)

@@ -1,14 +1,14 @@
 """The files of an audit log and their lines: events as JSON, their number first, and seals.
 
-After each batch of lines a seal vouches for them, and for all before by the digest of the seal before it.
-Changing, removing or reordering a line breaks this chain. Rewriting the whole chain does not: to detect that,
-keep the digest of a seal elsewhere.
+A seal follows each batch of lines. It covers the batch and, by the digest of the previous seal, everything
+before. Changing, removing or reordering a line breaks this chain. Rewriting the whole chain does not: to
+detect that, keep the digest of a seal elsewhere.
 
-Lines that are read are never trusted: each is parsed strictly, or skipped.
+Lines from a file are never trusted: each is parsed strictly, or skipped.
 
-`<name>` is the file that is written; `<name>.1` is the newest before it. They are read by number while they
-are written and rotated. Names are not trusted: files may have been renamed or copied, so the numbers of their
-lines count. Reading blocks: only in threads.
+`<name>` is the file being written; `<name>.1` is the newest before it. Files are read by number while they
+are written and rotated. Their names are not trusted: files may have been renamed or copied, so the numbers of
+their lines count. Reading blocks: only in threads.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ import msgspec
 from toolgate.audit.events import AuditEvent, CallStarted
 
 MAX_LINE_BYTES: Final = 16 * 1024  # the largest event, a scope with all its lists full, has about 12 kB
-GENESIS: Final = "0" * 64  # the digest that the first seal of a log follows
+GENESIS: Final = "0" * 64  # the digest before the first seal of a log
 MAX_CHUNK_LINES: Final = 1_000  # as many as the control plane takes from a node at once
 CHUNK_BYTES: Final = 512 * 1024  # read at a time, and at most delivered at a time
-_ATTEMPTS: Final = 20  # generous: one fails only if the log is rotated meanwhile, once in 64 MiB
-_TAIL_BYTES: Final = 64 * 1024  # four of the longest lines, so at least one is whole
+_ATTEMPTS: Final = 20  # generous: an attempt fails only if the log is rotated meanwhile, once in 64 MiB
+_TAIL_BYTES: Final = 64 * 1024  # four of the longest lines, so at least one is complete
 _HEAD_BYTES: Final = 512 * 1024  # a chunk: only a damaged file has no line end in it
 _CALL_FIELDS: Final = b'"door":'
 _NUMBER: Final = re.compile(rb'\{"seq":([0-9]{1,16})[,}]')
@@ -46,7 +46,7 @@ decode_event = msgspec.json.Decoder(AuditEvent).decode
 
 
 class AuditLine(NamedTuple):
-    """One event and its number."""
+    """An event and its number."""
 
     seq: int
     event: AuditEvent
@@ -61,7 +61,7 @@ class LineBatch(NamedTuple):
 
 
 class EncodedLines(NamedTuple):
-    """Lines as a file holds them, one after the other."""
+    """Consecutive lines in the form of the file."""
 
     text: bytes | memoryview
     of: int
@@ -71,14 +71,14 @@ class EncodedLines(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """Vouches for the lines since the seal before it."""
+    """Covers the lines since the previous seal."""
 
     upto: int
     """The number of the last line."""
     prev: str
-    """The digest of the seal before it."""
+    """The digest of the previous seal."""
     sha256: str
-    """Over `prev` and the bytes of the lines."""
+    """The digest of `prev` and the bytes of the lines."""
     of: int
     """The number of lines."""
 
@@ -89,7 +89,7 @@ class SealState(NamedTuple):
     seal: Seal | None
     """Its last seal."""
     rest: bytes
-    """The whole lines after it."""
+    """The complete lines after it."""
 
 
 def encode_line(seq: int, event: AuditEvent) -> bytes:
@@ -97,18 +97,18 @@ def encode_line(seq: int, event: AuditEvent) -> bytes:
 
 
 def join_lines(lines: Sequence[bytes]) -> EncodedLines:
-    """At least one line, each with its end and its number."""
+    """Join at least one line, each with its end and its number."""
     return EncodedLines(b"".join(lines), len(lines), parse_number(lines[-1]))
 
 
 def encode_call_fields(event: CallStarted) -> bytes:
-    """The members of a start that the end of its call repeats, with the closing brace."""
+    """The members of a call's start that its end repeats, with the closing brace."""
     text = _encode(event)
     return text[text.index(_CALL_FIELDS) :]
 
 
 def is_followed(raw: bytes) -> bool:
-    """Whether followers get this line. Starts of calls and seals are for the log alone."""
+    """Whether followers get this line. Starts of calls and seals stay in the log."""
     return _NOT_FOLLOWED.match(raw) is None
 
 
@@ -137,7 +137,7 @@ def compute_digest(prev: str, lines: bytes | memoryview) -> str:
 
 
 def encode_seal(seal: Seal) -> bytes:
-    """The seal as a line. It has no number of its own: `seq` is that of the line before it."""
+    """The seal as a line. It has no number of its own: `seq` is the number of the line before it."""
     digests = seal.prev.encode(), seal.sha256.encode()
     return b'{"seq":%d,"type":"seal","prev":"%b","sha256":"%b","of":%d}\n' % (seal.upto, *digests, seal.of)
 
@@ -169,7 +169,7 @@ def _find_last_seal(text: bytes, *, is_whole: bool) -> SealState:
     seen = text.rfind(_SEAL_TYPE, 0, whole)
     while seen >= 0:
         start, end = text.rfind(b"\n", 0, seen) + 1, text.find(b"\n", seen)
-        # The first line of a piece may be torn, and its end may look like a seal.
+        # The first line of a piece may be incomplete, and its end may look like a seal.
         seal = parse_seal(text[start:end]) if start or is_whole else None
         if seal is not None:
             return SealState(seal, text[end + 1 : whole])
@@ -194,7 +194,7 @@ def list_files(path: Path) -> Sequence[Path]:
 
 
 def open_files(path: Path) -> Sequence[BinaryIO]:
-    """The files of the log as they were at one moment, the newest first. Raises OSError."""
+    """The files of the log at one moment, the newest first. Raises OSError."""
     for _ in range(_ATTEMPTS):
         seen = _identify(path)
         with ExitStack() as opened:
@@ -202,11 +202,11 @@ def open_files(path: Path) -> Sequence[BinaryIO]:
                 files = [opened.enter_context(file.open("rb")) for file, _ in seen]
             except FileNotFoundError:
                 continue
-            # A rotation meanwhile would leave one file twice in the list, and another out of it.
+            # A rotation meanwhile would list one file twice and omit another.
             if _identify(path) == seen:
                 opened.pop_all()
                 return files
-    raise OSError(f"the files of `{path}` are rotated too often to be read")
+    raise OSError(f"cannot read the files of `{path}`: they are rotated too often")
 
 
 def _identify(path: Path) -> Sequence[tuple[Path, int]]:
@@ -241,8 +241,8 @@ def is_misplaced(path: Path) -> bool:
 
 
 def rotate_files(path: Path, *, keep: int | None = None) -> None:
-    """Rename each file to the next age, so that a new one can begin. Those beyond `keep` are removed."""
-    # The oldest first: a crash in between leaves a gap in the ages, and overwrites nothing.
+    """Rename each file to the next age, so that a new one can begin. Files beyond `keep` are removed."""
+    # The oldest first: a crash in between leaves a gap in the ages but overwrites nothing.
     for file in reversed(list_files(path)):
         age = 1 if file == path else int(file.name.removeprefix(f"{path.name}.")) + 1
         if keep is not None and age > keep:
@@ -271,7 +271,7 @@ class LogChunk(NamedTuple):
     upto: int
     """The number of the last line, or `after`."""
     lines: list[bytes]
-    """Without their ends, in order."""
+    """Without their line ends, in order."""
 
 
 class LogTail:
@@ -282,7 +282,7 @@ class LogTail:
         self._file: BinaryIO | None = None
         self._after = 0
         self._lock = Lock()
-        """A thread continues after its task was cancelled, and may meet the next one."""
+        """A thread continues after its task was cancelled, and may overlap with the next one."""
 
     def read(self, after: int) -> LogChunk:
         """The next lines with numbers above `after`. Raises OSError."""
@@ -306,7 +306,7 @@ class LogTail:
             self._file = None
 
     def _seek(self, after: int) -> None:
-        """Open the file that has the line after `after`: an older one if the newer begin later."""
+        """Open the file with the line after `after`: an older file if newer ones begin later."""
         self._close()
         files, chosen = open_files(self._path), None
         for file in files:
@@ -343,7 +343,7 @@ class LogTail:
         return LogChunk(after, upto, lines)
 
     def _has_moved(self) -> bool:
-        """Whether the next lines are in another file, or in this one from its start. The latter after
+        """Whether the next lines are in another file, or at the start of this one. The latter happens after
         something like logrotate with `copytruncate` has emptied it."""
         try:
             now = self._path.stat()

@@ -1,14 +1,14 @@
-"""The audit log of one process: its files, its name, its recovery at the start, and a way to follow it.
+"""The audit log of one process: its files, its name, its recovery at the start, and its followers.
 
-After a process that did not end well, the lines that it wrote ahead go into the log, and its open calls get
-an end, `unknown`. If the recovery is interrupted, nothing is lost or done twice: the write-ahead file stays
-until the log has its lines.
+If a process did not end normally, the next one adds the lines of the write-ahead file to the log, and ends
+the open calls with `unknown`. An interrupted recovery loses nothing and does nothing twice: the write-ahead
+file stays until the log has its lines.
 
 A follower is kept up to date with the log: the index of this process, or a remote control plane. It reads the
 files, not the memory of the writer. So a backlog costs nothing and a crash loses nothing: the follower knows
-the number of its last line, and the rest is read again. Only if files were rotated away meanwhile is there a
-gap, which is logged. Calls come first. Delivering an event costs more than writing it, so a busy process
-delivers slowly, unless so much is left that it might be rotated away.
+the number of its last line and reads the rest again. A gap occurs only if files were rotated away meanwhile,
+and it is logged. Calls have priority: delivering an event costs more than writing it, so a busy process
+delivers slowly, unless the backlog is so large that rotation might remove it.
 """
 
 import asyncio
@@ -33,20 +33,20 @@ from toolgate.audit.log.write_ahead import LeftoverLines, open_write_ahead, read
 from toolgate.audit.log.writer import KEEP_FILES, ROTATE_BYTES, AuditLog, AuditSink, JsonLinesSink
 from toolgate.errors import StorageUnavailable, ToolgateError
 
-GATEWAY_ENDED: Final = "gateway_ended"  # the code of calls that were under way when their process ended
+GATEWAY_ENDED: Final = "gateway_ended"  # the code of calls in flight when their process ended
 NAME_CHARS: Final = 32  # 16 random bytes, as many as in a UUID
-BUSY_SHARE: Final = 0.6  # of a processor. A process that uses more has no time for what can wait
+BUSY_SHARE: Final = 0.6  # of a processor. A process above it has no time for background work
 FOLLOW_SHARE: Final = 0.04  # of the time, for deliveries of a busy process
-MAX_PAUSE_S: Final = 2.0  # people who watch the audit wait for an event no longer than this
-FIRST_DELAY_S: Final = 0.2  # a lock or a dropped connection is over by then
+MAX_PAUSE_S: Final = 2.0  # the longest delay of events for people who watch the audit log
+FIRST_DELAY_S: Final = 0.2  # enough for a lock or a dropped connection
 MAX_DELAY_S: Final = 10.0  # the longest wait of a node that has lost its control plane, too
 MANY_LINES: Final = 100  # a tenth of a chunk
 GATHER_S: Final = 0.5
-"""After that many lines more will come. It pays to wait: one delivery costs nearly what a large one does."""
-EMPTY_CHUNK: Final = LogChunk(0, 0, [])  # asks the follower for its number
+"""The wait for more lines after a batch: one delivery costs nearly the same whatever its size."""
+EMPTY_CHUNK: Final = LogChunk(0, 0, [])  # requests the follower's number
 FINISH_TIMEOUT_S: Final = 2.0  # for the last lines of a process that ends
 Deliver = Callable[[LogChunk], Awaitable[int]]
-"""Takes a piece of the log. Returns the number up to which the follower has the log."""
+"""Delivers a piece of the log. Returns the number up to which the follower has the log."""
 _KIND: Final = re.compile(rb'\{"seq":[0-9]{1,16},"type":"(start|call)"')
 _END_BYTES: Final = 256 * 1024  # of the newest lines: every start can afford to read that much
 _LINE_BYTES: Final = 600  # the usual size of a line
@@ -62,10 +62,10 @@ _decode_ended = msgspec.json.Decoder(_CallEnd).decode
 
 
 def recover_log(path: Path, ahead: Path, sink: AuditSink) -> None:
-    """Write what is in `ahead` to the log at `path`. Raises OSError."""
+    """Write the content of `ahead` to the log at `path`. Raises OSError."""
     left = read_leftover(ahead)
     if left is None:
-        # It ended well. Or the file was removed: then the log has calls without their end.
+        # It ended normally. Or the file was removed: then the log has calls without an end.
         last, lines, begun = files.last_sequence(path), [], find_open_starts(_read_end(path))
     else:
         _truncate_torn_line(path, left)
@@ -80,8 +80,8 @@ def recover_log(path: Path, ahead: Path, sink: AuditSink) -> None:
     if lines:
         sink.write(files.join_lines(lines))
         _log.warning(
-            "the process before this one ended unexpectedly: %d audit lines were still to be written, "
-            "and the end of %d calls is unknown",
+            "the previous process ended unexpectedly: recovered %d audit lines, "
+            "and ended %d calls with an unknown outcome",
             len(lines) - len(begun),
             len(begun),
         )
@@ -102,7 +102,7 @@ def find_open_starts(lines: Iterable[bytes]) -> Mapping[int, CallStarted]:
 
 
 def _truncate_torn_line(path: Path, left: LeftoverLines) -> None:
-    """Drop a last line that was torn while it was written, if the whole line is known."""
+    """Drop an incomplete last line if the complete line is known."""
     if not path.exists():
         return
     with path.open("rb+") as file:
@@ -136,17 +136,17 @@ def _read_from(path: Path, scan_from: int) -> Iterator[bytes]:
 
 
 class Journal:
-    """A log in files, and what its followers need."""
+    """A log in files, and the state of its followers."""
 
     def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES, keep: int = KEEP_FILES) -> None:
         """Continue the log at `path`, or begin one. Raises OSError."""
         self.name = (read_name(path) if files.last_sequence(path) else None) or _make_name(path)
         """A new log gets a new name, so that a number in it never means two events."""
         self.kept_lines = rotate_bytes * keep // _LINE_BYTES
-        """About how many lines the files hold before the oldest are removed."""
+        """The approximate number of lines in the files before the oldest are removed."""
         if files.is_misplaced(path):
             _log.error(
-                "the audit files were renamed, swapped or copied: `%s` is not the newest. A new file begins; "
+                "audit files were renamed, swapped or copied: `%s` is not the newest. A new file begins; "
                 "run `toolgate audit verify`",
                 path.name,
             )
@@ -163,17 +163,17 @@ class Journal:
         )
         self.tail = LogTail(path)
         self.written = asyncio.Event()
-        """Set when more is written, and then replaced by another."""
+        """Set when more is written, and then replaced by a new event."""
         self.taken: dict[str, int] = {}
-        """Up to which number each follower has the log, as last reported."""
+        """The number up to which each follower has the log, as last reported."""
 
     def lag(self) -> Mapping[str, float]:
-        """How many lines each follower still lacks."""
+        """The number of lines that each follower lacks."""
         last = self.log.last_sequence
         return {who: float(max(0, last - taken)) for who, taken in self.taken.items()}
 
     def close(self) -> None:
-        """Write what is held, and close the file."""
+        """Write held lines, and close the file."""
         self.log.close()
         self.tail.close()
 
@@ -214,7 +214,8 @@ class Backpressure:
         self._used_s = processor_s()
 
     def pause_s(self, took_s: float, *, behind: int, most: int) -> float:
-        """`took_s`: how long the last piece took. `behind`: lines left, of which `most` may wait."""
+        """`took_s`: the duration of the last piece. `behind`: the remaining lines, of which `most` may
+        wait."""
         now_s, used_s = self._clock_s(), self._processor_s()
         passed_s, spent_s = now_s - self._checked_s, used_s - self._used_s
         self._checked_s, self._used_s = now_s, used_s
@@ -232,9 +233,9 @@ async def follow_log(
     retry_s: float = FIRST_DELAY_S,
     gather_s: float = GATHER_S,
 ) -> AsyncIterator[None]:
-    """Deliver all that is written, in order, while the block runs. `who`: the follower, for the log.
+    """Deliver all written lines, in order, while the block runs. `who`: the follower's name in log messages.
 
-    `tail`: one reader for each follower, if there are several: each keeps its own place.
+    `tail`: one reader for each follower, if there are several: each keeps its own position.
     """
     follower = LogFollower(journal, deliver, who, tail or journal.tail, retry_s, gather_s)
     running = asyncio.create_task(follower.run())
@@ -261,7 +262,7 @@ class LogFollower:
     _backpressure: Backpressure = field(default_factory=Backpressure, init=False)
 
     async def run(self) -> None:
-        """Deliver what is written, until cancelled."""
+        """Deliver written lines until cancelled."""
         while True:
             try:
                 written, began_s = self.journal.written, time.monotonic()
@@ -276,11 +277,11 @@ class LogFollower:
             except (ToolgateError, OSError) as exc:
                 await self._pause(exc)
             except Exception:
-                _log.exception("following the audit log failed, trying again")
+                _log.exception("following the audit log failed, retrying")
                 await self._pause(None)
 
     async def finish(self) -> None:
-        """Deliver what is left, within `FINISH_TIMEOUT_S`."""
+        """Deliver the remaining lines, within `FINISH_TIMEOUT_S`."""
         self.journal.log.flush()
         with suppress(ToolgateError, OSError, TimeoutError):
             async with asyncio.timeout(FINISH_TIMEOUT_S):
@@ -288,7 +289,7 @@ class LogFollower:
                     pass
 
     async def _step(self) -> int:
-        """Deliver the next lines, and return how many there were."""
+        """Deliver the next lines, and return their number."""
         if self._taken is None:
             self._taken = self.journal.taken[self.who] = await self.deliver(EMPTY_CHUNK)
             self.journal.log.resume_after(self._taken)
@@ -307,7 +308,7 @@ class LogFollower:
 
     async def _pause(self, exc: Exception | None) -> None:
         if exc is not None and not self._delay_s:
-            _log.warning("%s does not accept audit events, trying again: %s", self.who, exc)
+            _log.warning("%s does not accept audit events, retrying: %s", self.who, exc)
         self._taken = None
         self._delay_s = min(2 * self._delay_s or self.retry_s, MAX_DELAY_S)
         await asyncio.sleep(random.uniform(0.5, 1) * self._delay_s)  # noqa: S311 (spreads nodes, guards nothing)

@@ -1,8 +1,8 @@
-"""The write-ahead file of an audit log: lines on their way to the log, safe from the end of their process.
+"""The write-ahead file of an audit log: it keeps lines for the log even if the process is killed.
 
-Lines are copied into a file that is mapped into memory: no system call, and once a line is copied the kernel
-has it, whatever becomes of the process (not of the machine). The file has its size and its blocks from the
-start, so a disk that fills up takes nothing from it. A process that ends well removes it.
+Lines are copied into a memory-mapped file, without a system call. Once a line is copied, the kernel has it,
+whatever happens to the process (not to the machine). The file has its full size and its blocks from the
+start, so a full disk does not affect it. A process that ends normally removes it.
 """
 
 import mmap
@@ -15,24 +15,25 @@ from typing import Final, NamedTuple
 FILE_BYTES: Final = 8 * 1024 * 1024  # about 12,000 calls (see `ROTATE_BYTES`) while the disk is full (ADR 40)
 LINE_ROOM_BYTES: Final = FILE_BYTES - 64  # without the head: `_LINES_OFFSET`
 _MAGIC: Final = b"TGAHEAD1"
-# The magic, the end of the lines, and the number from which on calls may lack their end.
+# The magic, the end of the lines, and the number from which calls may lack their end.
 _HEAD: Final = struct.Struct("=8sQQ")
 _LINES_OFFSET: Final = 64  # a cache line: the head has 24 bytes
 
 
 class LeftoverLines(NamedTuple):
-    """What a process left that did not end well."""
+    """The lines of a process that did not end normally."""
 
     lines: Sequence[bytes]
-    """With their ends, in order."""
+    """With their line ends, in order."""
     scan_from: int
 
 
 class MappedWriteAhead:
-    """Keeps lines until the log has them, in a file that is mapped into memory."""
+    """Keeps lines until the log has them, in a memory-mapped file."""
 
     def __init__(self, path: Path | None = None, fd: int = -1) -> None:
-        """Takes over `fd`. Without a file, lines end with the process. Raises OSError if mapping fails."""
+        """Takes over `fd`. Without a file, lines are lost with the process. Raises OSError if mapping
+        fails."""
         self._path = path
         self._map = mmap.mmap(fd, FILE_BYTES)
         if path is not None:
@@ -42,14 +43,14 @@ class MappedWriteAhead:
         self._end = _LINES_OFFSET
 
     def append(self, line: bytes) -> None:
-        """Keep a line: it is safe when this returns. There must be room."""
+        """Keep a line: it is safe when this returns. There must be room for it."""
         end = self._end + len(line)
         self._map[self._end : end] = line
-        # Invariant: what is before the end is whole. One aligned store: it happens, or it does not.
+        # Invariant: everything before the end is complete. One aligned store: it happens, or it does not.
         self._words[1] = self._end = end
 
     def lines(self) -> memoryview:
-        """All lines that are kept. Release it before you call another method."""
+        """All kept lines. Release the view before you call another method."""
         return self._view[_LINES_OFFSET : self._end]
 
     def clear(self, scan_from: int, /) -> None:
@@ -58,7 +59,7 @@ class MappedWriteAhead:
         self._words[1] = self._end = _LINES_OFFSET
 
     def close(self, *, is_done: bool) -> None:
-        """Release the file, and remove it if nothing is left to do. Idempotent."""
+        """Release the file, and remove it if it is no longer needed. Idempotent."""
         if self._map.closed:
             return
         self._words.release()
@@ -69,7 +70,7 @@ class MappedWriteAhead:
 
 
 class FileWriteAhead:
-    """The same in a file that is written to, on file systems that cannot map one."""
+    """The same with writes to a file, for file systems that cannot map one."""
 
     def __init__(self, path: Path, fd: int) -> None:
         """Takes over `fd`."""
@@ -107,7 +108,7 @@ WriteAhead = MappedWriteAhead | FileWriteAhead
 
 
 def open_write_ahead(path: Path, *, scan_from: int) -> WriteAhead:
-    """An empty file in place of the one at `path`. Raises OSError."""
+    """Create an empty file that replaces the one at `path`. Raises OSError."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.pwrite(fd, _HEAD.pack(_MAGIC, _LINES_OFFSET, scan_from), 0)
@@ -122,7 +123,7 @@ def open_write_ahead(path: Path, *, scan_from: int) -> WriteAhead:
 
 
 def read_leftover(path: Path) -> LeftoverLines | None:
-    """What a process left; None if it ended well, or there was none. Raises OSError."""
+    """The lines of a previous process; None if it ended normally or there was none. Raises OSError."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:

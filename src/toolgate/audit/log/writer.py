@@ -1,9 +1,9 @@
-"""The audit log: events in, numbered and in order, written to a sink in batches.
+"""The audit log: numbers events and writes them to a sink in batches, in order.
 
-Recording never waits. An event becomes a line at once, the line is kept in the write-ahead file, and lines
-leave together for the sink, after `FLUSH_S` at the latest. A sink that fails is reported once, and tried
-again. Calls continue while there is room for what is held. After that no call is sent, because nothing runs
-unrecorded; how many were not sent is recorded as soon as possible.
+Recording never waits. Each event becomes a line at once, and the write-ahead file keeps the line. Lines go to
+the sink together, after at most `FLUSH_S`. If the sink fails, this is logged once, and it is retried. Calls
+continue while there is room for held lines. After that no call is sent, because no call runs unrecorded. The
+number of unsent calls is recorded as soon as possible.
 """
 
 import asyncio
@@ -24,29 +24,29 @@ from toolgate.errors import ServerUnavailable
 ROTATE_BYTES: Final = 64 * 1024 * 1024  # about 100,000 calls
 KEEP_FILES: Final = 10  # with `ROTATE_BYTES` about a million calls, in 640 MiB
 FLUSH_S: Final = 0.2  # people who follow the file see no delay, and batches are worth a seal
-FLUSH_BYTES: Final = 128 * 1024  # a small part of `audit.ahead`: the rest is for a sink that fails
-RETRY_S: Final = 1.0  # how soon a sink that failed is tried again
+FLUSH_BYTES: Final = 128 * 1024  # a small part of the write-ahead file: the rest is for a failing sink
+RETRY_S: Final = 1.0  # how soon to retry a failed sink
 MAX_HELD_BYTES: Final = LINE_ROOM_BYTES  # of lines, while a sink fails. Later events are lost, and counted
 MAX_BEGIN_BYTES: Final = 4 * 1024 * 1024
-"""Held at most when a call may begin: the other half is for ends of calls, and all other events."""
+"""The held bytes below which a call may begin. The other half is for ends of calls and all other events."""
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 
 class AuditSink(Protocol):
-    """Where audit events go, as lines: each once, in order."""
+    """Receives audit events as lines: each once, in order."""
 
     def write(self, lines: files.EncodedLines) -> None:
-        """Take all of `lines`, or raise OSError and take none. Copy their text: its memory is reused."""
+        """Write all of `lines`, or raise OSError and write none. Copy their text: its memory is reused."""
 
     def close(self) -> None:
-        """Release what is held. Idempotent."""
+        """Release all resources. Idempotent."""
 
 
 class JsonLinesSink:
     """One JSON object a line, and a seal after each batch.
 
-    A full file is renamed to `<name>.1`, that one to `<name>.2`, and so on, up to `keep` of them.
+    A full file is renamed to `<name>.1`, the previous one to `<name>.2`, and so on, up to `keep` files.
     """
 
     def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES, keep: int = KEEP_FILES) -> None:
@@ -85,10 +85,10 @@ class JsonLinesSink:
         return self._fd
 
     def _resume(self, fd: int) -> None:
-        """Continue the chain of seals where it ends, and seal the lines after it."""
+        """Continue the chain of seals, and seal the lines after the last seal."""
         size = os.fstat(fd).st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
-            self._append(fd, b"\n")  # a crash tore the last line: the next is not part of it
+            self._append(fd, b"\n")  # a crash cut the last line: the next one must not continue it
         seals = filter(None, (files.find_last_seal(file).seal for file in files.list_files(self._path)))
         last = max(seals, key=lambda seal: seal.upto, default=None)
         self._prev = files.GENESIS if last is None else last.sha256
@@ -107,7 +107,7 @@ class JsonLinesSink:
 
 
 class AuditLog:
-    """Numbers events and writes them in batches. On the event loop."""
+    """Numbers events and writes them in batches. Runs on the event loop."""
 
     def __init__(
         self,
@@ -118,24 +118,25 @@ class AuditLog:
         on_written: Callable[[], None] = lambda: None,
         retry_s: float = RETRY_S,
     ) -> None:
-        """`on_written` is called after each batch that the sink took."""
+        """`on_written` is called after each batch that the sink has written."""
         self._sink = sink
         self._ahead = ahead or MappedWriteAhead()
         self._keep = self._ahead.append
         self._next = first_sequence
         self._on_written = on_written
         self._retry_s = retry_s
-        # Of the lines in `ahead`: how many they are, their bytes, and the number of the last.
+        # The lines in `ahead`: their count, their bytes, and the number of the last.
         self._of = self._size = self._upto = 0
         self._begun: dict[int, bytes] = {}
         """Calls that have not ended, in order, with the members that their ends repeat."""
         self._timer: asyncio.TimerHandle | None = None
         self.is_failing = False
-        """Whether the sink takes nothing for now, and events are held."""
+        """Whether the sink fails, and events are held."""
         self._is_closed = False
         self._lost = 0
         self._unsent = 0
-        """Calls that were not sent, and since when, because there was no room for their records."""
+        """The number of calls that were not sent because there was no room for their records, and since
+        when."""
         self._unsent_since_ms = 0
 
     @property
@@ -149,13 +150,13 @@ class AuditLog:
         return self._size > MAX_BEGIN_BYTES
 
     def begin(self, at_ms: int, fields: bytes) -> int:
-        """Record a call that is about to be sent, and return its number. Raises ServerUnavailable.
+        """Record a call before it is sent, and return its number. Raises ServerUnavailable.
 
         `fields`: the members that its end repeats, by `encode_call_fields`.
         """
         number = self._next
         # Before the line is kept, which may flush: if the process ends then, the next one looks for calls
-        # without their end from the oldest of these on.
+        # without an end, beginning with the oldest of these.
         self._begun[number] = fields
         line = b'{"seq":%d,"type":"start","at_ms":%d,%b\n' % (number, at_ms, fields)
         if self._size > MAX_BEGIN_BYTES or not self._take(number, line):
@@ -172,7 +173,8 @@ class AuditLog:
             del self._begun[start]
 
     def record(self, event: AuditEvent) -> int:
-        """Record `event` and return its number: it is safe. 0: it is lost: the sink failed for long."""
+        """Record `event` and return its number: it is safe. 0: it is lost, because the sink failed for too
+        long."""
         return self._take(self._next, files.encode_line(self._next, event))
 
     def _take(self, number: int, line: bytes) -> int:
@@ -180,7 +182,7 @@ class AuditLog:
         size = self._size + len(line)
         if size > MAX_HELD_BYTES:
             if not self._lost:
-                _log.error("audit events are lost from now on: too many are held")
+                _log.error("audit events are lost from now on: the write-ahead file is full")
             self._lost += 1
             return 0
         self._keep(line)
@@ -207,16 +209,16 @@ class AuditLog:
         self._ahead.clear(next(iter(self._begun), self._next))
         if self.is_failing:
             self.is_failing = False
-            _log.error("the audit log is written again; events lost meanwhile: %d", self._lost)
+            _log.error("the audit log is writable again; events lost meanwhile: %d", self._lost)
             self._record_gap()
         self._on_written()
 
     def resume_after(self, sequence: int) -> None:
-        """Number events above `sequence`: a follower has that many, and the file lost some."""
+        """Continue with numbers above `sequence`: a follower has that many, and the file lost some."""
         self._next = max(self._next, sequence + 1)
 
     def close(self) -> None:
-        """Flush and close the sink. The next process does what is left. Idempotent."""
+        """Flush and close the sink. The next process recovers the rest. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -227,7 +229,7 @@ class AuditLog:
 
     def _on_failure(self, exc: OSError) -> None:
         if not self.is_failing:
-            _log.error("the audit log cannot be written, events are held: %s", exc)
+            _log.error("cannot write the audit log, holding events: %s", exc)
         self.is_failing = True
         self._stop_timer()
         if not self._is_closed:
@@ -245,15 +247,15 @@ class AuditLog:
     def _refuse(self, at_ms: int) -> ServerUnavailable:
         if not self._unsent:
             self._unsent_since_ms = at_ms
-            _log.error("no call is sent from now on: there is no room for its record")
+            _log.error("no calls are sent from now on: there is no room for their audit records")
         self._unsent += 1
         return ServerUnavailable(
-            "the audit log cannot be written, and no call is sent without its record",
-            hint="free space in the data directory of the gateway; it then continues by itself",
+            "the audit log cannot be written, so no call is sent",
+            hint="free space in the data directory of the gateway; calls then resume automatically",
         )
 
     def _record_gap(self) -> None:
-        """Record how many calls were not sent, and how many events are lost."""
+        """Record the number of unsent calls and lost events."""
         unsent, lost, self._unsent, self._lost = self._unsent, self._lost, 0, 0
         if not unsent and not lost:
             return
