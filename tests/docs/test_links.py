@@ -65,7 +65,7 @@ def is_command(words: list[str]) -> bool:
     """Whether the parser knows the command and each of its options."""
     command: Any = typer.main.get_command(app)
     rest = list(words)
-    while hasattr(command, "commands"):
+    while hasattr(command, "commands") and rest != ["--version"]:
         if command.invoke_without_command and not (rest and rest[0] in command.list_commands(None)):
             break  # a command that has others below it
         word = rest.pop(0) if rest else ""
@@ -83,6 +83,7 @@ def is_command(words: list[str]) -> bool:
         pytest.param(["plan", "-f", "FILE"], True, id="with an option"),
         pytest.param(["audit", "--task", "review"], True, id="a command that has others below it"),
         pytest.param(["audit", "verify"], True, id="one of those"),
+        pytest.param(["--version"], True, id="the version"),
         pytest.param(["servers", "burn"], False, id="no such command"),
         pytest.param(["plan", "--force"], False, id="no such option"),
     ],
