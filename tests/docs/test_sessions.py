@@ -26,8 +26,10 @@ IN_A_DIRECTORY = ["docs/how-to/packages.md"]
 WITH_MODEL = ["docs/how-to/chat.md"]
 """What they send to the demo's model is run in `test_with_model`, and so is the tutorial."""
 TUTORIAL = "docs/tutorials/first-wasm-task.md"
-FOLLOWED = ["docs/tutorials/first-task.md"]
+FOLLOWED = ["docs/tutorials/first-task.md", "docs/tutorials/first-approval.md"]
 """Tutorials whose files a reader writes on the way: `test_tutorials` does."""
+MIGRATION = sorted(f"docs/how-to/{path.name}" for path in ROOT.glob("docs/how-to/migrate-from-*.md"))
+"""Followed from a file of another product by `test_migration`."""
 CHAT = "python examples/chat.py "
 
 Run = Callable[[str], list[str]]
@@ -143,5 +145,5 @@ def test_sessions_are_only_shown_where_they_are_run() -> None:
     with_sessions = [str(one) for one in documents() if one.blocks("console")]
 
     assert sorted(with_sessions) == sorted(
-        {*ON_DEMO, *ON_QUICK_START, *ON_EMPTY, *IN_A_DIRECTORY, *WITH_MODEL, *FOLLOWED, TUTORIAL}
+        {*ON_DEMO, *ON_QUICK_START, *ON_EMPTY, *IN_A_DIRECTORY, *WITH_MODEL, *FOLLOWED, *MIGRATION, TUTORIAL}
     )
