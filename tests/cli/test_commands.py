@@ -88,8 +88,8 @@ def test_tasks_apply_turns_config_values_into_json_text(
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        pytest.param("x.toml", "a = ", "is neither TOML nor JSON as its name says", id="broken TOML"),
-        pytest.param("x.json", "[1]", "does not hold an object", id="not an object"),
+        pytest.param("x.toml", "a = ", "cannot parse", id="broken TOML"),
+        pytest.param("x.json", "[1]", "does not contain an object", id="not an object"),
         pytest.param("x.json", '{"task_id": "t"}', "it has no `server_id`", id="another kind"),
         pytest.param("x.json", '{"server_id": 3}', "`server_id` is not text", id="an id that is no text"),
         pytest.param(
@@ -357,14 +357,14 @@ def test_explain_of_an_unknown_tool_tries_both_readings_of_a_dot_and_fails(
 
     assert [asked.query for asked in gateway.asked] == [{"server": "a", "tool": "b"}, {"tool": "a.b"}]
     assert ran.code == 1
-    assert ran.err.startswith("error: no server that you may see has a tool `a.b`")
+    assert ran.err.startswith("error: no server in your scope has a tool `a.b`")
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("prompt:greet", "error: no server that you may see has a prompt `prompt:greet`"),
-        ("resource:note://1", "error: no server that you may see lists `resource:note://1`"),
+        ("prompt:greet", "error: no server in your scope has a prompt `prompt:greet`"),
+        ("resource:note://1", "error: no server in your scope lists `resource:note://1`"),
     ],
 )
 def test_explain_of_an_unlisted_resource_says_how_to_name_it(
@@ -407,7 +407,7 @@ def test_lint_ends_with_5_when_some_rules_could_not_be_judged(gateway: FakeGatew
 
     assert ran.code == 5
     assert "every rule matches something" not in ran.out
-    assert ran.lines[0] == "1 rule could not be judged"
+    assert ran.lines[0] == "1 rule could not be checked"
     assert "not listed yet: `web` (failed)" in ran.out
 
 

@@ -13,15 +13,25 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
-from shlex import quote
-from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
-from typer import Option
+from typer import Argument, Option
 
-from toolgate.cli.render.layout import DIM, JsonObject, done, encode_json, escape_line, failed
+from toolgate.cli.help import HelpCommand, HelpGroup
+from toolgate.cli.render.layout import (
+    DIM,
+    JsonObject,
+    done,
+    encode_json,
+    escape_line,
+    failed,
+    open_console,
+)
+
+__all__ = ["open_console"]
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 Command = Callable[..., None]
@@ -30,9 +40,11 @@ JsonOption = Annotated[bool, "--json", "Print JSON, one object a line."]
 DryRunOption = Annotated[bool, "--dry-run", "Show what would change; change nothing."]
 
 
-def url_option(url: str) -> str:
-    """What a command line needs that is to reach the gateway at `url`: nothing for the usual one."""
-    return "" if url == DEFAULT_URL else f" --url {quote(url)}"
+class ArgumentText(NamedTuple):
+    """How a positional argument is shown: its name in the usage, and its help."""
+
+    name: str
+    help: str
 
 
 class ExitCode(IntEnum):
@@ -74,34 +86,40 @@ class UsageError(CommandError):
         super().__init__(message, hint=hint, exit_code=ExitCode.USAGE)
 
 
-def add_group(app: typer.Typer, name: str, *, is_command: bool = False) -> typer.Typer:
+def add_group(app: typer.Typer, name: str, *, is_command: bool = False, note: str = "") -> typer.Typer:
     """A group of commands under `name`. `is_command`: the group does something by itself, too."""
-    group = typer.Typer(add_completion=False, no_args_is_help=not is_command)
+    group = typer.Typer(
+        cls=HelpGroup, add_completion=False, invoke_without_command=is_command, epilog=note or None
+    )
     app.add_typer(group, name=name)
     return group
 
 
 def command(
-    app: typer.Typer, name: str | None, summary: str | None = None, **shown_names: str
+    app: typer.Typer, name: str | None, summary: str | None = None, **arguments: ArgumentText
 ) -> Callable[[Command], Command]:
     """Make a function the command `name`, with its groups spread. Its docstring is its help.
 
     Without a name, it is what a group of commands does when none of them is given.
     """
-    add = app.callback(invoke_without_command=True) if name is None else app.command(name, help=summary)
+    add = (
+        app.callback(invoke_without_command=True)
+        if name is None
+        else app.command(name, cls=HelpCommand, help=summary)
+    )
 
     def register(function: Command) -> Command:
-        add(spread_options(function, **shown_names))
+        add(spread_options(function, **arguments))
         return function
 
     return register
 
 
-def spread_options(function: Command, **shown_names: str) -> Command:
+def spread_options(function: Command, **arguments: ArgumentText) -> Command:
     """`function`, with each parameter that is a dataclass of options spread into those options.
 
-    Its docstring is its help: paragraphs flow to the width of the terminal, except after a `\\b`. A parameter
-    in `shown_names` has that name for the parser. `task: Annotated[str, "Only this task."]` is the option
+    Its docstring is its help: paragraphs flow to the width of the terminal, except after a `\\b`. Parameters
+    in `arguments` are positional, shown as that says. `task: Annotated[str, "Only this task."]` is the option
     `--task` with that help; other names go before it: `"--file -f", "A file."`.
     """
     hints = _read_hints(function)
@@ -117,15 +135,15 @@ def spread_options(function: Command, **shown_names: str) -> Command:
                 for one in fields(hint)
             ]
         else:
-            shown = shown_names.get(name, name)
-            parameters.append(parameter.replace(name=shown, annotation=hint, kind=Parameter.KEYWORD_ONLY))
+            if name in arguments:
+                shown = arguments[name]
+                hint = Annotated[hint, Argument(metavar=shown.name, help=shown.help)]
+            parameters.append(parameter.replace(annotation=hint, kind=Parameter.KEYWORD_ONLY))
 
     @wraps(function)
     def spread(**values: Any) -> None:
         for name, group in groups.items():
             values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
-        for name, shown in shown_names.items():
-            values[name] = values.pop(shown)
         function(**values)
 
     paragraphs = cleandoc(function.__doc__ or "").split("\n\n")
@@ -153,11 +171,6 @@ def _read_hints(owner: Any) -> dict[str, Any]:
 def drop_unset(values: Mapping[str, Any]) -> dict[str, Any]:
     """Those that are set. An empty value is one."""
     return {name: value for name, value in values.items() if value is not None}
-
-
-def open_console(*, to_stderr: bool = False) -> Console:
-    """A console that prints what it is given and reads nothing into it."""
-    return Console(stderr=to_stderr, markup=False, emoji=False, highlight=False)
 
 
 def print_json(value: JsonObject | Iterable[JsonObject]) -> None:

@@ -1,8 +1,8 @@
 """Files that people write and commands send: records, and the modules that tasks run.
 
-Records are in TOML and JSON files, in directories of them, or on standard input as JSON. The gateway checks
-what a record says; here only its outer form is read and put right. Modules are next to the records that
-name them, and are uploaded part by part; parts that the gateway already has are not sent again.
+Records are TOML and JSON files, directories of them, or JSON on standard input. Only their outer form is
+parsed here; the gateway checks the rest. Modules are next to the records that name them. They are uploaded in
+parts, and parts that the gateway already has are not sent again.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ ID_FIELDS: Final[Mapping[Kind, str]] = {
     "profile": "profile_id",
     "chat_upstream": "upstream_id",
 }
-"""What people write into files, and the field that names a record, and by being there tells its kind."""
+"""Kind of record → the field with its id, by which a file of that kind is recognized."""
 _ANY_ID: Final = "`server_id`, `task_id`, `profile_id` or `upstream_id`"
 
 STANDARD_INPUT: Final = Path("-")
@@ -41,7 +41,7 @@ SUFFIXES: Final = (".toml", ".json")
 
 
 class FileRecord(NamedTuple):
-    """One record, its kind known, its policy not yet checked."""
+    """One record of a known kind, whose content is unchecked."""
 
     kind: Kind
     id: str
@@ -52,32 +52,32 @@ class FileRecord(NamedTuple):
 
 
 def load_record(path: Path, *, kind: Kind | None = None) -> FileRecord:
-    """The one record in `path`; `-` is standard input. With `kind`, no other will do."""
+    """The one record in `path`; `-` is standard input. With `kind`, another kind is an error."""
     text = read_text(path)
     return _parse_record(path, text, load_object(path, text), kind=kind)
 
 
 def load_object(path: Path, text: str | None = None) -> dict[str, Any]:
-    """The object in `path`, or in its `text`, record or not; `-` is standard input."""
+    """The object in `path`, or in its `text`; `-` is standard input."""
     found = _parse(path, read_text(path) if text is None else text)
     if not isinstance(found, dict):
-        raise UsageError(f"`{path}` does not hold an object")
+        raise UsageError(f"`{path}` does not contain an object")
     return found
 
 
 def load_records(paths: Sequence[Path]) -> list[FileRecord]:
-    """Every record in the files, and in all files under the directories. None is there twice."""
+    """Every record in the files, and in all files under the directories. A duplicate is an error."""
     records: list[FileRecord] = []
     for file in (file for path in paths for file in _walk_files(path)):
         text = read_text(file)
         value = _parse(file, text)
         for body in value if isinstance(value, list) else [value]:
             if not isinstance(body, dict):
-                raise UsageError(f"`{file}` holds neither an object nor a list of objects")
+                raise UsageError(f"`{file}` contains neither an object nor a list of objects")
             records.append(_parse_record(file, text, body))
     if not records:
         hint = f"a record is a `.toml` or `.json` file with {_ANY_ID}"
-        raise UsageError(f"there is no record in {', '.join(f'`{path}`' for path in paths)}", hint=hint)
+        raise UsageError(f"no record found in {', '.join(f'`{path}`' for path in paths)}", hint=hint)
     seen: dict[tuple[Kind, str], FileRecord] = {}
     for record in records:
         earlier = seen.setdefault((record.kind, record.id), record)
@@ -88,7 +88,7 @@ def load_records(paths: Sequence[Path]) -> list[FileRecord]:
 
 
 def read_text(path: Path) -> str:
-    """What is in a file, or in standard input."""
+    """The text of a file, or of standard input."""
     try:
         return sys.stdin.read() if path == STANDARD_INPUT else path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
@@ -96,13 +96,13 @@ def read_text(path: Path) -> str:
 
 
 def _walk_files(path: Path) -> Iterator[Path]:
-    """`path`, or the files under it in the order of their names. What is hidden is passed over."""
+    """`path`, or the files under it in the order of their names, without hidden ones."""
     if not path.is_dir():
         yield path
         return
 
     def reject_directory(exc: OSError) -> None:
-        # Half of a directory must not pass for the whole: with --prune the other half would be removed.
+        # Half of a directory must not pass for all of it: --prune would delete the other half.
         raise UsageError(f"cannot read `{exc.filename}`: {exc.strerror}") from exc
 
     for directory, inner, names in os.walk(path, onerror=reject_directory):
@@ -116,20 +116,20 @@ def _parse(path: Path, text: str) -> Any:
     try:
         return parse_toml(text) if path.suffix.lower() == ".toml" else json.loads(text)
     except (ValueError, RecursionError) as exc:
-        hint = "mend the file; TOML files end in `.toml`, everything else is read as JSON"
-        raise UsageError(f"`{path}` is neither TOML nor JSON as its name says: {exc}", hint=hint) from exc
+        hint = "correct the file; names of TOML files end in `.toml`, all others are read as JSON"
+        raise UsageError(f"cannot parse `{path}`: {exc}", hint=hint) from exc
 
 
 def _parse_record(path: Path, text: str, body: dict[str, Any], *, kind: Kind | None = None) -> FileRecord:
     kinds = [one for one, id_field in ID_FIELDS.items() if id_field in body]
     found = kinds[0] if len(kinds) == 1 else None
     if found == "server" and "tools" in body and "transport" not in body:
-        found = "pin"  # which names its server, and the digests of its tools
+        found = "pin"  # a pin has the id of its server, and digests of tools
     if found is None or kind not in {None, found}:
-        hint = "name the record in that field, at the top of the file"
+        hint = "add the id of the record in that field, at the top of the file"
         if "mcpServers" in body:
-            hint = "this is another program's file: take its servers over with `toolgate servers import`"
-        wanted = _ANY_ID if kind is None else f"`{ID_FIELDS[kind]}`"
+            hint = "this is a file of another program: import its servers with `toolgate servers import`"
+        wanted = _ANY_ID if kind is None else f"`{ID_FIELDS.get(kind, 'server_id` with `tools')}`"
         what = "record" if kind is None else describe_kind(kind)
         raise UsageError(f"`{path}` is not a {what}: it has no {wanted}", hint=hint)
     id_field = ID_FIELDS.get(found, "server_id")
@@ -140,9 +140,9 @@ def _parse_record(path: Path, text: str, body: dict[str, Any], *, kind: Kind | N
 
 
 def _task_body(body: dict[str, Any]) -> dict[str, Any]:
-    """The task with its `config` as the gateway keeps it: keys to JSON text.
+    """The task with its `config` as the gateway stores it: keys to JSON text.
 
-    `mcp.enabled = true` in TOML is a table `mcp`; its keys are meant to be `mcp.enabled`.
+    `mcp.enabled = true` in TOML is a table `mcp`; its keys become `mcp.enabled`.
     """
     config = body.get("config", {})
     if not isinstance(config, Mapping):
@@ -165,16 +165,16 @@ def _encode_config_value(value: Any) -> str:
 
 
 def write_json(path: Path, value: JsonObject) -> None:
-    """One object into a file, for people to read and change."""
+    """Write one object to a file, for people to read and edit."""
     try:
         path.write_text(encode_json(value, indent=2) + "\n", "utf-8")
     except OSError as exc:
-        hint = "name a file in a directory that you may write to"
+        hint = "choose a file in a writable directory"
         raise UsageError(f"cannot write `{path}`: {exc.strerror}", hint=hint) from exc
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """A file of its own first, then one rename: a crash leaves the old file or the new one."""
+    """Write a temporary file and rename it: a crash leaves the old file or the new one."""
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
@@ -194,7 +194,7 @@ ReportProgress = Callable[[str], None]
 
 
 def open_progress(*, as_json: bool) -> StepProgress:
-    """Steps shown as they happen, if a person watches."""
+    """Steps, shown on a terminal only."""
     if as_json or not sys.stderr.isatty():
         return StepProgress(Console(quiet=True))
     return StepProgress(open_console(to_stderr=True))
@@ -203,7 +203,7 @@ def open_progress(*, as_json: bool) -> StepProgress:
 def upload(
     client: RestClient, file: BinaryIO, sha256: str, kept_at: str, report: ReportProgress
 ) -> JsonObject:
-    """Send the parts that are missing, and have the whole checked and kept; what the gateway found."""
+    """Send the missing parts and store the file. Returns the gateway's response."""
     size = file.seek(0, 2)
     count = max(1, -(-size // MAX_PART_BYTES))
     path = f"/api/uploads/{sha256}"
@@ -218,7 +218,7 @@ def upload(
 
 
 MODULES: Final = "/admin/api/modules"
-MIN_PREFIX: Final = 8  # 32 bits: two of a few thousand modules hardly ever share them
+MIN_PREFIX: Final = 8  # 32 bits: unique among a few thousand modules
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _MAGIC: Final = b"\0asm"
@@ -227,32 +227,32 @@ _CORE: Final = b"\1\0\0\0"
 
 
 class ModuleFile(NamedTuple):
-    """A file that looks like a module."""
+    """A file with the header of a module."""
 
     path: Path
     sha256: str
 
 
 def load_module(path: Path) -> ModuleFile:
-    """What is in a file, or CommandError."""
+    """The module in a file. Raises UsageError."""
     try:
         with path.open("rb") as file:
             _check_head(path, file.read(8), size=file.seek(0, 2))
             file.seek(0)
             return ModuleFile(path=path, sha256=hashlib.file_digest(file, "sha256").hexdigest())
     except OSError as exc:
-        where = "from the directory of the record's file"
-        hint = f"name a `.wasm` file {where}, or the SHA-256 of one that is uploaded"
+        where = "relative to the record's file"
+        hint = f"give a `.wasm` file {where}, or the SHA-256 of an uploaded one"
         raise UsageError(f"cannot read the module `{path}`: {exc.strerror}", hint=hint) from exc
 
 
 def hash_modules(records: Sequence[FileRecord]) -> tuple[list[FileRecord], list[ModuleFile]]:
-    """The records with hashes in place of the names of files, and the files."""
+    """The records with hashes in place of file names, and the files."""
     hashed, files = list(records), []
     for at, record in enumerate(records):
         workload = record.body.get("workload") if record.kind == "task" else None
         name = workload.get("module") if isinstance(workload, Mapping) else None
-        # A hash stays; what is not text the gateway refuses.
+        # A hash stays; the gateway rejects what is not text.
         if isinstance(workload, Mapping) and isinstance(name, str) and not _SHA256.fullmatch(name):
             files.append(load_module(record.file.parent / name))
             named = {**workload, "module": files[-1].sha256}
@@ -261,7 +261,7 @@ def hash_modules(records: Sequence[FileRecord]) -> tuple[list[FileRecord], list[
 
 
 def send_modules(client: RestClient, files: Iterable[ModuleFile], *, as_json: bool) -> None:
-    """Upload those that the gateway does not have. Warnings go to standard error."""
+    """Upload the modules that the gateway does not have. Warnings go to standard error."""
     for file in {one.sha256: one for one in files}.values():
         try:
             client.get(build_path(MODULES, file.sha256))
@@ -274,7 +274,7 @@ def send_modules(client: RestClient, files: Iterable[ModuleFile], *, as_json: bo
 
 
 def send_module(client: RestClient, file: ModuleFile, *, as_json: bool) -> JsonObject:
-    """Upload one, have it checked and kept; what the gateway found."""
+    """Upload one module. Returns the gateway's response."""
     progress = open_progress(as_json=as_json)
     try:
         with progress.step(f"uploading {file.path}") as report, file.path.open("rb") as content:
@@ -286,15 +286,15 @@ def send_module(client: RestClient, file: ModuleFile, *, as_json: bool) -> JsonO
 
 
 def find_module(client: RestClient, prefix: str) -> str:
-    """The hash of the one module that is meant: whole, or as much of it as lists show."""
+    """The hash of the module that a prefix of it selects. Raises UsageError."""
     if _SHA256.fullmatch(prefix):
         return prefix
     is_enough = len(prefix) >= MIN_PREFIX
     kept = client.get(MODULES)["modules"] if is_enough else []
     found = [str(one["sha256"]) for one in kept if one["sha256"].startswith(prefix)]
     if len(found) != 1:
-        hint = f"give {MIN_PREFIX} or more characters of a hash that `toolgate modules list` shows"
-        raise UsageError(f"`{prefix}` means {'more than one' if found else 'no'} module", hint=hint)
+        hint = f"give {MIN_PREFIX} or more characters of a hash in `toolgate modules list`"
+        raise UsageError(f"`{prefix}` matches {'more than one' if found else 'no'} module", hint=hint)
     return found[0]
 
 
@@ -302,8 +302,8 @@ def _check_head(path: Path, head: bytes, *, size: int) -> None:
     if head == _MAGIC + _CORE and size <= MAX_MODULE_BYTES:
         return
     if head == _MAGIC + _CORE:
-        problem = f"has {size:,} bytes, and a module has at most {MAX_MODULE_BYTES:,}"
-        hint = "build it for release, and strip it of names and debug information"
+        problem = f"has {size:,} bytes; the limit is {MAX_MODULE_BYTES:,}"
+        hint = "build it for release, and strip names and debug information"
     elif head.startswith(_MAGIC):
         problem, hint = "is a component, not a module", "build it as a module for WASI preview 1"
     else:

@@ -1,4 +1,4 @@
-"""The options that many commands share, each group a dataclass that `spread_options` spreads."""
+"""The options that many commands share. Each group is a dataclass that `spread_options` spreads."""
 
 import os
 import re
@@ -50,7 +50,7 @@ Render = Callable[[Any], RenderableType]
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayConnection:
-    """Which gateway a command connects to, with which key, and how it prints what comes back."""
+    """Which gateway a command connects to, with which key, and how it prints the response."""
 
     given_url: Annotated[str | None, _gateway_option("--url", envvar=URL_VARIABLE, help=_URL_HELP)] = None
     key_file: Annotated[Path | None, _gateway_option(help=_KEY_FILE_HELP)] = None
@@ -86,13 +86,13 @@ class GatewayConnection:
     def print_result(
         self, path: str, render: Render, query: Query | None = None, *, member: str | None = None
     ) -> None:
-        """Print what the gateway answers at a path; to programs only `member` of it, if that is given."""
+        """Print the response of a path; to programs only its `member`, if that is given."""
         with self.open() as client:
             response = client.get(path, query)
         self.output.show(response if member is None else response[member], render(response))
 
     def send(self, method: str, path: str, render: Render, body: Any = None, **more: Any) -> dict[str, Any]:
-        """Have the gateway do something, as `RestClient.send` says it, and print what it answers."""
+        """Send a request as `RestClient.send` does, and print the response."""
         with self.open() as client:
             response = client.send(method, path, body, **more)
         self.output.show(response, render(response))
@@ -120,22 +120,25 @@ class GatewayConnection:
 class ScopeOptions:
     """The parameters of the URL of the MCP endpoint."""
 
-    task: Annotated[str | None, _scope_option(help="As this task sees it.")] = None
-    servers: Annotated[str | None, _scope_option(help="Only these servers: `a,b`.")] = None
+    task: Annotated[str | None, _scope_option(help="Task id: the tools that this task may use.")] = None
+    servers: Annotated[str | None, _scope_option(help="Server ids, joined by commas: only their tools.")] = (
+        None
+    )
     tools: Annotated[str | None, _scope_option(help="Only these tools: `git.git_log,time.*`.")] = None
-    profile: Annotated[str | None, _scope_option(help="Narrowed by this profile.")] = None
+    profile: Annotated[str | None, _scope_option(help="Profile id, which narrows the tools further.")] = None
     mode: Annotated[
-        Literal["list", "find"] | None, _scope_option(help="`find`: where tools are found and not listed.")
+        Literal["list", "find"] | None,
+        _scope_option(help="`find`: three tools that search the others and call them."),
     ] = None
 
     @property
     def query(self) -> dict[str, str]:
-        """The parameters that are set. An empty value is one: it selects nothing."""
+        """The parameters that are set. An empty value is set, and selects nothing."""
         return drop_unset(asdict(self))
 
 
 # Times in the past: a duration back from now, a day, or unix milliseconds.
-_DURATION: Final = re.compile(r"([1-9][0-9]{0,8})([dhms])")
+_DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3}(?=s))?)([dhms])")
 _UNIX_MS: Final = re.compile(r"[0-9]{11,15}")
 """From 1973 on: a bare `7` is more likely a slip for `7d`."""
 _UNIT_S: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -149,17 +152,17 @@ SINCE: Final = Option(
 SinceOption = Annotated[str, SINCE]
 
 
-def parse_duration(text: str) -> int:
-    """The seconds of `30d`, `12h`, `30m` or `45s`. Raises UsageError."""
+def parse_duration(text: str) -> float:
+    """A duration such as `30d`, `12h`, `30m` or `45s`, in seconds. Raises UsageError."""
     seconds = _match_duration(text)
     if seconds is None:
         raise UsageError(f"`{text}` is not a duration", hint=_DURATION_HINT)
     return seconds
 
 
-def _match_duration(text: str) -> int | None:
+def _match_duration(text: str) -> float | None:
     found = _DURATION.fullmatch(text)
-    seconds = 0 if found is None else int(found[1]) * _UNIT_S[found[2]]
+    seconds = 0.0 if found is None else float(found[1]) * _UNIT_S[found[2]]
     return seconds if 0 < seconds <= _MAX_DURATION_S else None
 
 
@@ -174,7 +177,7 @@ def parse_time(text: str, *, now_ms: int | None = None) -> int:
         return int(text)
     back_s = _match_duration(text)
     if back_s is not None:
-        return max(0, now_ms - back_s * 1_000)
+        return max(0, int(now_ms - back_s * 1_000))
     try:
         at_ms = int(datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp() * 1e3)
     except ValueError:
@@ -186,7 +189,7 @@ def parse_time(text: str, *, now_ms: int | None = None) -> int:
 
 
 def add_list_commands(group: typer.Typer, summary: str, path: str, member: str, render: Render) -> None:
-    """`list`, which the group does by itself, too."""
+    """The command `list`, which the group also runs by itself."""
 
     @command(group, None)
     def list_by_default(context: typer.Context, connection: GatewayConnection) -> None:

@@ -1,39 +1,83 @@
-"""The commands that every kind of record has: list, show, apply, delete, history, diff and rollback.
+"""The commands that every kind of record has: list, get, apply, delete, history, diff and rollback.
 
-A noun (`toolgate servers`) names its kind and says in words and tables what is its own; the rest is the same.
+A noun (`toolgate servers`) names its kind, how its records are shown, and the verbs that make no sense for
+it. Further commands of the noun are added to the group's `app`.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.command import add_group, command
-from toolgate.cli.files import ID_FIELDS, hash_modules, load_record, send_modules
+from toolgate.cli.command import ArgumentText, add_group, command
+from toolgate.cli.files import hash_modules, load_record, send_modules
 from toolgate.cli.options import GatewayConnection, Render
 from toolgate.cli.render import changes as render
 from toolgate.cli.rest import COLLECTIONS, build_conditions, build_record_path
 from toolgate.model.revisions import Kind, describe_kind
 
 FilesOption = Annotated[
-    list[Path], "--file -f", "TOML or JSON file with one record; `-` reads JSON. May be repeated."
+    list[Path],
+    "--file -f",
+    "TOML or JSON file with one record; `-` reads JSON from standard input. Repeatable.",
 ]
 PlanOption = Annotated[
     str | None,
-    Option("--require-plan", metavar="ID", help="Only if the change still does what this plan showed."),
+    Option(
+        "--require-plan", metavar="PLAN", help="Only if the effect is still that of the plan with this id."
+    ),
 ]
-IdArgument = Annotated[str, Argument(help="Its id.", show_default=False)]
+RevisionOption = Annotated[
+    int | None,
+    Option("--if-revision", metavar="REVISION", help="Only if the record is still at this revision."),
+]
+LimitOption = Annotated[int, Option(min=1, max=500, help="Number of changes to list, at most 500.")]
+
+_SUMMARIES: Final[Mapping[str, str]] = {
+    "list": "List the {noun}s.",
+    "get": "Show one {noun} in full.",
+    "apply": "Create or replace {noun}s from files.",
+    "delete": "Delete a {noun}.",
+    "history": "List the changes of a {noun}, newest first.",
+    "diff": "Compare a {noun} between two registry revisions.",
+    "rollback": (
+        "Restore a {noun} as it was at a registry revision.\n\n"
+        "The restored record is a new revision: history is never rewritten."
+    ),
+}
+"""Verb → its help, unless the noun has another."""
+
+
+def describe_id(kind: Kind) -> ArgumentText:
+    """The argument that names a record: what it is, and where to see it."""
+    noun = describe_kind(kind)
+    # A pin has the id of its server.
+    name = "SERVER" if kind == "pin" else noun.rpartition(" ")[2].upper()
+    return ArgumentText(name, f"{noun.capitalize()} id, as in `toolgate {name_group(kind)} list`.")
+
+
+def name_group(kind: Kind) -> str:
+    """The noun of a kind on the command line: `chat-upstreams`."""
+    return f"{kind}s".replace("_", "-")
+
+
+def id_argument(kind: Kind) -> Any:
+    """The argument of a command that names one record."""
+    return Argument(metavar=describe_id(kind).name, help=describe_id(kind).help, show_default=False)
+
+
+ServerArgument = Annotated[str, id_argument("server")]
+TaskArgument = Annotated[str, id_argument("task")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionOptions:
     """The conditions of a change."""
 
-    revision: Annotated[
-        int | None, "--if-revision", "Only if this is still the record's newest revision."
-    ] = None
+    revision: RevisionOption = None
     plan_id: PlanOption = None
 
     @property
@@ -41,27 +85,63 @@ class ConditionOptions:
         return build_conditions(revision=self.revision, plan_id=self.plan_id)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordViews:
+    """How the records of a kind are shown to people."""
+
+    many: Render
+    one: Render
+
+
 class RecordGroup:
-    """The commands of one kind of record under its noun. More are added to `app`."""
+    """The commands of one kind of record under its noun.
 
-    def __init__(self, root: typer.Typer, kind: Kind) -> None:
-        self.app = add_group(root, f"{kind}s".replace("_", "-"))
+    `summaries` are the help of verbs that need more than the usual words. Verbs in `without` are left out,
+    and `note` says why.
+    """
+
+    def __init__(
+        self,
+        root: typer.Typer,
+        kind: Kind,
+        views: RecordViews,
+        *,
+        summaries: Mapping[str, str] | None = None,
+        without: Collection[str] = (),
+        note: str = "",
+    ) -> None:
+        self.app = add_group(root, name_group(kind), note=note)
         self._kind = kind
-        self._noun = describe_kind(kind)
-        self._id_field = ID_FIELDS.get(kind, f"{'server' if kind == 'pin' else kind}_id")
+        self._id = describe_id(kind)
+        self._summaries = {**_SUMMARIES, **(summaries or {})}
+        verbs = {
+            "list": lambda: self._add_list(views.many),
+            "get": lambda: self._add_get(views.one),
+            "apply": self._add_apply,
+            "delete": self._add_delete,
+            "history": self._add_history,
+            "diff": self._add_diff,
+            "rollback": self._add_rollback,
+        }
+        for verb, add in verbs.items():
+            if verb not in without:
+                add()
 
-    def add_list(self, summary: str, render_list: Render) -> None:
-        @command(self.app, "list", summary)
+    def _describe(self, verb: str) -> str:
+        return self._summaries[verb].format(noun=describe_kind(self._kind))
+
+    def _add_list(self, render_list: Render) -> None:
+        @command(self.app, "list", self._describe("list"))
         def list_records(connection: GatewayConnection) -> None:
             connection.print_list(COLLECTIONS[self._kind], f"{self._kind}s", render_list)
 
-    def add_show(self, name: str, summary: str, render_record: Render) -> None:
-        @command(self.app, name, summary, record_id=self._id_field)
-        def show_record(record_id: IdArgument, connection: GatewayConnection) -> None:
+    def _add_get(self, render_record: Render) -> None:
+        @command(self.app, "get", self._describe("get"), record_id=self._id)
+        def get_record(record_id: str, connection: GatewayConnection) -> None:
             connection.print_result(build_record_path(self._kind, record_id), render_record)
 
-    def add_apply(self, summary: str) -> None:
-        @command(self.app, "apply", summary)
+    def _add_apply(self) -> None:
+        @command(self.app, "apply", self._describe("apply"))
         def apply_records(
             files: FilesOption, connection: GatewayConnection, conditions: ConditionOptions
         ) -> None:
@@ -74,73 +154,52 @@ class RecordGroup:
                     response = client.send("PUT", path, one.body, headers=conditions.headers)
                     connection.output.show(response, render.render_applied(one.kind, one.id, response))
 
-    def add_delete(self, summary: str) -> None:
-        @command(self.app, "delete", summary, record_id=self._id_field)
+    def _add_delete(self) -> None:
+        @command(self.app, "delete", self._describe("delete"), record_id=self._id)
         def delete_record(
-            record_id: IdArgument, connection: GatewayConnection, conditions: ConditionOptions
+            record_id: str, connection: GatewayConnection, conditions: ConditionOptions
         ) -> None:
-            self._delete(record_id, connection, conditions.headers)
+            self.delete(record_id, connection, conditions.headers)
 
-    def add_plain_delete(self, name: str, summary: str) -> None:
-        """Without conditions."""
-
-        @command(self.app, name, summary, record_id=self._id_field)
-        def delete_record(record_id: IdArgument, connection: GatewayConnection) -> None:
-            self._delete(record_id, connection, {})
-
-    def _delete(self, record_id: str, connection: GatewayConnection, headers: dict[str, str]) -> None:
+    def delete(self, record_id: str, connection: GatewayConnection, headers: dict[str, str]) -> None:
+        """Delete a record, and print what still refers to it."""
         with connection.open() as client:
             response = client.send("DELETE", build_record_path(self._kind, record_id), headers=headers)
         shown = render.render_deleted(self._kind, record_id, response)
         connection.output.show({"deleted": record_id, **response}, shown)
 
-    def add_past(self) -> None:
-        """What the record was before."""
-        self.add_history()
-        self.add_diff()
-        self.add_rollback()
-
-    def add_history(self) -> None:
-        summary = f"List the changes of a {self._noun}, newest first: when, by whom, which fields."
-
-        @command(self.app, "history", summary)
-        def list_history(
-            record_id: IdArgument,
-            connection: GatewayConnection,
-            limit: Annotated[int, Option(min=1, max=500, help="How many changes.")] = 20,
-        ) -> None:
+    def _add_history(self) -> None:
+        @command(self.app, "history", self._describe("history"), record_id=self._id)
+        def list_history(record_id: str, connection: GatewayConnection, *, limit: LimitOption = 20) -> None:
             path = build_record_path(self._kind, record_id, "history")
             connection.print_result(path, render.render_history, {"limit": limit}, member="entries")
 
-    def add_diff(self) -> None:
-        summary = f"Show how a {self._noun} differs between two revisions of the registry."
-
-        @command(self.app, "diff", summary)
+    def _add_diff(self) -> None:
+        @command(self.app, "diff", self._describe("diff"), record_id=self._id)
         def diff_record(
-            record_id: IdArgument,
+            record_id: str,
             connection: GatewayConnection,
             *,
-            since: Annotated[int, Option(min=0, help="The earlier revision.", show_default=False)],
-            upto: Annotated[int | None, Option(min=0, help="The later one. Default: now.")] = None,
+            since: Annotated[
+                int, Option(min=0, metavar="REVISION", help="The earlier revision, as in `history`.")
+            ],
+            upto: Annotated[
+                int | None, Option(min=0, metavar="REVISION", help="The later revision. Default: the newest.")
+            ] = None,
         ) -> None:
-            self.print_diff(record_id, connection, since=since, upto=upto)
+            path, query = build_record_path(self._kind, record_id, "diff"), {"since": since, "upto": upto}
+            connection.print_result(path, render.render_field_diff, query)
 
-    def print_diff(
-        self, record_id: str, connection: GatewayConnection, *, since: int, upto: int | None
-    ) -> None:
-        path, query = build_record_path(self._kind, record_id, "diff"), {"since": since, "upto": upto}
-        connection.print_result(path, render.render_field_diff, query)
-
-    def add_rollback(self) -> None:
-        summary = f"Make a {self._noun} what it was at a revision."
-
-        @command(self.app, "rollback", f"{summary} That is a new change; history is never rewritten.")
+    def _add_rollback(self) -> None:
+        @command(self.app, "rollback", self._describe("rollback"), record_id=self._id)
         def roll_back_record(
-            record_id: IdArgument,
+            record_id: str,
             connection: GatewayConnection,
             conditions: ConditionOptions,
             *,
-            to: Annotated[int, Option(min=0, help="The revision to go back to.", show_default=False)],
+            to: Annotated[
+                int, Option(min=0, metavar="REVISION", help="The revision to restore, as in `history`.")
+            ],
         ) -> None:
             roll_back(self._kind, record_id, connection, conditions, to=to)
 
@@ -148,6 +207,7 @@ class RecordGroup:
 def roll_back(
     kind: Kind, record_id: str, connection: GatewayConnection, conditions: ConditionOptions, *, to: int
 ) -> None:
+    """Restore a record as it was at a registry revision."""
     connection.send(
         "POST",
         build_record_path(kind, record_id, "rollback"),

@@ -1,6 +1,6 @@
-"""The REST API as commands see it. It alone knows the HTTP library; every failure leaves as CommandError.
+"""The client of the REST API. Only this module uses the HTTP library; every failure is a CommandError.
 
-It never follows a redirect and never sends the key anywhere but to the address it was given.
+It never follows a redirect, and never sends the key to another address than the given one.
 """
 
 import json
@@ -26,19 +26,21 @@ COLLECTIONS: Final[Mapping[Kind, str]] = {
     "chat_upstream": "/admin/api/chat-upstreams",
 }
 
-# A server may take 10 s to start and 30 s to list, and the gateway waits for both when asked to test it.
+# Testing a server waits for its start (10 s) and its list (30 s).
 _TIMEOUT = httpx2.Timeout(60.0, connect=5.0)
 START_TIMEOUT = httpx2.Timeout(3_660.0, connect=5.0)
-"""A record allows a start at most an hour, in which a package may be downloaded."""
+"""A record allows a start at most an hour, for the download of a package."""
 
-_MAX_EVENT_BYTES: Final = 64 * 1024**2  # a choice: far above any event, and a bound to a stream of only one
+_MAX_EVENT_BYTES: Final = (
+    64 * 1024**2
+)  # a choice: far above any event, and a bound for a stream without an end of event
 
 Query = Mapping[str, str | int | None]
 """Parameters of a URL; None: not sent."""
 
 
 def build_conditions(*, revision: int | None = None, plan_id: str | None = None) -> dict[str, str]:
-    """The headers of a change: only of this newest revision, only if it does what the plan showed."""
+    """The headers of a change: only at this revision, only with the effect of this plan."""
     match = {} if revision is None else {"if-match": f'"{revision}"'}
     return match if plan_id is None else {**match, "toolgate-plan": plan_id}
 
@@ -66,7 +68,7 @@ class RestClient:
         headers: Mapping[str, str] | None = None,
         timeout: httpx2.Timeout = _TIMEOUT,
     ) -> dict[str, Any]:
-        """Send bytes as they are, and anything else as JSON; what the gateway answers."""
+        """Send bytes as they are, and anything else as JSON. Returns the response."""
         sent: dict[str, Any] = {"content": body} if isinstance(body, bytes) else {"json": body}
         sent |= {"params": drop_unset(query or {}), "headers": headers, "timeout": timeout}
         with self._translate_errors():
@@ -90,7 +92,7 @@ class RestClient:
         return {**first, "next_cursor": None}
 
     def chunks(self, path: str, query: Query) -> Iterator[bytes]:
-        """What is not JSON, a piece at a time."""
+        """A response that is not JSON, in chunks."""
         with self._stream(path, query) as response:
             yield from response.iter_bytes()
 
@@ -112,13 +114,13 @@ class RestClient:
             yield response
 
     def _parse(self, response: httpx2.Response) -> dict[str, Any]:
-        """What the gateway answers. Raises CommandError: what it refuses, or that it is not a gateway."""
+        """The response. Raises CommandError for an error, or if it is not from a gateway."""
         try:
             body: dict[str, Any] = response.json() if response.content else {}
             refusal = None if response.is_success else parse_error(body["error"])
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            message = f"something answers at `{self.url}`, but it is not Toolgate"
-            hint = "give the gateway's own address with --url or TOOLGATE_URL"
+            message = f"`{self.url}` is not a Toolgate gateway"
+            hint = "give the gateway's address with --url or TOOLGATE_URL"
             raise _unreachable(message, hint, "not_toolgate") from exc
         if refusal is not None:
             raise refusal
@@ -130,10 +132,10 @@ class RestClient:
         try:
             yield
         except httpx2.TimeoutException as exc:
-            hint = "look at the gateway's log; `toolgate doctor` says what it is busy with"
-            raise _unreachable(f"no answer from `{self.url}` in time", hint, "timeout") from exc
+            hint = "see the gateway's log, or run `toolgate doctor`"
+            raise _unreachable(f"no response from `{self.url}` in time", hint, "timeout") from exc
         except (httpx2.HTTPError, StreamRefused) as exc:
-            hint = "is `toolgate up` running? another address goes into --url or TOOLGATE_URL"
+            hint = "start it with `toolgate up`, or give another address with --url or TOOLGATE_URL"
             message = f"cannot reach the gateway at `{self.url}`: {exc}"
             raise _unreachable(message, hint, "unreachable") from exc
 
@@ -146,24 +148,24 @@ def _unreachable(message: str, hint: str, code: str) -> CommandError:
 def open_client(url: str, key: str | None) -> Iterator[RestClient]:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        hint = "give one like http://127.0.0.1:8080"
-        raise UsageError(f"`{url}` is not the address of a gateway", hint=hint)
+        hint = "give an address such as http://127.0.0.1:8080"
+        raise UsageError(f"invalid address of a gateway: `{url}`", hint=hint)
     headers = {"user-agent": f"toolgate-cli/{__version__}"}
     if key is not None:
         headers["authorization"] = f"Bearer {key}"
-    # A proxy from the environment has no business between us and our own machine, nor with the key.
+    # A proxy from the environment must not get the key of a gateway on this machine.
     direct = {"http://": None, "https://": None} if is_loopback(parts.hostname) else None
     with httpx2.Client(base_url=url, headers=headers, timeout=_TIMEOUT, mounts=direct) as http:
         yield RestClient(http, url)
 
 
 def build_path(base: str, *parts: str) -> str:
-    """A path below `base`. Each part is quoted whole: an id may have a slash in it."""
+    """A path below `base`. Each part is quoted as a whole: an id may contain a slash."""
     return "/".join([base, *(quote(part, safe="") for part in parts)])
 
 
 def build_invocation_path(task_id: str, *parts: str) -> str:
-    """Where the runs of a task are, or one of them, or something of one."""
+    """The path of a task's runs, of one run, or of a part of one."""
     return build_path("/api/v1/tasks", task_id, "invocations", *parts)
 
 
@@ -172,10 +174,10 @@ def build_record_path(kind: Kind, *parts: str) -> str:
 
 
 def parse_error(error: Mapping[str, Any]) -> CommandError:
-    """The gateway's own error, with its hint."""
+    """The error in a response, with its hint."""
     code, hint = str(error["code"]), str(error.get("hint", ""))
     if code == "unauthenticated":
-        hint = "set TOOLGATE_KEY or give --key-file; `toolgate keys create` makes a key"
+        hint = "set TOOLGATE_KEY or give --key-file; `toolgate keys create` creates a key"
     return CommandError(
         str(error["message"]),
         hint=hint,

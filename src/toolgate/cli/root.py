@@ -12,64 +12,73 @@ from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import Abort, TyperException
 
 from toolgate import __version__
-from toolgate.cli.command import CommandError, ExitCode, UsageError, print_failure
+from toolgate.cli.command import CommandError, ExitCode, UsageError, open_console, print_failure
+from toolgate.cli.help import HelpGroup, format_text, render_overview
 from toolgate.errors import ToolgateError
 from toolgate.lazy_modules import load_lazily
 
-COMMANDS: Final[Mapping[str, str]] = {
-    "up": "Start the gateway. It runs until Ctrl-C, and takes all its servers with it.",
-    "control": "Start the control plane alone. Nodes follow it; agents and editors call the nodes.",
-    "node": "Start a node: it serves agents and editors what a control governs, and keeps nothing itself.",
-    "nodes": "List the nodes with the revision each serves, and when it last reported.",
-    "servers": "Register MCP servers, look at them, test them.",
-    "tasks": "Tasks: which servers and tools each kind of work may use, and what it runs.",
-    "run": "Run a task: its output to standard output, its log to standard error, its exit code as ours.",
-    "invocations": "Runs of tasks: which there are, how they went, what they logged.",
-    "profiles": "Profiles: selections of servers and tools that tasks share.",
-    "pins": "Pins: a pinned server offers its tools only as they were approved.",
-    "approvals": "Calls that wait for a person: which there are, and the decision.",
-    "chat-upstreams": (
-        "Chat upstreams: the OpenAI-compatible endpoints whose models the chat endpoint prompts."
-    ),
-    "keys": "Keys: who may call, and how far each key reaches.",
-    "integrations": "Integrations: the servers you switch on and off for yourself, within your key.",
-    "packages": "Packages: what was published, and what is installed.",
-    "modules": "Modules: the WebAssembly programs that tasks run.",
-    "catalog": "The catalog: what there is to choose from.",
-    "tools": "List the tools of a URL, with their tokens and the rule that allows each.",
-    "tokens": "Show what tools cost models in tokens, task by task: definitions, results, and what is saved.",
-    "quotas": "Show the quotas of keys and tasks: what is used at all nodes together, and when each resets.",
-    "skills": "Skills: the tools in a manifest, checked, as a URL or a task.",
-    "explain": "Say for every tool, prompt and resource which layer and rule decided about it.",
-    "plan": (
-        "Show which records would change, and which tools each task would gain and lose. Nothing is written."
-    ),
-    "apply": (
-        "Make servers, tasks, profiles, pins and chat upstreams what files say: all, or on any error none."
-    ),
-    "diff": "Show what `toolgate apply` would change. Nothing is written.",
-    "watch": "Print each change of the registry, a line a transaction, until Ctrl-C.",
-    "top": "Show calls a second, p95, errors and queues of each server, and what is denied, until Ctrl-C.",
-    "audit": "Show what happened: calls, denials, changes, refused credentials, runs, approvals, processes.",
-    "lint": "Find rules that match nothing, and literals in records that may be secrets.",
-    "learn": (
-        "Work out the least policy by what a task used: what stays, what goes, and when that was used last."
-    ),
-    "unused": (
-        "Show which tools tasks grant, and keys let through, that went unused; and which servers are unused."
-    ),
-    "reload": "Read the registry directory again; exit code 1 if a file in it is wrong.",
-    "connect": "Print what to paste into a client, or write it there with --write.",
-    "doctor": "Look for what is wrong and say what to do; exit code 1 if something is.",
-    "backup": "Have the gateway write all records and their history into a file in its data directory.",
-    "export": (
-        "Write all records, keys as hashes, and their history into one file, readable by its owner only."
-    ),
-    "import": "Fill an empty data directory or database from a file, revisions and history included.",
+SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Run": {
+        "up": "Start the gateway: control plane, node and servers.",
+        "control": "Start a control plane alone, for nodes to follow.",
+        "node": "Start a node, which follows a control plane.",
+    },
+    "Use": {
+        "connect": "Print the entry that a client needs, or write it.",
+        "tools": "List the tools of a URL with the tokens each costs.",
+        "call": "Call a tool and print its result.",
+        "run": "Run a task's module and print its output.",
+        "skills": "Check a skill, print its URL, or make its task.",
+        "integrations": "Switch servers on and off for yourself.",
+    },
+    "Records": {
+        "servers": "MCP servers: register, test, refresh, import.",
+        "tasks": "Tasks: what each kind of work may use, and runs.",
+        "profiles": "Profiles: selections of tools that tasks share.",
+        "pins": "Pins: tools as approved; changes are quarantined.",
+        "keys": "Keys: credentials with roles, ceilings and quotas.",
+        "chat-upstreams": "Chat upstreams: endpoints that serve models.",
+        "packages": "Packages: make, publish, install and remove them.",
+        "modules": "Modules: WebAssembly programs that tasks run.",
+        "catalog": "Catalog: the tools of all packages and servers.",
+    },
+    "Govern": {
+        "plan": "Show what changes would do to records and tasks.",
+        "apply": "Create or replace records from files, all or none.",
+        "diff": "Show what `toolgate apply` would change.",
+        "reload": "Read the directory of server files again.",
+        "lint": "Find rules that match nothing, and bare secrets.",
+        "learn": "Work out the least policy of a task from its use.",
+        "unused": "List granted tools and servers that went unused.",
+        "approvals": "Approvals: calls that wait for a decision.",
+    },
+    "Ask why": {
+        "explain": "Show which rule allows or hides each tool.",
+        "audit": "List calls, denials, changes and other events.",
+        "doctor": "Find problems of a gateway, and suggest remedies.",
+    },
+    "Observe": {
+        "top": "Show calls, latency and errors of servers, live.",
+        "watch": "Print each change of the registry as it happens.",
+        "invocations": "Invocations: runs of tasks, their logs and results.",
+        "quotas": "Show how much of each quota is used.",
+        "tokens": "Show what tools cost models in tokens, by task.",
+        "nodes": "List the nodes with their state and revision.",
+    },
+    "Operate": {
+        "login": "Save the address of a gateway and a key to it.",
+        "logout": "Remove a saved gateway and its key.",
+        "contexts": "Contexts: the saved gateways; which is current.",
+        "backup": "Write all records and their history to a file.",
+        "restore": "Fill an empty registry from a backup.",
+        "completion": "Print the completion script of a shell.",
+    },
 }
-"""Command → what it is for, as its own help begins, in the order of the help: which so loads none of them."""
+"""Section of the help → command → what it does, as its own help begins. Listing them loads none of them."""
+COMMANDS: Final = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 _MODULES: Final[Mapping[str, Sequence[str]]] = {
     "serve": ("up", "control", "node"),
     "status": ("tools", "explain", "nodes", "tokens", "quotas"),
@@ -79,7 +88,8 @@ _MODULES: Final[Mapping[str, Sequence[str]]] = {
     "keys": ("integrations",),
     "changes": ("plan", "apply", "diff", "watch", "reload"),
     "policy": ("lint", "learn", "unused"),
-    "copies": ("backup", "export", "import"),
+    "copies": ("backup", "restore"),
+    "contexts": ("login", "logout"),
 }
 """Module → those of its commands that do not have its name."""
 _RENAMED: Final[Mapping[str, str]] = {
@@ -108,35 +118,34 @@ _RENAMED: Final[Mapping[str, str]] = {
 """Names that commands had before → the names that they have now."""
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(HelpGroup):
     """A group whose commands are modules, imported when they are used."""
+
+    summaries: Final = COMMANDS
+    """What each does, for completion."""
 
     def list_commands(self, _ctx: object) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, _ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:
         if cmd_name not in COMMANDS:
-            self._name_all()  # the parser suggests the nearest of those it has
+            # The parser suggests the nearest name of those that have a command.
+            for name, summary in COMMANDS.items():
+                self.commands.setdefault(name, TyperCommand(name, help=summary))
         elif cmd_name not in self.commands:
             self.commands[cmd_name] = _load_command(cmd_name)
         found = self.commands.get(cmd_name)
         assert found is None or isinstance(found, TyperCommand | TyperGroup)
         return found
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        self._name_all()
-        super().format_help(ctx, formatter)
-
-    def _name_all(self) -> None:
-        """Have a command under every name, of which nothing is known but what it is for."""
-        for name, summary in COMMANDS.items():
-            self.commands.setdefault(name, TyperCommand(name, help=summary))
+    def format_help(self, _ctx: object, formatter: Any) -> None:
+        formatter.write(format_text(render_overview(str(self.help), SECTIONS, open_console().width)))
 
 
 app = typer.Typer(
     cls=LazyGroup,
     name="toolgate",
-    no_args_is_help=True,
+    add_completion=False,  # `toolgate completion` prints the scripts
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -156,11 +165,11 @@ VersionOption = Annotated[
 
 @app.callback()
 def toolgate(*, _version: VersionOption = False) -> None:
-    """Many MCP servers behind one URL; each caller sees only the tools it needs, and anyone can ask why."""
+    """A self-hosted MCP gateway: all your MCP servers behind one URL."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line. Usage errors and `--help` leave as SystemExit, as the parser has it."""
+    """Run the command line. Returns the exit code of the process."""
     words = list(sys.argv[1:] if args is None else args)
     # Libraries read these when they are loaded. gRPC would write to our standard error past every format, and
     # pydantic look through all that is installed for plugins of its own, at every start.
@@ -169,14 +178,28 @@ def main(args: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
         _reject_old_name(words)
-        app(words, prog_name="toolgate")
-    except (CommandError, ToolgateError) as exc:
-        failure = (
-            CommandError(str(exc), hint=exc.hint, code=exc.code) if isinstance(exc, ToolgateError) else exc
-        )
+        # Without a code of its own, a command that returns has done what it was to do.
+        return int(app(words, prog_name="toolgate", standalone_mode=False) or ExitCode.OK)
+    except (CommandError, ToolgateError, TyperException, Abort) as exc:
+        failure = _describe_failure(exc)
         print_failure(failure, as_json="--json" in words)
         return failure.exit_code
-    return ExitCode.OK
+
+
+def _describe_failure(exc: Exception) -> CommandError:
+    """Any failure as one of a command, in the words of this program."""
+    match exc:
+        case CommandError():
+            return exc
+        case ToolgateError():
+            return CommandError(str(exc), hint=exc.hint, code=exc.code)
+        case TyperException():
+            # The parser writes sentences with names in quotes.
+            message = exc.format_message().removesuffix(".").replace("'", "`").replace("Value error, ", "")
+            context = getattr(exc, "ctx", None)
+            hint = f"`{context.command_path} --help` explains the command" if context else ""
+            return UsageError(message[:1].lower() + message[1:], hint=hint)
+    return CommandError("cancelled: no input")
 
 
 def _reject_old_name(words: Sequence[str]) -> None:

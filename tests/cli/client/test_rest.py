@@ -24,7 +24,7 @@ def test_a_gateway_that_is_not_there_ends_with_4_and_says_how_to_start_one(run: 
 
     assert ran.code == 4
     assert ran.err.startswith(f"error: cannot reach the gateway at `{dead_url}`")
-    assert "is `toolgate up` running?" in ran.err
+    assert "start it with `toolgate up`" in ran.err
 
 
 def test_with_json_a_failure_is_an_object_on_standard_error(run: Run, dead_url: str) -> None:
@@ -104,7 +104,7 @@ def test_another_program_on_the_port_is_recognised(
     ran = run("tools")
 
     assert ran.code == 4
-    assert "it is not Toolgate" in ran.err
+    assert "is not a Toolgate gateway" in ran.err
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://x", "http://"])

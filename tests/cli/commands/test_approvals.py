@@ -73,12 +73,12 @@ def test_a_list_shows_who_calls_what() -> None:
     lines = shown(render_approvals([approval(), used], "all"))
 
     assert lines[:3] == [
-        "APPROVAL          STATE    UNTIL (UTC)  CALL",
-        "0f1e2d3c4b5a6978  pending  11-14 22:28  files.delete by key:ada",
-        '                                        {"path": "/tmp/x"}',
+        "APPROVAL          STATE    EXPIRES (UTC)  CALL",
+        "0f1e2d3c4b5a6978  pending  11-14 22:28    files.delete by key:ada",
+        '                                          {"path": "/tmp/x"}',
     ]
     assert sum(line.count("z") for line in lines) == 120 - len('{"text": "')
-    nothing = "no call waits: `--state all` shows those that were decided"
+    nothing = "no call waits: `--state all` also lists those already decided"
     assert shown(render_approvals([], "pending")) == [nothing]
     assert shown(render_approvals([], "all")) == ["no approvals"]
 
@@ -111,7 +111,7 @@ def test_one_says_how_to_decide_and_what_was_decided() -> None:
     assert "task" not in pending
     assert "2023-11-14 22:14:20 UTC by key:bob" in approved
     assert "fine" in approved
-    assert "the call passes when it is repeated, once" in approved
+    assert "the call passes once, when the caller repeats it" in approved
     assert "2023-11-14 22:15:20 UTC" in used
 
 

@@ -45,7 +45,7 @@ def test_without_a_command_the_categories_are_listed_page_by_page(gateway: FakeG
         "data             1     12",
         "search           3      0",
         "",
-        "see one with `toolgate catalog get CATEGORY`",
+        "`toolgate catalog get CATEGORY` lists its packages",
     ]
     assert [json.loads(line) for line in run("catalog", "list", "--json").lines] == CATEGORIES
 
@@ -53,7 +53,7 @@ def test_without_a_command_the_categories_are_listed_page_by_page(gateway: FakeG
 def test_an_empty_catalog_says_so(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("GET /api/catalog", page(categories=[]))
 
-    assert run("catalog").lines == ["there is nothing in the catalog that this key can reach"]
+    assert run("catalog").lines == ["the catalog contains nothing that this key can reach"]
 
 
 def test_a_category_is_shown_by_its_name_whatever_its_id(gateway: FakeGateway, run: Run) -> None:
@@ -81,11 +81,11 @@ def test_a_category_is_shown_by_its_name_whatever_its_id(gateway: FakeGateway, r
     assert run("catalog", "get", "search").lines == [
         "search: 2 packages",
         "",
-        "PACKAGE      VERSION  TOOLS  WHAT IT IS",
+        "PACKAGE      VERSION  TOOLS  DESCRIPTION",
         "excel-tools  1.2.0        2  Excel 工具集: Spreadsheets  excel, office",
         "old                       ?",
         "",
-        "see one with `toolgate catalog get PACKAGE`",
+        "`toolgate catalog get PACKAGE` lists its tools",
     ]
 
 
@@ -102,7 +102,7 @@ def test_a_package_is_shown_with_what_its_tools_take(gateway: FakeGateway, run: 
         "  arguments: filename, sheets?",
         "",
         "excel-tools.*  read-only",
-        "  its tools are not known yet",
+        "  the server has not listed its tools so far",
     ]
 
 
@@ -172,7 +172,7 @@ def test_backfill_goes_on_until_all_is_done(gateway: FakeGateway, run: Run) -> N
     gateway.respond("POST /admin/api/catalog/backfill", batch)
     gateway.respond("POST /admin/api/catalog/backfill?cursor=c", last)
 
-    assert run("catalog", "backfill").lines == ["30 packages looked at, 7 updated"]
+    assert run("catalog", "backfill").lines == ["30 packages checked, 7 updated"]
     assert json.loads(run("catalog", "backfill", "--json").out) == {
         "done": 30,
         "total": 30,

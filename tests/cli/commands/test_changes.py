@@ -129,7 +129,7 @@ def test_pruning_without_a_terminal_to_confirm_at_is_refused(
     ran = run("apply", "-f", str(directory), "--prune")
 
     assert ran.code == 2
-    assert "would remove task `old`, profile `p`, and there is no terminal to confirm at" in ran.err
+    assert "would delete task `old`, profile `p`, and there is no terminal to confirm it" in ran.err
     assert "--yes" in ran.err
     assert [asked.path for asked in gateway.asked] == ["/admin/api/plan"]
 
@@ -248,7 +248,7 @@ def test_an_empty_directory_is_refused_so_that_pruning_cannot_remove_everything(
     ran = run("apply", "-f", str(tmp_path), "--prune", "--yes")
 
     assert ran.code == 2
-    assert "there is no record in" in ran.err
+    assert "no record found in" in ran.err
     assert gateway.asked == []
 
 

@@ -63,19 +63,19 @@ def test_people_see_how_to_give_it_a_node() -> None:
         "nodes follow it at 127.0.0.1:8090",
         "its console is at http://127.0.0.1:8080/console/",
         "",
-        "A node needs a key, and is started with it:",
+        "To start a node, create a key for it:",
         "  toolgate keys create node-1 --role node --out node.key",
         "  toolgate node --control 127.0.0.1:8090 --control-key-file node.key \\",
         "    --listen 127.0.0.1:8081 --data .toolgate-node",
         "",
-        "Ctrl-C stops it; its nodes go on with what they have.",
+        "Ctrl-C stops the control plane. Its nodes continue with their last state.",
     ]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        pytest.param(("--grpc-listen", "0.0.0.0:0"), "in clear", id="plain gRPC"),
+        pytest.param(("--grpc-listen", "0.0.0.0:0"), "unencrypted", id="plain gRPC"),
         pytest.param(("--listen", "0.0.0.0:0"), "no key is configured", id="ADM-5"),
         pytest.param(("--grpc-listen", "nowhere"), "setting `grpc.listen`", id="a wrong address"),
         pytest.param(("--grpc-cert-file", "c.pem"), "only one of", id="a certificate without its key"),

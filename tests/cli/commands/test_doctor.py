@@ -57,7 +57,7 @@ from toolgate.cli.commands.doctor import (
         ),
         pytest.param(
             "no connection within 10 s",
-            "start it by hand to see what keeps it, then `toolgate servers refresh git`",
+            "run its command yourself to see what it waits for, then `toolgate servers refresh git`",
             id="too slow",
         ),
         pytest.param(
@@ -92,7 +92,7 @@ def test_an_http_server_is_looked_for_at_its_url() -> None:
     ("one", "expected"),
     [
         pytest.param(server(), Diagnosis("ok", "server git", "connected, 12 tools"), id="well"),
-        pytest.param(server(health=None), Diagnosis("ok", "server git", "not looked at yet"), id="new"),
+        pytest.param(server(health=None), Diagnosis("ok", "server git", "not checked so far"), id="new"),
         pytest.param(
             server(health=health(state="disabled"), allowed_tools=[]),
             Diagnosis("ok", "server git", "disabled by its record"),
@@ -103,7 +103,7 @@ def test_an_http_server_is_looked_for_at_its_url() -> None:
             Diagnosis(
                 "problem",
                 "server git",
-                "no tool of it is allowed (deny_all)",
+                "no tools are allowed (deny_all)",
                 'list patterns in `allowed_tools`, `["*"]` for all, and apply the record again',
             ),
             id="deny_all",
@@ -113,7 +113,7 @@ def test_an_http_server_is_looked_for_at_its_url() -> None:
             Diagnosis(
                 "warning",
                 "server git",
-                "1 definition refused",
+                "1 definition rejected",
                 "see why with `toolgate servers tools git`",
             ),
             id="quarantined definitions",
@@ -133,7 +133,7 @@ def test_each_state_of_a_server_has_its_finding(one: dict[str, object], expected
             Diagnosis(
                 "warning",
                 "node a",
-                "it was out of reach of control, and serves revision 17",
+                "degraded: it serves revision 17 and lost the control plane",
                 "see its `/healthz` for the reason",
             ),
         ),
@@ -142,8 +142,8 @@ def test_each_state_of_a_server_has_its_finding(one: dict[str, object], expected
             Diagnosis(
                 "problem",
                 "node a",
-                "it has not reported for 95 s",
-                "see that it runs and reaches this control",
+                "no report for 95 s",
+                "check that it runs and reaches the control plane",
             ),
         ),
     ],
@@ -158,16 +158,16 @@ def test_the_installation_is_judged_too() -> None:
     assert diagnose_gateway({"version": "1", "revision": 1}, own_version="1").level == "ok"
     assert diagnose_gateway(
         {"version": "1", "reasons": [{"code": "audit_unwritable", "hint": "free space"}]}, own_version="1"
-    ) == Diagnosis("warning", "gateway", "it is degraded: `audit_unwritable`", "free space")
+    ) == Diagnosis("warning", "gateway", "the gateway is degraded: `audit_unwritable`", "free space")
     assert diagnose_data_directory("/d", None, is_writable=False).level == "ok"
     assert diagnose_data_directory("/d", 0o700, is_writable=False).level == "problem"
-    assert diagnose_data_directory("/d", 0o755, is_writable=True).remedy == "close it: chmod 700 /d"
+    assert diagnose_data_directory("/d", 0o755, is_writable=True).remedy == "make it private: chmod 700 /d"
     assert diagnose_data_directory("/d", 0o700, is_writable=True).level == "ok"
     assert diagnose_open_files(256).level == "warning"
     assert diagnose_open_files(4096).level == "ok"
     assert diagnose_port("h:1", is_free=True).remedy == "start it: toolgate up"
     assert shown(render_findings([Diagnosis("ok", "", ""), Diagnosis("warning", "", "")]))[-1] == "1 warning"
-    assert shown(render_findings([]))[-1] == "all is well"
+    assert shown(render_findings([]))[-1] == "no problems"
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def respond_with_scopes(gateway: FakeGateway, **task: Any) -> None:
 def test_a_scope_over_the_limit_is_a_warning_and_one_that_is_refused_a_problem() -> None:
     refusal = {"code": "too_many_tools", "message": "the scope has 131 tools", "hint": "narrow it"}
     warned = {"refusal": None, "warnings": ["the scope has 131 tools"]}
-    remedy = "see which tools there are and why with `toolgate explain"
+    remedy = "see the tools and the rules with `toolgate explain"
 
     assert diagnose_scope("task ops", {"refusal": refusal, "warnings": []}) == [
         Diagnosis("problem", "task ops", "the scope has 131 tools", "narrow it")
@@ -226,11 +226,11 @@ def test_a_healthy_installation_ends_with_0(gateway: FakeGateway, run: Run, data
     ran = run("doctor", "--data", data)
 
     assert ran.code == 0
-    assert ran.lines[-1] == "all is well"
+    assert ran.lines[-1] == "no problems"
 
 
 @pytest.mark.parametrize(
-    ("status", "message"), [(200, "it takes what is sent to"), (503, "responded with status 503")]
+    ("status", "message"), [(200, "accepts data"), (503, "responded with status 503")]
 )
 def test_doctor_sends_a_collector_an_empty_export(
     run: Run, data: str, monkeypatch: pytest.MonkeyPatch, status: int, message: str
@@ -261,7 +261,7 @@ def test_problems_come_first_and_end_with_1(gateway: FakeGateway, run: Run, data
         "               → install `npx`, or write its full path as `stdio.command`, then",
         "               `toolgate servers refresh web`",
         "!  task `t`    `x` matches nothing",
-        "               → correct `mcp.tool_denylist`, or remove it",
+        "               → correct `mcp.tool_denylist`, or delete it",
     ]
     assert ran.lines[-1] == "1 problem, 1 warning"
 
@@ -310,7 +310,7 @@ def test_tools_that_wait_for_approval_are_found_with_the_way_to_look_at_them() -
     assert diagnose_pin(pin) == Diagnosis(
         "warning",
         "pin git",
-        "1 tool changed or came after approval, and is not offered",
+        "1 tool is quarantined: new or changed since approval",
         "see what changed with `toolgate pins review git`, then `toolgate pins approve git`",
     )
 

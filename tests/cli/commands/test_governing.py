@@ -242,7 +242,7 @@ def test_one_tool_can_be_approved_alone(gateway: FakeGateway, run: Run) -> None:
     }
     assert put.headers["if-match"] == '"3"'
     assert ran.lines[-1] == "  ~ git_b"
-    assert (refused.code, "has no tool `git_x` that could be approved" in refused.err) == (1, True)
+    assert (refused.code, "has no tool `git_x` to approve" in refused.err) == (1, True)
 
 
 def test_what_differs_from_what_was_approved_is_shown_line_by_line_and_harmless(
@@ -293,7 +293,7 @@ def test_pinning_nothing_is_refused(gateway: FakeGateway, run: Run) -> None:
     ran = run("pins", "approve", "git")
 
     assert ran.code == 1
-    assert "offers no tool that could be approved" in ran.err
+    assert "lists no tool to approve" in ran.err
 
 
 def test_pins_are_listed_and_taken_off(gateway: FakeGateway, run: Run) -> None:
@@ -392,7 +392,7 @@ def test_watch_prints_a_line_a_transaction_and_how_to_go_on(gateway: FakeGateway
     assert ran.lines == ["8  + server git, + task t, - profile p"]
     assert (ran.code, ran.err) == (
         1,
-        "error: the gateway ended the stream\n  try: go on with `toolgate watch --since 8`\n",
+        "error: the gateway ended the stream\n  try: continue with `toolgate watch --since 8`\n",
     )
 
 

@@ -38,11 +38,11 @@ def test_integrations_are_a_line_each_with_how_much_of_them_is_on_and_by_whom(
         "files   read-only  you              2        3  Fi\\x1bles",
         "git     off        default          2        3",
         "",
-        "Tools are counted as your key reaches them, switched on or not.",
+        "The counts include tools of servers that are switched off.",
     ]
     assert run("integrations", "list").lines == run("integrations").lines
     gateway.respond(f"GET {MINE}", {"integrations": [], "next_cursor": None})
-    assert run("integrations").lines == ["your key reaches no server: ask an administrator"]
+    assert run("integrations").lines == ["your key reaches no server: ask an admin"]
 
 
 @pytest.mark.requirement("002-020")
@@ -61,7 +61,7 @@ def test_read_only_tools_come_first_and_all_of_them_only_when_asked_for(
         "on files": ["✓ files is on for its 2 read-only tools; 3 others need --all"],
         "on files --all": ["✓ files is on: all 5 tools"],
         "off files": ["✓ files is off"],
-        "reset files": ["✓ files is as your key has it by default"],
+        "reset files": ["✓ files has the default state of your key"],
     }
 
 

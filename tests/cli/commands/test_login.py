@@ -113,10 +113,10 @@ def test_a_login_says_for_whom_it_is_and_what_it_asks_for(
 @pytest.mark.parametrize(
     ("pasted", "output"),
     [
-        ("http://127.0.0.1:9/callback?state=other&code=c", "not the answer to this login"),
-        ("nonsense", "not the answer to this login"),
-        (f"http://x/?{'a=b&' * 100}", "not the answer to this login"),
-        ("http://127.0.0.1:9/callback?state=s&error=access_denied", "refuses: access_denied"),
+        ("http://127.0.0.1:9/callback?state=other&code=c", "does not belong to this login"),
+        ("nonsense", "does not belong to this login"),
+        (f"http://x/?{'a=b&' * 100}", "does not belong to this login"),
+        ("http://127.0.0.1:9/callback?state=s&error=access_denied", "refused: access_denied"),
     ],
 )
 def test_what_is_no_answer_is_not_handed_in(

@@ -72,8 +72,8 @@ def test_a_task_with_a_module_goes_from_files_into_the_gateway_and_out_again(
     assert same.lines == ["no difference"]
     assert shown.lines[0] == HASH
     assert "job" in shown.out
-    assert (used.code, "is run by task `job`" in used.err) == (1, True)
-    assert deleted.lines == ["✓ removed module", HASH]
+    assert (used.code, "task `job` runs module" in used.err) == (1, True)
+    assert deleted.lines == ["✓ deleted module", HASH]
 
 
 def test_a_directory_is_applied_with_its_modules_and_then_there_is_no_difference(
@@ -149,7 +149,7 @@ def test_a_module_larger_than_a_request_goes_in_parts(at_gateway: Run, tmp_path:
         pytest.param(b"int main() {}", "is not a WebAssembly module", id="not compiled"),
         pytest.param(b"\0asm\x0d\0\1\0", "is a component, not a module", id="a component"),
         pytest.param(b"", "is not a WebAssembly module", id="empty"),
-        pytest.param(GUEST, f"has at most {MAX_MODULE_BYTES:,}", id="too large"),
+        pytest.param(GUEST, f"the limit is {MAX_MODULE_BYTES:,}", id="too large"),
     ],
 )
 def test_what_is_no_module_is_not_sent(

@@ -14,12 +14,13 @@ from tests.package_kit import manifest, pack
 from toolgate.catalog.definitions import check_tools
 from toolgate.cli.command import DEFAULT_URL, CommandError
 from toolgate.cli.commands.packages import (
+    VersionBump,
     render_install_plan,
     render_installed,
     render_package,
     render_packages,
 )
-from toolgate.cli.commands.publish import PackageDirectory, VersionBump, bump_version, render_published
+from toolgate.cli.commands.publish import PackageDirectory, bump_version, render_published
 from toolgate.model.tools import ToolDefinition
 
 EVIL = "\x1b[31mred\u202e"
@@ -142,7 +143,7 @@ def test_a_directory_is_published_and_not_installed(run: Run, tmp_path: Path) ->
 def test_an_archive_is_removed_by_its_version(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("DELETE /api/packages/notes/1.0.0", {"package_id": "notes", "version": "1.0.0"})
 
-    assert run("packages", "delete", "notes", "1.0.0").lines == ["✓ the archive of notes 1.0.0 is gone"]
+    assert run("packages", "delete", "notes", "1.0.0").lines == ["✓ deleted the archive of notes 1.0.0"]
 
 
 def test_packages_alone_lists_them_page_by_page(gateway: FakeGateway, run: Run) -> None:
@@ -248,9 +249,9 @@ def test_what_people_see_of_an_installation() -> None:
         "",
         "warning: careful \\x1b[31mred\\u202e",
         "",
-        "✓ it runs: 2 of 2 tools visible",
+        "✓ server connected: 2 of 2 tools visible",
         "",
-        "Paste this URL into a client, or let it be written there:",
+        "Paste this URL into a client, or run:",
         "  http://gateway/api/mcp?servers=notes",
         "  toolgate connect claude-code --servers notes --write --url http://gateway",
     ]
@@ -259,8 +260,8 @@ def test_what_people_see_of_an_installation() -> None:
 @pytest.mark.parametrize(
     ("visible", "line"),
     [
-        (["add"], "✓ it runs: 1 of 2 tools visible"),
-        ([], "✗ it runs: 0 of 2 tools visible; `toolgate explain --servers notes` says why"),
+        (["add"], "✓ server connected: 1 of 2 tools visible"),
+        ([], "✗ server connected: 0 of 2 tools visible; see `toolgate explain --servers notes`"),
     ],
 )
 def test_an_installation_says_how_many_tools_callers_can_see(visible: list[str], line: str) -> None:
@@ -275,7 +276,9 @@ def test_an_installation_says_how_many_tools_callers_can_see(visible: list[str],
 
 
 def test_what_people_see_of_one_that_was_not_made() -> None:
-    lines = shown(render_install_plan(respond(plan=plan()), ["packages", "publish", "a dir", "--bump", "patch"]))
+    lines = shown(
+        render_install_plan(respond(plan=plan()), ["packages", "publish", "a dir", "--bump", "patch"])
+    )
 
     assert lines[0] == "notes 1.1.0 would be installed (was 1.0.0)  revision 7"
     assert lines[-13:] == [
@@ -303,16 +306,16 @@ def test_a_server_that_does_not_run_says_why() -> None:
 
     assert lines[0] == "✓ notes 1: 3 files, 9 bytes"
     assert "notes 1.1.0 was installed already: nothing to do (was 1.0.0)  revision 7" in lines
-    assert "✗ it does not run yet: no `X`; `toolgate servers get notes` says more" in lines
+    assert "✗ server not connected: no `X`; see `toolgate servers get notes`" in lines
 
 
 def test_what_is_only_kept_says_how_to_install_it() -> None:
     kept = {"package_id": "notes", "version": "1", "files": 3, "size": 9, "uploaded": False, "install": None}
 
     assert shown(render_published(kept, gateway=DEFAULT_URL)) == [
-        "✓ notes 1: 3 files, 9 bytes, published before",
+        "✓ notes 1: 3 files, 9 bytes, already published",
         "",
-        "It is not installed. To do that:",
+        "The package is not installed. To install it, run:",
         "  toolgate packages install notes@1",
     ]
 

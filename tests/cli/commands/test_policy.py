@@ -67,18 +67,18 @@ def test_a_lesson_shows_what_stays_what_goes_and_how_to_make_it_so(gateway: Fake
     assert ran.lines == [
         "task review: 1,237 calls since 2026-11-03",
         "",
-        "2 used, and kept",
+        "2 used, kept",
         "NAME     CALLS  LAST USED",
         "git/log  1,234  2026-11-10",
         "git/tag  1,234  2026-11-10  would be denied",
         "",
-        "2 not used, and removed",
+        "2 unused, removed",
         "NAME          TOKENS  LAST USED",
         "git/commit       120  never",
         "git/push\\x1b      40  2026-11-01",
-        "never: since 2026-11-05, when the audit begins",
+        "never: not since 2026-11-05, when the audit log begins",
         "",
-        "160 tokens less in each list",
+        "160 tokens saved in each list",
         "",
         "warning: the audit begins on 2026-11-05",
         "",
@@ -117,7 +117,7 @@ def test_a_lesson_that_is_not_the_one_that_was_agreed_to_is_not_applied(
     ran = run("learn", "review", "--apply", "--require-plan", "p0")
 
     assert ran.code == ExitCode.FAILED
-    assert "not what that plan showed" in ran.err
+    assert "is outdated: the task would change" in ran.err
 
 
 def test_a_task_that_is_the_least_already_is_left_alone(gateway: FakeGateway, run: Run) -> None:
@@ -126,7 +126,7 @@ def test_a_task_that_is_the_least_already_is_left_alone(gateway: FakeGateway, ru
     ran = run("learn", "review", "--apply", "--deny-all")
 
     assert gateway.last.query["deny_all"] == "true"
-    assert ran.lines[-1] == "the task has nothing to lose: it is the least already"
+    assert ran.lines[-1] == "the task already has the least policy"
 
 
 def test_the_task_as_it_should_be_goes_into_a_file(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_unused_grants_are_a_line_for_each_task_and_key_of_all_pages(gateway: Fa
 
     assert gateway.last.query["cursor"] == "c"
     assert ran.lines == [
-        "WHO          CALLS  GRANTED  UNUSED  TOKENS  LAST USED",
+        "TASK OR KEY  CALLS  GRANTED  UNUSED  TOKENS  LAST USED",
         "key ci           0        2       2      80  never",
         "task review  1,200       30       0      80  2026-11-10",
         "",
@@ -174,7 +174,7 @@ def test_unused_grants_are_a_line_for_each_task_and_key_of_all_pages(gateway: Fa
         "",
         "warning: the audit is empty: no usage is known",
         "",
-        "not used since 2026-10-11",
+        "unused since 2026-10-11",
     ]
 
 
@@ -185,13 +185,13 @@ def test_the_unused_tools_of_one_task_are_a_line_each(gateway: FakeGateway, run:
 
     assert gateway.last.query["task"] == "review"
     assert ran.lines == [
-        "task review: 2 of 2 tools not used, 80 tokens in each list",
+        "task review: 2 of 2 tools unused, 80 tokens in each list",
         "",
         "NAME      TOKENS  LAST USED",
         "git/push      40  never",
         "git/tag       40  2026-11-10",
         "",
-        "not used since 2026-10-11",
+        "unused since 2026-10-11",
     ]
 
 

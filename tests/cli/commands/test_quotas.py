@@ -102,4 +102,4 @@ def test_a_slip_lifts_no_budget(gateway: FakeGateway, run: Run, given: tuple[str
     ran = run("keys", "set-quota", "ci", *given)
 
     assert (ran.code, gateway.asked) == (2, [])
-    assert "`toolgate quotas` shows what it may use now" in ran.err
+    assert "`toolgate quotas` shows the current ones" in ran.err

@@ -98,8 +98,7 @@ def test_standard_output_is_passed_on_exactly(
     encoded = {"stdout": None, "stdout_base64": base64.b64encode(stdout).decode()}
     stage(gateway, *(line(seq, text) for seq, text in enumerate(lines, 1)), **encoded)
 
-    with pytest.raises(SystemExit, match="0"):
-        main(("run", "sum"))
+    assert main(("run", "sum")) == 0
     assert capsysbinary.readouterr().out == stdout
 
 
@@ -162,7 +161,7 @@ def test_an_asynchronous_run_is_named(gateway: FakeGateway, run: Run) -> None:
     ran, as_json = run("run", "sum", "--async"), run("run", "sum", "--async", "--json")
 
     assert ran.lines == [
-        "018bcfe568000000000000000000 is queued; how it goes:",
+        "018bcfe568000000000000000000 is queued. To see its result, run:",
         "  toolgate invocations get sum 018bcfe568000000000000000000",
     ]
     assert as_json.json["state"] == "queued"
@@ -184,7 +183,7 @@ def test_a_stream_that_breaks_off_says_that_the_run_goes_on(gateway: FakeGateway
     ran = run("run", "sum")
 
     assert ran.code == 1
-    assert "the run goes on" in ran.err
+    assert "the run continues" in ran.err
 
 
 def test_ctrl_c_cancels_the_run(gateway: FakeGateway, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,10 +208,10 @@ def test_a_run_that_takes_too_long_is_cancelled(
     times = iter([0.0, 0.2, 9.0])
     monkeypatch.setattr("toolgate.cli.commands.runs.time.monotonic", lambda: next(times))
 
-    ran = run("run", "sum", "--timeout", "1")
+    ran = run("run", "sum", "--timeout", "1s")
 
     assert ran.code == 1
-    assert ran.err.startswith("error: the run took longer than 1 s, and was cancelled\n  try: ")
+    assert ran.err.startswith("error: the run took longer than `1s` and was cancelled\n  try: ")
     assert gateway.last.path == f"{ONE}/cancel"
 
 
@@ -248,13 +247,13 @@ def test_a_list_of_runs_fits_80_columns() -> None:
     ]
 
     assert shown(render_invocations(found)) == [
-        "INVOCATION                    STATE      ENDED BY         TOOK  MADE",
-        "018bcfe568000000000000000000  queued                            11-14 22:13",
-        "018bcfe568000000000000000000  succeeded  exit 0          2.5 s  11-14 22:13",
-        "018bcfe568000000000000000000  failed     stack_overflow  2.5 s  11-14 22:13",
-        "018bcfe568000000000000000000  ending                            11-14 22:13",
+        "INVOCATION                    STATE      ENDED BY        DURATION  CREATED",
+        "018bcfe568000000000000000000  queued                               11-14 22:13",
+        "018bcfe568000000000000000000  succeeded  exit 0             2.5 s  11-14 22:13",
+        "018bcfe568000000000000000000  failed     stack_overflow     2.5 s  11-14 22:13",
+        "018bcfe568000000000000000000  ending                               11-14 22:13",
     ]
-    assert shown(render_invocations([])) == ["no runs yet: begin one with `toolgate run TASK`"]
+    assert shown(render_invocations([])) == ["no runs: start one with `toolgate run TASK`"]
 
 
 def test_a_run_is_shown_with_all_that_came_of_it() -> None:
@@ -265,16 +264,16 @@ def test_a_run_is_shown_with_all_that_came_of_it() -> None:
         "task        sum",
         "by          key:ada",
         "state       succeeded",
-        "made        2023-11-14 22:13:20 UTC",
+        "created     2023-11-14 22:13:20 UTC",
         "attempt     2",
         "ended by    exit",
         "exit code   0",
-        "because     it is so",
-        "took        2.5 s",
+        "message     it is so",
+        "duration    2.5 s",
         "fuel        12,345",
         "memory      65,536 bytes",
-        "calls       1 of tools, 0 of models",
-        "output      some was dropped: raise `limits.max_output_bytes`",
+        "calls       1 to tools, 0 to models",
+        "output      truncated: raise `limits.max_output_bytes`",
         "",
         "CALL     MS  FAILED",
         "git.log  30  mcp_timeout",
@@ -282,5 +281,5 @@ def test_a_run_is_shown_with_all_that_came_of_it() -> None:
         "stdout",
         "a\\x1b[0m",
         "",
-        "stderr: bytes that are no text, in `--json`",
+        "stderr: not text; see `--json`",
     ]

@@ -158,7 +158,7 @@ def test_a_catalog_of_docker_is_imported_with_what_it_may_not_decide_left_out(
 
     assert ran["servers"] == ["far"]
     assert [one["name"] for one in ran["skipped"]] == ["bad"]
-    assert "`volumes` is left out" in " ".join(shown.out.split())
+    assert "`volumes` is ignored" in " ".join(shown.out.split())
 
 
 def test_a_bundle_is_to_be_installed(run: Run, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_percentiles_are_those_of_prometheus(
 
 def test_once_prints_a_frame_and_ends(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("GET /metrics", make_metrics(3).render())
-    ran = run("top", "--once", "--interval", "0.2")
+    ran = run("top", "--once", "--interval", "0.2s")
 
     assert (ran.code, ran.lines[6].split()[:2]) == (0, ["git", "connected"])
     assert [one.path for one in gateway.asked] == ["/metrics", "/metrics", "/admin/api/nodes"]
@@ -155,7 +155,7 @@ def test_nodes_are_read_where_they_are_named_and_nowhere_else(gateway: FakeGatew
     """A node says itself where it is: a key does not go there on its word."""
     gateway.respond("GET /metrics", make_metrics(3).render())
     gateway.respond("GET /admin/api/nodes", {"nodes": [{**NODE, "url": "http://elsewhere.example"}]})
-    ran = run("top", "--json", "--interval", "0.2", "--node", gateway.url, "--node", gateway.url)
+    ran = run("top", "--json", "--interval", "0.2s", "--node", gateway.url, "--node", gateway.url)
 
     assert ran.json["gauges"]["toolgate_children"] == 9
     assert ran.json["nodes"][0]["node_id"] == "one"
@@ -171,7 +171,7 @@ def test_a_key_that_may_not_see_metrics_is_an_error(gateway: FakeGateway, run: R
 
 def test_ctrl_c_ends_it_without_a_word(gateway: FakeGateway) -> None:
     gateway.respond("GET /metrics", make_metrics(3).render())
-    command = [sys.executable, "-c", PROGRAM, "top", "--interval", "0.2", "--url", gateway.url]
+    command = [sys.executable, "-c", PROGRAM, "top", "--interval", "0.2s", "--url", gateway.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         eventually(lambda: len(gateway.asked) > 3)
         process.send_signal(signal.SIGINT)

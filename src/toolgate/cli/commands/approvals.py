@@ -1,8 +1,8 @@
-"""`toolgate approvals`: calls that wait for an approver, and the decision."""
+"""`toolgate approvals`: calls that wait for an approver, and the approver's decision."""
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal
 
 import typer
 from rich.console import Group, RenderableType
@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False)
 approvals = add_group(app, "approvals")
 
 ApprovalArgument = Annotated[
-    str, Argument(metavar="ID", help="The approval, as `toolgate approvals list` shows it.")
+    str, Argument(metavar="APPROVAL", help="Approval id, as in `toolgate approvals list`.")
 ]
 
 _PATH: Final = "/admin/api/approvals"
@@ -33,11 +33,11 @@ def list_approvals(
     *,
     state: Annotated[
         Literal[ApprovalState, "all"],
-        Option(metavar="STATE", help=f"{', '.join(get_args(ApprovalState))}, or all."),
+        Option(metavar="STATE", help="Only approvals in this state."),
     ] = "pending",
-    limit: Annotated[int, Option(min=1, max=1000, help="How many at most.")] = 50,
+    limit: Annotated[int, Option(min=1, max=1000, help="Number of approvals to list, at most 1000.")] = 50,
 ) -> None:
-    """List the calls that wait for a decision, or those of another state, the newest first."""
+    """List the calls that wait for a decision, newest first."""
     query = {"limit": limit, "state": None if state == "all" else state}
     shown = partial(ui.render_newest, "approvals", partial(render_approvals, state=state))
     connection.print_result(_PATH, shown, query, member="approvals")
@@ -45,7 +45,7 @@ def list_approvals(
 
 @command(approvals, "get")
 def show_approval(approval_id: ApprovalArgument, connection: GatewayConnection) -> None:
-    """Show one: who calls what, with which arguments, by which rule it waits, and its decision."""
+    """Show one call: its caller, arguments and rule, and the decision."""
     connection.print_result(build_path(_PATH, approval_id), render_approval)
 
 
@@ -62,17 +62,19 @@ def _add_decision(decision: str, summary: str, reason_help: str) -> None:
 
 
 _add_decision(
-    "approve", "Let the call be made: once, with these arguments, by the same caller.", "For the audit log."
+    "approve",
+    "Approve the call: once, with these arguments, by the same caller.",
+    "Reason, recorded in the audit log.",
 )
-_add_decision("deny", "Refuse the call.", "Sent to the caller.")
+_add_decision("deny", "Deny the call.", "Reason, sent to the caller.")
 
 
 def render_approvals(found: Sequence[JsonObject], state: str) -> RenderableType:
-    """One line a call in that `state`, the newest first."""
+    """One line per call in that `state`, newest first."""
     if not found:
-        nothing = "no call waits: `--state all` shows those that were decided"
+        nothing = "no call waits: `--state all` also lists those already decided"
         return Text(nothing if state == "pending" else "no approvals")
-    table = ui.grid("APPROVAL", "STATE", "UNTIL (UTC)", "CALL*")
+    table = ui.grid("APPROVAL", "STATE", "EXPIRES (UTC)", "CALL*")
     for one in found:
         until = ui.render_time(one["expires_ms"], "%m-%d %H:%M")
         call = ui.cell(f"{one['server_id']}.{one['tool']} by {one['principal']}")
@@ -82,7 +84,7 @@ def render_approvals(found: Sequence[JsonObject], state: str) -> RenderableType:
 
 
 def render_approval(one: JsonObject) -> RenderableType:
-    """One approval in full, and what can be done with it."""
+    """One approval in full, and the next step."""
     decided_ms, used_ms = one["decided_ms"], one["used_ms"]
     table = ui.fact_table(
         {
@@ -92,10 +94,10 @@ def render_approval(one: JsonObject) -> RenderableType:
             "arguments": _render_arguments(one),
             "by": one["principal"],
             "task": one["task_id"],
-            "door": one["door"],
-            "why": one["why"],
-            "asked": _render_utc(one["created_ms"]),
-            "until": _render_utc(one["expires_ms"]),
+            "endpoint": one["door"],
+            "rule": one["why"],
+            "created": _render_utc(one["created_ms"]),
+            "expires": _render_utc(one["expires_ms"]),
             "decided": None if decided_ms is None else f"{_render_utc(decided_ms)} by {one['decided_by']}",
             "reason": one["reason"],
             "used": None if used_ms is None else _render_utc(used_ms),
@@ -106,9 +108,9 @@ def render_approval(one: JsonObject) -> RenderableType:
         # The id is the gateway's own.
         approve_it = f"toolgate approvals approve {ui.cell(one['approval_id']).plain}"
         deny_it = f"toolgate approvals deny {ui.cell(one['approval_id']).plain} --reason …"
-        next_step = ui.copyable(f"{approve_it}\n{deny_it}", "to decide:", "")
+        next_step = ui.copyable(f"{approve_it}\n{deny_it}", "To decide:", "")
     elif one["state"] == "approved":
-        next_step = Text("the call passes when it is repeated, once")
+        next_step = Text("the call passes once, when the caller repeats it")
     return ui.stack_parts(table, next_step)
 
 

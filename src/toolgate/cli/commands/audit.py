@@ -1,4 +1,4 @@
-"""`toolgate audit`: events as a list, as a stream, or as a file; and whether the log is intact."""
+"""`toolgate audit`: events as a list, a stream or a file, and the verification of the log."""
 
 import re
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal
 
 import typer
 from rich.console import RenderableType
@@ -15,7 +15,15 @@ from typer import Argument, Context, Option
 
 from toolgate.audit.events import Outcome
 from toolgate.audit.index.tables import EventType
-from toolgate.cli.command import CommandError, CommandOutput, ExitCode, UsageError, command, drop_unset
+from toolgate.cli.command import (
+    CommandError,
+    CommandOutput,
+    ExitCode,
+    UsageError,
+    add_group,
+    command,
+    drop_unset,
+)
 from toolgate.cli.options import SINCE, GatewayConnection, parse_time
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import BAD, DIM, OK, WARN, JsonObject
@@ -23,18 +31,18 @@ from toolgate.cli.rest import Query, RestClient, parse_error
 from toolgate.lazy_modules import load_lazily
 
 MAX_ARGUMENTS: Final = 160
-"""Characters of them in a line. Programs get all."""
+"""Characters of the arguments in a line, so that it stays readable. `--json` prints all."""
 MAX_WHO: Final = 24
-"""Columns of a table for who it was: longer names go on below."""
+"""Columns for the principal: longer names wrap."""
 
 _STYLES = {"ok": OK, "denied": WARN, "tool_error": BAD, "error": BAD, "cancelled": DIM, "unknown": BAD}
 
 
 def render_events(events: Sequence[JsonObject]) -> RenderableType:
-    """When, what came of it, who, and what it was."""
+    """One row per event: time, type, outcome, principal and details."""
     if not events:
-        return Text("nothing of that has happened")
-    table = ui.grid("WHEN (UTC)", "TYPE", "OUTCOME", "WHO", "WHAT*", rows=map(_render_cells, events))
+        return Text("no events match")
+    table = ui.grid("TIME (UTC)", "TYPE", "OUTCOME", "PRINCIPAL", "DETAILS*", rows=map(_render_cells, events))
     who = table.columns[3]
     who.no_wrap, who.overflow, who.max_width = False, "fold", MAX_WHO
     return table
@@ -56,7 +64,7 @@ def _render_cells(event: JsonObject) -> list[Text]:
 
 
 def _describe_subject(event: JsonObject) -> list[str]:
-    """What it was about, in the words that this type of event has."""
+    """The details of an event, by its type."""
     tool = ".".join(filter(None, (event["server_id"], event["tool"])))
     parts = [event["kind"], event["record_id"], tool, event["invocation_id"], event["approval_id"]]
     parts.append(event["command"])
@@ -87,35 +95,35 @@ def _join_counts(counts: Mapping[str, int] | None) -> str:
 
 
 app = typer.Typer(add_completion=False)
-audit_app = typer.Typer(add_completion=False)
-app.add_typer(audit_app, name="audit")
+audit_app = add_group(app, "audit", is_command=True)
 _PATH: Final = "/admin/api/audit"
-PAGE: Final = 100  # what the gateway lists by itself: some screens
-_FILES_HELP: Final = "Copies of a log's files, in any order. Unless given: the log in the data directory."
+PAGE: Final = 100  # the gateway's own default: some screens
+_FILES_HELP: Final = "Copies of the files of a log. Default: the log in the data directory."
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditFilter:
-    """What the list is narrowed by."""
+    """Which events are listed."""
 
-    type: Annotated[EventType | None, Option(metavar="TYPE", help=f"{', '.join(get_args(EventType))}.")] = (
-        None
-    )
-    outcome: Annotated[
-        Outcome | None, Option(metavar="OUTCOME", help=f"Of calls: {', '.join(get_args(Outcome))}.")
+    type: Annotated[EventType | None, Option(metavar="TYPE", help="Only events of this type.")] = None
+    outcome: Annotated[Outcome | None, Option(metavar="OUTCOME", help="Only calls with this outcome.")] = None
+    door: Annotated[
+        str | None,
+        Option(metavar="ENDPOINT", help="Only calls by `mcp`, `chat`, `responses`, `hostcall` or `rest`."),
     ] = None
-    door: Annotated[str | None, "Calls by `mcp`, `chat`, `responses`, `hostcall` or `rest`."] = None
-    principal: Annotated[str | None, "Of this caller, as WHO has it: `key:ada`, `local`."] = None
-    task: Annotated[str | None, "Of this task."] = None
-    server: Annotated[str | None, "Of this server."] = None
-    tool: Annotated[str | None, "Of this tool, without its server's name."] = None
-    code: Annotated[str | None, "With this error code: `unknown_tool`."] = None
-    session: Annotated[str | None, "Of this session or run, by its id."] = None
-    request: Annotated[str | None, "Of this request, by its id."] = None
-    node: Annotated[str | None, "Of this node. Empty: of the gateway or control itself."] = None
-    profile: Annotated[str | None, "Decided by this version of a profile: `desk@2`."] = None
+    principal: Annotated[str | None, "Only events of this principal: `key:ada`, `local`."] = None
+    task: Annotated[str | None, "Only events of the task with this id."] = None
+    server: Annotated[str | None, "Only events of the server with this id."] = None
+    tool: Annotated[str | None, "Only calls of this tool, by its name on the server."] = None
+    code: Annotated[str | None, "Only events with this error code: `unknown_tool`."] = None
+    session: Annotated[str | None, "Only events of the session or run with this id."] = None
+    request: Annotated[str | None, "Only events of the request with this id."] = None
+    node: Annotated[str | None, "Only events of the node with this id. Empty: of the control plane."] = None
+    profile: Annotated[str | None, "Only calls decided by this profile version: `desk@2`."] = None
     since: Annotated[str | None, SINCE] = None
-    until: Annotated[str | None, Option(metavar="TIME", help="Before this time, in the same forms.")] = None
+    until: Annotated[
+        str | None, Option(metavar="TIME", help="Only events before this time: `2h`, or a day.")
+    ] = None
 
     @property
     def query(self) -> dict[str, str | int | None]:
@@ -129,13 +137,15 @@ def audit_command(
     connection: GatewayConnection,
     which: AuditFilter,
     *,
-    limit: Annotated[int | None, Option(min=1, max=1000, help="How many at most; 100 unless given.")] = None,
-    is_followed: Annotated[bool, "--follow -f", "What happens from now on, until Ctrl-C."] = False,
+    limit: Annotated[
+        int | None, Option(min=1, max=1000, help="Number of events, at most 1000. Default: 100.")
+    ] = None,
+    is_followed: Annotated[bool, "--follow -f", "Print new events as they happen, until Ctrl-C."] = False,
     export: Annotated[
-        Literal["csv", "jsonl"] | None, "All of them, up to 100,000, as a file: to standard output."
+        Literal["csv", "jsonl"] | None, "Print up to 100,000 events in this file format."
     ] = None,
 ) -> None:
-    """Show what happened: calls, denials, changes, refused credentials, runs, approvals, processes.
+    """List calls, denials, changes and other events.
 
     \b
     toolgate audit --outcome denied --since 12h
@@ -149,8 +159,8 @@ def audit_command(
     )
     wrong = [name for name, value in given.items() if name in without and value is not None]
     if wrong:
-        hint = "--follow shows what happens from now on, and --export all that did"
-        raise UsageError(f"{mode} takes no {' and no '.join(wrong)}", hint=hint)
+        hint = "--follow prints new events, --export all past ones"
+        raise UsageError(f"{mode} cannot be combined with {' and '.join(wrong)}", hint=hint)
     with suppress(KeyboardInterrupt), connection.open() as client:
         if export is not None:
             for chunk in client.chunks(f"{_PATH}/export", {**which.query, "format": export}):
@@ -170,27 +180,28 @@ def verify_command(
     ] = None,
     *,
     data: Annotated[
-        Path | None, Option(metavar="DIR", help="The gateway's data directory, if not the default.")
+        Path | None, Option(metavar="DIR", help="Data directory of the gateway. Default: `.toolgate`.")
     ] = None,
     seal: Annotated[
-        str | None, Option(metavar="SHA256", help="A seal that was written down: it must be there.")
+        str | None, Option(metavar="SHA256", help="Seal that you kept: fail if the log does not contain it.")
     ] = None,
-    as_json: Annotated[bool, "--json", "Print one JSON object."] = False,
+    as_json: Annotated[bool, "--json", "Print the result as one JSON object."] = False,
 ) -> None:
-    """Check the audit log against its seals; exit code 1 if anything was changed, removed or reordered.
+    """Check that the audit log is intact.
 
-    It asks no gateway, and works while one writes.
+    The command compares the log with its seals. It needs no gateway, and works while one writes. Exit code 1
+    if lines were changed, removed or reordered.
 
     \b
     toolgate audit verify
     toolgate audit verify /backup/audit.jsonl*
     """
     if files and data is not None:
-        raise UsageError("give either files or --data")
+        raise UsageError("give either files or --data, not both")
     if seal is not None and not re.fullmatch(r"[0-9a-f]{64}", seal):
-        hint = "copy all 64 characters of what `toolgate audit verify` printed"
-        raise UsageError(f"`{seal}` is no seal", hint=hint)
-    # Only where it is used: the index takes as long to load as all else.
+        hint = "copy all 64 characters that `toolgate audit verify` printed"
+        raise UsageError(f"invalid seal `{seal}`", hint=hint)
+    # Loaded only here: the index takes as long to load as all else.
     verifying = load_lazily("toolgate.cli.commands.audit_verify")
     verifier = verifying.verify_copies(files) if files else verifying.verify_log(data)
     if seal is not None:
@@ -201,12 +212,12 @@ def verify_command(
 
 
 def _follow_events(client: RestClient, query: Query, output: CommandOutput) -> None:
-    hint = "start again once it is reachable"
+    hint = "run it again when the gateway is reachable"
     for name, data in client.events(f"{_PATH}/events", query):
         if name == "error":
             raise parse_error(data)
         if name == "event":
             line = Text("  ").join(one for one in _render_cells(data) if one)
             output.show(data, line, is_line=True)
-            hint = f"`toolgate audit --since {data['at_ms']}` lists what came after"
+            hint = f"`toolgate audit --since {data['at_ms']}` lists later events"
     raise CommandError("the gateway ended the stream", hint=hint, code="stream_ended")

@@ -26,7 +26,7 @@ from toolgate.settings import load_settings
 
 
 def render_verified(verifier: LogVerifier) -> RenderableType:
-    """A table of the files, then what is wrong, then the newest seal."""
+    """A table of the files, the breaks, and the newest seal."""
     table = ui.grid("FILE", "LINES", "SEALS", "FIRST", "LAST", "STATE*")
     broken = {one.file for one in verifier.breaks}
     for file in verifier.files:
@@ -38,19 +38,21 @@ def render_verified(verifier: LogVerifier) -> RenderableType:
         place = f"{one.file}, line {lines}, number {numbered}: {one.what}"
         breaks.add_row(ui.cell(one.kind.replace("_", " "), ui.BAD), place)
     last = verifier.last_seal
-    tail = ui.cell("No seal holds.", ui.BAD if verifier.breaks else ui.DIM)
+    tail = ui.cell("No valid seal.", ui.BAD if verifier.breaks else ui.DIM)
     if last is not None:
-        keep = Text("\nKeep it elsewhere: --seal then shows whether the log was rewritten.", ui.DIM)
-        tail = ui.sentence(f"The last seal vouches for all up to {last.upto}:\n", ui.cell(last.sha256), keep)
+        keep = Text("\nKeep it elsewhere: with --seal it shows whether the log was rewritten.", ui.DIM)
+        tail = ui.sentence(
+            f"The last seal covers all events up to {last.upto}:\n", ui.cell(last.sha256), keep
+        )
     return ui.stack_parts(table, breaks if verifier.breaks else None, tail)
 
 
 def _render_state(file: FileReport, *, is_broken: bool) -> Text:
     notes = [*file.notes]
     if file.unsealed:
-        notes.append(f"{file.unsealed} lines at its end are not sealed yet")
+        notes.append(f"{file.unsealed} lines at its end are unsealed")
     if file.is_torn:
-        notes.append("its last line is torn")
+        notes.append("its last line is incomplete")
     state = ui.cell("BROKEN", ui.BAD) if is_broken else ui.cell("ok", ui.OK)
     return Text("; ").join([state, *(ui.cell(one, ui.DIM) for one in notes)])
 
@@ -62,8 +64,8 @@ def _range(first: int, last: int) -> str:
 _INDEX: Final = "the audit index"
 _AGE: Final = re.compile(r"\.([0-9]{1,4})\Z")
 _NO_LOG_HINT: Final = (
-    "name the gateway's data directory with --data: what it was given as --data, else `.toolgate` where it "
-    "was started; the demo's is `demo` in that, or in `~/.cache/toolgate`"
+    "give the gateway's data directory with --data: by default `.toolgate` where it was started, for the "
+    "demo `.toolgate/demo` or `~/.cache/toolgate/demo`"
 )
 
 

@@ -1,4 +1,4 @@
-"""`toolgate catalog`: what there is to choose from, by category, by package, and by words."""
+"""`toolgate catalog`: the tools of all packages and servers, by category, by package and by search."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,28 +16,30 @@ from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.rest import build_path
 
-_UNKNOWN = "its tools are not known yet"
-_INDEXING = "the gateway started a moment ago and still indexes tools: search again to find more"
+_UNKNOWN = "the server has not listed its tools so far"
+_INDEXING = "the gateway has just started and still indexes tools: search again to find more"
 
 
 def render_categories(categories: Sequence[JsonObject]) -> RenderableType:
     if not categories:
-        return Text("there is nothing in the catalog that this key can reach")
+        return Text("the catalog contains nothing that this key can reach")
     rows = ((ui.bold(one["name"]), one["packageCount"], one["toolCount"]) for one in categories)
     table = ui.grid("CATEGORY", ">PACKAGES", ">TOOLS", rows=rows)
-    return ui.stack_parts(table, Text("see one with `toolgate catalog get CATEGORY`", style=ui.DIM))
+    return ui.stack_parts(table, Text("`toolgate catalog get CATEGORY` lists its packages", style=ui.DIM))
 
 
 def render_category(category: JsonObject, packages: Sequence[JsonObject]) -> RenderableType:
-    """One line a package, and below it what it is for."""
-    table = ui.grid("PACKAGE", "VERSION", ">TOOLS", "WHAT IT IS*")
+    """One line per package, with what it is for."""
+    table = ui.grid("PACKAGE", "VERSION", ">TOOLS", "DESCRIPTION*")
     for one in packages:
         parts = [one["name"] if one["name"] != one["id"] else "", one["description"]]
         about = Text(": ").join([ui.cell(part) for part in parts if part])
         words = [part for part in (about, ui.join_names(one["tags"], ui.DIM)) if part.plain]
         table.add_row(ui.bold(one["id"]), one["version"], one["toolCount"] or "?", Text("  ").join(words))
     heading = ui.sentence(ui.bold(category["name"]), f": {ui.count_of(len(packages), 'package')}")
-    return ui.stack_parts(heading, table, Text("see one with `toolgate catalog get PACKAGE`", style=ui.DIM))
+    return ui.stack_parts(
+        heading, table, Text("`toolgate catalog get PACKAGE` lists its tools", style=ui.DIM)
+    )
 
 
 def render_catalog_tools(package_id: str, tools: Sequence[JsonObject]) -> RenderableType:
@@ -47,19 +49,19 @@ def render_catalog_tools(package_id: str, tools: Sequence[JsonObject]) -> Render
 
 
 def render_found(response: JsonObject) -> RenderableType:
-    """What was found, the best first."""
+    """The tools found, best match first."""
     tools: Sequence[JsonObject] = response["tools"]
-    # An older gateway does not say it.
+    # An older gateway does not report it.
     note = None if response.get("indexed", True) else Text(_INDEXING, style=ui.WARN)
     if not tools:
-        nothing = "nothing was found that this key can reach: try other words, or `toolgate catalog`"
+        nothing = "no match that this key can reach: try other words, or `toolgate catalog`"
         return ui.stack_parts(Text(nothing), note)
     shown = f"{len(tools)} of {response['total']:,} found"
     return ui.stack_parts(*map(_render_tool, tools), Text(shown, style=ui.DIM), note)
 
 
 def render_backfill(done: JsonObject) -> RenderableType:
-    text = f"{ui.count_of(done['total'], 'package')} looked at, {done['changed']:,} updated"
+    text = f"{ui.count_of(done['total'], 'package')} checked, {done['changed']:,} updated"
     if not done["failed"]:
         return Text(text)
     rows = ((ui.bold(package_id), ui.cell(why, ui.BAD)) for package_id, why in done["failed"].items())
@@ -70,7 +72,7 @@ _SOURCES = ("manifest", "discovered", "summary", "legacy")
 
 
 def render_quality(response: JsonObject, *, every: bool) -> RenderableType:
-    """The share of full definitions, what becomes of the fallback, and the packages that depend on it."""
+    """The share of full definitions, and the packages that depend on the summary fallback."""
     total: JsonObject = response["total"]
     head = ui.sentence(
         Text(f"{response['full_percent']:g} %", style="bold"),
@@ -93,7 +95,7 @@ def _count_rows(one: JsonObject) -> list[str]:
 
 
 def _describe_fallback(response: JsonObject) -> str:
-    """What the setting does at this share, and what it would do."""
+    """What the setting does at this share, or would do."""
     ends_at, dependent = response["summary_fallback"], ui.count_of(response["dependent"], "package")
     if ends_at is None:
         return f"the summary fallback stays; without it {dependent} would lose rows"
@@ -103,7 +105,7 @@ def _describe_fallback(response: JsonObject) -> str:
 
 
 def _render_tool(tool: JsonObject) -> RenderableType:
-    """The name to copy, what it costs, and what it does."""
+    """The name to copy, the tokens it costs, and what it does."""
     marks = [f"{tool['tokens']:,} tokens" if tool["tokens"] else "", "read-only" if tool["readOnly"] else ""]
     head = Text("  ").join([ui.bold(tool["fullName"]), *(ui.cell(one, ui.DIM) for one in marks if one)])
     table = ui.unheaded_grid(2)
@@ -111,7 +113,7 @@ def _render_tool(tool: JsonObject) -> RenderableType:
     properties, required = tool["inputSchema"].get("properties"), tool["inputSchema"].get("required")
     if isinstance(properties, Mapping) and properties:
         needed = set(map(str, required)) if isinstance(required, list) else set()
-        # What it can do without ends with a question mark.
+        # Optional arguments end with a question mark.
         names = ui.join_names(name if name in needed else f"{name}?" for name in properties)
         table.add_row("", ui.sentence(Text("arguments: ", style=ui.DIM), names))
     return Group(head, table)
@@ -122,12 +124,12 @@ CATALOG: Final = "/api/catalog"
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogFilter:
-    """What is searched in."""
+    """What the search is limited to."""
 
-    category: Annotated[str | None, "Only of this category."] = None
-    tag: Annotated[str | None, "Only of packages with this tag."] = None
-    server: Annotated[str | None, "Only of this package or server."] = None
-    read_only: Annotated[bool, "Only what says that it changes nothing."] = False
+    category: Annotated[str | None, "Only in this category, as in `toolgate catalog list`."] = None
+    tag: Annotated[str | None, "Only in packages with this tag."] = None
+    server: Annotated[str | None, "Only in the package or server with this id."] = None
+    read_only: Annotated[bool, "Only tools that are marked as read-only."] = False
 
     @property
     def query(self) -> dict[str, str | None]:
@@ -141,7 +143,7 @@ catalog_app = add_group(app, "catalog", is_command=True)
 
 add_list_commands(
     catalog_app,
-    "List the categories, with how many packages and tools each has for you.",
+    "List the categories with their packages and tools.",
     CATALOG,
     "categories",
     render_categories,
@@ -150,10 +152,12 @@ add_list_commands(
 
 @command(catalog_app, "get")
 def show_command(
-    name: Annotated[str, Argument(help="A category, or else a package.", show_default=False)],
+    name: Annotated[
+        str, Argument(help="Category, as in `toolgate catalog list`, or package id.", show_default=False)
+    ],
     connection: GatewayConnection,
     *,
-    package: Annotated[bool, "Take the name for that of a package, whatever else has it."] = False,
+    package: Annotated[bool, "Read the name as a package id, even if a category has it."] = False,
 ) -> None:
     """Show the packages of a category, or the tools of a package."""
     with connection.open() as client:
@@ -170,14 +174,14 @@ def show_command(
 @command(catalog_app, "search")
 def search_command(
     words: Annotated[
-        list[str], Argument(help="What the tool should do, in any language.", show_default=False)
+        list[str], Argument(help="Words for what the tool does, in any language.", show_default=False)
     ],
     narrowed: CatalogFilter,
     connection: GatewayConnection,
     *,
-    limit: Annotated[int, Option(min=1, max=1_000, help="How many to show.")] = 10,
+    limit: Annotated[int, Option(min=1, max=1_000, help="Number of tools to list, at most 1000.")] = 10,
 ) -> None:
-    """Find tools by what they do, the best first."""
+    """Find tools by what they do, best match first."""
     query = {"q": " ".join(words), "limit": limit, **narrowed.query}
     connection.print_result(f"{CATALOG}/search", render_found, query, member="tools")
 
@@ -186,14 +190,13 @@ def search_command(
 def quality_command(
     connection: GatewayConnection,
     *,
-    every: Annotated[
-        bool, "--all", "All packages, not only those that depend on the summary fallback."
-    ] = False,
+    every: Annotated[bool, "--all", "List all packages, not only those that depend on the fallback."] = False,
 ) -> None:
-    """Show how many tools of the catalog have full definitions, and which packages depend on the fallback.
+    """Show how many tools have full definitions.
 
-    A package depends on it while some of its tools are known by name and description alone, or not at all.
-    The setting `summary_fallback` ends the fallback from a percentage on: these rows are then hidden.
+    A package depends on the summary fallback while some of its tools are known by name and description
+    alone, or not at all. The setting `summary_fallback` ends the fallback at a percentage: such rows are then
+    hidden.
     """
     query = {"dependent": None if every else "true"}
     with connection.open() as client:
@@ -204,10 +207,10 @@ def quality_command(
 
 @command(catalog_app, "backfill")
 def backfill_command(connection: GatewayConnection) -> None:
-    """Make the rows of the catalog that are missing or old, of every package and server.
+    """Update missing and outdated rows of the catalog.
 
-    The gateway does so by itself when something changes. If this is cut off, run it again: what is done is
-    passed over.
+    The gateway does this by itself when something changes. If the command is interrupted, run it again: it
+    skips what is up to date.
     """
     changed, failed = 0, dict[str, str]()
     console = open_console(to_stderr=True)
@@ -225,5 +228,5 @@ def backfill_command(connection: GatewayConnection) -> None:
     done = {"done": response["done"], "total": response["total"], "changed": changed, "failed": failed}
     connection.output.show(done, render_backfill(done))
     if failed:
-        hint = "the gateway tries again by itself; its log says more"
-        raise CommandError(f"{len(failed)} of {done['total']} could not be made", hint=hint)
+        hint = "the gateway tries again by itself; see its log"
+        raise CommandError(f"{len(failed)} of {done['total']} packages failed", hint=hint)

@@ -1,5 +1,4 @@
-"""`toolgate plan`, `apply`, `diff`, `reload` and `watch`: changes of the registry, made together or not at
-all."""
+"""`toolgate plan`, `apply`, `diff`, `reload` and `watch`: changes of the registry, all or none."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -27,17 +26,17 @@ PLAN: Final = "/admin/api/plan"
 ChangeFilesOption = Annotated[
     list[Path],
     "--file -f",
-    "TOML or JSON file, or a directory of them at any depth; `-` reads JSON. May be repeated.",
+    "TOML or JSON file, or a directory of them; `-` reads JSON from standard input. Repeatable.",
 ]
 PruneOption = Annotated[
-    bool, "--prune", "Also remove the servers, tasks, profiles and chat upstreams not in the files."
+    bool, "--prune", "Also delete servers, tasks, profiles and chat upstreams that are not in the files."
 ]
 
 
 def build_change_set(
     records: Iterable[FileRecord], *, deletes: Iterable[str] = (), prune: bool = False
 ) -> dict[str, Any]:
-    """The body of a plan: records to write, and names of records (`task/review`) to remove."""
+    """The body of a plan: records to write, and names of records (`task/review`) to delete."""
     writes = [{"kind": one.kind, "id": one.id, "body": one.body} for one in records]
     return {"changes": [*writes, *map(_parse_removal, deletes)], "prune": prune}
 
@@ -45,7 +44,7 @@ def build_change_set(
 def post_changes(
     client: RestClient, path: str, body: JsonObject, records: Iterable[FileRecord]
 ) -> JsonObject:
-    """The gateway's answer. A record it refuses is looked up in the files, to name its file and line."""
+    """The gateway's response. An error about a record names its file and line."""
     try:
         return client.post(path, body)
     except CommandError as failure:
@@ -65,7 +64,7 @@ def _parse_removal(name: str) -> dict[str, Any]:
     kind = word.replace("-", "_")
     if kind not in ID_FIELDS or not slash:
         hint = "write `server/ID`, `task/ID`, `profile/ID` or `chat-upstream/ID`"
-        raise UsageError(f"`{name}` names no record", hint=hint)
+        raise UsageError(f"invalid record name `{name}`", hint=hint)
     return {"kind": kind, "id": record_id, "body": None}
 
 
@@ -79,25 +78,27 @@ def plan_command(
     files: Annotated[
         list[Path] | None,
         "--file -f",
-        "File or directory of records, as in `toolgate apply`. May be repeated.",
+        "File or directory of records, as in `toolgate apply`. Repeatable.",
     ] = None,
     deletes: Annotated[
-        list[str] | None, "--delete", "Plan a removal: `server/ID`, `task/ID`, `profile/ID`. May be repeated."
+        list[str] | None,
+        Option("--delete", metavar="RECORD", help="Record to delete: `server/ID`, `task/ID`. Repeatable."),
     ] = None,
     prune: PruneOption = False,
     out: Annotated[
-        Path | None, Option(metavar="FILE", help="Also write the plan into this file, as JSON.")
+        Path | None, Option(metavar="FILE", help="Also write the plan to this file, as JSON.")
     ] = None,
 ) -> None:
-    """Show which records would change, and which tools each task would gain and lose. Nothing is written.
+    """Show what changes would do to records and tasks.
 
-    The plan has an id. `toolgate apply --require-plan ID` makes the change only if it still does exactly
-    what the plan showed.
+    It lists the records that would change and the tools that each task would gain and lose. Nothing is
+    written. `toolgate apply --require-plan PLAN` applies the files only if the effect is still that of the
+    plan with this id.
     """
     if not files and not deletes:
         raise UsageError("there is nothing to plan", hint="give --file or --delete")
     if prune and not files:
-        raise UsageError("--prune needs --file", hint="name the files that say it all")
+        raise UsageError("--prune needs --file", hint="give all files of the registry")
     records, _ = hash_modules(load_records(files) if files else [])
     body = build_change_set(records, deletes=deletes or (), prune=prune)
     with connection.open() as client:
@@ -117,11 +118,12 @@ def apply_command(
     prune: PruneOption = False,
     plan_id: PlanOption = None,
     is_dry_run: DryRunOption = False,
-    is_sure: Annotated[bool, "--yes -y", "Remove without asking."] = False,
+    is_sure: Annotated[bool, "--yes -y", "Delete with --prune without confirmation."] = False,
 ) -> None:
-    """Make servers, tasks, profiles, pins and chat upstreams what files say: all, or on any error none.
+    """Create or replace records from files, all or none.
 
-    What is so already is left alone, so applying twice changes nothing. Without --prune nothing is removed.
+    Files contain servers, tasks, profiles, pins and chat upstreams. Unchanged records are skipped, so
+    applying twice changes nothing. Without --prune, nothing is deleted.
     """
     records, modules = hash_modules(load_records(files))
     body = build_change_set(records, prune=prune)
@@ -138,7 +140,7 @@ def apply_command(
 
 
 def _confirm_removals(client: RestClient, body: JsonObject, records: Sequence[FileRecord]) -> str:
-    """The id of the plan whose removals were agreed to: nothing else may be removed then."""
+    """The id of the plan whose deletions were confirmed: nothing else may be deleted."""
     plan = post_changes(client, PLAN, body, records)
     removed = [one for one in plan["changes"] if one["operation"] == "removed"]
     if not removed:
@@ -147,11 +149,11 @@ def _confirm_removals(client: RestClient, body: JsonObject, records: Sequence[Fi
         names = ", ".join(f"{describe_kind(one['kind'])} `{one['id']}`" for one in removed[:5])
         more = f" and {len(removed) - 5} more" if len(removed) > 5 else ""
         raise UsageError(
-            f"--prune would remove {names}{more}, and there is no terminal to confirm at",
-            hint="look with `toolgate diff --prune`, then add --yes or --require-plan",
+            f"--prune would delete {names}{more}, and there is no terminal to confirm it",
+            hint="check with `toolgate diff --prune`, then add --yes or --require-plan",
         )
     open_console(to_stderr=True).print(render.render_removals(removed))
-    if not typer.confirm("Remove them?", err=True):
+    if not typer.confirm("Delete them?", err=True):
         raise CommandError("nothing was changed")
     return str(plan["id"])
 
@@ -160,16 +162,16 @@ def _confirm_removals(client: RestClient, body: JsonObject, records: Sequence[Fi
 def diff_command(
     files: ChangeFilesOption, connection: GatewayConnection, *, prune: PruneOption = False
 ) -> None:
-    """Show what `toolgate apply` would change. Nothing is written.
+    """Show what `toolgate apply` would change.
 
-    Exit code 0: nothing would change. 1: something would. 2 or more: it could not be found out.
+    Exit code 0: no difference. 1: a difference. 2 or more: the comparison failed.
     """
     records, _ = hash_modules(load_records(files))
     try:
         with connection.open() as client:
             response = post_changes(client, PLAN, build_change_set(records, prune=prune), records)
     except CommandError as failure:
-        # 1 means a difference here, so what failed must not end with it.
+        # 1 means a difference here, so a failure must not use it.
         failure.exit_code = max(failure.exit_code, ExitCode.USAGE)
         raise
     connection.output.show(response["changes"], render.render_difference(response))
@@ -181,9 +183,12 @@ def diff_command(
 def reload_command(
     connection: GatewayConnection,
     *,
-    is_dry_run: Annotated[bool, "--dry-run", "Show the difference; change nothing."] = False,
+    is_dry_run: DryRunOption = False,
 ) -> None:
-    """Read the registry directory again; exit code 1 if a file in it is wrong."""
+    """Read the directory of server files again.
+
+    Exit code 1 if one of the files is invalid.
+    """
     query = {"dry_run": "true" if is_dry_run else None}
     shown = partial(render.render_reload, is_dry_run=is_dry_run)
     response = connection.send("POST", "/admin/api/registry/reload", shown, query=query)
@@ -196,11 +201,18 @@ def watch_command(
     connection: GatewayConnection,
     *,
     since: Annotated[
-        int | None, Option(min=0, help="First the changes after this revision. Default: none.")
+        int | None,
+        Option(min=0, metavar="REVISION", help="Start after this revision. Default: with the next change."),
     ] = None,
-    kinds: Annotated[str | None, "Only these: `server,task`. Default: all you may see."] = None,
+    kinds: Annotated[
+        str | None,
+        Option(metavar="KINDS", help="Only these kinds: `server,task`. Default: all in your scope."),
+    ] = None,
 ) -> None:
-    """Print each change of the registry, a line a transaction, until Ctrl-C."""
+    """Print each change of the registry as it happens.
+
+    Each transaction is one line. Ctrl-C ends the command.
+    """
     hint = ""
     with suppress(KeyboardInterrupt), connection.open() as client:
         for name, data in client.events("/admin/api/watch", {"since": since, "kinds": kinds}):
@@ -209,7 +221,7 @@ def watch_command(
                 failure.hint = hint or failure.hint
                 raise failure
             if "revision" in data:
-                hint = f"go on with `toolgate watch --since {data['revision']}`"
+                hint = f"continue with `toolgate watch --since {data['revision']}`"
             if connection.as_json or name == "change":
                 connection.output.show({"event": name, **data}, render.render_change(data), is_line=True)
         raise CommandError("the gateway ended the stream", hint=hint, code="stream_ended")

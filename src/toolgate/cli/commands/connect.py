@@ -1,7 +1,7 @@
 """`toolgate connect`: the entry for a client, printed or written into its settings.
 
-The file of another program is replaced whole or not at all, a copy of the old one stays next to it, and a
-file that cannot be read as plain JSON is refused: rewriting it would lose what we did not understand.
+The settings file of another program is replaced atomically, with a backup next to it. A file that is not
+plain JSON is rejected: rewriting it would lose comments.
 """
 
 import json
@@ -41,10 +41,10 @@ from toolgate.surfaces.http.parsing import format_scope_url
 def render_connection(
     program: ClientProgram, endpoint: GatewayEndpoint, note: str = "", warnings: Sequence[str] = ()
 ) -> RenderableType:
-    """The command where the program has one, the JSON in any case, and what to do then."""
+    """The program's own command if it has one, the JSON entry, and the next step."""
     command = program.command(endpoint) if program.command else None
     file = _find_user_settings(program)
-    where = f"{'or ' if command else ''}put into {f'`{file}`' if file else 'its settings'}"
+    where = f"{'or ' if command else ''}add to {f'`{file}`' if file else 'its settings'}"
     document = ui.encode_json(program.document(endpoint), indent=2)
     return ui.stack_parts(
         ui.sentence(Text(program.title, style="bold"), " at ", ui.cell(endpoint.url)),
@@ -60,7 +60,7 @@ def render_connection(
 def _render_merged(
     program: ClientProgram, endpoint: GatewayEndpoint, merged: "MergeResult", warnings: Sequence[str]
 ) -> RenderableType:
-    """What happened to the file, and what the gateway warned of."""
+    """What changed in the file, and the gateway's warnings."""
     warned = ui.render_warnings(warnings)
     if not merged.is_changed:
         return ui.group_parts(ui.done("already in ", ui.bold(merged.path)), warned)
@@ -83,7 +83,7 @@ _FIRST_INDENT: Final = re.compile(r"\n([ \t]+)\S")
 
 
 class MergeResult(NamedTuple):
-    """What became of a file. `backup` is None where there was nothing to keep."""
+    """The result of writing a file. `backup` is None if there was no file before."""
 
     path: Path
     is_changed: bool
@@ -93,8 +93,8 @@ class MergeResult(NamedTuple):
 def merge_entry(
     path: Path, section: str, name: str, entry: Mapping[str, Any], *, now: datetime
 ) -> MergeResult:
-    """Put `entry` as `name` under `section` of the JSON file at `path`, making the file if need be."""
-    # Through links: a user who keeps settings elsewhere wants that file changed, not the link.
+    """Write `entry` as `name` under `section` of the JSON file at `path`, which may be new."""
+    # Links are followed: the file that a user keeps elsewhere is changed, and the link stays.
     path = path.resolve()
     old_text, document = _read(path)
     servers = document.setdefault(section, {})
@@ -115,17 +115,17 @@ def merge_entry(
 
 
 def _merge(path: Path, name: str, present: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Our entry is updated and keeps what its user added; another's is left alone."""
+    """Update our entry and keep members that the user added. An entry of another program is an error."""
     if present is None:
         return dict(entry)
     if not isinstance(present, dict) or _address(present) != _address(entry):
         hint = "choose another name with --name"
-        raise CommandError(f"`{path}` already has a server `{name}` that is not this gateway", hint=hint)
+        raise CommandError(f"`{path}` already has another server `{name}`", hint=hint)
     return {**present, **entry}
 
 
 def _address(entry: Mapping[str, Any]) -> str | None:
-    """Host and port of the gateway an entry leads to, wherever it keeps the URL."""
+    """Host and port of the gateway in an entry."""
     candidates = [entry.get("url"), entry.get("serverUrl"), *(entry.get("args") or [])]
     for one in candidates:
         if isinstance(one, str) and one.startswith(("http://", "https://")):
@@ -134,7 +134,7 @@ def _address(entry: Mapping[str, Any]) -> str | None:
 
 
 def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
-    """The text of the file, None without one, and what it holds."""
+    """The text of the file, None without a file, and its content."""
     try:
         text = path.read_text("utf-8-sig")
     except FileNotFoundError:
@@ -146,7 +146,7 @@ def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
 
     def check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
-        if len(found) < len(pairs):  # one of the two would be lost
+        if len(found) < len(pairs):  # rewriting the file would lose one of the two
             repeated = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
             raise _refuse(path, f"duplicate key `{repeated}`")
         return found
@@ -154,9 +154,9 @@ def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
     try:
         document = json.loads(text, object_pairs_hook=check_keys, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as exc:
-        raise _refuse(path, f"it is not plain JSON ({exc}); comments, too, would be lost") from exc
+        raise _refuse(path, f"it is not plain JSON: {exc}") from exc
     if not isinstance(document, dict):
-        raise _refuse(path, "it does not hold an object")
+        raise _refuse(path, "it does not contain an object")
     return text, document
 
 
@@ -172,7 +172,7 @@ def _encode(document: Mapping[str, Any], old_text: str | None) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        # Half a surrogate pair, as `\\ud83d`: it can only be written the way it stood there.
+        # Half of a surrogate pair, such as `\\ud83d`, can only be written as an escape.
         text = json.dumps(document, indent=indent)
     return text + "\n"
 
@@ -189,8 +189,8 @@ def _back_up(path: Path, now: datetime) -> Path:
 
 def _refuse(path: Path, why: str) -> CommandError:
     return CommandError(
-        f"`{path}` is left as it is: {why}",
-        hint="add the entry by hand: the same command without --write prints it",
+        f"cannot change `{path}`: {why}",
+        hint="add the entry yourself: the same command without --write prints it",
     )
 
 
@@ -201,29 +201,29 @@ app = typer.Typer(add_completion=False)
 class ClientEntryOptions:
     """The entry in the client's settings: its name, and where it is written."""
 
-    name: Annotated[str | None, "What the client calls it. Default: the task, or `toolgate`."] = None
-    write: Annotated[bool, "Put it into the client's own settings; a backup is kept next to them."] = False
-    project: Annotated[bool, "With --write: the settings of the project in this directory."] = False
+    name: Annotated[str | None, "Name of the entry. Default: the task id, or `toolgate`."] = None
+    write: Annotated[bool, "Write the entry to the client's settings, with a backup next to them."] = False
+    project: Annotated[bool, "With --write: use the project settings in this directory."] = False
 
 
 @command(app, "connect")
 def connect_command(
-    client: Annotated[ClientKind, Argument(help="The program to connect.", show_default=False)],
+    client: Annotated[
+        ClientKind, Argument(help="Client program to connect to the gateway.", show_default=False)
+    ],
     scope: ScopeOptions,
     connection: GatewayConnection,
     entry: ClientEntryOptions,
     *,
-    frozen: Annotated[
-        bool, "Name each tool of the scope in the URL: tools added later do not appear."
-    ] = False,
+    frozen: Annotated[bool, "Name each tool in the URL: tools that are added later do not appear."] = False,
 ) -> None:
-    """Print what to paste into a client, or write it there with --write.
+    """Print the entry that a client needs, or write it.
 
-    A URL with --servers follows its packages: tools that they add later appear. One with --tools, or with
-    --frozen, is a frozen list of the tools that it names.
+    A URL with --servers follows its packages: tools that they add later appear. A URL with --tools or
+    --frozen contains exactly the tools that it names.
 
-    Before it writes, it asks the gateway for what the client will see: an unknown task, a wrong key or a
-    gateway that does not respond is an error. Whatever else is in the client's settings stays as it is.
+    With --write, the command first checks the scope at the gateway: an unknown task, a wrong key or an
+    unreachable gateway is an error. Other members of the client's settings do not change.
     """
     program = CLIENT_PROGRAMS[client]
     if frozen:
@@ -231,7 +231,7 @@ def connect_command(
             seen = gateway.get("/api/v1/mcp/scope", scope.query)
         if refusal := seen.get("refusal"):
             raise CommandError(refusal["message"], hint=refusal["hint"], code=refusal["code"])
-        # The same scope with each of its tools by name, as the gateway has it now.
+        # The same scope, with each of its current tools by name.
         scope = replace(scope, servers=None, tools=",".join(seen["tools"]))
     host = urlsplit(connection.url).hostname
     endpoint = GatewayEndpoint(
@@ -244,8 +244,8 @@ def connect_command(
         if entry.project:
             file = None if program.project_file is None else Path.cwd() / program.project_file
         if file is None:
-            hint = "leave out --write and paste what is printed"
-            raise UsageError(f"{program.title} has no settings file to write to here", hint=hint)
+            hint = "run it without --write, and paste what it prints"
+            raise UsageError(f"{program.title} has no settings file here", hint=hint)
         warnings = _check_scope(connection, scope)
         entry_now, now = program.entry(endpoint), datetime.now().astimezone()
         merged = merge_entry(file, program.section, endpoint.name, entry_now, now=now)
@@ -272,7 +272,7 @@ def connect_command(
 
 
 def _check_scope(connection: GatewayConnection, scope: ScopeOptions) -> list[str]:
-    """What the gateway warns of at this URL. Raises CommandError where a client could not use it."""
+    """The gateway's warnings about this URL. Raises CommandError if clients cannot use it."""
     with connection.open() as client:
         seen = client.get("/api/v1/mcp/scope", scope.query)
     refusal = seen.get("refusal")
@@ -282,7 +282,7 @@ def _check_scope(connection: GatewayConnection, scope: ScopeOptions) -> list[str
     if refusal is not None:
         warnings.append(refusal["message"])
     elif not (warnings or seen["tools"]):
-        warnings.append("no tool is visible at this URL: `toolgate explain` says why")
+        warnings.append("no tool is visible at this URL: see `toolgate explain`")
     return warnings
 
 

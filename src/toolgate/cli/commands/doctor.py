@@ -1,6 +1,6 @@
-"""`toolgate doctor`: what is wrong with this installation and its servers, and what to do.
+"""`toolgate doctor`: problems of a gateway and its servers, and their remedies.
 
-The `diagnose_` functions are pure: they take facts and return what they mean.
+The `diagnose_` functions are pure: they take facts and return a diagnosis.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import typer
 from rich.console import RenderableType
 from rich.text import Text
+from typer import Option
 
 from toolgate import __version__
 from toolgate.app.observability import build_collector
@@ -43,14 +44,14 @@ _REMEDIES: Final[Mapping[str, str]] = {
     r"there is no (?:command|file) `([^`]+)`": "install `{}`, or write its full path as `stdio.command`",
     r"its working directory `([^`]+)`": "make `{}`, or correct `stdio.cwd`",
     r"`([^`]+)` may not be executed": "make it executable: chmod +x {}",
-    r"no connection within": "start it by hand to see what keeps it",
+    r"no connection within": "run its command yourself to see what it waits for",
 }
-"""What a failed start says, and what to do about it."""
+"""Error of a failed start → remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One thing looked at, how it is, and the remedy where it is not well."""
+    """The result of one check, with a remedy for a problem."""
 
     level: Level
     where: str
@@ -59,48 +60,48 @@ class Diagnosis:
 
 
 def diagnose_gateway(health: Facts, *, own_version: str) -> Diagnosis:
-    """Whether the gateway is well, and it and this program belong together."""
+    """Whether the gateway is ready, and has the version of this program."""
     reasons, version = health.get("reasons") or (), str(health.get("version"))
     if reasons:
         codes = ", ".join(f"`{one['code']}`" for one in reasons)
-        return Diagnosis("warning", "gateway", f"it is degraded: {codes}", str(reasons[0]["hint"]))
+        return Diagnosis("warning", "gateway", f"the gateway is degraded: {codes}", str(reasons[0]["hint"]))
     if version != own_version:
-        message = f"it runs version {version}, this program is {own_version}"
-        return Diagnosis("warning", "gateway", message, "install the same version on both sides")
+        message = f"the gateway has version {version}, this program {own_version}"
+        return Diagnosis("warning", "gateway", message, "install the same version for both")
     return Diagnosis("ok", "gateway", f"version {version}, registry at revision {health.get('revision')}")
 
 
 def diagnose_server(server: Facts) -> Diagnosis:
-    """One server by its state; the remedy by what it says went wrong."""
+    """One server by its state; the remedy by its last error."""
     where = f"server {server['server_id']}"
     health = ui.health_of(server)
     state = health.get("state", "unknown")
     if state in {"disabled", "unknown"}:
-        why = "disabled by its record" if state == "disabled" else "not looked at yet"
+        why = "disabled by its record" if state == "disabled" else "not checked so far"
         return Diagnosis("ok", where, why)
     if not server.get("allowed_tools"):
         remedy = 'list patterns in `allowed_tools`, `["*"]` for all, and apply the record again'
-        return Diagnosis("problem", where, "no tool of it is allowed (deny_all)", remedy)
+        return Diagnosis("problem", where, "no tools are allowed (deny_all)", remedy)
     if state in {"down", "degraded"}:
-        error = str(health.get("last_error") or "it gives no reason")
+        error = str(health.get("last_error") or "no reason given")
         remedy = str(health.get("hint") or _suggest_remedy(server, error))
         return Diagnosis("problem" if state == "down" else "warning", where, error, remedy)
     if state == "starting":
         return Diagnosis("ok", where, ": ".join(filter(None, (state, health.get("hint")))))
     if health.get("quarantined"):
-        message = f"{ui.count_of(health['quarantined'], 'definition')} refused"
+        message = f"{ui.count_of(health['quarantined'], 'definition')} rejected"
         remedy = f"see why with `toolgate servers tools {server['server_id']}`"
         return Diagnosis("warning", where, message, remedy)
     return Diagnosis("ok", where, f"{state}, {health.get('tools', 0)} tools")
 
 
 def diagnose_pin(pin: Facts) -> Diagnosis | None:
-    """One pinned server by what waits for approval; None: nothing does."""
+    """One pinned server by its quarantined tools; None: it has none."""
     server_id, waiting = pin["server_id"], pin.get("waiting") or ()
     if not waiting:
         return None
     are = "is" if len(waiting) == 1 else "are"
-    message = f"{ui.count_of(len(waiting), 'tool')} changed or came after approval, and {are} not offered"
+    message = f"{ui.count_of(len(waiting), 'tool')} {are} quarantined: new or changed since approval"
     remedy = (
         f"see what changed with `toolgate pins review {server_id}`, then `toolgate pins approve {server_id}`"
     )
@@ -108,50 +109,50 @@ def diagnose_pin(pin: Facts) -> Diagnosis | None:
 
 
 def diagnose_node(node: Facts) -> Diagnosis:
-    """One node by what it last reported."""
+    """One node by its last report."""
     where = f"node {node['node_id']}"
     if node["is_lost"]:
-        message = f"it has not reported for {node['age_s']:.0f} s"
-        return Diagnosis("problem", where, message, "see that it runs and reaches this control")
+        message = f"no report for {node['age_s']:.0f} s"
+        return Diagnosis("problem", where, message, "check that it runs and reaches the control plane")
     if node["is_degraded"]:
-        message = f"it was out of reach of control, and serves revision {node['revision']}"
+        message = f"degraded: it serves revision {node['revision']} and lost the control plane"
         return Diagnosis("warning", where, message, "see its `/healthz` for the reason")
     return Diagnosis("ok", where, f"serves revision {node['revision']}, {node['servers']} servers")
 
 
 def diagnose_scope(where: str, scope: Facts) -> list[Diagnosis]:
-    """What is wrong with what the callers of a task, or of none, get: too many tools, or no tool."""
+    """The problems of the scope of a task, or without a task: too many tools, or none."""
     refusal = scope.get("refusal")
     if refusal is not None:
         return [Diagnosis("problem", where, str(refusal["message"]), str(refusal["hint"]))]
     kind, _, task_id = where.partition(" ")
     option = f" --task {task_id}" if kind == "task" else ""
-    remedy = f"see which tools there are and why with `toolgate explain{option}`"
+    remedy = f"see the tools and the rules with `toolgate explain{option}`"
     return [Diagnosis("warning", where, str(one), remedy) for one in scope.get("warnings") or ()]
 
 
 def diagnose_data_directory(path: str, mode: int | None, *, is_writable: bool) -> Diagnosis:
-    """Whether the registry can be written, and only by its owner. `mode` is None if it does not exist yet."""
+    """Whether the data directory is writable, and private. `mode` is None if it does not exist."""
     if mode is None:
-        return Diagnosis("ok", "data", f"`{path}` does not exist yet; `toolgate up` makes it")
+        return Diagnosis("ok", "data", f"`{path}` does not exist; `toolgate up` creates it")
     if not is_writable:
-        remedy = f"chown it to you: chown -R $USER {path}"
-        return Diagnosis("problem", "data", f"`{path}` cannot be written", remedy)
+        remedy = f"make it yours: chown -R $USER {path}"
+        return Diagnosis("problem", "data", f"`{path}` is not writable", remedy)
     if mode & 0o077:
-        message = f"`{path}` is open to others ({mode:o})"
-        return Diagnosis("warning", "data", message, f"close it: chmod 700 {path}")
-    return Diagnosis("ok", "data", f"`{path}` is yours alone")
+        message = f"other users can access `{path}` ({mode:o})"
+        return Diagnosis("warning", "data", message, f"make it private: chmod 700 {path}")
+    return Diagnosis("ok", "data", f"`{path}` is private")
 
 
 def diagnose_open_files(limit: int) -> Diagnosis:
     if limit < MIN_OPEN_FILES:
-        remedy = "raise it: ulimit -n 4096, then start again"
+        remedy = "raise the limit: ulimit -n 4096, then start again"
         return Diagnosis("warning", "limits", f"only {limit} open files are allowed", remedy)
-    return Diagnosis("ok", "limits", f"{limit:,} open files")
+    return Diagnosis("ok", "limits", f"{limit:,} open files are allowed")
 
 
 def diagnose_port(address: str, *, is_free: bool) -> Diagnosis:
-    """Where no gateway answers: whether one could be started there."""
+    """An address without a gateway: whether the port is free."""
     if is_free:
         return Diagnosis("problem", "gateway", f"nothing listens at {address}", "start it: toolgate up")
     remedy = "stop it, or start the gateway elsewhere: toolgate up --listen 127.0.0.1:8081"
@@ -176,7 +177,7 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
 
 
 def render_findings(findings: Sequence[Diagnosis]) -> RenderableType:
-    """A line a finding, its remedy under it, and the whole in one sentence."""
+    """A line per finding with its remedy below it, then the count of problems."""
     table = ui.unheaded_grid(3)
     for one in sorted(findings, key=lambda finding: list(_MARKS).index(finding.level)):
         mark, style = _MARKS[one.level]
@@ -187,7 +188,7 @@ def render_findings(findings: Sequence[Diagnosis]) -> RenderableType:
     counts = {level: sum(one.level == level for one in findings) for level in ("problem", "warning")}
     verdict = ", ".join(ui.count_of(number, level) for level, number in counts.items() if number)
     style = ui.BAD if counts["problem"] else ui.WARN if counts["warning"] else ui.OK
-    return ui.stack_parts(table, Text(verdict or "all is well", style=style))
+    return ui.stack_parts(table, Text(verdict or "no problems", style=style))
 
 
 app = typer.Typer(add_completion=False)
@@ -196,10 +197,15 @@ app = typer.Typer(add_completion=False)
 @command(app, "doctor")
 def doctor_command(
     connection: GatewayConnection,
-    data: Annotated[Path | None, "The data directory. Default: the one the gateway uses."] = None,
-    config: Annotated[Path | None, "The settings file of the gateway, where it does not run."] = None,
+    data: Annotated[
+        Path | None, Option(metavar="DIR", help="Data directory to check. Default: the gateway's.")
+    ] = None,
+    config: Annotated[Path | None, "Settings file of a gateway that does not run."] = None,
 ) -> None:
-    """Look for what is wrong and say what to do; exit code 1 if something is."""
+    """Find problems of a gateway, and suggest remedies.
+
+    Exit code 1 if there is a problem.
+    """
     overrides = {} if data is None else {"data_dir": str(data)}
     settings = load_settings(config, os.environ, overrides)
     own = _request_data_directory(connection) if data is None else None
@@ -214,7 +220,7 @@ def doctor_command(
 
 
 def _request_data_directory(connection: GatewayConnection) -> Path | None:
-    """The directory that a gateway on this machine uses; None where it does not run, or does not say."""
+    """The data directory of a gateway on this machine; None if it does not run or is elsewhere."""
     if not is_loopback(urlsplit(connection.url).hostname or ""):
         return None
     with suppress(CommandError), connection.open() as client:
@@ -223,29 +229,29 @@ def _request_data_directory(connection: GatewayConnection) -> Path | None:
 
 
 def _check_machine(data_dir: Path, *, is_used: bool) -> list[Diagnosis]:
-    """What can be seen without a gateway; `is_used`: a gateway says that it uses the directory."""
+    """The checks without a gateway. `is_used`: a gateway reported the directory as its own."""
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     mode = stat.S_IMODE(data_dir.stat().st_mode) if data_dir.is_dir() else None
     if mode is None and is_used:
-        data = Diagnosis("ok", "data", f"`{data_dir}` is the gateway's, and not on this file system")
+        data = Diagnosis("ok", "data", f"`{data_dir}` is the gateway's, on another file system")
     else:
         data = diagnose_data_directory(str(data_dir), mode, is_writable=os.access(data_dir, os.W_OK))
     return [data, diagnose_open_files(soft_limit)]
 
 
 def _check_collector(otlp: OtlpSettings) -> Diagnosis:
-    """Whether traces, or logs, would be taken: nothing is sent, which is a request as good as any."""
+    """Whether the collector accepts traces, or logs, by an empty request."""
     try:
         collector = build_collector(otlp)
         asyncio.run((collector.send_traces if otlp.traces else collector.send_logs)(b""))
     except (ExportRejected, StartRefused) as exc:
-        remedy = "see that it runs and takes OTLP over HTTP, mostly at port 4318, or correct `otlp`"
-        return Diagnosis("warning", "collector", f"nothing is taken at `{otlp.endpoint}`: {exc}", remedy)
-    return Diagnosis("ok", "collector", f"it takes what is sent to `{otlp.endpoint}`")
+        remedy = "check that it runs and accepts OTLP over HTTP (usually port 4318), or correct `otlp`"
+        return Diagnosis("warning", "collector", f"`{otlp.endpoint}` accepts nothing: {exc}", remedy)
+    return Diagnosis("ok", "collector", f"`{otlp.endpoint}` accepts data")
 
 
 def _check_gateway(connection: GatewayConnection) -> Iterator[Diagnosis]:
-    """What the gateway says of itself; the first thing it will not say ends it."""
+    """The checks by the gateway's API. The first failed request ends them."""
     try:
         with connection.open() as client:
             yield diagnose_gateway(client.get("/healthz"), own_version=__version__)
@@ -267,24 +273,24 @@ def _check_gateway(connection: GatewayConnection) -> Iterator[Diagnosis]:
 def _check_servers(client: RestClient) -> Iterator[Diagnosis]:
     servers = client.records("server")
     if not servers:
-        remedy = "add one: toolgate servers apply -f FILE, or toolgate servers import FILE"
-        yield Diagnosis("warning", "servers", "none are registered", remedy)
+        remedy = "add one: toolgate servers add NAME -- COMMAND, or toolgate servers import FILE"
+        yield Diagnosis("warning", "servers", "no servers are registered", remedy)
     yield from map(diagnose_server, servers)
     yield from filter(None, map(diagnose_pin, client.records("pin")))
     yield from map(diagnose_node, client.get("/admin/api/nodes")["nodes"])
     for one in client.get("/admin/api/lint")["findings"]:
-        remedy = f"correct `{one['rule']}`, or remove it"
+        remedy = f"correct `{one['rule']}`, or delete it"
         yield Diagnosis("warning", str(one["where"]), str(one["message"]), remedy)
     if servers:
         yield from _check_scopes(client)
 
 
 def _check_scopes(client: RestClient) -> Iterator[Diagnosis]:
-    """What the callers of each task get, and those of none."""
+    """The problems of each task's scope, and of the scope without a task."""
     try:
         yield from diagnose_scope("scope without a task", client.get("/api/v1/mcp/scope"))
     except CommandError as failure:
-        if failure.code != "not_found":  # a key that is bound to tasks has no other scope
+        if failure.code != "not_found":  # a key that is limited to tasks has no other scope
             raise
     for task in client.get("/admin/api/mcp/tasks-overview")["tasks"]:
         yield from diagnose_scope(f"task {task['task_id']}", task)

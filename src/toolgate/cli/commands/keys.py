@@ -1,4 +1,4 @@
-"""`toolgate keys` and `toolgate integrations`: who may call, and which servers callers switch on."""
+"""`toolgate keys` and `toolgate integrations`: credentials, and the servers that callers switch on."""
 
 import os
 import time
@@ -15,10 +15,10 @@ from typer import Argument, Option
 
 from toolgate.cli.command import UsageError, add_group, command, drop_unset
 from toolgate.cli.options import GatewayConnection, add_list_commands, duration_option, parse_duration
-from toolgate.cli.record_commands import IdArgument, RecordGroup
+from toolgate.cli.record_commands import RecordGroup, RecordViews, RevisionOption, id_argument
 from toolgate.cli.render.layout import DIM, OK, bold, cell, done, grid, stack_parts
-from toolgate.cli.render.records import render_key_budgets, render_keys, render_new_key
-from toolgate.cli.rest import COLLECTIONS, build_path, build_record_path
+from toolgate.cli.render.records import render_key, render_key_budgets, render_keys, render_new_key
+from toolgate.cli.rest import COLLECTIONS, build_conditions, build_path, build_record_path
 from toolgate.model.principals import IntegrationState, Role
 
 app = typer.Typer(add_completion=False)
@@ -28,10 +28,18 @@ app = typer.Typer(add_completion=False)
 class CeilingOptions:
     """The most a key may ever reach. A list that is not given does not restrict."""
 
-    tasks: Annotated[str | None, "Only these tasks: `a,b`."] = None
-    servers: Annotated[str | None, "Only these servers: `a,b`."] = None
-    allow: Annotated[str | None, "Only tools that match: `git/*,get_*`."] = None
-    deny: Annotated[str | None, "No tool that matches: `*delete*`."] = None
+    tasks: Annotated[str | None, Option(metavar="TASKS", help="Task ids, joined by commas: no others.")] = (
+        None
+    )
+    servers: Annotated[
+        str | None, Option(metavar="SERVERS", help="Server ids, joined by commas: no others.")
+    ] = None
+    allow: Annotated[
+        str | None, Option(metavar="PATTERNS", help="Only tools that match one: `git/*,get_*`.")
+    ] = None
+    deny: Annotated[str | None, Option(metavar="PATTERNS", help="No tools that match one: `*delete*`.")] = (
+        None
+    )
 
     @property
     def body(self) -> dict[str, list[str]]:
@@ -40,15 +48,15 @@ class CeilingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetOptions:
-    """What a key may use over time, at all nodes together."""
+class QuotaOptions:
+    """The rate limit and quotas of a key, at all nodes together."""
 
     calls_per_minute: Annotated[
-        int | None, Option(min=1, help="Calls in each minute of the clock, at most.")
+        int | None, Option(min=1, help="Rate limit: calls in each minute, at all nodes.")
     ] = None
-    calls_per_day: Annotated[int | None, Option(min=1, help="Calls in each day (UTC), at most.")] = None
+    calls_per_day: Annotated[int | None, Option(min=1, help="Quota: calls in each day (UTC).")] = None
     tokens_per_day: Annotated[
-        int | None, Option(min=1, help="Tokens of results and chats in each day, at most.")
+        int | None, Option(min=1, help="Quota: tokens of results and chats in each day (UTC).")
     ] = None
 
     @property
@@ -58,13 +66,13 @@ class BudgetOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UsageOptions(BudgetOptions):
+class UsageOptions(QuotaOptions):
     """How a key is used."""
 
-    default_task: Annotated[str | None, "The task of requests that name none."] = None
+    default_task: Annotated[str | None, "Task id for requests that name no task."] = None
     integrations: Annotated[
         IntegrationState | None,
-        "What callers have of each server before they choose for themselves: on unless given.",
+        "Initial state of every server, before callers choose for themselves. Default: on.",
     ] = None
     expires_in: Annotated[str | None, duration_option(help="How long the key is valid: `30d`, `12h`.")] = None
 
@@ -78,26 +86,42 @@ class UsageOptions(BudgetOptions):
         return drop_unset(given)
 
 
-keys = RecordGroup(app, "key")
-keys.add_list(
-    "List the keys: roles, reach and expiry. Neither keys nor their hashes are shown.",
-    lambda found: render_keys(found, time.time()),
+keys = RecordGroup(
+    app,
+    "key",
+    RecordViews(
+        many=lambda found: render_keys(found, time.time()), one=lambda one: render_key(one, time.time())
+    ),
+    summaries={
+        "list": "List the keys: roles, reach and expiry. Keys and their hashes are not shown.",
+        "get": "Show one key: role, reach, expiry and quotas. The key itself is not shown.",
+    },
+    without=("apply", "delete", "diff", "rollback"),
+    note=(
+        "Keys have no `apply`, `diff` and `rollback`: a record in a file would contain a credential. Use "
+        "`create`, `set-quota` and `delete`."
+    ),
 )
+KeyArgument = Annotated[str, id_argument("key")]
 
 
 @command(keys.app, "create")
 def create_key(
-    key_id: Annotated[str, Argument(help="Name of the caller, as audit shows it.", show_default=False)],
+    key_id: Annotated[
+        str,
+        Argument(metavar="KEY", help="Id of the new key: the caller's name in audit.", show_default=False),
+    ],
     ceiling: CeilingOptions,
     usage: UsageOptions,
     connection: GatewayConnection,
     *,
-    role: Annotated[Role, "What the key may do."] = "agent",
+    role: Annotated[Role, "Role of the caller, which decides what it may do."] = "agent",
     out: Annotated[
-        Path | None, Option(metavar="FILE", help="Write the key into this new file, for its owner only.")
+        Path | None,
+        Option(metavar="FILE", help="Write the key to this new file, readable by its owner only."),
     ] = None,
 ) -> None:
-    """Make a key and show it, once, or write it into a file.
+    """Create a key and show it once, or write it to a file.
 
     \b
     toolgate keys create ada --tasks review --expires-in 30d
@@ -113,27 +137,31 @@ def create_key(
 
 @command(keys.app, "set-quota")
 def set_key_quota(
-    key_id: IdArgument,
-    budgets: BudgetOptions,
+    key_id: KeyArgument,
+    budgets: QuotaOptions,
     connection: GatewayConnection,
     *,
-    has_none: Annotated[bool, "--none", "Limit nothing any more."] = False,
+    has_none: Annotated[bool, "--none", "Remove the rate limit and all quotas."] = False,
 ) -> None:
-    """Replace what a key may use over time. What is not given is not limited any more.
+    """Replace the rate limit and the quotas of a key.
+
+    Limits that are not given are removed.
 
     \b
     toolgate keys set-quota ci --calls-per-minute 120 --calls-per-day 10000
     toolgate quotas
     """
     if has_none == bool(budgets.budgets):
-        hint = "`toolgate quotas` shows what it may use now"
-        raise UsageError(f"say either what `{key_id}` may use, or --none", hint=hint)
+        hint = "`toolgate quotas` shows the current ones"
+        raise UsageError(f"give either quotas for `{key_id}` or --none", hint=hint)
     path = build_record_path("key", key_id, "budgets")
     connection.send("PUT", path, render_key_budgets, budgets.budgets)
 
 
-keys.add_plain_delete("delete", "Revoke a key. It is refused from now on, also in open sessions.")
-keys.add_history()
+@command(keys.app, "delete")
+def delete_key(key_id: KeyArgument, connection: GatewayConnection, revision: RevisionOption = None) -> None:
+    """Revoke a key. It is rejected from the next request on, in open sessions too."""
+    keys.delete(key_id, connection, build_conditions(revision=revision))
 
 
 @contextmanager
@@ -145,8 +173,8 @@ def _key_file(path: Path | None) -> Iterator[Callable[[str], object]]:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as exc:
-        hint = "name a file that is not there yet"
-        raise UsageError(f"cannot make the file `{path}`: {exc.strerror}", hint=hint) from exc
+        hint = "give a file that does not exist"
+        raise UsageError(f"cannot create the file `{path}`: {exc.strerror}", hint=hint) from exc
     try:
         with os.fdopen(descriptor, "w") as file:
             yield lambda key: file.write(f"{key}\n")
@@ -161,27 +189,27 @@ _STYLES: Final = {"on": OK, "read_only": OK, "off": DIM}
 
 ServerArgument = Annotated[
     str,
-    Argument(metavar="SERVER", help="The server, as `toolgate integrations` shows it.", show_default=False),
+    Argument(metavar="SERVER", help="Server id, as in `toolgate integrations list`.", show_default=False),
 ]
 
 
 def _render_integrations(found: Sequence[Mapping[str, Any]]) -> RenderableType:
     if not found:
-        return Text("your key reaches no server: ask an administrator")
+        return Text("your key reaches no server: ask an admin")
     table = grid("SERVER", "STATE", "BY", ">READ-ONLY", ">WRITING", "NAME*")
     for one in found:
         state = cell(_WORDS.get(one["state"], one["state"]), _STYLES.get(one["state"], ""))
         by = cell("you" if one["chosen"] else "default", DIM)
         tools = (one["read_only_tools"], one["writing_tools"])
         table.add_row(bold(one["server_id"]), state, by, *tools, one["display_name"])
-    note = "Tools are counted as your key reaches them, switched on or not."
+    note = "The counts include tools of servers that are switched off."
     return stack_parts(table, Text(note, style=DIM))
 
 
 integrations = add_group(app, "integrations", is_command=True)
 add_list_commands(
     integrations,
-    "List every server that your key reaches, and how much of it you have switched on.",
+    "List the servers that your key reaches, and which you switched on.",
     _PATH,
     "integrations",
     _render_integrations,
@@ -195,7 +223,7 @@ def switch_on(
     *,
     is_all: Annotated[bool, "--all", "All its tools, not only those marked as read-only."] = False,
 ) -> None:
-    """Switch a server on for yourself: read-only tools, prompts and resources; with --all, all its tools."""
+    """Switch a server on for yourself: its read-only tools, prompts and resources."""
     state = "on" if is_all else "read_only"
     connection.send("PUT", build_path(_PATH, server_id), _render_switched, {"state": state})
 
@@ -208,8 +236,8 @@ def switch_off(server_id: ServerArgument, connection: GatewayConnection) -> None
 
 @command(integrations, "reset")
 def reset(server_id: ServerArgument, connection: GatewayConnection) -> None:
-    """Undo your choice for a server: have what your key gives by default."""
-    shown = done(bold(server_id), " is as your key has it by default")
+    """Undo your choice for a server: it gets the default state of your key."""
+    shown = done(bold(server_id), " has the default state of your key")
     connection.send("DELETE", build_path(_PATH, server_id), lambda _: shown)
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, BinaryIO, Final, Literal
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
-from typer import Argument
+from typer import Argument, Option
 
 from toolgate.cli.command import (
     CommandError,
@@ -26,7 +26,7 @@ from toolgate.cli.command import (
 from toolgate.cli.contexts import url_option
 from toolgate.cli.files import ReportProgress, upload
 from toolgate.cli.options import GatewayConnection, add_list_commands
-from toolgate.cli.record_commands import ConditionOptions, IdArgument, PlanOption
+from toolgate.cli.record_commands import ConditionOptions, PlanOption
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.changes import render_records
 from toolgate.cli.render.layout import JsonObject
@@ -42,25 +42,26 @@ VersionBump = Literal["patch", "minor", "major"]
 
 @dataclass(frozen=True, kw_only=True)
 class InstallOptions:
-    """What of a package to offer, and on what terms."""
+    """Which tools of a package to allow, and whether to pin them."""
 
     allow: Annotated[
-        list[str] | None, "Pattern of tools to allow, `*` for all. Default: those it declares."
+        list[str] | None,
+        Option(
+            metavar="PATTERN", help="Tools to allow, `*` for all. Default: the declared ones. Repeatable."
+        ),
     ] = None
-    is_unpinned: Annotated[bool, "--no-pin", "Offer tools as they come, not only as they are declared."] = (
-        False
-    )
+    is_unpinned: Annotated[bool, "--no-pin", "Expose tools as listed, not only as declared."] = False
     plan_id: PlanOption = None
 
     @property
     def body(self) -> dict[str, Any]:
-        """As the gateway is told."""
+        """The options in a request."""
         allowed = {"allowed_tools": self.allow} if self.allow else {}
         return {**allowed, "pin": False} if self.is_unpinned else allowed
 
     @property
     def words(self) -> list[str]:
-        """As they stand on a command line, but for the plan."""
+        """The options on a command line, without the plan."""
         allowed = [word for pattern in self.allow or () for word in ("--allow", pattern)]
         return [*allowed, "--no-pin"] if self.is_unpinned else allowed
 
@@ -89,7 +90,7 @@ def check_version(client: RestClient, package_id: str, version: str, sha256: str
     known = next((one["sha256"] for one in versions if one["version"] == version), None)
     if known not in (None, sha256):
         raise CommandError(
-            f"version {version} of `{package_id}` was published with other content, and never changes",
+            f"version {version} of `{package_id}` is already published with other content",
             hint="raise it: `toolgate packages publish DIR --bump patch`",
             code="conflict",
         )
@@ -97,7 +98,7 @@ def check_version(client: RestClient, package_id: str, version: str, sha256: str
 
 
 def install_package(client: RestClient, package_id: str, how: InstallOptions, body: JsonObject) -> JsonObject:
-    """Install, or with a dry run ask what that would do."""
+    """Install a package, or plan that in a dry run."""
     path = build_path(PACKAGES, package_id, "install")
     return client.post(path, {**how.body, **body}, headers=how.headers)
 
@@ -142,9 +143,9 @@ def render_package(package: JsonObject) -> RenderableType:
 def render_installed(
     response: JsonObject, server: JsonObject | None, url: str, *, gateway: str
 ) -> RenderableType:
-    """An installation at `gateway`, the health of its server, and its URL."""
+    """An installation at `gateway`, the status of its server, and its URL."""
     head = Group(_headline(response, "is installed"), *map(ui.indent, _tool_changes(response["tools"])))
-    paste = "Paste this URL into a client, or let it be written there:"
+    paste = "Paste this URL into a client, or run:"
     connect = f"toolgate connect claude-code --servers {response['package_id']} --write{url_option(gateway)}"
     return ui.stack_parts(
         head,
@@ -155,11 +156,11 @@ def render_installed(
 
 
 def render_install_plan(response: JsonObject, command: Sequence[str]) -> RenderableType:
-    """An installation that was not made: how the tools differ, the records, and what tasks would notice."""
+    """The plan of an installation: how tools and records would change, and the effect on tasks."""
     changes = list(_tool_changes(response["tools"]))
     shown = []
     for change in response["changes"]:
-        # A change as far as it says more than the difference between the tools does.
+        # Only fields that add to the difference between the tools.
         fields = change["fields"] if change["kind"] == "server" else ()
         telling = [one for one in fields if one["field"] != "package.sha256"]
         shown.append({**change, "fields": telling})
@@ -175,8 +176,8 @@ def render_install_plan(response: JsonObject, command: Sequence[str]) -> Rendera
 
 def render_uninstalled(response: JsonObject) -> RenderableType:
     removed: Sequence[str] = response["removed_versions"]
-    archives = ui.indent(ui.sentence("archives removed: ", ui.join_names(removed))) if removed else None
-    head = ui.group_parts(ui.done("package ", ui.bold(response["package_id"]), " is gone"), archives)
+    archives = ui.indent(ui.sentence("deleted archives: ", ui.join_names(removed))) if removed else None
+    head = ui.group_parts(ui.done("package ", ui.bold(response["package_id"]), " uninstalled"), archives)
     return ui.stack_parts(head, ui.render_warnings(response["warnings"]))
 
 
@@ -193,7 +194,7 @@ def _headline(response: JsonObject, verb: str) -> Text:
 
 
 def _tool_changes(tools: JsonObject) -> Iterator[RenderableType]:
-    """A line for tools that came and went, and a diff of each that is another now. Signs as in a diff."""
+    """A line for added and removed tools, and a diff of each changed one."""
     for sign, style, names in (("+ ", ui.OK, tools["added"]), ("- ", ui.BAD, tools["removed"])):
         if names:
             yield ui.sentence(Text(sign, style=style), ui.join_names(names))
@@ -205,29 +206,34 @@ def _tool_changes(tools: JsonObject) -> Iterator[RenderableType]:
 
 
 def _render_server(server: JsonObject) -> RenderableType:
-    """Whether it runs, and how many of its tools callers can see."""
+    """Whether the server is connected, and how many of its tools are visible."""
     health = ui.health_of(server)
     if health.get("state") != "connected":
-        hint = f"; `toolgate servers get {server['server_id']}` says more"
-        why = ui.cell(health.get("last_error") or health.get("state", "not known"))
-        return ui.failed("it does not run yet: ", why, Text(hint, style=ui.DIM))
+        hint = f"; see `toolgate servers get {server['server_id']}`"
+        why = ui.cell(health.get("last_error") or health.get("state", "unknown"))
+        return ui.failed("server not connected: ", why, Text(hint, style=ui.DIM))
     known = len(server["tools"])
     visible = len(server.get("visible", server["tools"]))
-    shown = f"it runs: {visible:,} of {ui.count_of(known, 'tool')} visible"
+    shown = f"server connected: {visible:,} of {ui.count_of(known, 'tool')} visible"
     if visible or not known:
         return ui.done(shown)
-    hint = f"; `toolgate explain --servers {server['server_id']}` says why"
+    hint = f"; see `toolgate explain --servers {server['server_id']}`"
     return ui.failed(shown, Text(hint, style=ui.DIM))
 
 
 app = typer.Typer(add_completion=False)
 packages_app = add_group(app, "packages", is_command=True)
 
-VersionArgument = Annotated[str, Argument(help="Its version.", show_default=False)]
+PackageArgument = Annotated[
+    str, Argument(metavar="PACKAGE", help="Package id, as in `toolgate packages list`.", show_default=False)
+]
+VersionArgument = Annotated[
+    str, Argument(help="Published version, as in `toolgate packages get`.", show_default=False)
+]
 
 add_list_commands(
     packages_app,
-    "List the packages: which version is installed, and how many were published.",
+    "List the packages with their installed and published versions.",
     PACKAGES,
     "packages",
     render_packages,
@@ -237,7 +243,7 @@ add_list_commands(
 @command(packages_app, "init")
 def init_command(
     directory: Annotated[
-        Path, Argument(help="Directory of the package; made if it does not exist.")
+        Path, Argument(help="Directory of the package, created if it does not exist.")
     ] = Path(),
     *,
     package_id: Annotated[
@@ -246,7 +252,7 @@ def init_command(
     name: Annotated[str | None, "Name for people. Default: the id."] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a package with one tool that runs at once. No existing file is changed."""
+    """Create a package with one working tool. No existing file is changed."""
     output = CommandOutput(as_json=as_json)
     load_lazily(_PUBLISH).make_package(directory, package_id=package_id, name=name, output=output)
 
@@ -278,44 +284,47 @@ def publish_command(
 @command(packages_app, "install")
 def install_command(
     package: Annotated[
-        str, Argument(help="`ID`, `ID@VERSION`, or an archive: `.tar.gz` or `.mcpb`.", show_default=False)
+        str,
+        Argument(help="Package id, `ID@VERSION`, or an archive: `.tar.gz`, `.mcpb`.", show_default=False),
     ],
     connection: GatewayConnection,
     how: InstallOptions,
     *,
     is_dry_run: DryRunOption = False,
 ) -> None:
-    """Install a package, or another version of it. That approves exactly what its manifest declares.
+    """Install a package, or another version of it.
 
-    What an operator has set on its server stays as it is. Without a version, it is the one that was
-    uploaded last.
+    Installing approves exactly the tools that the manifest declares. Fields that an operator set on the
+    server stay. Without a version, the gateway installs the last one that was uploaded.
     """
     load_lazily(_PUBLISH).install(package, connection, how, is_dry_run=is_dry_run)
 
 
 @command(packages_app, "get")
-def show_command(package_id: IdArgument, connection: GatewayConnection) -> None:
-    """Show one package in full: its tools, and every version."""
+def show_command(package_id: PackageArgument, connection: GatewayConnection) -> None:
+    """Show one package in full: its tools and every version."""
     connection.print_result(build_path(PACKAGES, package_id), render_package)
 
 
 @command(packages_app, "delete")
-def delete_command(package_id: IdArgument, version: VersionArgument, connection: GatewayConnection) -> None:
-    """Remove the archive of a version that is not installed."""
-    shown = ui.done("the archive of ", ui.bold(f"{package_id} {version}"), " is gone")
+def delete_command(
+    package_id: PackageArgument, version: VersionArgument, connection: GatewayConnection
+) -> None:
+    """Delete the archive of a version that is not installed."""
+    shown = ui.done("deleted the archive of ", ui.bold(f"{package_id} {version}"))
     connection.send("DELETE", build_path(PACKAGES, package_id, version), lambda _: shown)
 
 
 @command(packages_app, "uninstall")
 def uninstall_command(
-    package_id: IdArgument,
+    package_id: PackageArgument,
     connection: GatewayConnection,
     conditions: ConditionOptions,
     *,
-    is_purged: Annotated[bool, "--purge", "Also remove every archive of it."] = False,
+    is_purged: Annotated[bool, "--purge", "Also delete all archives of the package."] = False,
     is_dry_run: DryRunOption = False,
 ) -> None:
-    """Remove a package with its server and its pin. What was uploaded stays, unless --purge is given."""
+    """Uninstall a package: its server and its pin are deleted, its archives stay."""
     query = {"purge": "true"} if is_purged else {}
     if is_dry_run:
         query["dry_run"] = "true"

@@ -1,4 +1,4 @@
-"""`toolgate lint`, `learn` and `unused`: rules that match nothing, and grants that nothing uses."""
+"""`toolgate lint`, `learn` and `unused`: rules that match nothing, and unused grants."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
-from typer import Argument, Option
+from typer import Option
 
 from toolgate.cli.command import CommandError, ExitCode, command
 from toolgate.cli.commands.changes import APPLY
 from toolgate.cli.files import write_json
 from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
-from toolgate.cli.record_commands import PlanOption
+from toolgate.cli.record_commands import PlanOption, TaskArgument
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.changes import render_change_set, render_lint, render_plan
 from toolgate.cli.render.layout import JsonObject, stack_parts
@@ -22,25 +22,27 @@ from toolgate.cli.rest import build_record_path
 
 
 def render_lesson(response: JsonObject, command: Sequence[str] | None) -> RenderableType:
-    """What stays and what goes, what that saves, and by which `command` it is made so; None: it is."""
+    """Kept and removed tools, the saving, and the `command` that applies it; None: it was applied."""
     calls = f": {ui.count_of(response['calls'], 'call')} since {_render_day(response['since_ms'])}"
     plan: RenderableType | None = None
     removed: RenderableType | None = None
     if response["removed"]:
-        title = Text(f"{len(response['removed']):,} not used, and removed", style=f"bold {ui.BAD}")
+        title = Text(f"{len(response['removed']):,} unused, removed", style=f"bold {ui.BAD}")
         begins = response["audit_begins_ms"]
-        note = None if begins is None else f"never: since {_render_day(begins)}, when the audit begins"
+        note = (
+            None if begins is None else f"never: not since {_render_day(begins)}, when the audit log begins"
+        )
         table = _render_unused_tools(response["removed"])
         removed = ui.group_parts(title, table, None if note is None else Text(note, ui.DIM))
     if not response["plan"]["changes"]:
-        plan = Text("the task has nothing to lose: it is the least already", style=ui.OK)
+        plan = Text("the task already has the least policy", style=ui.OK)
     elif command is not None:
         plan = render_plan(response["plan"], command)
     return ui.stack_parts(
         ui.sentence("task ", ui.bold(response["task_id"]), calls),
         _render_kept(response["kept"]),
         removed,
-        Text(f"{response['tokens_saved']:,} tokens less in each list") if response["tokens_saved"] else None,
+        Text(f"{response['tokens_saved']:,} tokens saved in each list") if response["tokens_saved"] else None,
         ui.render_warnings(response["warnings"]),
         Text("Calls of other tasks, and of callers without one, are not counted.", style=ui.DIM),
         plan,
@@ -48,7 +50,7 @@ def render_lesson(response: JsonObject, command: Sequence[str] | None) -> Render
 
 
 def _render_kept(kept: Sequence[JsonObject]) -> RenderableType:
-    title = Text(f"{len(kept):,} used, and kept", style=f"bold {ui.OK if kept else ui.WARN}")
+    title = Text(f"{len(kept):,} used, kept", style=f"bold {ui.OK if kept else ui.WARN}")
     table = ui.grid("NAME*", ">CALLS", "LAST USED", "")
     for one in kept:
         note = Text("would be denied", style=ui.WARN) if one["is_anew"] else ""
@@ -62,21 +64,21 @@ def _render_unused_tools(tools: Sequence[JsonObject]) -> RenderableType:
 
 
 def render_unused(response: JsonObject, *, is_one: bool) -> RenderableType:
-    """A line for each task and key, or, of one, for each of its tools; then unused servers."""
+    """A line per task and key, or with `is_one` per tool; then unused servers."""
     holders, servers = response["holders"], response["servers"]
     rows = ((ui.bold(one["server_id"]), _render_last_use(one["last_used_ms"])) for one in servers)
     return ui.stack_parts(
         *([_render_holder(one) for one in holders] if is_one else [_render_holders(holders)]),
         ui.grid("UNUSED SERVER*", "LAST USED", rows=rows) if servers else None,
         ui.render_warnings(response["warnings"]),
-        Text(f"not used since {_render_day(response['since_ms'])}", style=ui.DIM),
+        Text(f"unused since {_render_day(response['since_ms'])}", style=ui.DIM),
     )
 
 
 def _render_holders(holders: Sequence[JsonObject]) -> RenderableType:
     if not holders:
-        return Text("there is no task and no key")
-    table = ui.grid("WHO*", ">CALLS", ">GRANTED", ">UNUSED", ">TOKENS", "LAST USED")
+        return Text("there are no tasks and no keys")
+    table = ui.grid("TASK OR KEY*", ">CALLS", ">GRANTED", ">UNUSED", ">TOKENS", "LAST USED")
     for one in holders:
         table.add_row(
             ui.sentence(f"{one['kind']} ", ui.bold(one["id"])),
@@ -92,7 +94,7 @@ def _render_holder(holder: JsonObject) -> RenderableType:
     head = ui.sentence(
         f"{holder['kind']} ",
         ui.bold(holder["id"]),
-        f": {holder['unused']:,} of {ui.count_of(holder['granted'], 'tool')} not used,",
+        f": {holder['unused']:,} of {ui.count_of(holder['granted'], 'tool')} unused,",
         f" {holder['unused_tokens']:,} tokens in each list",
     )
     return ui.stack_parts(head, _render_unused_tools(holder["tools"]) if holder["tools"] else None)
@@ -115,10 +117,11 @@ app = typer.Typer(add_completion=False)
 
 @command(app, "lint")
 def lint_command(connection: GatewayConnection) -> None:
-    """Find rules that match nothing, and literals in records that may be secrets.
+    """Find rules that match nothing, and bare secrets.
 
-    Exit code 0: every rule was judged, and none is wrong. 1: something was found. 5: nothing was found, and
-    some rules could not be judged, because a server has not listed its tools.
+    A bare secret is a literal in a record that looks like a secret. Exit code 0: all rules were checked, and
+    nothing was found. 1: something was found. 5: nothing was found, but some rules could not be checked
+    because a server has not listed its tools.
     """
     with connection.open() as client:
         response = client.get("/admin/api/lint")
@@ -130,11 +133,11 @@ def lint_command(connection: GatewayConnection) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnOptions:
-    """What is learned from."""
+    """The calls to learn from."""
 
     since: SinceOption = "7d"
     may_deny_all: Annotated[
-        bool, "--deny-all", "Also where nothing was used, so that nothing would be left."
+        bool, "--deny-all", "Deny all tools if the task used none. Otherwise that is an error."
     ] = False
 
     @property
@@ -143,36 +146,37 @@ class LearnOptions:
 
     @property
     def words(self) -> list[str]:
-        """The same on a command line."""
+        """These options on a command line."""
         return ["--since", self.since, *(["--deny-all"] if self.may_deny_all else [])]
 
 
 @command(app, "learn")
 def learn_command(
-    task: Annotated[str, Argument(metavar="TASK", help="The task.")],
+    task: TaskArgument,
     connection: GatewayConnection,
     which: LearnOptions,
     *,
-    is_applied: Annotated[bool, "--apply", "Make it so, exactly as it is shown."] = False,
+    is_applied: Annotated[bool, "--apply", "Apply the policy, exactly as it is shown."] = False,
     plan_id: PlanOption = None,
     out: Annotated[
-        Path | None, Option(metavar="FILE", help="Write the task as it should be here, as JSON.")
+        Path | None, Option(metavar="FILE", help="Write the resulting task record to this file, as JSON.")
     ] = None,
 ) -> None:
-    """Work out the least policy by what a task used: what stays, what goes, and when that was used last.
+    """Work out the least policy of a task from its use.
 
-    Nothing is written without --apply. Calls of other tasks do not count.
+    It lists which tools stay, which go, and when each was used last. Without --apply, nothing is changed.
+    Calls of other tasks do not count.
 
     \b
     toolgate learn review --since 30d
     toolgate learn review --since 30d --apply
-    toolgate learn review --out review.json    # to change and `apply -f`
+    toolgate learn review --out review.json    # edit it, then apply it
     """
     with connection.open() as client:
         lesson = client.get(build_record_path("task", task, "learn"), which.query)
         if plan_id not in {None, lesson["plan"]["id"]}:
-            message = "what would be learned now is not what that plan showed"
-            raise CommandError(message, hint="look again without --require-plan", code="plan_outdated")
+            message = f"plan `{plan_id}` is outdated: the task would change in another way now"
+            raise CommandError(message, hint="run it again without --require-plan", code="plan_outdated")
         if out is not None:
             write_json(out, lesson["record"])
         if not is_applied or not lesson["plan"]["changes"]:
@@ -189,10 +193,12 @@ def unused_command(
     connection: GatewayConnection,
     *,
     since: SinceOption = "30d",
-    task: Annotated[str | None, "Only this task, tool by tool."] = None,
-    key: Annotated[str | None, "Only this key, tool by tool."] = None,
+    task: Annotated[str | None, "Task id: only this task, tool by tool."] = None,
+    key: Annotated[str | None, "Key id: only this key, tool by tool."] = None,
 ) -> None:
-    """Show which tools tasks grant, and keys let through, that went unused; and which servers are unused.
+    """List granted tools and servers that went unused.
+
+    Tasks and keys are counted; with --task or --key, the tools of one are listed.
 
     \b
     toolgate unused --since 90d

@@ -12,9 +12,15 @@ from typer import Option
 from toolgate.cli.command import DryRunOption, UsageError, command, drop_unset
 from toolgate.cli.files import load_object
 from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
-from toolgate.cli.record_commands import ConditionOptions, IdArgument, RecordGroup, roll_back
+from toolgate.cli.record_commands import (
+    ConditionOptions,
+    RecordGroup,
+    RecordViews,
+    id_argument,
+    roll_back,
+)
 from toolgate.cli.render.changes import render_applied, render_plan
-from toolgate.cli.render.records import render_profiles, render_versions
+from toolgate.cli.render.records import render_profile, render_profiles, render_versions
 from toolgate.cli.rest import RestClient, build_conditions, build_record_path
 
 app = typer.Typer(add_completion=False)
@@ -23,35 +29,49 @@ _LISTS: Final = ("servers", "tags", "allow", "deny")
 _SELECTION: Final = (*_LISTS, "environments")
 
 
-profiles = RecordGroup(app, "profile")
-profiles.add_list("List the profiles with what they select.", render_profiles)
-profiles.add_apply("Create or replace profiles from files.")
-profiles.add_delete("Remove a profile. Tasks that name it then see no tools.")
+profiles = RecordGroup(
+    app,
+    "profile",
+    RecordViews(many=render_profiles, one=render_profile),
+    summaries={
+        "list": "List the profiles with what they select.",
+        "get": "Show one profile, and its next version during a rollout.",
+        "delete": "Delete a profile. Tasks that name it then see no tools.",
+    },
+    without=("rollback",),
+)
+ProfileArgument = Annotated[str, id_argument("profile")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateOptions:
-    """What the next version selects: a file, or lists that replace those of the profile as it is."""
+    """What the next version selects: a file, or lists that replace those of the current version."""
 
     file: Annotated[
         Path | None, "--file -f", "File with the next version: the lists and `environments` of a profile."
     ] = None
-    servers: Annotated[list[str] | None, "--server", "A server. May be repeated."] = None
-    tags: Annotated[list[str] | None, "--tag", "A tag of servers. May be repeated."] = None
-    allow: Annotated[list[str] | None, "A pattern to allow. May be repeated."] = None
-    deny: Annotated[list[str] | None, "A pattern to deny. May be repeated."] = None
-    by: Annotated[str | None, "Divide each `caller` or each `task`. Default: `caller`."] = None
+    servers: Annotated[list[str] | None, "--server", "Server id that it selects. Repeatable."] = None
+    tags: Annotated[list[str] | None, "--tag", "Tag of servers that it selects. Repeatable."] = None
+    allow: Annotated[
+        list[str] | None, Option(metavar="PATTERN", help="Pattern of tools to allow. Repeatable.")
+    ] = None
+    deny: Annotated[
+        list[str] | None, Option(metavar="PATTERN", help="Pattern of tools to deny. Repeatable.")
+    ] = None
+    by: Annotated[
+        str | None, Option(metavar="caller|task", help="Divide callers or tasks. Default: callers.")
+    ] = None
 
     @property
     def words(self) -> list[str]:
-        """The same on a command line."""
+        """These options on a command line."""
         options = {"--server": self.servers, "--tag": self.tags, "--allow": self.allow, "--deny": self.deny}
         words = [word for option, values in options.items() for one in values or () for word in (option, one)]
         file = [] if self.file is None else ["--file", str(self.file)]
         return [*file, *words, *([] if self.by is None else ["--by", self.by])]
 
     def selection(self, stable: Body) -> dict[str, Any] | None:
-        """The next version, or None where nothing says it."""
+        """The next version; None if no option describes it."""
         given = {name: value for name in _LISTS if (value := getattr(self, name))}
         if self.file is None and not given:
             return None
@@ -61,15 +81,19 @@ class CandidateOptions:
 
 @command(profiles.app, "rollout")
 def rollout_command(
-    profile_id: IdArgument,
+    profile_id: ProfileArgument,
     connection: GatewayConnection,
     conditions: ConditionOptions,
     candidate: CandidateOptions,
     *,
-    share: Annotated[int, Option(min=1, max=100, help="Percent that have it.", show_default=False)],
+    share: Annotated[
+        int, Option(min=1, max=100, metavar="PERCENT", help="Share that gets the next version, 1 to 100.")
+    ],
     is_dry_run: DryRunOption = False,
 ) -> None:
-    """Give the next version of a profile to a share of callers or tasks, or change that share.
+    """Roll out the next version of a profile to a share of callers.
+
+    Without the options of a version, the command changes the share of the current rollout.
 
     \b
     toolgate profiles rollout review -f next.toml --share 10
@@ -86,13 +110,13 @@ def rollout_command(
 
 @command(profiles.app, "promote")
 def promote_command(
-    profile_id: IdArgument,
+    profile_id: ProfileArgument,
     connection: GatewayConnection,
     conditions: ConditionOptions,
     *,
     is_dry_run: DryRunOption = False,
 ) -> None:
-    """End a rollout: every caller has the next version from now on."""
+    """End a rollout: all callers get the next version."""
     with connection.open() as client:
         profile = client.get(build_record_path("profile", profile_id))
     rollout = _require_rollout(profile)
@@ -104,18 +128,20 @@ def promote_command(
 
 @command(profiles.app, "rollback")
 def rollback_command(
-    profile_id: IdArgument,
+    profile_id: ProfileArgument,
     connection: GatewayConnection,
     conditions: ConditionOptions,
     *,
     to: Annotated[
-        int | None, Option(min=0, help="Also of a finished one: the revision to go back to.")
+        int | None,
+        Option(min=0, metavar="REVISION", help="Restore the profile as of this revision, as in `history`."),
     ] = None,
     is_dry_run: DryRunOption = False,
 ) -> None:
-    """End a rollout: every caller has the version from before it. With --to: make it what it was.
+    """End a rollout: all callers get the version from before it.
 
-    That is a new change; history is never rewritten.
+    With --to, the command restores the profile as it was at a registry revision. The restored record is a new
+    revision: history is never rewritten.
     """
     if to is not None:
         roll_back("profile", profile_id, connection, conditions, to=to)
@@ -129,15 +155,15 @@ def rollback_command(
 
 @command(profiles.app, "compare")
 def compare_command(
-    profile_id: IdArgument, connection: GatewayConnection, *, since: SinceOption = "24h"
+    profile_id: ProfileArgument, connection: GatewayConnection, *, since: SinceOption = "24h"
 ) -> None:
-    """Compare the versions of a profile: calls, errors, denials and times, by the version that decided."""
+    """Compare the versions of a profile by calls, errors, denials and latency."""
     path = build_record_path("profile", profile_id, "versions")
     connection.print_result(path, render_versions, {"since": parse_time(since)})
 
 
 def _next_rollout(client: RestClient, profile: Body, selection: Body | None) -> Body:
-    """The rollout there is, or one of a version that the profile never had."""
+    """The current rollout, or one of a version that the profile never had."""
     if selection is None:
         return _require_rollout(profile)
     path = build_record_path("profile", profile["profile_id"], "history")
@@ -156,7 +182,7 @@ def _next_rollout(client: RestClient, profile: Body, selection: Body | None) -> 
 def _require_rollout(profile: Body) -> Body:
     rollout: Body | None = profile.get("rollout")
     if rollout is None:
-        hint = "begin one with `toolgate profiles rollout ID --file NEXT --share 10`"
+        hint = "start one with `toolgate profiles rollout PROFILE --file NEXT --share 10`"
         raise UsageError(f"profile `{profile['profile_id']}` has no rollout", hint=hint)
     return rollout
 
@@ -164,7 +190,7 @@ def _require_rollout(profile: Body) -> Body:
 def _write_profile(
     body: Body, connection: GatewayConnection, conditions: ConditionOptions, words: list[str] | None
 ) -> None:
-    """Store the profile, unless another has since it was read; with `words`, only show what that would do."""
+    """Store the profile if it is unchanged since it was read; with `words`, only show the plan."""
     profile_id = body["profile_id"]
     sent = {name: value for name, value in body.items() if name != "revision"}
     if words is not None:
@@ -176,7 +202,3 @@ def _write_profile(
     headers = build_conditions(revision=revision, plan_id=conditions.plan_id)
     path, render = build_record_path("profile", profile_id), partial(render_applied, "profile", profile_id)
     connection.send("PUT", path, render, sent, headers=headers)
-
-
-profiles.add_history()
-profiles.add_diff()

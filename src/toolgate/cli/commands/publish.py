@@ -57,7 +57,7 @@ from toolgate.upstream.stdio.connector import StdioConnector
 
 _UNPUBLISHED = PackageRef(version="0", sha256="0" * 64)
 _DERIVED = ("tools", "toolsSummary")
-"""What the server itself says."""
+"""What the running server lists."""
 _SEMANTIC = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:[-+].*)?")
 
 
@@ -71,7 +71,7 @@ class PackageDirectory:
             self._content = self.content = self._file.read_bytes()
             self._document = msgspec.json.decode(self._content, type=dict[str, Any])
         except OSError as exc:
-            hint = "give the directory of a package; `toolgate packages init` makes one"
+            hint = "give the directory of a package; `toolgate packages init` creates one"
             raise UsageError(f"cannot read `{self._file}`: {exc.strerror}", hint=hint) from exc
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise UsageError(f"`{self._file}` is not a JSON object: {exc}") from exc
@@ -82,7 +82,7 @@ class PackageDirectory:
         self.manifest: Manifest = parse_manifest(msgspec.json.encode(own))
 
     def complete(self, tools: Sequence[ToolDefinition]) -> bytes:
-        """The manifest with these tools; other members stay, in their order. Before version 2: rewritten."""
+        """The manifest with these tools. Other members keep their order, except before version 2."""
         if self.manifest.schema_version == "v2":
             document = {name: value for name, value in self._document.items() if name not in _DERIVED}
             document["tools"] = [msgspec.Raw(tool.raw) for tool in tools]
@@ -118,14 +118,14 @@ def bump_version(version: str, bump: VersionBump) -> str:
     found = _SEMANTIC.fullmatch(version)
     if found is None:
         hint = f"write the new `version` into `{MANIFEST_NAME}` yourself"
-        raise UsageError(f"`{version}` is not of the form 1.2.3, so there is no next one", hint=hint)
+        raise UsageError(f"cannot raise version `{version}`: it is not of the form 1.2.3", hint=hint)
     numbers = [int(one) for one in found.groups()]
     at = ("major", "minor", "patch").index(bump)
     return ".".join(map(str, [*numbers[:at], numbers[at] + 1, 0, 0][:3]))
 
 
 def list_package_tools(manifest: Manifest, directory: Path, *, as_json: bool) -> Sequence[ToolDefinition]:
-    """Every tool that the server lists. Raises CommandError where it does not start, or one is not right."""
+    """Every tool that the server lists. Raises CommandError if it does not start or lists an invalid tool."""
     record = replace(parse_server(build_server_body(manifest, _UNPUBLISHED)), package=None)
     if record.stdio is not None:
         record = replace(record, stdio=resolve_launch(record.stdio, directory.resolve()))
@@ -134,12 +134,12 @@ def list_package_tools(manifest: Manifest, directory: Path, *, as_json: bool) ->
         if report.stderr_tail and not as_json:
             tail = ui.escape_block(report.stderr_tail)
             open_console(to_stderr=True).print(tail, style="dim", soft_wrap=True)
-        hint = "run its command by hand in the package's directory, with the variables of `run.env` alone"
-        raise CommandError(f"the server of `{manifest.id}` does not run: {report.error}", hint=hint)
+        hint = "run its command yourself in the package's directory, with only the variables of `run.env`"
+        raise CommandError(f"the server of `{manifest.id}` failed: {report.error}", hint=hint)
     if report.quarantined:
         wrong = "; ".join(f"`{name}`: {why}" for name, why in report.quarantined.items())
-        hint = "mend their definitions in the server"
-        raise CommandError(f"tools of `{manifest.id}` cannot be offered: {wrong}", hint=hint)
+        hint = "correct their definitions in the server"
+        raise CommandError(f"`{manifest.id}` lists invalid tools: {wrong}", hint=hint)
     return tuple(report.tools.values())
 
 
@@ -162,7 +162,7 @@ async def _try(record: ServerRecord) -> TrialReport:
 
 
 FILES: Final = {"server.py": "server.py", "README.md": "README.md", "toolgateignore": IGNORE_NAME}
-"""Of the template: its name there, and in the package."""
+"""File of the template → its name in the package."""
 
 
 def make_package(directory: Path, *, package_id: str | None, name: str | None, output: CommandOutput) -> None:
@@ -192,8 +192,8 @@ def make_package(directory: Path, *, package_id: str | None, name: str | None, o
     occupied = [name for name in contents if (directory / name).exists() or (directory / name).is_symlink()]
     if directory.is_file() or occupied:
         what = ", ".join(f"`{directory / name}`" for name in occupied) or f"`{directory}`"
-        hint = "choose another directory, or move what is there"
-        raise UsageError(f"{what} is there already, and nothing is overwritten", hint=hint)
+        hint = "choose another directory, or move the files away"
+        raise UsageError(f"{what} already exists", hint=hint)
     directory.mkdir(parents=True, exist_ok=True)
     for target, text in contents.items():
         with (directory / target).open("x", encoding="utf-8") as file:
@@ -205,7 +205,7 @@ def make_package(directory: Path, *, package_id: str | None, name: str | None, o
             ui.indent(ui.join_names(sorted(contents))),
         ),
         ui.copyable(
-            f"toolgate packages publish {quote(str(directory))}", "Next: edit `server.py`, then", ui.DIM
+            f"toolgate packages publish {quote(str(directory))}", "Next: edit `server.py`, then run", ui.DIM
         ),
     )
     output.show(made, rendered)
@@ -222,14 +222,14 @@ def install(package: str, connection: GatewayConnection, how: InstallOptions, *,
         body = {"version": version} if version else {}
         if package.endswith((".tar.gz", ".tgz", ".mcpb")) or Path(package).is_file():
             package_id, body = _upload_file(client, Path(package), progress, is_dry_run=is_dry_run)
-        with progress.step("asking" if is_dry_run else "installing"):
+        with progress.step("planning" if is_dry_run else "installing"):
             response = packages.install_package(client, package_id, how, {**body, "dry_run": is_dry_run})
         if is_dry_run:
             connection.output.show(
                 response, packages.render_install_plan(response, ["packages", "install", package, *how.words])
             )
             return
-        with progress.step("starting it at the gateway"):
+        with progress.step("starting the server at the gateway"):
             server = packages.refresh_server(client, package_id)
     url = format_scope_url(connection.url, {"servers": package_id})
     rendered = packages.render_installed(response, server, url, gateway=connection.url)
@@ -239,7 +239,7 @@ def install(package: str, connection: GatewayConnection, how: InstallOptions, *,
 def _upload_file(
     client: RestClient, path: Path, progress: StepProgress, *, is_dry_run: bool
 ) -> tuple[str, dict[str, Any]]:
-    """The id of the package in a file, and which version of it to install: uploaded now, or only offered."""
+    """The id of the package in a file, and the version to install. A dry run uploads nothing."""
     try:
         with path.open("rb") as file:
             if is_dry_run:
@@ -269,7 +269,7 @@ def publish(
     manifest = package.manifest
     content = package.content
     if manifest.run:
-        with progress.step("reading the tools of the server"):
+        with progress.step("listing the tools of the server"):
             tools = list_package_tools(manifest, directory, as_json=connection.as_json)
             content = package.complete(tools)
     with tempfile.TemporaryFile() as archive, connection.open() as client:
@@ -302,7 +302,7 @@ def publish(
                 shown["install"] = packages.install_package(
                     client, manifest.id, how, {"version": manifest.version}
                 )
-            with progress.step("starting it at the gateway"):
+            with progress.step("starting the server at the gateway"):
                 shown["server"] = packages.refresh_server(client, manifest.id)
     shown["url"] = format_scope_url(connection.url, {"servers": manifest.id})
     connection.output.show(shown, render_published(shown, gateway=connection.url))
@@ -312,11 +312,13 @@ def render_published(shown: JsonObject, *, gateway: str) -> RenderableType:
     head = ui.done(
         ui.bold(f"{shown['package_id']} {shown['version']}"),
         f": {ui.count_of(shown['files'], 'file')}, {shown['size']:,} bytes",
-        "" if shown["uploaded"] else ", published before",
+        "" if shown["uploaded"] else ", already published",
     )
     if shown["install"] is None:
         wanted = f"{shown['package_id']}@{shown['version']}"
         install = f"toolgate packages install {wanted}{url_option(gateway)}"
-        return ui.stack_parts(head, ui.copyable(install, "It is not installed. To do that:", ui.DIM))
+        return ui.stack_parts(
+            head, ui.copyable(install, "The package is not installed. To install it, run:", ui.DIM)
+        )
     installed, server, url = shown["install"], shown["server"], shown["url"]
     return ui.stack_parts(head, packages.render_installed(installed, server, url, gateway=gateway))

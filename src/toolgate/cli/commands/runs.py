@@ -1,7 +1,7 @@
 """`toolgate run` and `invocations`: runs of tasks.
 
-A terminal shows what a guest writes line by line, escaped; a file or a pipe gets it when the run has ended,
-byte for byte.
+A terminal shows a guest's output line by line, escaped. A file or pipe gets it byte for byte when the run
+ends.
 """
 
 import base64
@@ -21,7 +21,8 @@ from rich.text import Text
 from typer import Argument, Option
 
 from toolgate.cli.command import CommandError, CommandOutput, UsageError, add_group, command, open_console
-from toolgate.cli.options import GatewayConnection
+from toolgate.cli.options import GatewayConnection, duration_option, parse_duration
+from toolgate.cli.record_commands import TaskArgument
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject, render_newest
 from toolgate.cli.rest import RestClient, build_invocation_path, parse_error
@@ -40,8 +41,8 @@ _LEVELS: Final = {"trace": ui.DIM, "debug": ui.DIM, "info": ui.OK, "warn": ui.WA
 
 def render_invocations(invocations: Sequence[JsonObject]) -> RenderableType:
     if not invocations:
-        return Text("no runs yet: begin one with `toolgate run TASK`")
-    table = ui.grid("INVOCATION", "STATE", "ENDED BY", ">TOOK", "MADE")
+        return Text("no runs: start one with `toolgate run TASK`")
+    table = ui.grid("INVOCATION", "STATE", "ENDED BY", ">DURATION", "CREATED")
     for one in invocations:
         ended_by = one["ended_by"] if one["exit_code"] is None else f"exit {one['exit_code']}"
         made = ui.render_time(one["created_ms"], "%m-%d %H:%M")
@@ -52,14 +53,14 @@ def render_invocations(invocations: Sequence[JsonObject]) -> RenderableType:
 
 
 def render_invocation(one: JsonObject) -> RenderableType:
-    """Everything about one run but its log."""
+    """Everything about one run except its log."""
     ending: JsonObject = one["ending"] or {}
     facts = {
         "invocation": ui.bold(one["invocation_id"]),
         "task": one["task_id"],
         "by": one["principal"],
         "state": _render_state(one),
-        "made": f"{ui.render_time(one['created_ms'])} UTC",
+        "created": f"{ui.render_time(one['created_ms'])} UTC",
         "attempt": one["attempt"] if one["attempt"] > 1 else None,
     }
     if ending:
@@ -67,14 +68,14 @@ def render_invocation(one: JsonObject) -> RenderableType:
         facts |= {
             "ended by": ending["ended_by"],
             "exit code": ending["exit_code"],
-            "because": ending["message"] or None,
-            "took": _render_duration(one),
+            "message": ending["message"] or None,
+            "duration": _render_duration(one),
             "fuel": f"{usage['fuel']:,}",
             "memory": f"{usage['memory_bytes']:,} bytes",
-            "calls": f"{usage['tool_calls']:,} of tools, {usage['model_asks']:,} of models",
+            "calls": f"{usage['tool_calls']:,} to tools, {usage['model_asks']:,} to models",
         }
         if ending["is_truncated"]:
-            facts["output"] = ui.cell("some was dropped: raise `limits.max_output_bytes`", ui.WARN)
+            facts["output"] = ui.cell("truncated: raise `limits.max_output_bytes`", ui.WARN)
     table = ui.unheaded_grid(2, ((label, value) for label, value in facts.items() if value is not None))
     if not ending:
         return table
@@ -88,7 +89,7 @@ def render_invocation(one: JsonObject) -> RenderableType:
 def _render_output(stream: str, ending: JsonObject) -> RenderableType | None:
     text = ending[stream]
     if text is None:
-        return ui.sentence(Text(f"{stream}: ", style=ui.DIM), "bytes that are no text, in `--json`")
+        return ui.sentence(Text(f"{stream}: ", style=ui.DIM), "not text; see `--json`")
     return ui.sentence(Text(f"{stream}\n", style=ui.DIM), ui.escape_block(text)) if text else None
 
 
@@ -115,7 +116,7 @@ _SILENCE_S: Final = 60.0  # four of the keep-alives that the gateway sends every
 
 
 class RunScreen:
-    """Where a run is shown as it goes on. `shows_output` False: its output is shown in another way."""
+    """Shows a run while it runs. `shows_output` False: the caller shows its output."""
 
     def __init__(self, *, shows_output: bool) -> None:
         self._shows_output = shows_output
@@ -123,14 +124,14 @@ class RunScreen:
         self._errors = open_console(to_stderr=True)
 
     def line(self, line: JsonObject) -> None:
-        """One line, as it comes."""
+        """Show one line of the run."""
         if line["stream"] != "stdout":
             self._errors.print(_render_line(line), soft_wrap=True)
         elif self._shows_output and self._is_terminal:
             CommandOutput(as_json=False).show(line, _render_line(line), is_line=True)
 
     def end(self, ending: JsonObject) -> None:
-        """What is not shown line by line."""
+        """Write the output that was not shown line by line."""
         if self._shows_output and not self._is_terminal:
             text = ending["stdout"]
             output = base64.b64decode(ending["stdout_base64"]) if text is None else str(text).encode()
@@ -145,9 +146,9 @@ def follow_run(
     *,
     within_s: float | None = None,
 ) -> JsonObject:
-    """The invocation once it has ended; `show` gets its lines as they come.
+    """The invocation once it has ended. `show` gets its lines as they arrive.
 
-    Raises CommandError, of code `timeout` where it takes longer.
+    Raises CommandError with code `timeout` after `within_s`.
     """
     path = build_invocation_path(invocation["task_id"], invocation["invocation_id"], "events")
     until_s = None if within_s is None else time.monotonic() + within_s
@@ -161,42 +162,47 @@ def follow_run(
         elif name == "error":
             raise parse_error(data)
         if until_s is not None and time.monotonic() >= until_s:
-            raise CommandError("the run takes longer than was to be waited for", code="timeout")
-    hint = f"`toolgate invocations get {invocation['task_id']} {invocation['invocation_id']}` says how"
-    raise CommandError("the gateway ended the stream, and the run goes on", hint=hint, code="stream_ended")
+            raise CommandError(f"the run took longer than {within_s:g} s", code="timeout")
+    hint = f"see `toolgate invocations get {invocation['task_id']} {invocation['invocation_id']}`"
+    raise CommandError("the gateway ended the stream; the run continues", hint=hint, code="stream_ended")
 
 
 app = typer.Typer(add_completion=False)
 
 _KEY: Final = re.compile(r"[!-~]{1,200}")
 INTERRUPTED: Final = 130
-"""The exit code of what Ctrl-C has ended."""
+"""The exit code of a command that Ctrl-C ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run is begun with, and how it is waited for."""
+    """The input of a run, and how long to wait for it."""
 
-    text: Annotated[str | None, "--input", "Its standard input."] = None
+    text: Annotated[str | None, Option("--input", metavar="TEXT", help="Standard input of the run.")] = None
     input_file: Annotated[
-        str | None, Option(metavar="FILE", help="Its standard input, from a file; `-`: ours.")
+        str | None, Option(metavar="FILE", help="File with the standard input of the run; `-` reads ours.")
     ] = None
-    is_async: Annotated[bool, "--async", "Do not wait for its end."] = False
-    timeout_s: Annotated[
-        float | None, Option("--timeout", min=0.1, help="Cancel it after so many seconds.")
-    ] = None
-    idempotency_key: Annotated[str | None, "Given again, it begins nothing new."] = None
+    is_async: Annotated[bool, "--async", "Start the run and do not wait for its end."] = False
+    timeout: Annotated[str | None, duration_option(help="Cancel the run after this time: `30s`, `5m`.")] = (
+        None
+    )
+    idempotency_key: Annotated[str | None, "A key that starts one run only, even if it is repeated."] = None
+
+    @property
+    def timeout_s(self) -> float | None:
+        return None if self.timeout is None else parse_duration(self.timeout)
 
     @property
     def body(self) -> dict[str, Any]:
-        """What is sent. Raises CommandError."""
+        """The body of the request. Raises CommandError."""
         if self.text is not None and self.input_file is not None:
-            raise UsageError("of --input and --input-file, one is enough")
+            raise UsageError("give either --input or --input-file, not both")
         if self.idempotency_key is not None and not _KEY.fullmatch(self.idempotency_key):
-            raise UsageError("--idempotency-key is up to 200 visible characters of ASCII, without spaces")
+            hint = "use up to 200 visible ASCII characters, without spaces"
+            raise UsageError(f"invalid idempotency key `{self.idempotency_key}`", hint=hint)
         try:
             (self.text or "").encode()
-        except UnicodeEncodeError as exc:  # it came as other bytes
+        except UnicodeEncodeError as exc:  # the argument has other bytes
             raise UsageError("--input is not UTF-8", hint="give bytes with --input-file") from exc
         if self.input_file is None:
             return {"mode": "async", "input": self.text or ""}
@@ -215,13 +221,14 @@ def _read(name: str) -> bytes:
 
 @command(app, "run")
 def run_command(
-    task_id: Annotated[str, Argument(metavar="TASK", help="The task to run.")],
+    task_id: TaskArgument,
     options: RunOptions,
     connection: GatewayConnection,
 ) -> None:
-    """Run a task: its output to standard output, its log to standard error, its exit code as ours.
+    """Run a task's module and print its output.
 
-    Ctrl-C cancels the run. What ends it from outside (fuel, time, a crash) is told, with exit code 1.
+    The run's output goes to standard output, its log to standard error, and its exit code is the command's.
+    Ctrl-C cancels the run. A run that is ended by a limit, a crash or a timeout is an error with exit code 1.
     """
     output = connection.output
     with connection.open() as client:
@@ -229,7 +236,9 @@ def run_command(
         headers = {} if key is None else {"idempotency-key": key}
         made = client.post(build_invocation_path(task_id), options.body, headers=headers)
         if options.is_async:
-            head = ui.sentence(ui.bold(made["invocation_id"]), f" is {made['state']}; how it goes:")
+            head = ui.sentence(
+                ui.bold(made["invocation_id"]), f" is {made['state']}. To see its result, run:"
+            )
             again = f"toolgate invocations get {made['task_id']} {made['invocation_id']}"
             output.show(made, Group(head, ui.copyable(again)))
             return
@@ -244,7 +253,7 @@ def run_command(
             if failure.code == "timeout" and options.timeout_s is not None:
                 client.post(cancel_path)
                 failure = CommandError(
-                    f"the run took longer than {options.timeout_s:g} s, and was cancelled",
+                    f"the run took longer than `{options.timeout}` and was cancelled",
                     hint=_point_to_run(made),
                     code="timeout",
                 )
@@ -258,18 +267,22 @@ def run_command(
         raise CommandError(message, hint=_point_to_run(ended), code=str(ending["ended_by"]))
     code = ending["exit_code"]
     if code:
-        # A process has 8 bits for it, and what is not 0 must not become 0.
+        # Exit codes of processes have 8 bits. A failure must not become 0.
         raise typer.Exit((code & 0xFF) or 1)
 
 
 def _point_to_run(run: Any) -> str:
-    return f"`toolgate invocations get {run['task_id']} {run['invocation_id']}` shows all of it"
+    return f"`toolgate invocations get {run['task_id']} {run['invocation_id']}` shows the whole run"
 
 
 invocations_app = add_group(app, "invocations")
 
-TaskArgument = Annotated[str, Argument(metavar="TASK", help="The task.")]
-InvocationArgument = Annotated[str, Argument(metavar="ID", help="The run.")]
+InvocationArgument = Annotated[
+    str,
+    Argument(
+        metavar="INVOCATION", help="Invocation id, as in `toolgate invocations list`.", show_default=False
+    ),
+]
 
 
 @command(invocations_app, "list")
@@ -277,9 +290,12 @@ def list_command(
     task_id: TaskArgument,
     connection: GatewayConnection,
     *,
-    limit: Annotated[int, Option(min=1, max=1000, help="How many at most.")] = 50,
+    limit: Annotated[int, Option(min=1, max=1000, help="Number of runs to list, at most 1000.")] = 50,
 ) -> None:
-    """List the newest runs of a task: your own, or with the role `viewer` everyone's."""
+    """List the runs of a task, newest first.
+
+    With the role `viewer` or higher you see all runs, otherwise your own.
+    """
     shown = partial(render_newest, "invocations", render_invocations)
     connection.print_result(build_invocation_path(task_id), shown, {"limit": limit}, member="invocations")
 
@@ -288,7 +304,7 @@ def list_command(
 def show_command(
     task_id: TaskArgument, invocation_id: InvocationArgument, connection: GatewayConnection
 ) -> None:
-    """Show one run: how it ended, what it took, the calls it made, its output."""
+    """Show one run: how it ended, its usage, its calls and its output."""
     connection.print_result(build_invocation_path(task_id, invocation_id), render_invocation)
 
 
@@ -298,9 +314,9 @@ def logs_command(
     invocation_id: InvocationArgument,
     connection: GatewayConnection,
     *,
-    is_followed: Annotated[bool, "--follow -f", "Go on until the run ends."] = False,
+    is_followed: Annotated[bool, "--follow -f", "Continue until the run ends."] = False,
 ) -> None:
-    """Print what a run has logged and written, and with --follow what is still to come."""
+    """Print the log and the output of a run."""
     with suppress(KeyboardInterrupt), connection.open() as client:
 
         def show(line: JsonObject) -> None:
@@ -320,5 +336,5 @@ def logs_command(
 def cancel_command(
     task_id: TaskArgument, invocation_id: InvocationArgument, connection: GatewayConnection
 ) -> None:
-    """Cancel a run that waits or runs."""
+    """Cancel a queued or running run."""
     connection.send("POST", build_invocation_path(task_id, invocation_id, "cancel"), render_invocation)

@@ -1,7 +1,7 @@
 """`toolgate up`, `control` and `node`: the commands that serve.
 
-`up` is the gateway in one process. `control` is the registry and everything that governs it, for nodes that
-run elsewhere; `node` serves what a control governs. Each loads its own form of a process, and no other.
+`up` runs the whole gateway in one process. `control` runs the control plane alone, for nodes elsewhere;
+`node` runs a node. Each loads only the modules of its kind of process.
 """
 
 import asyncio
@@ -27,30 +27,50 @@ from toolgate.settings import LogLevel, Settings, load_settings
 
 app = typer.Typer(add_completion=False)
 
-JsonOption = Annotated[bool, "--json", "Print what is printed as JSON."]
+JsonOption = Annotated[bool, "--json", "Print addresses as one JSON object."]
 
 
 def _render_start(what: str, url: str, *more: Text) -> RenderableType:
     return Group(sentence(Text("Toolgate", style="bold"), f" {__version__} {what} at ", bold(url)), *more)
 
 
-def render_ready(url: str, *, console: str | None = None) -> RenderableType:
-    """Where a gateway is, and the two things one does next."""
+def render_ready(url: str, *, console: str | None = None, is_empty: bool = False) -> RenderableType:
+    """The address of a gateway and the next steps: for an empty registry, how to fill it."""
     at = url_option(url)
+    steps = [copyable(f"toolgate connect claude-code{at}\ntoolgate doctor{at}")]
+    if is_empty:
+        steps = _render_first_steps(url)
     return stack_parts(
         _render_start("serves", url, *_render_console(console)),
-        copyable(f"toolgate connect claude-code{at}\ntoolgate doctor{at}"),
+        *steps,
         Text("Ctrl-C stops the gateway and all its servers.", style=DIM),
     )
 
 
+def _render_first_steps(url: str) -> list[Group]:
+    """How to get from no servers and no tasks to a client that calls tools."""
+    # `servers add` has a `--url` of its own: other addresses than the default go into the environment.
+    export = [] if url_option(url) == "" else [f"export TOOLGATE_URL={url}"]
+    add = [
+        *export,
+        "toolgate servers import mcp.json --allow '*'",
+        "toolgate servers add time -- uvx mcp-server-time",
+    ]
+    return [
+        copyable("\n".join(add), "No servers are registered. In another terminal, import or add some:"),
+        copyable(
+            "toolgate connect claude-code --write\ntoolgate doctor", "Then connect a client and check:", ""
+        ),
+    ]
+
+
 def _render_console(url: str | None) -> list[Text]:
-    """Where its console is: a line, or none."""
+    """The address of the console, if there is one."""
     return [] if url is None else [sentence("its console is at ", bold(url))]
 
 
 def render_control_ready(url: str, grpc: str, *, console: str | None = None) -> RenderableType:
-    """Where a control is, and how to give it a node."""
+    """The address of a control plane, and how to start a node."""
     add_key = f"toolgate keys create node-1 --role node --out node.key{url_option(url)}"
     start_node = f"toolgate node --control {grpc} --control-key-file node.key"
     if is_loopback(parse_address(grpc)[0]):
@@ -59,39 +79,43 @@ def render_control_ready(url: str, grpc: str, *, console: str | None = None) -> 
     followed = sentence("nodes follow it at ", bold(grpc))
     return stack_parts(
         _render_start("controls", url, followed, *_render_console(console)),
-        copyable(f"{add_key}\n{start_node}", "A node needs a key, and is started with it:"),
-        Text("Ctrl-C stops it; its nodes go on with what they have.", style=DIM),
+        copyable(f"{add_key}\n{start_node}", "To start a node, create a key for it:"),
+        Text("Ctrl-C stops the control plane. Its nodes continue with their last state.", style=DIM),
     )
 
 
 def render_node_ready(url: str, control: str) -> RenderableType:
-    """Where a node is, and whom it follows."""
+    """The address of a node, and the control plane that it follows."""
     return stack_parts(
         _render_start("serves", url, sentence("and follows ", bold(control))),
         copyable(f"toolgate connect claude-code{url_option(url)}"),
-        Text("Ctrl-C stops it and all its servers.", style=DIM),
+        Text("Ctrl-C stops the node and all its servers.", style=DIM),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SettingOptions:
-    """The settings one most often changes, by their names; None or False: not given. All of them can be in
-    the file or in TOOLGATE_ variables.
+    """The most common settings, by their names; None or False: not given. All settings can be in the file or
+    in TOOLGATE_ variables.
     """
 
-    listen: Annotated[str | None, Option(metavar="HOST:PORT", help="Address to bind.")] = None
+    listen: Annotated[
+        str | None,
+        Option(metavar="HOST:PORT", help="Address to listen on. Default: 127.0.0.1:8080."),
+    ] = None
     data_dir: Annotated[
-        Path | None, Option("--data", metavar="DIR", help="Where registry and audit log live.")
+        Path | None,
+        Option("--data", metavar="DIR", help="Directory of registry and audit log. Default: `.toolgate`."),
     ] = None
     mcp_registry_dir: Annotated[
-        Path | None, Option(metavar="DIR", help="Directory of server files, loaded and watched.")
+        Path | None, Option(metavar="DIR", help="Directory of server files to load and watch.")
     ] = None
-    strict: Annotated[bool, "Refuse unknown fields and any invalid server file."] = False
-    log_level: Annotated[LogLevel | None, "How much is logged."] = None
-    config: Annotated[Path | None, "TOML file with settings."] = None
+    strict: Annotated[bool, "Reject unknown fields and any invalid server file."] = False
+    log_level: Annotated[LogLevel | None, "The lowest level that is logged."] = None
+    config: Annotated[Path | None, "TOML file with settings of this process."] = None
 
     def load(self, **more: Any) -> Settings:
-        """The settings, with `more` as further defaults of the command's own."""
+        """The settings, with `more` as defaults of the command."""
         given = asdict(self)
         config = given.pop("config")
         chosen = {
@@ -102,29 +126,29 @@ class SettingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ControlOptions:
-    """What a control has beyond a gateway in one process, by the names of the settings."""
+    """The settings that only a control plane has, by their names."""
 
     grpc_listen: Annotated[
-        str | None, Option(metavar="HOST:PORT", help="Address to bind for nodes and gRPC.")
+        str | None, Option(metavar="HOST:PORT", help="Address to listen on for nodes and gRPC.")
     ] = None
     database: Annotated[
-        str | None, Option(metavar="URL", help="`postgresql://…`, without its password. Default: SQLite.")
+        str | None, Option(metavar="URL", help="PostgreSQL database `postgresql://…`. Default: SQLite.")
     ] = None
-    require_plan: Annotated[bool, "Take only changes that name the plan that showed them."] = False
-    grpc_cert_file: Annotated[Path | None, "Certificate chain of the gRPC listener, in PEM."] = None
-    grpc_key_file: Annotated[Path | None, "Private key of that certificate, in PEM."] = None
+    require_plan: Annotated[bool, "Accept only changes that name their plan."] = False
+    grpc_cert_file: Annotated[Path | None, "Certificate chain of the gRPC listener (PEM)."] = None
+    grpc_key_file: Annotated[Path | None, "Private key of that certificate (PEM)."] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOptions:
-    """What a node has beyond a gateway in one process, by the names of the settings."""
+    """The settings that only a node has, by their names."""
 
     control: Annotated[
-        str | None, Option(metavar="HOST:PORT", help="The control to follow; replicas: `a:8090,b:8090`.")
+        str | None, Option(metavar="HOST:PORT", help="Control plane to follow; replicas: `a:8090,b:8090`.")
     ] = None
-    control_key_file: Annotated[Path | None, "File with the node's key, of role `node`."] = None
-    control_ca_file: Annotated[Path | None, "Certificates, in PEM, that sign that of control."] = None
-    node_id: Annotated[str | None, "Name to report under. Default: that of the machine."] = None
+    control_key_file: Annotated[Path | None, "File with the node's key, which has the role `node`."] = None
+    control_ca_file: Annotated[Path | None, "CA certificates of the control plane (PEM)."] = None
+    node_id: Annotated[str | None, "Node id to report. Default: the host name."] = None
 
 
 @command(app, "up")
@@ -132,27 +156,30 @@ def up_command(
     settings: SettingOptions,
     *,
     is_demo: Annotated[
-        bool, "--demo", "With real servers and three tasks to try; installs them once."
+        bool, "--demo", "Start with real servers and three tasks to try. Installs them once."
     ] = False,
     with_model: Annotated[
-        bool, "--model", "With --demo: a small language model, too, to chat with; installs 130 MB once."
+        bool, "--model", "With --demo: add a small language model to chat with. Installs 130 MB once."
     ] = False,
     is_dry_run: Annotated[bool, "--dry-run", "Show what the server files would change, and exit."] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Start the gateway. It runs until Ctrl-C, and takes all its servers with it.
+    """Start the gateway: control plane, node and servers.
 
-    Bound to loopback it asks for no key; bound to anything else it refuses to start without one.
+    It runs until Ctrl-C. On loopback no key is needed. On any other address the gateway does not start
+    without a key.
     """
     if with_model and not is_demo:
-        hint = "add --demo; a model of your own is registered with `toolgate chat-upstreams apply`"
-        raise UsageError("--model is part of the demo", hint=hint)
+        hint = "add --demo, or register a model with `toolgate chat-upstreams apply`"
+        raise UsageError("--model needs --demo", hint=hint)
     output = CommandOutput(as_json=as_json)
 
     async def announce(started: ServingApp, url: str) -> None:
         console = started.console_url(url)
         shown = {"url": url, "console": console, "version": __version__}
-        output.show(shown, render_ready(url, console=console))
+        snapshot = started.gateway.snapshot
+        is_empty = not (snapshot.servers or snapshot.tasks)
+        output.show(shown, render_ready(url, console=console, is_empty=is_empty))
 
     if is_demo:
         _run_demo(settings, as_json=as_json, with_model=with_model)
@@ -164,8 +191,8 @@ def up_command(
 
 def _run_demo(options: SettingOptions, *, as_json: bool, with_model: bool) -> None:
     if options.mcp_registry_dir is not None:
-        hint = "leave out --mcp-registry-dir, or start without --demo"
-        raise UsageError("--demo brings its own servers", hint=hint)
+        hint = "remove one of the two"
+        raise UsageError("--demo and --mcp-registry-dir cannot be combined", hint=hint)
     kit = load_lazily("toolgate.cli.demo.demo")
     demo = kit.Demo(
         options.data_dir or kit.demo_directory(os.environ), as_json=as_json, with_model=with_model
@@ -178,9 +205,9 @@ def _run_demo(options: SettingOptions, *, as_json: bool, with_model: bool) -> No
 
 
 def _show_difference(settings: Settings, output: CommandOutput) -> None:
-    """What the server files would change, against the registry as it is."""
+    """Print what the server files would change in the registry."""
     if settings.mcp_registry_dir is None:
-        raise UsageError("there is no directory to look at", hint="name it with --mcp-registry-dir DIR")
+        raise UsageError("--dry-run needs a directory of server files", hint="add --mcp-registry-dir DIR")
     report = asyncio.run(load_lazily("toolgate.app.up").preview_server_files(settings))
     response = {
         "applied": [str(one) for one in report.applied],
@@ -196,9 +223,10 @@ def _show_difference(settings: Settings, output: CommandOutput) -> None:
 def control_command(
     settings: SettingOptions, control: ControlOptions, *, as_json: JsonOption = False
 ) -> None:
-    """Start the control plane alone. Nodes follow it; agents and editors call the nodes.
+    """Start a control plane alone, for nodes to follow.
 
-    Several of them on one PostgreSQL database are replicas: a write at one reaches the nodes of all.
+    Clients call the nodes. Several control planes on one PostgreSQL database are replicas: a change at one
+    reaches all nodes.
     """
 
     async def announce(started: ServingApp, url: str) -> None:
@@ -212,9 +240,10 @@ def control_command(
 
 @command(app, "node")
 def node_command(settings: SettingOptions, node: NodeOptions, *, as_json: JsonOption = False) -> None:
-    """Start a node: it serves agents and editors what a control governs, and keeps nothing itself.
+    """Start a node, which follows a control plane.
 
-    Without its control it goes on with what it has; started without, it waits for it.
+    A node serves clients and stores nothing. If the control plane is unreachable, a running node continues
+    with its last state, and a starting node waits.
     """
 
     async def announce(started: ServingApp, url: str) -> None:

@@ -1,6 +1,6 @@
 """`toolgate servers` and `toolgate chat-upstreams`: what the gateway connects to.
 
-After a login the browser comes back to a listener here: for one answer, on loopback, and no more.
+After a login the browser is redirected to a listener here, which takes one response, on loopback only.
 """
 
 import time
@@ -14,12 +14,18 @@ from urllib.parse import parse_qsl, urlsplit
 
 import typer
 from rich.console import Group
-from typer import Argument
+from typer import Argument, Option
 
 from toolgate.cli.command import CommandError, DryRunOption, ExitCode, UsageError, command
 from toolgate.cli.files import load_record, read_text
 from toolgate.cli.options import GatewayConnection
-from toolgate.cli.record_commands import IdArgument, PlanOption, RecordGroup
+from toolgate.cli.record_commands import (
+    PlanOption,
+    RecordGroup,
+    RecordViews,
+    ServerArgument,
+    id_argument,
+)
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render import servers as render
 from toolgate.cli.render.changes import render_imported
@@ -28,23 +34,27 @@ from toolgate.model.revisions import Kind
 
 _LOGINS: Final = "/api/v1/mcp/servers"
 _IMPORTED: Final = (
-    "`mcpServers` JSON, VS Code's `mcp.json`, `server.json`, Docker's catalog, or our own file."
+    "`mcpServers` JSON, VS Code's `mcp.json`, a `server.json`, Docker's catalog, or a record of Toolgate."
 )
-IdOrNone = Annotated[str | None, Argument(help="Its id.", show_default=False)]
 SharedOption = Annotated[
-    bool, "--shared", "The login that lists a server to which each principal logs in for itself."
+    bool, "--shared", "The shared login that lists the tools, where each principal has a login of its own."
 ]
 
 app = typer.Typer(add_completion=False)
 
-servers = RecordGroup(app, "server")
-servers.add_list(
-    "List the servers with their state, tools and what is wrong with them.", render.render_servers
-)
-servers.add_show("get", "Show one server in full. Secrets are masked.", render.render_server)
-servers.add_apply(
-    "Create or replace servers from files.\n\n"
-    "`toolgate plan -f FILE` shows beforehand what that does to each task."
+servers = RecordGroup(
+    app,
+    "server",
+    RecordViews(many=render.render_servers, one=render.render_server),
+    summaries={
+        "list": "List the servers with their state, tools and problems.",
+        "get": "Show one server in full. Secrets are masked.",
+        "apply": (
+            "Create or replace servers from files.\n\n"
+            "`toolgate plan -f FILE` shows beforehand what that does to each task."
+        ),
+        "delete": "Delete a server. Its connection is closed and its tools leave every scope.",
+    },
 )
 servers.add_delete("Remove a server. Its connection is closed and its tools leave every scope.")
 
@@ -52,14 +62,14 @@ servers.add_delete("Remove a server. Its connection is closed and its tools leav
 @command(servers.app, "test")
 def try_server(
     connection: GatewayConnection,
-    server_id: IdOrNone = None,
+    server_id: Annotated[str | None, id_argument("server")] = None,
     file: Annotated[
-        Path | None, "--file -f", "Try the server in this file instead, before it is saved."
+        Path | None, "--file -f", "Test the server record in this file instead. It is not saved."
     ] = None,
 ) -> None:
-    """Connect to a server once and list its tools; exit code 1 if that fails.
+    """Connect to a server once and list its tools.
 
-    A server in a file must be valid; it is not saved.
+    Exit code 1 if that fails.
     """
     tried, draft = _choose_record("server", server_id, file)
     path = build_record_path("server", tried, "test")
@@ -73,7 +83,7 @@ def try_server(
 def _choose_record(kind: Kind, record_id: str | None, file: Path | None) -> tuple[str, Any]:
     """What to try: the id of a record, and the body of the one in a file if that is given."""
     if (record_id is None) == (file is None):
-        raise UsageError("give either an id or --file")
+        raise UsageError("give either an id or --file, not both or neither")
     if file is None:
         return str(record_id), None
     draft = load_record(file, kind=kind)
@@ -81,37 +91,37 @@ def _choose_record(kind: Kind, record_id: str | None, file: Path | None) -> tupl
 
 
 @command(servers.app, "refresh")
-def refresh_server(server_id: IdArgument, connection: GatewayConnection) -> None:
-    """Have the gateway list a server's tools again, now."""
+def refresh_server(server_id: ServerArgument, connection: GatewayConnection) -> None:
+    """List a server's tools again, now."""
     connection.send("POST", build_record_path("server", server_id, "refresh"), render.render_refreshed)
 
 
 @command(servers.app, "login")
 def log_in(
-    server_id: IdArgument,
+    server_id: ServerArgument,
     connection: GatewayConnection,
     *,
     is_pasted: Annotated[
-        bool, "--paste", "Ask for the address the browser ended at: it runs on another machine."
+        bool, "--paste", "Prompt for the final address of a browser on another machine."
     ] = False,
     is_shared: SharedOption = False,
     scopes: Annotated[
-        list[str] | None, "--scope", "To request, in addition to those of the login before; may be repeated."
+        list[str] | None, "--scope", "OAuth scope to request in addition to earlier ones. Repeatable."
     ] = None,
 ) -> None:
-    """Let the gateway use a server on your behalf: agree in the browser.
+    """Log in to a server by OAuth in the browser, for the gateway to use.
 
-    The server's record needs `http.oauth` with the grant `authorization_code`. With `per_principal` there, it
-    is for your own calls; else for those of all callers, and you need a key with the role `admin`.
+    The server's record needs `http.oauth` with the grant `authorization_code`. With `per_principal`, the
+    login serves your own calls. Without it, the login serves all callers and needs the role `admin`.
     """
     path, shared = build_path(_LOGINS, server_id, "login"), {"shared": True} if is_shared else {}
     with connection.open() as client, LoginCallbackServer() as callback:
         requested = {"scopes": scopes} if scopes else {}
         begun = client.post(path, {"redirect_uri": callback.url, **requested, **shared})
         url, state = str(begun["authorization_url"]), str(begun["state"])
-        typer.echo(f"open this address and agree:\n{ui.escape_line(url)}", err=True)
+        typer.echo(f"open this address and log in:\n{ui.escape_line(url)}", err=True)
         if is_pasted:
-            response = _parse_callback(typer.prompt("the address the browser ended at", err=True))
+            response = _parse_callback(typer.prompt("final address of the browser", err=True))
         else:
             # The gateway has made sure that it is a web address, and no shell is involved.
             webbrowser.open(url)
@@ -135,7 +145,7 @@ class LoginCallbackServer(HTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}{CALLBACK_PATH}"
 
     def wait(self, state: str, clock_s: Callable[[], float] = time.monotonic) -> Mapping[str, str]:
-        """What the browser came back with. Answers to something else are passed over."""
+        """The parameters of the browser's redirect. Redirects of other logins are ignored."""
         until_s = clock_s() + WAIT_S
         while clock_s() < until_s:
             self.timeout = max(0.0, until_s - clock_s())
@@ -144,13 +154,13 @@ class LoginCallbackServer(HTTPServer):
                 if response.get("state") == state:
                     return response
             self.responses.clear()
-        hint = "start again; with --paste, give the address where the browser ended by hand"
+        hint = "start again; if the browser runs elsewhere, add --paste"
         raise CommandError(f"no callback from the browser within {WAIT_S / 60:.0f} minutes", hint=hint)
 
 
 class _LoginCallback(BaseHTTPRequestHandler):
     server: LoginCallbackServer
-    timeout = 5  # a browser that opens a connection ahead and says nothing must not keep us
+    timeout = 5  # seconds; a browser that opens a connection ahead and sends nothing must not block us
 
     def do_GET(self) -> None:
         is_answer = urlsplit(self.path).path == CALLBACK_PATH
@@ -163,11 +173,11 @@ class _LoginCallback(BaseHTTPRequestHandler):
         self.wfile.write(_GOODBYE if is_answer else b"")
 
     def log_message(self, *_args: object) -> None:
-        """The address holds a code: it is written nowhere."""
+        """Nothing: the address contains a code, which must not be written anywhere."""
 
 
 def _parse_callback(address: str) -> Mapping[str, str]:
-    """The fields in the address a browser ended at."""
+    """The fields of the browser's final address."""
     try:
         return dict(parse_qsl(urlsplit(address.strip()).query, max_num_fields=_MAX_FIELDS))
     except ValueError:
@@ -177,16 +187,18 @@ def _parse_callback(address: str) -> Mapping[str, str]:
 def _check_callback(response: Mapping[str, str], state: str) -> Mapping[str, str]:
     """The fields that the gateway needs. Raises CommandError if the login was refused."""
     if response.get("state") != state:
-        hint = "paste the whole address that the browser ended at"
-        raise UsageError("this address is not the answer to this login", hint=hint)
+        hint = "paste the whole final address of the browser"
+        raise UsageError("the address does not belong to this login", hint=hint)
     if "code" not in response:
-        raise CommandError(f"the authorization server refuses: {response.get('error', 'no code')}")
+        raise CommandError(f"the authorization server refused: {response.get('error', 'no code')}")
     return {name: response[name] for name in ("state", "code", "iss") if name in response}
 
 
 @command(servers.app, "logout")
-def log_out(server_id: IdArgument, connection: GatewayConnection, *, is_shared: SharedOption = False) -> None:
-    """Have the gateway forget the token of a login, and the authorization server revoke it."""
+def log_out(
+    server_id: ServerArgument, connection: GatewayConnection, *, is_shared: SharedOption = False
+) -> None:
+    """Delete the token of a login, and revoke it at its authorization server."""
     query = {"shared": "true" if is_shared else None}
     path = build_path(_LOGINS, server_id, "login")
     connection.send("DELETE", path, render.render_logout, query=query)
@@ -194,11 +206,11 @@ def log_out(server_id: IdArgument, connection: GatewayConnection, *, is_shared: 
 
 @command(servers.app, "tools")
 def list_tools(
-    server_id: IdArgument,
+    server_id: ServerArgument,
     connection: GatewayConnection,
-    task: Annotated[str | None, "As this task sees them."] = None,
+    task: Annotated[str | None, "Task id: show the tools as this task sees them."] = None,
 ) -> None:
-    """List a server's tools with their exposed names, and why one is quarantined or hidden."""
+    """List a server's tools, and why one is quarantined or hidden."""
     with connection.open() as client:
         path = build_record_path("server", server_id, "tools")
         response = client.get(path, {"task": task or None})
@@ -207,29 +219,32 @@ def list_tools(
 
 
 @command(servers.app, "export")
-def export_server(server_id: IdArgument, connection: GatewayConnection) -> None:
-    """Print a server as a `server.json`, to be published elsewhere. Secrets are left to be filled in."""
+def export_server(server_id: ServerArgument, connection: GatewayConnection) -> None:
+    """Print a server as a `server.json` for other programs. Secrets become placeholders."""
     path = build_record_path("server", server_id, "server.json")
-    # To be written into a file as it is: indented, and never wrapped.
+    # Redirected to a file as it is: indented, and never wrapped.
     connection.print_result(path, lambda response: Group(ui.unwrapped(ui.encode_json(response, indent=2))))
 
 
 @command(servers.app, "import")
 def import_servers(
-    file: Annotated[Path, Argument(help=_IMPORTED)],
+    file: Annotated[Path, Argument(metavar="FILE", help=_IMPORTED)],
     connection: GatewayConnection,
     *,
-    allow: Annotated[list[str] | None, "Pattern of tools to allow, `*` for all. Without it none are."] = None,
+    allow: Annotated[
+        list[str] | None,
+        Option(metavar="PATTERN", help="Tools to allow, `*` for all. Without it, none. Repeatable."),
+    ] = None,
     is_dry_run: DryRunOption = False,
     plan_id: PlanOption = None,
 ) -> None:
     """Register the servers of another program's configuration, all or none.
 
-    A new server may offer no tool until `allowed_tools` says so: give --allow, or edit the records.
+    A new server exposes no tools until `allowed_tools` allows them: give --allow, or edit the records.
     """
     if file.suffix.lower() == ".mcpb":
         hint = f"install it: `toolgate packages install {file}`"
-        raise UsageError(f"`{file}` is a bundle, with the program itself in it", hint=hint)
+        raise UsageError(f"`{file}` is a bundle, which contains the program itself", hint=hint)
     given = {"format": "auto", "content": read_text(file)}
     connection.send(
         "POST",
@@ -240,33 +255,36 @@ def import_servers(
     )
 
 
-servers.add_past()
-
-upstreams = RecordGroup(app, "chat_upstream")
-upstreams.add_list("List the chat upstreams with their models.", render.render_chat_upstreams)
-upstreams.add_show("get", "Show one chat upstream in full. Secrets are masked.", render.render_chat_upstream)
-upstreams.add_apply(
-    "Create or replace chat upstreams from files.\n\n"
-    "`toolgate chat-upstreams test -f FILE` asks one for its models beforehand."
+upstreams = RecordGroup(
+    app,
+    "chat_upstream",
+    RecordViews(many=render.render_chat_upstreams, one=render.render_chat_upstream),
+    summaries={
+        "list": "List the chat upstreams with their models.",
+        "get": "Show one chat upstream in full. Secrets are masked.",
+        "apply": (
+            "Create or replace chat upstreams from files.\n\n"
+            "`toolgate chat-upstreams test -f FILE` lists the models of one beforehand."
+        ),
+        "delete": "Delete a chat upstream. Its models are no longer offered.",
+    },
 )
-upstreams.add_delete("Remove a chat upstream. Its models are no longer offered.")
 
 
 @command(upstreams.app, "test")
 def try_upstream(
     connection: GatewayConnection,
-    upstream_id: IdOrNone = None,
-    file: Annotated[Path | None, "--file -f", "Try the one in this file instead, before it is saved."] = None,
+    upstream_id: Annotated[str | None, id_argument("chat_upstream")] = None,
+    file: Annotated[
+        Path | None, "--file -f", "Test the chat upstream in this file instead. It is not saved."
+    ] = None,
 ) -> None:
-    """Ask a chat upstream once for its models; exit code 1 if that fails.
+    """List the models of a chat upstream once. No model is prompted.
 
-    One in a file must be valid; it is not saved. No model is prompted.
+    Exit code 1 if that fails.
     """
     tried, draft = _choose_record("chat_upstream", upstream_id, file)
     path = build_record_path("chat_upstream", tried, "test")
     report = connection.send("POST", path, partial(render.render_chat_trial, tried), draft)
     if not report["ok"]:
         raise typer.Exit(ExitCode.FAILED)
-
-
-upstreams.add_past()

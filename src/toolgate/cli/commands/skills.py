@@ -1,4 +1,4 @@
-"""`toolgate skills`: whether a skill can run here, the URL it runs at, and the task that holds its scope."""
+"""`toolgate skills`: whether a skill can run here, the URL of its tools, and the task with its scope."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from toolgate.surfaces.http.parsing import format_scope_url
 
 
 def render_skill(response: JsonObject) -> RenderableType:
-    """Each tool, callable or why not, and the price of the skill."""
+    """Each tool, callable or not, and the tokens of the skill."""
     tools: Sequence[JsonObject] = response["tools"]
     rows = (
         (ui.bold(tool["name"]), f"{tool['tokens']:,}" if tool["tokens"] else "-", _render_state(tool))
@@ -58,19 +58,19 @@ def _render_state(tool: JsonObject) -> Text:
             reason = ui.cell(f"{why['layer']}: {why['reason']}")
             return ui.sentence(Text("hidden", style=ui.BAD), " by ", reason, rule)
         case "unlisted":
-            return Text("not known: its server has not listed its tools yet", style=ui.WARN)
-    missing = Text("there is no such tool", style=ui.BAD)
+            return Text("unknown: its server has not listed its tools", style=ui.WARN)
+    missing = Text("no such tool", style=ui.BAD)
     if not tool["nearest"]:
         return missing
     return ui.sentence(missing, "; did you mean ", ui.join_names(tool["nearest"], "bold"), "?")
 
 
 MAX_URL_CHARS: Final = 4_000
-"""Longer ones are cut or refused by one program or another between an agent and a gateway."""
+"""Some programs between an agent and a gateway cut or reject longer URLs."""
 TOOLS_A_REQUEST: Final = 100  # with names of 64 characters, well below the 16 KiB of a query
 
 FileArgument = Annotated[
-    Path, Argument(help="The skill's manifest, TOML or JSON; `-` reads JSON.", show_default=False)
+    Path, Argument(help="Manifest of the skill, TOML or JSON; `-` reads JSON.", show_default=False)
 ]
 
 app = typer.Typer(add_completion=False)
@@ -79,9 +79,10 @@ skill_app = add_group(app, "skills")
 
 @command(skill_app, "check")
 def check_command(file: FileArgument, connection: GatewayConnection) -> None:
-    """Say of each tool of a skill whether you can call it, or why not, and what its definitions cost.
+    """Show for each tool of a skill whether you can call it.
 
-    Exit code 1 if one of them cannot be called.
+    For a tool that you cannot call, it shows why. It also shows the tokens of the definitions. Exit code 1 if
+    you cannot call one of the tools.
     """
     skill = _load_skill(file)
     with connection.open() as client:
@@ -96,18 +97,21 @@ def check_command(file: FileArgument, connection: GatewayConnection) -> None:
 
 @command(skill_app, "url")
 def url_command(file: FileArgument, connection: GatewayConnection) -> None:
-    """Print the URL at which a skill sees exactly its tools; with --json, also an entry for a client."""
+    """Print the URL that exposes exactly the tools of a skill.
+
+    With --json, the output also has an entry for a client.
+    """
     skill = _load_skill(file)
     url = format_scope_url(connection.url, {"tools": skill.selection})
     if len(url) > MAX_URL_CHARS:
         raise CommandError(
-            f"the URL of `{skill.skill_id}` would have {len(url):,} characters: not every client takes that",
-            hint=f"make a task of it with `toolgate skills apply {shlex.quote(str(file))}`, and use "
+            f"the URL of `{skill.skill_id}` would have {len(url):,} characters: too long for some clients",
+            hint=f"create a task with `toolgate skills apply {shlex.quote(str(file))}`, and use "
             f"`{format_scope_url(connection.url, {'task': skill.skill_id})}`",
         )
     door = GatewayEndpoint(name=skill.skill_id, url=url, needs_key=connection.load_key() is not None)
     shown = {"skill": skill.skill_id, "url": url, "config": CLIENT_PROGRAMS["generic"].document(door)}
-    # To be copied as it is: on one line, however long.
+    # On one line, however long, to be copied.
     connection.output.show(shown, Group(ui.unwrapped(url)))
 
 
@@ -119,9 +123,9 @@ def apply_command(
     plan_id: PlanOption = None,
     is_dry_run: DryRunOption = False,
 ) -> None:
-    """Make the task of a skill: of its id, with its servers and tools and no others.
+    """Create or replace the task of a skill, with exactly its tools.
 
-    Applying the same skill again changes nothing.
+    The task has the id of the skill. Applying the same skill again changes nothing.
     """
     skill = _load_skill(file)
     record = FileRecord("task", skill.skill_id, skill.task(), file)
@@ -150,7 +154,7 @@ _SUMS: Final = ("tokens", "registered_tools", "registered_tokens")
 
 
 def _price_tools(client: RestClient, skill: Skill) -> dict[str, Any]:
-    """What the skill's tools cost. A long list is asked for in parts: a query has limits."""
+    """The tokens of the skill's tools. A long list is requested in parts: a query has limits."""
     total: dict[str, Any] = {"prices": {}, **dict.fromkeys(_SUMS, 0)}
     for at in range(0, max(len(skill.tools), 1), TOOLS_A_REQUEST):
         part = skill.tools[at : at + TOOLS_A_REQUEST]
@@ -161,7 +165,7 @@ def _price_tools(client: RestClient, skill: Skill) -> dict[str, Any]:
 
 
 def _check_tool(ref: ToolRef, explained: JsonObject, prices: Mapping[str, int]) -> dict[str, Any]:
-    """What became of one entry of the manifest, which may be a pattern."""
+    """The state of one entry of the manifest, which may be a pattern."""
     pattern = Patterns((str(ref),))
     known = {ToolRef(one["server_id"], one["tool"]): one for one in explained["tools"]}
     found = {

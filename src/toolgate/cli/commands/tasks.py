@@ -9,27 +9,37 @@ from typer import Argument
 from toolgate.cli.command import add_group, command
 from toolgate.cli.files import MODULES, find_module, load_module, send_module
 from toolgate.cli.options import GatewayConnection
-from toolgate.cli.record_commands import RecordGroup
+from toolgate.cli.record_commands import RecordGroup, RecordViews
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render import records as render
 from toolgate.cli.rest import build_path
 
 HashArgument = Annotated[
-    str, Argument(metavar="SHA256", help="Its hash, or the beginning of it.", show_default=False)
+    str,
+    Argument(
+        metavar="SHA256",
+        help="Hash of the module or its first characters, as in `toolgate modules list`.",
+        show_default=False,
+    ),
 ]
 
 app = typer.Typer(add_completion=False)
 
-tasks = RecordGroup(app, "task")
-tasks.add_list("List the tasks with their servers.", render.render_tasks)
-tasks.add_show("get", "Show one task with its config and its workload.", render.render_task)
-tasks.add_apply(
-    "Create or replace tasks from files.\n\n"
-    'Values in `config` may be written as they are (`true`, `["git"]`) or as JSON text. A module that '
-    "`[workload]` names as a file, from the directory of the task's file, is uploaded before."
+tasks = RecordGroup(
+    app,
+    "task",
+    RecordViews(many=render.render_tasks, one=render.render_task),
+    summaries={
+        "list": "List the tasks with their servers.",
+        "get": "Show one task with its config and its workload.",
+        "apply": (
+            "Create or replace tasks from files.\n\n"
+            'Values in `config` are plain values (`true`, `["git"]`) or JSON text. A module file named in '
+            "`[workload]`, relative to the task's file, is uploaded first."
+        ),
+        "delete": "Delete a task. Its URL then shows no tools.",
+    },
 )
-tasks.add_delete("Remove a task. Its URL then shows no tools.")
-tasks.add_past()
 
 modules = add_group(app, "modules")
 
@@ -42,7 +52,7 @@ def list_modules(connection: GatewayConnection) -> None:
 
 @command(modules, "get")
 def show_module(sha256: HashArgument, connection: GatewayConnection) -> None:
-    """Show one module: its size, its age, the tasks that run it."""
+    """Show one module: its size, its age and the tasks that run it."""
     with connection.open() as client:
         module = client.get(build_path(MODULES, find_module(client, sha256)))
     connection.output.show(module, render.render_module(module))
@@ -50,11 +60,12 @@ def show_module(sha256: HashArgument, connection: GatewayConnection) -> None:
 
 @command(modules, "upload")
 def upload_module(
-    file: Annotated[Path, Argument(help="A `.wasm` file.", show_default=False)], connection: GatewayConnection
+    file: Annotated[Path, Argument(help="The `.wasm` file to upload.", show_default=False)],
+    connection: GatewayConnection,
 ) -> None:
-    """Upload a module. It is compiled once, and refused if it calls host functions that do not exist.
+    """Upload a module. The gateway compiles it once, and rejects unknown host functions.
 
-    `toolgate tasks apply` does this by itself for a task whose `[workload]` names a file.
+    `toolgate tasks apply` uploads the module of a task whose `[workload]` names a file.
     """
     module = load_module(file)
     with connection.open() as client:
@@ -64,7 +75,7 @@ def upload_module(
 
 @command(modules, "delete")
 def delete_module(sha256: HashArgument, connection: GatewayConnection) -> None:
-    """Remove a module that no task runs."""
+    """Delete a module that no task runs."""
     with connection.open() as client:
         response = client.send("DELETE", build_path(MODULES, find_module(client, sha256)))
-    connection.output.show(response, ui.done("removed module ", ui.bold(response["sha256"])))
+    connection.output.show(response, ui.done("deleted module ", ui.bold(response["sha256"])))

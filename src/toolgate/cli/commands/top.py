@@ -1,4 +1,4 @@
-"""`toolgate top`: what servers are doing, live in a terminal.
+"""`toolgate top`: calls, latency and errors of servers, live in a terminal.
 
 Metrics are read twice; the difference gives rates, and percentiles by the buckets of histograms. Counters
 that restart count from zero. A frame is a function of its numbers and of the size of the terminal.
@@ -17,8 +17,8 @@ from rich.live import Live
 from rich.text import Text
 from typer import Option
 
-from toolgate.cli.command import CommandError, command, open_console
-from toolgate.cli.options import GatewayConnection
+from toolgate.cli.command import CommandError, UsageError, command, open_console
+from toolgate.cli.options import GatewayConnection, duration_option, parse_duration
 from toolgate.cli.render.layout import BAD, DIM, WARN, JsonObject, bold, cell, count_of, grid
 from toolgate.cli.render.servers import STATE_STYLES, render_node_state
 from toolgate.cli.rest import RestClient, open_client
@@ -337,6 +337,9 @@ def _whole(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
+_MIN_INTERVAL_S: Final = 0.2  # faster than people read, and a request for each
+_MAX_INTERVAL_S: Final = 3_600
+"""Rates over longer spans are a question for Prometheus."""
 AUDITED_S: Final = 60
 """The span that is shown where calls are known from the audit: nodes hand theirs over with some delay."""
 
@@ -347,28 +350,30 @@ app = typer.Typer(add_completion=False)
 def top_command(
     connection: GatewayConnection,
     *,
-    interval_s: Annotated[
-        float, Option("--interval", min=0.2, max=3600, help="Seconds between two looks.")
-    ] = 2.0,
-    once: Annotated[bool, "One frame, plain, and end: for pipes and scripts."] = False,
+    interval: Annotated[str, duration_option(help="Time between two updates: `10s`, `1m`.")] = "2s",
+    once: Annotated[bool, "Print one frame as plain text, for pipes and scripts."] = False,
     nodes: Annotated[
-        list[str] | None, "--node", "A node to read as well, with the same key; may be repeated. They add up."
+        list[str] | None,
+        Option("--node", metavar="URL", help="Address of a node to add, with the same key. Repeatable."),
     ] = None,
 ) -> None:
-    """Show calls a second, p95, errors and queues of each server, and what is denied, until Ctrl-C.
+    """Show calls, latency and errors of servers, live.
 
-    A control makes no calls itself: it shows what its nodes told it of the last minute. Name the nodes to
-    see what they do now.
+    A control plane makes no calls: it shows what its nodes reported for the last minute. Add the nodes with
+    --node to see what they do now. Ctrl-C ends the command.
 
     \b
-    toolgate top --interval 10
+    toolgate top --interval 10s
     toolgate top --once
     toolgate top --url https://control.example --node https://node-1.example
     """
+    interval_s = parse_duration(interval)
+    if not _MIN_INTERVAL_S <= interval_s <= _MAX_INTERVAL_S:
+        raise UsageError(f"`{interval}` is not an interval for updates", hint="give `1s` to `1h`")
     with suppress(KeyboardInterrupt), ExitStack() as stack:
         client = stack.enter_context(connection.open())
-        keys = {url: connection.load_key_for(url) for url in nodes or ()}
-        sources = [client, *(stack.enter_context(open_client(url, key)) for url, key in keys.items())]
+        keys = [(url, connection.load_key_for(url)) for url in nodes or ()]
+        sources = [client, *(stack.enter_context(open_client(url, key)) for url, key in keys)]
         frames = watch_frames(client, sources, interval_s)
         if once or connection.as_json:
             frame = next(frames)

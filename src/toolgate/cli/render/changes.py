@@ -215,7 +215,9 @@ def render_lint(findings: Sequence[JsonObject], unjudged: Sequence[JsonObject] =
         return Text("✓ every rule matches something", style=ui.OK)
     return ui.stack_parts(
         _render_findings("FINDING", findings),
-        Text(f"{ui.count_of(len(unjudged), 'rule')} could not be judged", style=ui.BAD) if unjudged else None,
+        Text(f"{ui.count_of(len(unjudged), 'rule')} could not be checked", style=ui.BAD)
+        if unjudged
+        else None,
         _render_findings("WHY", unjudged),
     )
 
@@ -258,6 +260,20 @@ def render_pins(pins: Sequence[JsonObject]) -> RenderableType:
         table.add_row(*row[: len(columns)])
     first = next((server_id for server_id, tools in waiting.items() if tools), None)
     return ui.stack_parts(table, None if first is None else point_to_diff([first]))
+
+
+def render_pin(pin: JsonObject) -> RenderableType:
+    """One pin: the approved digest of each tool, and whether the tool is quarantined."""
+    waiting = set(pin.get("waiting") or ())
+    table = ui.grid("TOOL*", "STATE", "APPROVED DIGEST")
+    for name in sorted({*pin["tools"], *waiting}):
+        state = ui.cell("quarantined", ui.WARN) if name in waiting else ui.cell("exposed", ui.OK)
+        digest = pin["tools"].get(name)
+        table.add_row(
+            ui.bold(name), state, ui.cell("never approved" if digest is None else digest[:16], ui.DIM)
+        )
+    head = ui.sentence(ui.bold(pin["server_id"]), Text(f"  revision {pin['revision']}", style=ui.DIM))
+    return ui.stack_parts(head, table, point_to_diff([pin["server_id"]]) if waiting else None)
 
 
 def render_differences(server_id: str, tools: Sequence[JsonObject]) -> RenderableType:

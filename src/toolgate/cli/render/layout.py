@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -29,6 +29,11 @@ DIM = "dim"
 DAY_FORMAT: Final = "%Y-%m-%d"
 MINUTE_FORMAT: Final = f"{DAY_FORMAT} %H:%M"
 SECOND_FORMAT: Final = f"{MINUTE_FORMAT}:%S"
+
+
+def open_console(*, to_stderr: bool = False) -> Console:
+    """A console that prints what it is given and reads nothing into it."""
+    return Console(stderr=to_stderr, markup=False, emoji=False, highlight=False)
 
 
 def escape_line(text: str) -> str:

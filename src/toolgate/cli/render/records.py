@@ -147,6 +147,33 @@ def render_profiles(profiles: Sequence[JsonObject]) -> RenderableType:
     return ui.grid("PROFILE", "VERSION", "SERVERS", "TAGS", "ALLOW*", "DENY*", rows=rows)
 
 
+def render_profile(profile: JsonObject) -> RenderableType:
+    """One profile: its version, and the next one during a rollout."""
+    facts = {"profile": ui.bold(profile["profile_id"]), **_list_selection(profile)}
+    rollout = profile.get("rollout")
+    if not rollout:
+        return ui.fact_table({**facts, "revision": profile.get("revision")}, ui.DIM)
+    share = f"{rollout['share']} % of {rollout.get('by', 'caller')}s"
+    return ui.stack_parts(
+        ui.fact_table({**facts, "revision": profile.get("revision")}, ui.DIM),
+        Group(
+            Text("next version", style=f"bold {ui.WARN}"),
+            ui.indent(ui.fact_table({"share": share, **_list_selection(rollout)}, ui.DIM)),
+        ),
+    )
+
+
+def _list_selection(version: JsonObject) -> dict[str, Any]:
+    """The lists of one version; those of an environment replace them there."""
+    lists = {name: version.get(name) for name in ("servers", "tags", "allow", "deny")}
+    environments = version.get("environments") or {}
+    return {
+        "version": version.get("version"),
+        **{name: None if values is None else _render_list(values) for name, values in lists.items()},
+        **{f"in {name}": ui.encode_json(selection) for name, selection in environments.items()},
+    }
+
+
 def _render_selection(version: JsonObject) -> list[RenderableType]:
     lists = (_render_list(version.get(part)) for part in ("servers", "tags", "allow"))
     return [*lists, ui.join_names(version.get("deny") or [])]
@@ -178,6 +205,24 @@ def render_keys(keys: Sequence[JsonObject], now_s: float) -> RenderableType:
         for key in keys
     )
     return ui.grid("KEY", "ROLE", "EXPIRES", "REACHES*", rows=rows)
+
+
+def render_key(key: JsonObject, now_s: float) -> RenderableType:
+    """Everything about one key but the key itself, which the gateway does not have."""
+    limits = (f"{limit:,} {name_budget(name)}" for name, limit in (key.get("budgets") or {}).items() if limit)
+    return ui.fact_table(
+        {
+            "key": ui.bold(key["key_id"]),
+            "role": key["role"],
+            "expires": _render_expiry(key.get("expires_at_s"), now_s),
+            "reaches": _render_reach(key),
+            "default task": key.get("default_task"),
+            "quotas": ", ".join(limits),
+            "integrations": key.get("integrations"),
+            "revision": key.get("revision"),
+        },
+        ui.DIM,
+    )
 
 
 def render_new_key(key: JsonObject, file: Path | None = None) -> RenderableType:

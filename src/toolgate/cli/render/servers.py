@@ -26,17 +26,32 @@ MAX_NAMED: Final = 50
 """Of the models that a trial found."""
 
 
-def render_nodes(response: JsonObject) -> RenderableType:
-    """One line a node. One that is behind the registry is marked."""
-    if not response["nodes"]:
-        return Text("no node has reported yet: start one with `toolgate node --control HOST:PORT`")
+def render_nodes(nodes: Sequence[JsonObject]) -> RenderableType:
+    """One line per node. A node that is behind the registry is marked."""
+    if not nodes:
+        return Text("no node has reported: start one with `toolgate node --control HOST:PORT`")
     table = ui.grid("NODE", "STATE", ">REVISION", "REPORTED", ">SERVERS", "VERSION", "AT*")
-    for node in response["nodes"]:
+    for node in nodes:
         revision = ui.cell(f"{node['revision']:,}", "" if node["is_current"] else ui.WARN)
         age, version = f"{node['age_s']:.0f} s ago", ui.cell(node["version"], ui.DIM)
         state = render_node_state(node)
         table.add_row(ui.bold(node["node_id"]), state, revision, age, node["servers"], version, node["url"])
     return table
+
+
+def render_node(node: JsonObject) -> RenderableType:
+    """Everything about one node."""
+    behind = "" if node["is_current"] else ", behind the registry"
+    facts = {
+        "node": ui.bold(node["node_id"]),
+        "state": render_node_state(node),
+        "revision": f"{node['revision']:,}{behind}",
+        "last report": f"{node['age_s']:.0f} s ago",
+        "servers": f"{node['servers']:,}",
+        "version": node["version"],
+        "url": node["url"],
+    }
+    return ui.fact_table(facts, ui.DIM)
 
 
 def render_node_state(node: JsonObject) -> Text:
