@@ -79,7 +79,7 @@ class UsageOptions(QuotaOptions):
     def body(self, now_s: float) -> dict[str, Any]:
         given = {
             "default_task": self.default_task,
-            "expires_at_s": int(now_s) + parse_duration(self.expires_in) if self.expires_in else None,
+            "expires_at_s": int(now_s + parse_duration(self.expires_in)) if self.expires_in else None,
             "budgets": self.budgets or None,
             "integrations": self.integrations,
         }
