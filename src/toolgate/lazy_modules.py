@@ -15,7 +15,8 @@ _OTLP: Final = "OpenTelemetry takes as long to load as Toolgate; for the setting
 _POSTGRESQL: Final = "the driver takes as long to load as Toolgate; for the setting `database`"
 
 _COMMANDS: Final = (
-    *("approvals", "audit", "catalog", "changes", "connect", "copies", "doctor", "keys", "packages"),
+    *("approvals", "audit", "call", "catalog", "changes", "completion", "connect", "contexts", "copies"),
+    *("doctor", "keys", "packages"),
     *("pins", "policy", "profiles", "publish", "runs", "serve", "servers", "skills", "status", "tasks"),
     "top",
 )
@@ -32,7 +33,7 @@ LAZY_MODULES: Final[Mapping[str, str]] = {
     "toolgate.gateway.auth.oidc": "token verification takes 0.1 s to load; for the setting `oidc`",
     "toolgate.gateway.search.semantic": "numpy and a model, an optional extra; for `semantic_model`",
     "toolgate.registry.database.postgresql": _POSTGRESQL,
-    "toolgate.registry.interchange.yaml": "PyYAML; for Docker's catalog",
+    "toolgate.registry.interchange.yaml": "PyYAML; for files of other programs in YAML",
     "toolgate.registry.store.postgresql": _POSTGRESQL,
     "toolgate.surfaces.wasm.functions": _GUESTS,
     "toolgate.telemetry.tracing": _OTLP,

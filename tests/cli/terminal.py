@@ -6,7 +6,7 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tests.cli.processes import DEADLINE_S
@@ -20,7 +20,7 @@ _PROGRAM = (
 
 
 class Reply(NamedTuple):
-    """What is typed after a question. `is_hidden`: once the terminal shows no more of what is typed."""
+    """What is typed after a question. `is_hidden`: once the terminal no longer shows what is typed."""
 
     question: str
     text: str
@@ -36,15 +36,17 @@ class Conversation(NamedTuple):
 
 def converse(words: Iterable[str], replies: Iterable[Reply], environ: Mapping[str, str]) -> Conversation:
     """Run `toolgate words`; type each reply as soon as its question is on the screen."""
+    return converse_with([sys.executable, "-c", _PROGRAM, *words], replies, environ)
+
+
+def converse_with(
+    command: Sequence[str], replies: Iterable[Reply], environ: Mapping[str, str]
+) -> Conversation:
+    """As `converse`, with another program."""
     master, slave = pty.openpty()
-    command = [sys.executable, "-c", _PROGRAM, *words]
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), slave)
     with subprocess.Popen(
-        command,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-        env={**os.environ, **environ},
+        command, **streams, start_new_session=True, env={**os.environ, **environ}
     ) as process:
         os.close(slave)
         watchdog = threading.Timer(DEADLINE_S, process.kill)

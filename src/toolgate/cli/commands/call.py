@@ -38,7 +38,7 @@ class CallOptions:
     args_json: Annotated[
         Path | None,
         Option(
-            metavar="FILE", help="JSON file with the arguments, `-` for standard input. Words win over it."
+            metavar="FILE", help="JSON file with arguments, `-` for standard input. NAME=VALUE adds to it."
         ),
     ] = None
     out: Annotated[Path | None, "Save the image, audio or file of the result here."] = None
@@ -62,7 +62,7 @@ def call_tool(
     arrays and objects as JSON. `NAME=@FILE` reads a value from a file, `NAME=@-` from standard input; begin a
     value with `@@` to send one `@`. The exit code is 1 if the tool reports an error.
 
-    \\b
+    \b
     toolgate call git.git_log repo_path=. max_count=3
     toolgate call notes.add_note title=Plan text=@plan.md tags=work tags=ideas
     toolgate call git.git_log --describe

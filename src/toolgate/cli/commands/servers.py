@@ -17,6 +17,7 @@ from rich.console import Group
 from typer import Argument, Option
 
 from toolgate.cli.command import CommandError, DryRunOption, ExitCode, UsageError, command
+from toolgate.cli.commands.server_add import add_server
 from toolgate.cli.files import load_record, read_text
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import (
@@ -56,7 +57,8 @@ servers = RecordGroup(
         "delete": "Delete a server. Its connection is closed and its tools leave every scope.",
     },
 )
-servers.add_delete("Remove a server. Its connection is closed and its tools leave every scope.")
+
+command(servers.app, "add")(add_server)
 
 
 @command(servers.app, "test")
