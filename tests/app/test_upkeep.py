@@ -87,5 +87,5 @@ async def test_upkeep_that_fails_is_logged_once_and_tried_again(
             await tries.acquire()
 
     assert [record.getMessage() for record in caplog.records] == [
-        "the expiry of leases failed, and is retried: the disk is full"
+        "the expiry of leases failed; retrying: the disk is full"
     ]

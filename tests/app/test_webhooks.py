@@ -70,5 +70,5 @@ async def test_who_can_name_no_way_back_says_so(tmp_path: Path, caplog: pytest.L
             await opened(world, tmp_path, listen="0.0.0.0:0", public_url="https://gate.example")
 
     assert [one.message for one in caplog.records if "public_url" in one.message] == [
-        "`approval_webhook` gets no URL to decide at: set `public_url`, where clients reach this gateway"
+        "`approval_webhook` gets no URL for decisions: set `public_url` to the URL of this gateway"
     ]

@@ -72,7 +72,7 @@ def test_shu_5_a_strict_gateway_refuses_a_broken_file_whole_and_goes_on_as_befor
 
         reloaded = cli(gateway, "reload", "--json")
         gateway.signal(signal.SIGHUP)
-        eventually(lambda: "reload refused, the old records stay" in gateway.log)
+        eventually(lambda: "cannot reload the server files; the old records stay" in gateway.log)
 
         assert reloaded.code == 1
         assert "one.json" in reloaded.err

@@ -211,5 +211,5 @@ def test_what_a_node_leaves_unfinished_another_finishes(tmp_path: Path, database
                 busy.start()
                 eventually(busy.gateway.is_ready, START_S)
         assert elsewhere.status_code == 404
-        assert "governed at" in elsewhere.json()["error"]["hint"]
+        assert "control plane at" in elsewhere.json()["error"]["hint"]
     fleet.check_gone()

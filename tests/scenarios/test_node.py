@@ -189,7 +189,7 @@ def test_shu_6_a_node_stops_while_control_is_down_and_takes_its_servers_with_it(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ([], "a node needs a control to follow"),
+        ([], "a node needs the address of a control plane"),
         (["--control", "control"], "invalid address `control`"),
         (["--control", "a:1,:2"], "invalid address `:2`"),
         (["--control", NO_ONE, "--control-key-file", "missing.key"], "cannot read `control_key_file`"),

@@ -27,7 +27,7 @@ def test_adm_5_an_address_others_can_reach_needs_a_key(site: Site) -> None:
     assert (refused.code, refused.out) == (1, "")
     assert refused.err == (
         "error: `0.0.0.0:0` is reachable from other machines and no key is configured\n"
-        "  try: listen on 127.0.0.1, or put a key of 32 characters into a file and set `admin_key_file`\n"
+        "  try: listen on 127.0.0.1, or put a key of 32 characters into a file and set `admin_key_file` to it\n"
     )
 
 
@@ -42,8 +42,8 @@ def test_adm_5_a_key_that_can_be_guessed_is_refused(site: Site, key: str) -> Non
 
     assert refused.code == 1
     assert refused.err == (
-        f"error: the key in `{file}` is too short or too simple\n"
-        "  try: make one with `python -c 'import secrets; print(secrets.token_urlsafe(32))'`\n"
+        f"error: `admin_key_file`: the key in `{file}` is too short or too simple\n"
+        "  try: create a key: `python -c 'import secrets; print(secrets.token_urlsafe(32))'`\n"
     )
 
 
@@ -57,8 +57,8 @@ def test_a_start_with_too_few_open_files_is_refused_in_a_line_that_says_what_to_
 
     assert (refused.code, refused.out) == (1, "")
     assert refused.err == (
-        f"error: this process may open {files} files, and needs at least 256\n"
-        "  try: raise the limit and start again: ulimit -n 4096, or LimitNOFILE= of a systemd unit\n"
+        f"error: the limit of open files is {files}, and this process needs at least 256\n"
+        "  try: raise the limit and start again: `ulimit -n 4096`, or `LimitNOFILE=4096` of systemd\n"
     )
 
 
@@ -83,7 +83,7 @@ def test_adm_7_with_a_good_key_it_starts_and_no_one_is_admin_without_it(site: Si
         assert gateway.modern().request("tools/list")["error"]["data"]["code"] == "unauthenticated"
         assert gateway.cli("tools", "--json").code == 3
         assert gateway.cli("tools", "--json", TOOLGATE_KEY=key).json["name"] == "one.pid"
-        assert "set `allowed_hosts` to the names and addresses that clients call it by" in gateway.log
+        assert "set `allowed_hosts` to the names and addresses that clients use" in gateway.log
 
 
 def test_a_port_that_is_taken_is_named(site: Site) -> None:
@@ -95,7 +95,7 @@ def test_a_port_that_is_taken_is_named(site: Site) -> None:
     assert refused.code == 1
     assert refused.err == (
         f"error: cannot listen on `{address}`: Address already in use\n"
-        "  try: choose another address with `--listen HOST:PORT`\n"
+        "  try: stop the other program, or choose another address with `--listen HOST:PORT`\n"
     )
 
 
@@ -161,4 +161,4 @@ def test_a_database_is_not_passed_over_in_silence(site: Site) -> None:
     refused = refusal(site, **database)
 
     assert refused.code == 1
-    assert "`database` is set" in refused.err
+    assert "cannot use the setting `database`" in refused.err

@@ -129,7 +129,7 @@ async def test_a_collector_that_is_gone_is_tried_a_few_times_and_logged_once(
                 await asyncio.sleep(0.001)
 
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
-        "the collector does not accept traces: it is gone"
+        "cannot send traces to the collector: it is gone"
     ]
     assert collector.tries == MAX_TRIES + 1
 
@@ -167,7 +167,7 @@ async def test_an_unexpected_error_costs_spans_and_not_the_process(
     await waiting.finish()
 
     assert waiting.dropped == 1
-    assert [record.message for record in caplog.records] == ["spans cannot be sent, and are dropped"]
+    assert [record.message for record in caplog.records] == ["cannot send spans; dropping them"]
 
 
 def test_the_standard_variables_say_who_speaks(monkeypatch: pytest.MonkeyPatch) -> None:

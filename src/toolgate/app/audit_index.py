@@ -1,4 +1,4 @@
-"""The index of the audit log, in a process that governs."""
+"""Opens the index of the audit log, in `up` and on a control plane."""
 
 import asyncio
 import logging
@@ -18,9 +18,9 @@ from toolgate.lazy_modules import load_lazily
 from toolgate.settings import Settings
 
 INDEX_FILE: Final = "audit.db"
-PRUNE_EVERY_S: Final = 60.0  # events are kept for days: a minute more does not matter
+PRUNE_EVERY_S: Final = 60.0  # a choice: events stay for days, so a minute does not matter
 PRUNE_PAUSE_S: Final = 0.05
-"""Between steps, so that writers get their turn."""
+"""The pause between steps, in which other writers run."""
 CLOSE_S: Final = 3.0  # as for the store: `StoreLimits.close_s`
 
 _log: Final = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _log: Final = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_index(settings: Settings, journal: Journal) -> AsyncIterator[AuditIndex]:
-    """The index of all events: those of this process, and those that nodes forward."""
+    """The index of all events: of this process, and of the nodes that forward theirs."""
 
     def parse(read: LogChunk) -> LineBatch:
         parsed = map(parse_line, read.lines)
@@ -43,7 +43,7 @@ async def open_index(settings: Settings, journal: Journal) -> AsyncIterator[Audi
         opening = open_postgres_index(settings.database)
     async with opening as index:
         with suppress(ToolgateError):  # the follower retries
-            # Before anything is recorded: if the file lost its end, no number may mean two events.
+            # Before the first record: if the log lost its end, no number may be used for two events.
             journal.log.resume_after(await deliver(EMPTY_CHUNK))
         async with (
             follow_log(journal, deliver, who="the audit index"),
@@ -54,7 +54,7 @@ async def open_index(settings: Settings, journal: Journal) -> AsyncIterator[Audi
 
 @asynccontextmanager
 async def open_postgres_index(url: str) -> AsyncIterator[AuditIndex]:
-    """Tables in the database of the registry, over separate connections."""
+    """The index in the registry's database, over separate connections."""
     database = load_lazily("toolgate.registry.database.postgresql").PostgresDatabase(url, topic="audit")
     impatience = Timer(CLOSE_S, database.sever)
     try:
@@ -75,5 +75,5 @@ async def _keep_pruning(index: AuditIndex, age_ms: int, keep: int) -> None:
         try:
             is_more = await index.prune(before_ms=wall_clock_ms() - age_ms, keep=keep)
         except ToolgateError as exc:
-            _log.debug("the audit index was not pruned: %s", exc)
+            _log.debug("cannot prune the audit index; retrying: %s", exc)
         await asyncio.sleep(PRUNE_PAUSE_S if is_more else PRUNE_EVERY_S)

@@ -1,4 +1,4 @@
-"""What all processes have in common, each part built from the settings that it needs."""
+"""Builds the services that all processes share, each from the settings that it needs."""
 
 import asyncio
 import logging
@@ -36,22 +36,22 @@ if TYPE_CHECKING:  # a node loads no SQL
 
 SESSION_KEY_BYTES: Final = 32  # as long as a digest of HMAC-SHA256 (RFC 2104, section 3)
 SYNC_EVERY_S: Final = 2.0
-"""How late a node hears of a session that was ended at another. Control asks its database once a second."""
+"""How late a node learns of a session that ended at another. Control polls its database once a second."""
 SWEEP_S: Final = 60.0
-"""How late an idle session ends. It takes a look at each of at most 10,000."""
-MAX_SENT_AT_ONCE: Final = 1_000  # what the control plane takes in one request
+"""How late an idle session ends. A sweep checks each of at most 10,000 sessions."""
+MAX_SENT_AT_ONCE: Final = 1_000  # the limit of the control plane for one request
 MAX_PENDING: Final = 10_000
-"""Not told yet, while control is away; the oldest are dropped then."""
+"""Unsent ended sessions to keep while the control plane is unreachable. The oldest are dropped first."""
 
 SyncEndedSessions = Callable[[Sequence[EndedSession], int], Awaitable[Sequence[EndedSession]]]
-"""Tells of sessions that ended here; those that ended anywhere, from a time on."""
+"""Sends sessions that ended here. Returns those that ended anywhere since a time."""
 
 _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def run_in_background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run all of `work` while the block runs; it has ended when this has."""
+    """Run all of `work` while the block runs. It has ended when this returns."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
         yield
@@ -68,7 +68,7 @@ def wall_clock_ms() -> int:
 def build_gateway(
     settings: Settings, servers: Servers, audit: AuditLog, metrics: Metrics, *, services: GatewayServices
 ) -> Gateway:
-    """A gateway under these settings. It serves nothing before the registry is known."""
+    """A gateway with these settings. It serves nothing before it gets the registry's state."""
     return Gateway(
         servers,
         audit,
@@ -90,7 +90,7 @@ def build_gateway(
 async def open_identities(
     settings: Settings, admin_key: str | None, audit: AuditLog, *, awaits_keys: bool = False
 ) -> AsyncIterator[Identities]:
-    """Authentication. Raises StartRefused if tokens would be accepted that prove nothing."""
+    """Opens authentication. Raises StartRefused if the settings would accept tokens that prove nothing."""
     opening: AbstractAsyncContextManager[TokenVerifier | None] = nullcontext()
     if settings.oidc is not None:
         oidc = load_lazily("toolgate.gateway.auth.oidc")
@@ -107,17 +107,17 @@ async def open_identities(
 
 
 def build_issuer_fetcher(settings: Settings) -> Fetcher:
-    """Fetches from the issuer. An operator named it, so the rules for servers do not apply."""
+    """Fetches from the issuer. An operator configured it, so the rules for servers do not apply."""
     return Fetcher(Egress(allow_private=settings.allow_private_upstreams))
 
 
 def build_discovery(settings: Settings) -> ResourceMetadata:
-    """How clients find the issuer of the tokens that this gateway accepts."""
+    """The metadata by which clients find the issuer of the tokens that this gateway accepts."""
     return KEYS_ONLY if settings.oidc is None else ResourceMetadata(settings.oidc.issuer, settings.public_url)
 
 
 def read_key_file(path: Path | None, setting: str) -> str | None:
-    """The key in a file that a setting names. Raises StartRefused."""
+    """Read the key from the file that a setting names. Raises StartRefused."""
     if path is None:
         return None
     try:
@@ -125,13 +125,13 @@ def read_key_file(path: Path | None, setting: str) -> str | None:
     except (OSError, UnicodeDecodeError) as exc:
         raise StartRefused(f"cannot read `{setting}` `{path}`: {exc}") from exc
     if len(key) < MIN_KEY_CHARS or len(set(key)) < MIN_KEY_CHARS // 4:
-        hint = "make one with `python -c 'import secrets; print(secrets.token_urlsafe(32))'`"
-        raise StartRefused(f"the key in `{path}` is too short or too simple", hint=hint)
+        hint = "create a key: `python -c 'import secrets; print(secrets.token_urlsafe(32))'`"
+        raise StartRefused(f"`{setting}`: the key in `{path}` is too short or too simple", hint=hint)
     return key
 
 
 async def load_session_key(store: "Store") -> bytes:
-    """The key that signs session ids on every node: created at the first start, kept with the records."""
+    """The key that signs session ids on every node. The first start creates it and stores it as a record."""
     stored = await store.get("secret", SESSION_SECRET_ID)
     if stored is not None:
         return bytes.fromhex(stored.body["hex"])
@@ -140,7 +140,7 @@ async def load_session_key(store: "Store") -> bytes:
     try:
         await store.write([minted], actor="toolgate")
     except Conflict:
-        _log.debug("another replica was first to mint the session key")
+        _log.debug("another replica created the session key first")
     return await load_session_key(store)
 
 
@@ -148,29 +148,30 @@ def list_own_hosts(settings: Settings) -> set[str]:
     """The Host names that clients may use for this process."""
     if settings.is_everywhere and not settings.allowed_hosts:
         _log.warning(
-            "`%s` is every address of this machine, and only calls to loopback are answered: "
-            "set `allowed_hosts` to the names and addresses that clients call it by",
+            "`%s` binds every address of this machine, but the gateway accepts only loopback as a Host: "
+            "set `allowed_hosts` to the names and addresses that clients use",
             settings.listen,
         )
     return {settings.address[0], *LOOPBACK_NAMES, *settings.allowed_hosts}
 
 
 def read_public_url(settings: Settings) -> str | None:
-    """Where clients reach this process, if that is not the address they call."""
+    """The URL at which clients reach this process, if it differs from the address they call."""
     return None if settings.public_url is None else settings.public_url.rstrip("/")
 
 
 def find_console_url(settings: Settings, base_url: str) -> str:
-    """Where people reach the console of this process; empty if that is not known."""
+    """The base URL of this process's console for people; empty if it is not known."""
     return read_public_url(settings) or ("" if settings.is_everywhere else base_url)
 
 
 def describe_gateway(gateway: Gateway) -> None:
     metrics = gateway.metrics
-    metrics.gauge("toolgate_registry_revision", "Revision served.", lambda: gateway.snapshot.revision)
+    served = "Revision of the registry that this process serves."
+    metrics.gauge("toolgate_registry_revision", served, lambda: gateway.snapshot.revision)
     metrics.gauge(
         "toolgate_server_state",
-        "1 for the state that a server is in.",
+        "1 for the current state of each server.",
         lambda: dict.fromkeys(gateway.servers.load().states.items(), 1.0),
         labels=("server_id", "state"),
     )
@@ -178,13 +179,14 @@ def describe_gateway(gateway: Gateway) -> None:
 
 @dataclass(slots=True, eq=False)
 class EndedSessionExchange:
-    """Sends which sessions ended here, and receives which ended elsewhere. `run` it in a task of its own."""
+    """Sends the sessions that ended here, and receives those that ended elsewhere. Run `run` in its own
+    task."""
 
     sessions: ClientSessions
     sync: SyncEndedSessions
     every_s: float = SYNC_EVERY_S
     retry_s: float = SYNC_EVERY_S
-    """How soon after a failure, which may be long before the next look is due."""
+    """The pause after a failure, which may be much shorter than `every_s`."""
     _pending: list[EndedSession] = field(default_factory=list, init=False)
     _after_ms: int = field(default=0, init=False)
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -205,7 +207,7 @@ class EndedSessionExchange:
                 is_failing = False
             except ToolgateError as exc:
                 if not is_failing:
-                    _log.warning("which sessions were ended cannot be told to other nodes: %s", exc)
+                    _log.warning("cannot send ended sessions to other nodes; retrying: %s", exc)
                 is_failing = True
                 await asyncio.sleep(self.retry_s)
                 continue
@@ -218,7 +220,7 @@ class EndedSessionExchange:
         self._news.clear()
         sent = self._pending[:MAX_SENT_AT_ONCE]
         received = await self.sync(sent, self._after_ms)
-        known = set(sent)  # meanwhile more may have ended, and the oldest been dropped
+        known = set(sent)  # meanwhile more sessions may have ended, and the oldest may be dropped
         self._pending = [one for one in self._pending if one not in known]
         self.sessions.apply_ended([one.nonce for one in received])
         self._after_ms = max((one.at_ms for one in received), default=self._after_ms)
@@ -226,7 +228,8 @@ class EndedSessionExchange:
 
 @asynccontextmanager
 async def open_session_upkeep(sessions: ClientSessions, *, every_s: float = SWEEP_S) -> AsyncIterator[None]:
-    """End idle sessions meanwhile, and all of them on leaving, so that what each used is recorded."""
+    """End idle sessions while the block runs, and all sessions at its end, so that their totals are
+    audited."""
 
     async def sweep() -> None:
         while True:
@@ -241,7 +244,7 @@ async def open_session_upkeep(sessions: ClientSessions, *, every_s: float = SWEE
 
 
 def build_store_sync(kept: "EndedSessions") -> SyncEndedSessions:
-    """For a process that has the store itself."""
+    """Sync ended sessions with the store, in a process that has it."""
 
     async def sync(ended: Sequence[EndedSession], after_ms: int) -> Sequence[EndedSession]:
         await kept.add(ended)

@@ -1,4 +1,4 @@
-"""`toolgate control`: the control plane alone, for nodes that run elsewhere.
+"""`toolgate control`: the control plane only; nodes are separate processes.
 
 On SQLite it is one process; on PostgreSQL any number of replicas serve the same registry.
 """
@@ -26,7 +26,7 @@ from toolgate.surfaces.rest.app import ENDPOINTS
 from toolgate.surfaces.rest.framework.routing import RestApi
 
 _ELSEWHERE: Final = (
-    "see `/openapi.json` for what there is; MCP clients call the nodes, which `/admin/api/nodes` lists"
+    "see `/openapi.json` for all routes; MCP clients call a node, and `toolgate nodes` lists the nodes"
 )
 
 
@@ -34,7 +34,7 @@ _ELSEWHERE: Final = (
 async def open_control(
     settings: Settings, environ: Mapping[str, str], base_url: str = ""
 ) -> AsyncIterator[ServingApp]:
-    """Open the registry, follow what nodes report, serve REST and gRPC."""
+    """Open the registry, follow the reports of nodes, serve REST and gRPC."""
     tls = _read_tls(settings.grpc)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -61,7 +61,7 @@ async def open_control(
         clock_ms = components.wall_clock_ms
         servers = ReportedServers(store.reports, openers, on_change=on_change, clock_ms=clock_ms)
         services = GatewayServices(console_url=components.find_console_url(settings, base_url))
-        # It explains every scope over what nodes report, and calls nothing.
+        # This gateway explains scopes over the servers that nodes report, and calls no server.
         gateway = components.build_gateway(settings, servers, host.audit, host.metrics, services=services)
         await enter(servers)
         plane = await enter(
@@ -90,13 +90,13 @@ async def open_control(
 
 
 def _read_readiness(store: Store) -> Readiness:
-    """A control plane without its database has nothing that nodes and clients could rely on."""
+    """Not ready without the database: without it, every response could be outdated."""
     is_ready = store.is_current
     return Readiness(() if is_ready else (ReadinessCondition.of(StorageUnavailable, blocks=True),))
 
 
 def _read_tls(grpc: GrpcSettings) -> Tls | None:
-    """Certificate and key of the gRPC listener. Raises StartRefused where keys would travel in clear."""
+    """The gRPC listener's certificate and key. Raises StartRefused if keys would be sent unencrypted."""
     if (grpc.cert_file is None) != (grpc.key_file is None):
         hint = "set both, or neither"
         raise StartRefused("only one of `grpc.cert_file` and `grpc.key_file` is set", hint=hint)
@@ -104,8 +104,8 @@ def _read_tls(grpc: GrpcSettings) -> Tls | None:
         if is_loopback(parse_address(grpc.listen)[0]) or grpc.allow_plaintext:
             return None
         raise StartRefused(
-            f"`{grpc.listen}` is reachable from other machines, and keys would travel in clear",
-            hint="set `grpc.cert_file` and `grpc.key_file`; or `grpc.allow_plaintext` if a mesh encrypts",
+            f"`{grpc.listen}` is reachable from other machines, and keys would be sent unencrypted",
+            hint="set `grpc.cert_file` and `grpc.key_file`, or `grpc.allow_plaintext` if a mesh encrypts",
         )
     try:
         return Tls(certificate=grpc.cert_file.read_bytes(), private_key=grpc.key_file.read_bytes())

@@ -1,8 +1,8 @@
-"""The control plane, as `up` and `control` both have it: the registry and everything that governs it.
+"""The control plane, for `up` and `control`: the registry, and the services that govern it.
 
-`open_registry_host` opens what a gateway needs first: the store, the audit log with its index, the archives.
-`open_control_plane` builds the rest over that gateway: who callers are, the catalog, the webhook, upkeep. A
-node loads none of this.
+`open_registry_host` opens the services that a gateway needs: the store, the audit log with its index, the
+archives. `open_control_plane` builds the rest over that gateway: authentication, the catalog, the webhook,
+upkeep. A node loads none of this.
 """
 
 import asyncio
@@ -51,22 +51,22 @@ from toolgate.upstream.models.client import try_models
 if TYPE_CHECKING:
     from toolgate.gateway.search.semantic import SemanticSearch
 
-SWEEP_EVERY_S: Final = 600  # often, against the hour that an upload may rest
-COMPACT_EVERY_S: Final = 600  # as long as every change stays in the log at least
-FORGET_EVERY_S: Final = 3600  # often, against the day or more that these rows are kept
+SWEEP_EVERY_S: Final = 600  # often, compared with the hour that an upload may rest
+COMPACT_EVERY_S: Final = 600  # as long as every change at least stays in the log
+FORGET_EVERY_S: Final = 3600  # often, compared with the day or more that these rows stay
 FORGET_AFTER_MS: Final = 24 * 3600 * 1000
-"""A node that has not reported for this long is forgotten."""
+"""The age of a node's last report at which the node is forgotten."""
 LEASES_EVERY_S: Final = 5
 """How late an invocation counts as lost if no node requests work."""
 APPROVALS_EVERY_S: Final = 5
-"""How late the audit log says that an approval expired. No call passes meanwhile."""
+"""How late the audit log has the expiry of an approval. No call passes meanwhile."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryHost:
-    """What a process that keeps the registry opens before its gateway."""
+    """The services that a process with the registry opens before its gateway."""
 
     settings: Settings
     environ: Mapping[str, str]
@@ -81,7 +81,7 @@ class RegistryHost:
     uploads: UploadStore
 
     def fetch_archive(self, package_id: str, ref: PackageRef) -> AsyncGenerator[bytes, None]:
-        """The archive of a package that this process starts."""
+        """The archive of a package that a server of this process runs from."""
         return self.artifacts.read(package_id, ref.version)
 
 
@@ -118,30 +118,30 @@ async def open_registry_host(
 
 
 async def _refuse_public_without_keys(settings: Settings, store: Store, admin_key: str | None) -> None:
-    """Off loopback, anyone could call. Raises StartRefused if there are no keys."""
+    """Raises StartRefused if the gateway is reachable from other machines without any key."""
     if settings.is_loopback or admin_key is not None or settings.oidc is not None:
         return
     if (await store.list("key")).records:
         return
     raise StartRefused(
         f"`{settings.listen}` is reachable from other machines and no key is configured",
-        hint="listen on 127.0.0.1, or put a key of 32 characters into a file and set `admin_key_file`",
+        hint="listen on 127.0.0.1, or put a key of 32 characters into a file and set `admin_key_file` to it",
     )
 
 
 async def _ignore_state(_state: RegistryState) -> None:
-    """For a process that keeps nothing by principal."""
+    """For a process that keeps no state by principal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
-    """What governs, and what the surfaces need of it."""
+    """The services that govern, and those that the surfaces need."""
 
     control: Control
     rest_services: Sequence[object]
-    """Services that REST offers only if they are there."""
+    """Optional services of REST."""
     reload: Callable[[], Awaitable[object]] = reload_nothing
-    """Reads the directory of server files again."""
+    """Reloads the directory of server files."""
 
 
 @asynccontextmanager
@@ -152,7 +152,7 @@ async def open_control_plane(
     on_state: Callable[[RegistryState], Awaitable[None]] = _ignore_state,
     **own: Any,
 ) -> AsyncIterator[ControlPlane]:
-    """Everything that governs, over `gateway`. `own` is what only this process gives its `Control`."""
+    """Open the control plane over `gateway`. `own`: the services that only this process adds to `Control`."""
     settings, store = host.settings, host.store
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -207,7 +207,7 @@ def _build_oidc_login(settings: Settings, identities: Identities) -> OidcLogin |
 
 
 def build_console_endpoint(rest: HttpHandler) -> ConsoleEndpoint:
-    """The console of this installation, in front of REST. Raises StartRefused if it cannot be read."""
+    """The installed console, in front of REST. Raises StartRefused if its files are unreadable."""
     directory = find_console()
     return ConsoleEndpoint(None if directory is None else load_console(directory), rest)
 
@@ -241,7 +241,7 @@ async def _load_directory(host: RegistryHost, directory: Path) -> DirectoryLoade
 async def _follow_registry(
     store: Store, apply: Callable[[RegistryState], Awaitable[None]], *watchers: Coroutine[Any, Any, None]
 ) -> AsyncIterator[None]:
-    """The registry is applied once before anything is served, and followed from then on."""
+    """Apply the registry once before the block, and follow it while the block runs."""
     first = asyncio.Event()
 
     async def follow() -> None:
@@ -250,7 +250,7 @@ async def _follow_registry(
             first.set()
 
     async def compact() -> None:
-        await asyncio.sleep(COMPACT_EVERY_S)  # not during the start
+        await asyncio.sleep(COMPACT_EVERY_S)  # the start has other work
         await _repeat(store.compact, every_s=COMPACT_EVERY_S, what="compaction of the change log")
 
     async with asyncio.TaskGroup() as tasks:
@@ -267,11 +267,11 @@ def _build_catalog(host: RegistryHost, gateway: Gateway) -> CatalogProjection:
     quality = CatalogQuality(host.settings.summary_fallback)
     host.metrics.gauge(
         "toolgate_catalog_rows",
-        "Rows of the catalog by source: `manifest` and `discovered` have full definitions.",
+        "Catalog rows by source. Rows from `manifest` and `discovered` have full definitions.",
         lambda: {source: float(getattr(quality.total, source)) for source in SOURCES},
         labels=("source",),
     )
-    ended = "1 while rows from summaries are hidden, because `summary_fallback` is reached."
+    ended = "1 while the catalog hides rows from summaries, because it reached `summary_fallback`."
     host.metrics.gauge("toolgate_catalog_fallback_ended", ended, lambda: quality.has_ended)
     return CatalogProjection(
         host.store,
@@ -287,7 +287,7 @@ def _build_catalog(host: RegistryHost, gateway: Gateway) -> CatalogProjection:
 async def open_webhook(
     settings: Settings, store: Store, gateway: Gateway
 ) -> AsyncIterator[ApprovalWebhook | None]:
-    """The receiver is notified while the block runs; None if none is set. Raises StartRefused."""
+    """Notify the webhook's receiver while the block runs. None without the setting. Raises StartRefused."""
     config, egress = settings.approval_webhook, settings.egress
     if config is None:
         yield None
@@ -298,7 +298,7 @@ async def open_webhook(
         raise StartRefused(f"setting `approval_webhook.url`: {exc}") from exc
     if settings.is_everywhere and not settings.public_url:
         _log.warning(
-            "`approval_webhook` gets no URL to decide at: set `public_url`, where clients reach this gateway"
+            "`approval_webhook` gets no URL for decisions: set `public_url` to the URL of this gateway"
         )
     secret = components.read_key_file(config.secret_file, "approval_webhook.secret_file")
     assert secret is not None  # the setting names a file
@@ -318,10 +318,10 @@ async def open_webhook(
 async def open_upkeep(
     store: Store, metrics: Metrics, audit: AuditLog, *, leases_every_s: float = LEASES_EVERY_S
 ) -> AsyncIterator[None]:
-    """Delete what is too old, end lost invocations and expired approvals, and count those that wait."""
+    """Delete old rows, end lost invocations and expired approvals, and count pending ones."""
     waiting = pending = 0
-    metrics.gauge("toolgate_approvals_pending", "Calls that wait for a person to agree.", lambda: pending)
-    metrics.gauge("toolgate_invocations_queued", "Runs of tasks that wait for a node.", lambda: waiting)
+    metrics.gauge("toolgate_approvals_pending", "Pending approvals of calls.", lambda: pending)
+    metrics.gauge("toolgate_invocations_queued", "Invocations waiting for a node.", lambda: waiting)
 
     async def end_leases() -> None:
         nonlocal waiting
@@ -360,6 +360,6 @@ async def _repeat(work: Callable[[], Awaitable[object]], *, every_s: float, what
             is_failing = False
         except (ToolgateError, OSError) as exc:
             if not is_failing:
-                _log.warning("the %s failed, and is retried: %s", what, exc)
+                _log.warning("the %s failed; retrying: %s", what, exc)
             is_failing = True
         await asyncio.sleep(every_s)

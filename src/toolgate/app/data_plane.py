@@ -1,4 +1,4 @@
-"""The data plane, as `up` and `node` both have it: servers, gateway, MCP and chat endpoints, guests."""
+"""The data plane, for `up` and `node`: servers, gateway, MCP and chat endpoints, guests."""
 
 import asyncio
 import time
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvocationSource:
-    """Where invocations come from, and the modules that they run."""
+    """The source of invocations and of the modules that they run."""
 
     queue: InvocationQueue
     fetch: "FetchModule"
@@ -66,13 +66,13 @@ class InvocationSource:
 
 @dataclass(slots=True, eq=False)
 class GuestRuntime:
-    """Slots and modules, loaded with the first guest."""
+    """Slots and modules of guests. The first guest loads them."""
 
     settings: Settings
     gateway: Gateway
     fetch: "FetchModule"
     stack: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
-    """Closes what was loaded. Enter it before the first guest."""
+    """Closes slots and modules. Enter it before the first guest."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _slots: "Slots[TaskContext] | None" = field(default=None, init=False)
     _modules: "CompiledModules | None" = field(default=None, init=False)
@@ -99,14 +99,14 @@ class GuestRuntime:
 
     def _named(self) -> Collection[str] | None:
         snapshot = self.gateway.snapshot
-        if not snapshot.revision:  # nothing is known of tasks yet
+        if not snapshot.revision:  # the tasks are unknown so far
             return None
         return {task.workload.module for task in snapshot.tasks.values() if task.workload is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorDependencies:
-    """What connecting needs in addition to records: tokens, and the files of packages."""
+    """The inputs of connecting in addition to records: tokens, and the files of packages."""
 
     authorizer: Authorizer
     fetch: FetchArchive
@@ -115,9 +115,9 @@ class ConnectorDependencies:
 def build_authorizer(
     settings: Settings, environ: Mapping[str, str], grants: GrantFiles | None = None
 ) -> Authorizer:
-    """Gets tokens for servers. Without `grants`, no principal can log in to one."""
+    """Gets OAuth tokens for servers. Without `grants`, principals cannot log in to servers."""
     public_url = settings.public_url or ""
-    has_document = public_url.startswith("https://")  # authorization servers fetch it nowhere else
+    has_document = public_url.startswith("https://")  # authorization servers fetch it only over HTTPS
     return Authorizer(
         Secrets(environ, settings.secrets_dir),
         Fetcher(settings.egress),
@@ -136,10 +136,10 @@ async def open_connectors(
     named: NamedPackages,
     audit: AuditLog,
 ) -> AsyncIterator[tuple[Mapping[Transport, Connector], Warden, PackageCache]]:
-    """The connector of each transport, the warden of child processes, and the files of packages.
+    """Open the connector of each transport, the warden of child processes, and the files of packages.
 
-    Each start of a child is audited beforehand. `named` says which packages are in use: the files of others
-    are removed.
+    Each start of a child is audited first. `named` returns the packages in use: the files of others are
+    removed.
     """
 
     def spawning(record: ServerRecord, purpose: Purpose, /) -> None:
@@ -181,7 +181,7 @@ async def open_gateway(
     supplies: ConnectorDependencies,
     services: GatewayServices,
 ) -> AsyncIterator[Gateway]:
-    """A gateway over its own pool of servers."""
+    """Open a gateway over a pool of servers."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         stack.enter_context(open_loop_lag(metrics))
@@ -230,7 +230,7 @@ async def open_gateway(
 
 
 def list_package_hashes(snapshot: Snapshot) -> Collection[str] | None:
-    """The hashes of the packages that servers run from. None: nothing is known of servers yet."""
+    """The hashes of the packages that servers run from. None: the servers are unknown so far."""
     if not snapshot.revision:
         return None
     records = (server.record for server in snapshot.servers.values())
@@ -238,12 +238,13 @@ def list_package_hashes(snapshot: Snapshot) -> Collection[str] | None:
 
 
 def _describe_slots(metrics: Metrics, slots: NodeSlots) -> None:
-    in_flight = "Calls in flight at all servers together; except those that wait for their client."
+    in_flight = "Calls in flight at all servers together, without those that wait for input of their client."
     metrics.gauge("toolgate_node_calls_in_flight", in_flight, lambda: slots.in_flight)
-    metrics.gauge("toolgate_node_calls_limit", "The most calls in flight: `max_calls`.", lambda: slots.limit)
-    queued = "Calls that wait for a slot of the node."
+    limit = "Limit of calls in flight: the setting `max_calls`."
+    metrics.gauge("toolgate_node_calls_limit", limit, lambda: slots.limit)
+    queued = "Calls waiting for a slot of the node."
     metrics.gauge("toolgate_node_calls_queued", queued, lambda: slots.queued)
-    refused = "Calls refused with `node_busy`: the queue was full."
+    refused = "Calls rejected with `node_busy`, because the queue was full."
     metrics.gauge("toolgate_node_calls_refused_total", refused, lambda: slots.refused)
 
 
@@ -257,7 +258,7 @@ async def open_endpoints(
     work: InvocationSource,
     rest: HttpHandler,
 ) -> AsyncIterator[ServingApp]:
-    """Every endpoint over what `process` serves, and what runs guests; `rest` gets all other paths."""
+    """Open all endpoints of `process`, and the invoker of guests. `rest` gets all other paths."""
     gateway, identities, discovery = process.gateway, process.identities, process.discovery
     mcp = McpEndpoint(gateway, identities, sessions=sessions, discovery=discovery)
     runtime = GuestRuntime(settings, gateway, work.fetch)
@@ -301,12 +302,13 @@ async def open_endpoints(
 
 def _describe_data_plane(gateway: Gateway, sessions: ClientSessions, invoker: Invoker) -> None:
     metrics, load = gateway.metrics, gateway.servers.load
-    metrics.gauge("toolgate_guests", "Guests that run.", lambda: len(invoker))
-    metrics.gauge("toolgate_sessions", "Legacy sessions open.", lambda: len(sessions))
-    metrics.gauge("toolgate_streams", "Event streams open.", lambda: len(gateway.subscriptions))
-    metrics.gauge("toolgate_children", "Child processes.", lambda: load().children)
+    metrics.gauge("toolgate_guests", "Running guests.", lambda: len(invoker))
+    metrics.gauge("toolgate_sessions", "Open sessions of session-based clients.", lambda: len(sessions))
+    metrics.gauge("toolgate_streams", "Open event streams.", lambda: len(gateway.subscriptions))
+    metrics.gauge("toolgate_children", "Child processes of servers.", lambda: load().children)
     by_server = ("server_id",)
-    metrics.gauge("toolgate_calls_in_flight", "Calls at servers.", lambda: load().in_flight, labels=by_server)
-    waiting = "Calls that wait for a slot."
+    running = "Calls in flight, by server."
+    metrics.gauge("toolgate_calls_in_flight", running, lambda: load().in_flight, labels=by_server)
+    waiting = "Calls waiting for a slot, by server."
     metrics.gauge("toolgate_calls_queued", waiting, lambda: load().queued, labels=by_server)
     components.describe_gateway(gateway)

@@ -1,7 +1,7 @@
-"""`toolgate node`: the endpoints and the servers behind them, governed by a control plane elsewhere.
+"""`toolgate node`: the endpoints and their servers, governed by a separate control plane.
 
-It hands its audit log to control, and keeps nothing else on disk but the files of packages while servers run
-from them, and what it need not learn or compute again (vectors, where search goes by meaning).
+It forwards its audit log to the control plane. On disk it keeps that log, the files of packages that servers
+run from, and data that it can fetch or compute again, such as kept definitions and vectors.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _log: Final = logging.getLogger(__name__)
 async def open_node(
     settings: Settings, environ: Mapping[str, str], base_url: str = ""
 ) -> AsyncIterator[ServingApp]:
-    """Serve what control governs. It is ready once it has heard from control, and goes on without."""
+    """Serve the control plane's policy. Ready after its first message; it continues without contact."""
     address = _build_control_address(settings)
     admin_key = components.read_key_file(settings.admin_key_file, "admin_key_file")
     async with AsyncExitStack() as stack:
@@ -94,14 +94,14 @@ async def open_node(
             gateway=gateway,
             identities=identities,
             clock_ms=components.wall_clock_ms,
-            sync_readiness=following.standing,
+            sync_readiness=following.read_readiness,
             client_url=lambda: components.read_public_url(settings),
             discovery=components.build_discovery(settings),
         )
         following.describe(metrics)
         work = data_plane.InvocationSource(queue=RemoteInvocations(connection), fetch=connection.read_module)
         controls = ", ".join(f"`{target}`" for target in settings.control)
-        hint = f"this is a node: what it serves is governed at {controls}"
+        hint = f"this is a node: send the request to its control plane at {controls}"
         rest = RestApi(NODE_ENDPOINTS, serving, hint=hint)
         yield await enter(
             data_plane.open_endpoints(settings, environ, serving, sessions=sessions, work=work, rest=rest)
@@ -121,17 +121,17 @@ def _forward_audit(
 
 
 class StalenessGuard:
-    """Suspends a gateway that may have fallen behind. Close it when done."""
+    """Suspends a gateway whose policy may be outdated. Close it at the end."""
 
     def __init__(self, gateway: Gateway, *, max_staleness_s: float | None) -> None:
-        """Nothing is served before the first contact. Without a limit, it never stops after that."""
+        """Suspends the gateway until the first contact. Without a limit, it never suspends it again."""
         self._gateway = gateway
         self._max_staleness_s = max_staleness_s
         self._timer: asyncio.TimerHandle | None = None
         gateway.suspend(partial(NotReady, "this node has not received its policy from the control plane"))
 
     def on_contact(self) -> None:
-        """The control plane has just proved that what is served is current."""
+        """The control plane confirmed that the served state is current."""
         self._gateway.resume()
         self.close()
         if self._max_staleness_s is not None:
@@ -144,12 +144,12 @@ class StalenessGuard:
             self._timer = None
 
     def _expire(self, after_s: float) -> None:
-        message = f"this node has not heard from control for more than {after_s:g} s"
+        message = f"this node has had no contact with the control plane for more than {after_s:g} s"
         self._gateway.suspend(partial(PolicyStale, message))
 
 
 class ControlFollower:
-    """Follows the control plane: applies what it sends, reports what happens here."""
+    """Follows the control plane: applies its state, and reports this node's."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class ControlFollower:
         self._gateway.apply(state)
         self.reporter.on_change()
 
-    def standing(self) -> Readiness:
+    def read_readiness(self) -> Readiness:
         suspension, status = self._gateway.suspension, self._sync.status
         conditions = []
         if suspension is not None:
@@ -213,30 +213,32 @@ class ControlFollower:
             contact_s = self._sync.status.last_contact_s
             return time.monotonic() - (began_s if contact_s is None else contact_s)
 
-        degraded = "1 while control cannot be reached."
+        degraded = "1 while this node cannot reach the control plane."
         metrics.gauge("toolgate_sync_degraded", degraded, lambda: self._sync.status.is_degraded)
-        metrics.gauge("toolgate_sync_age_s", "Seconds since control was last heard.", age_s)
-        relists = "Times a watch of control could not be taken up again."
+        age = "Seconds since the last message of the control plane."
+        metrics.gauge("toolgate_sync_age_s", age, age_s)
+        relists = "Times this node listed all records again, because it could not resume its watch."
         metrics.gauge("toolgate_sync_relists_total", relists, lambda: self._sync.status.relists)
 
 
 def _build_control_address(settings: Settings) -> ControlAddress:
     if not settings.control:
-        raise StartRefused("a node needs a control to follow", hint="name it with `--control HOST:PORT`")
+        hint = "start it with `--control HOST:PORT`, or set `control`"
+        raise StartRefused("a node needs the address of a control plane", hint=hint)
     for target in settings.control:
         try:
             parse_address(target)
         except ValueError as exc:
-            raise StartRefused(str(exc), hint="correct `control`") from exc
+            raise StartRefused(f"setting `control`: {exc}", hint="set it to `HOST:PORT`") from exc
     ca = settings.control_ca_file
     try:
         certificates = None if ca is None else ca.read_bytes()
     except OSError as exc:
         raise StartRefused(f"cannot read `control_ca_file` `{ca}`: {exc.strerror}") from exc
     if settings.mcp_registry_dir is not None:
-        _log.warning("`mcp_registry_dir` is not used by a node: server files belong to its control")
+        _log.warning("a node ignores `mcp_registry_dir`: set it on the control plane")
     if settings.approval_webhook is not None:
-        _log.warning("`approval_webhook` is not used by a node: its control tells of calls that wait")
+        _log.warning("a node ignores `approval_webhook`: set it on the control plane")
     return ControlAddress(
         targets=settings.control,
         key=components.read_key_file(settings.control_key_file, "control_key_file"),

@@ -1,6 +1,6 @@
-"""What a process shows of itself: audit log, traces, event loop lag, token counts.
+"""The observability of a process: audit log, traces, event loop lag, token counts.
 
-Exports go to the collector in the settings. Without one, no library of OpenTelemetry is loaded.
+The collector in the settings gets the exports. Without one, no library of OpenTelemetry is loaded.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from toolgate.telemetry.logs import FULL_DISK_HINT, append_trace_ids, describe_f
 from toolgate.telemetry.spans import Tracer
 from toolgate.upstream.http.fetch import OtlpCollector
 
-_HINT: Final = "write one `Name: value` a line"
+_HINT: Final = "write one `Name: value` per line"
 _VALUE: Final = re.compile(r"[\x20-\x7e]+")
 
 
 def build_collector(otlp: OtlpSettings) -> OtlpCollector:
-    """The collector that the settings name. Raises StartRefused where its headers cannot be read."""
+    """The collector in the settings. Raises StartRefused if its headers are unreadable."""
     return OtlpCollector(otlp.endpoint, load_collector_headers(otlp))
 
 
 def load_collector_headers(otlp: OtlpSettings) -> Mapping[str, str]:
-    """What the collector wants to see. Nothing of it is in what is raised."""
+    """The headers for the collector. No error contains any part of them."""
     if otlp.headers_file is not None:
         try:
             lines = otlp.headers_file.read_text("utf-8").splitlines()
@@ -56,7 +56,7 @@ def _parse_headers(parted: Iterable[tuple[str, str, str]], setting: str) -> Mapp
     stripped = ((name.strip(), mark, value.strip()) for name, mark, value in parted)
     for number, (name, mark, value) in enumerate(stripped, start=1):
         if not mark or not HEADER_NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise StartRefused(f"`{setting}`: header {number} cannot be sent", hint=_HINT)
+            raise StartRefused(f"`{setting}`: header {number} is not a valid HTTP header", hint=_HINT)
         found[name] = value
     return found
 
@@ -66,29 +66,29 @@ AUDIT_FILE: Final = "audit.jsonl"
 
 @contextmanager
 def open_journal(settings: Settings) -> Iterator[Journal]:
-    """The audit log of one process, in a directory that is its own. Raises StartRefused."""
+    """The audit log of one process, in a directory that no other process uses. Raises StartRefused."""
     path, kept = settings.data_dir / AUDIT_FILE, settings.audit
     with ExitStack() as stack:
-        # Two processes that number the records of one log would each undo the other's order.
+        # Two processes that number the records of one log would break each other's order.
         stack.callback(os.close, lock_file(path))
         try:
             journal = Journal(path, rotate_bytes=kept.file_mb * 1024**2, keep=kept.files)
         except OSError as exc:
             if full := describe_full_disk(path, exc):
                 raise StartRefused(full, hint=FULL_DISK_HINT) from exc
-            hint = "see that the gateway's user may write there, or move the log away"
+            hint = "let the gateway's user write there, or move the log to another place"
             raise StartRefused(f"cannot use the audit log `{path}`: {exc.strerror}", hint=hint) from exc
         stack.callback(journal.close)
         yield journal
 
 
 SPAN_INTERVAL_S: Final = 1.0
-"""How long spans are gathered before they are sent, unless the standard variable says otherwise."""
+"""How long spans are collected before they are sent, unless the standard variable sets another time."""
 
 
 @asynccontextmanager
 async def open_traces(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[Tracer | None]:
-    """What makes spans, and sends them while the block runs. None: nothing is traced. Raises StartRefused."""
+    """A tracer whose spans are sent while the block runs. None: tracing is off. Raises StartRefused."""
     otlp = settings.otlp
     if otlp is None or not otlp.traces:
         yield None
@@ -109,14 +109,15 @@ async def open_traces(settings: Settings, environ: Mapping[str, str]) -> AsyncIt
 
 @asynccontextmanager
 async def open_exported_journal(settings: Settings, metrics: Metrics) -> AsyncIterator[Journal]:
-    """The audit log of this process, shown in `metrics` and exported if that is set. Raises StartRefused."""
+    """The audit log of this process, with its metrics, and exported if configured. Raises StartRefused."""
     async with AsyncExitStack() as stack:
         journal = stack.enter_context(open_journal(settings))
         log, otlp = journal.log, settings.otlp
-        newest, failing = "Lines of the audit log, by the newest.", "1 while the audit log cannot be written."
+        newest = "Number of the newest line of the audit log."
+        failing = "1 while this process cannot write the audit log."
         metrics.gauge("toolgate_audit_events_total", newest, lambda: log.last_sequence)
         metrics.gauge("toolgate_audit_failing", failing, lambda: log.is_failing)
-        lag = "Lines of the audit log that who follows has still to take."
+        lag = "Lines of the audit log that a follower has not processed."
         metrics.gauge("toolgate_audit_lag", lag, journal.lag, labels=("follower",))
         if otlp is not None and otlp.audit:
             audit = load_lazily("toolgate.audit.otlp")
@@ -136,7 +137,7 @@ WINDOW_S: Final = 30.0  # two of them are the minute that the gauge covers
 
 @contextmanager
 def open_loop_lag(metrics: Metrics, clock_s: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """Show the longest delay of a timer. The loop's own clock would not do: it stops during an iteration."""
+    """Measure the longest delay of a timer. The loop's clock is no use: it stops during an iteration."""
     loop = asyncio.get_running_loop()
     recent_s = former_s = 0.0
     due_s = clock_s() + SAMPLE_EVERY_S
@@ -163,33 +164,33 @@ def open_loop_lag(metrics: Metrics, clock_s: Callable[[], float] = time.monotoni
 
 
 AUDIT_TOKENS_EVERY_S: Final = 60.0
-"""A crash may lose this much of it. The audit event of each call has its cost, too."""
-_SAVED: Final = "Tokens that lists cost less than all registered tools would have."
+"""A crash may lose the counts of this time. The audit event of each call has its tokens, too."""
+_SAVED: Final = "Tokens saved by lists, compared with lists of all registered tools."
 _TOKEN_METRICS: Final = {
-    "toolgate_definition_tokens_total": ("definitions", "Tokens of the definitions in lists, by estimate."),
+    "toolgate_definition_tokens_total": ("definitions", "Estimated tokens of the definitions in lists."),
     "toolgate_definition_tokens_saved_total": ("saved", _SAVED),
-    "toolgate_result_tokens_total": ("results", "Tokens of the results of calls, by estimate."),
+    "toolgate_result_tokens_total": ("results", "Estimated tokens of the results of calls."),
 }
-"""Metric to what it shows of a task."""
+"""Metric → the count of each task that it shows."""
 
 
 @asynccontextmanager
 async def open_token_audit(gateway: Gateway, *, every_s: float = AUDIT_TOKENS_EVERY_S) -> AsyncIterator[None]:
-    """Tell what is counted while the block runs, and the rest when it ends."""
+    """Audit token counts while the block runs, and the rest at its end."""
     counts = gateway.tokens
 
-    def tell() -> None:
+    def audit_counts() -> None:
         counts.audit_changes(at_ms=wall_clock_ms(), registered=gateway.snapshot.tasks)
 
-    async def keep_telling() -> None:
+    async def keep_auditing() -> None:
         while True:
             await asyncio.sleep(every_s)
-            tell()
+            audit_counts()
 
     for metric, (number, help_text) in _TOKEN_METRICS.items():
         gateway.metrics.gauge(metric, help_text, partial(counts.read, number), labels=("task_id",))
     try:
-        async with run_in_background(keep_telling()):
+        async with run_in_background(keep_auditing()):
             yield
     finally:
-        tell()
+        audit_counts()

@@ -1,4 +1,4 @@
-"""A process that serves: its listener, its signals, its end. What it serves is handed in."""
+"""A serving process: its listener, its signals, its shutdown. The caller passes in the application."""
 
 import asyncio
 import ctypes
@@ -22,17 +22,17 @@ from toolgate.surfaces.http.messages import HttpHandler
 from toolgate.telemetry import setup_logging
 
 MIN_OPEN_FILES: Final = 256
-"""A child takes four, each caller and connection one, and 96 are kept back: so 40 servers at most."""
+"""Enough for 40 servers: a child takes four, each caller and connection one, and 96 are in reserve."""
 _LARGER_THAN_MOST: Final = 2 * 1024 * 1024
-"""Than most messages, in bytes."""
-# Of glibc's `malloc.h`; see mallopt(3).
+"""Bytes: larger than most messages."""
+# From glibc's `malloc.h`; see mallopt(3).
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _log = logging.getLogger(__name__)
 
 
 async def reload_nothing() -> None:
-    """For a process without a directory of server files."""
+    """Do nothing, in a process without a directory of server files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,33 +42,33 @@ class ServingApp:
     settings: Settings
     gateway: Gateway
     front: HttpHandler
-    """Every route, behind the guard."""
+    """All routes, behind the guard."""
     close_streams: Callable[[], None]
-    """Ends each open stream in the way of its protocol."""
+    """Ends each open stream as its protocol requires."""
     console: str | None = None
     """The path of the console, if this process has one."""
     reload: Callable[[], Awaitable[object]] = reload_nothing
-    """For SIGHUP."""
+    """Called on SIGHUP."""
     details: Mapping[str, str] = field(default_factory=dict)
-    """What else it listens on, for the command that started it."""
+    """Further addresses it listens on, for the start-up message."""
 
     def console_url(self, url: str) -> str | None:
         return None if self.console is None else url + self.console
 
 
 OpenApp = Callable[[Settings, Mapping[str, str], str], AbstractAsyncContextManager[ServingApp]]
-"""Gets the settings, the environment and the base URL that the process listens on."""
+"""Opens an application. Gets the settings, the environment and the process's base URL."""
 OnReady = Callable[[ServingApp, str], Awaitable[None]]
-"""Gets the application and its base URL once it listens."""
+"""Called with the application and its base URL once the process listens."""
 
 
 def run(
     open_app: OpenApp, settings: Settings, environ: Mapping[str, str], on_ready: OnReady | None = None
 ) -> None:
-    """Serve on a loop of its own; returns when told to stop. Raises StartRefused."""
+    """Serve on a new event loop until a signal stops it. Raises StartRefused."""
     setup_logging(settings.log_level)
     _check_open_files()
-    # Cancelled means signalled twice: not to wait is no failure, and all is closed by then.
+    # A second signal cancels: that is no failure, and everything is closed.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
         try:
             runner.run(serve(open_app, settings, environ, on_ready))
@@ -77,17 +77,17 @@ def run(
 
 
 def _check_open_files() -> None:
-    """Refuse at once what would fail in the middle of a call. Raises StartRefused."""
+    """Check the limit of open files at the start, before a call fails by it. Raises StartRefused."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed != resource.RLIM_INFINITY and allowed < MIN_OPEN_FILES:
         raise StartRefused(
-            f"this process may open {allowed} files, and needs at least {MIN_OPEN_FILES}",
-            hint="raise the limit and start again: ulimit -n 4096, or LimitNOFILE= of a systemd unit",
+            f"the limit of open files is {allowed}, and this process needs at least {MIN_OPEN_FILES}",
+            hint="raise the limit and start again: `ulimit -n 4096`, or `LimitNOFILE=4096` of systemd",
         )
 
 
 def _find_refusal(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Task groups wrap what their block raises: this unwraps a refused start."""
+    """The StartRefused in a group, which task groups make of their block's error."""
     refused: BaseException | None = group.subgroup(StartRefused)
     while isinstance(refused, BaseExceptionGroup):
         refused = refused.exceptions[0]
@@ -112,7 +112,7 @@ async def serve(
                 try:
                     await app.reload()
                 except ToolgateError as exc:
-                    _log.error("reload refused, the old records stay: %s", exc)
+                    _log.error("cannot reload the server files; the old records stay: %s", exc)
 
             _tune_memory()
             with _handle_signals({signal.SIGHUP: lambda: tasks.create_task(reload())}):
@@ -124,12 +124,12 @@ async def serve(
 
 
 def _tune_memory() -> None:
-    # What starting made stays, and calls leave few cycles: the collector may rest.
+    # The objects of the start stay, and calls leave few cycles: collect garbage seldom.
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
-    # glibc maps blocks from 128 KiB on one by one, so a message of that size would be faulted in each time.
-    # Left alone it raises the bound to the largest block it has seen freed, and after a result of 8 MiB keeps
-    # and fragments as much. So the bounds are set, once (mallopt(3)). Other C libraries have no such call.
+    # glibc maps each block of 128 KiB or more, so every message of that size would cause page faults. By
+    # default it raises that threshold to the largest freed block, and after a result of 8 MiB keeps and
+    # fragments as much. So the thresholds are set once (mallopt(3)). Other C libraries have no such call.
     with suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, _LARGER_THAN_MOST)
@@ -139,7 +139,7 @@ def _tune_memory() -> None:
 def _stop_signals(
     stopping: asyncio.Event, started: asyncio.Event
 ) -> Mapping[signal.Signals, Callable[[], None]]:
-    """INT and TERM stop: the first drains, the second does not wait. A start, which may wait, is given up."""
+    """Stop on SIGINT and SIGTERM: the first signal drains, the second does not wait. During a start, exit."""
     own = asyncio.current_task()
 
     def stop() -> None:
@@ -169,10 +169,10 @@ def _listen(settings: Settings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(BACKLOG)  # from now on clients queue, so the URL is true before the server runs
+        listener.listen(BACKLOG)  # clients queue from now on, so the URL works before the server runs
     except OSError as exc:
         listener.close()
-        hint = "choose another address with `--listen HOST:PORT`"
+        hint = "stop the other program, or choose another address with `--listen HOST:PORT`"
         raise StartRefused(f"cannot listen on `{settings.listen}`: {exc.strerror}", hint=hint) from exc
     return listener
 

@@ -27,7 +27,7 @@ from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.logins import Logins
 
 _ALONE_S: Final = 3600.0
-"""Between syncs of ended sessions: no other process ends any."""
+"""The pause between syncs of ended sessions: no other process ends any."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -36,11 +36,11 @@ _log: Final = logging.getLogger(__name__)
 async def open_up(
     settings: Settings, environ: Mapping[str, str], base_url: str = ""
 ) -> AsyncIterator[ServingApp]:
-    """Build all parts on the data directory, load the registry, and keep everything running."""
+    """Open all services on the data directory, load the registry, and run them."""
     if settings.database is not None:
         raise StartRefused(
-            "`toolgate up` keeps its registry in the data directory, and `database` is set",
-            hint="unset it, or run `toolgate control` with it, and `toolgate node`",
+            "`toolgate up` keeps its registry in the data directory and cannot use the setting `database`",
+            hint="unset `database`, or run `toolgate control` and `toolgate node` instead",
         )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -49,7 +49,7 @@ async def open_up(
         store = host.store
         key = await components.load_session_key(store)
         sessions = ClientSessions(key, clock_s=time.monotonic, wall_s=time.time)
-        # What was ended before a restart is synced first; no other process ends sessions.
+        # Sync the sessions that ended before a restart; no other process ends sessions.
         sync = components.build_store_sync(store.ended_sessions)
         endings = components.EndedSessionExchange(sessions, sync, every_s=_ALONE_S)
         await endings.sync_once()
@@ -74,7 +74,7 @@ async def open_up(
             try:
                 await logins.tidy(state.servers, lambda one: can_authenticate(one, state.keys))
             except StorageFailed as exc:
-                _log.warning("a useless login was forgotten, and its file stays: %s", exc)
+                _log.warning("cannot delete the file of a login that is no longer valid: %s", exc)
 
         plane = await enter(
             open_control_plane(
@@ -100,7 +100,7 @@ async def open_up(
 
 
 async def preview_server_files(settings: Settings) -> ReloadReport:
-    """What a start would change by the server files. It writes nothing, not even a registry."""
+    """The changes by server files that a start would make. Writes nothing, not even a registry."""
     assert settings.mcp_registry_dir is not None
     async with AsyncExitStack() as stack:
         file = settings.registry_file

@@ -1,11 +1,11 @@
-"""Logs, metrics and traces: the only place that knows their libraries and formats.
+"""Logs, metrics and traces: the only package that imports their libraries and knows their formats.
 
 - `metrics`     the counters of a process; the hot path adds to plain numbers
-- `exposition`  their text for Prometheus, and back
-- `spans`       traces as the program sees them; `tracing` makes them with OpenTelemetry, if tracing is on
+- `exposition`  writes and parses Prometheus' text format
+- `spans`       the interface of traces; `tracing` implements it with OpenTelemetry, if tracing is on
 - `logs`        log lines, and messages about full disks
 
-No label, span or log line holds arguments, results or credentials.
+No label, span or log line contains arguments, results or credentials.
 """
 
 from toolgate.telemetry.exposition import CONTENT_TYPE

@@ -1,8 +1,8 @@
-"""Prometheus' text format, version 0.0.4: written for scrapes, read back by `toolgate top`.
+"""Writes Prometheus' text format, version 0.0.4, for scrapes, and parses it for `toolgate top`.
 
-Counting is `metrics`' business. This module only turns its values into text and back; it must never keep
-state. The library of Prometheus is an oracle of the tests, not a dependency: its registry would cost the hot
-path a lock for each number.
+`metrics` counts; this module only turns its values into text and back, and never keeps state. Prometheus'
+client library is an oracle of the tests, not a dependency: its registry would cost the hot path a lock for
+each number.
 """
 
 import math
@@ -22,7 +22,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class HistogramSample(NamedTuple):
-    """A histogram at one moment: its cumulative buckets by upper bound, and the sum of all values."""
+    """The state of a histogram: its cumulative buckets by upper bound, and the sum of all values."""
 
     buckets: list[tuple[str, float]]
     total: float
@@ -37,7 +37,7 @@ class MetricFamily(NamedTuple):
     help_text: str
     labels: tuple[str, ...]
     samples: Mapping[Any, Any]
-    """Numbers, or HistogramSamples, by the values of its labels: a tuple, or the one value."""
+    """Numbers or HistogramSamples by label values: a tuple, or the value of a single label."""
 
 
 def render_families(read: Callable[[], Iterable[MetricFamily]]) -> bytes:
@@ -46,7 +46,7 @@ def render_families(read: Callable[[], Iterable[MetricFamily]]) -> bytes:
 
 
 def parse_samples(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """The name, labels and value of every sample of a text. Raises ValueError."""
+    """The name, labels and value of each sample in `text`. Raises ValueError."""
     for line in text.split("\n"):
         if not line.strip() or line.startswith("#"):
             continue
@@ -63,7 +63,7 @@ def _unescape(text: str) -> str:
 
 
 def _render(family: MetricFamily) -> Iterator[str]:
-    # The format requires counters to end in `_total`. Others are `untyped`; their numbers read the same.
+    # The format requires names of counters to end in `_total`. Others are `untyped`, with the same numbers.
     is_misnamed = family.kind == "counter" and not family.name.endswith("_total")
     yield f"# HELP {family.name} {family.help_text.translate(_HELP_ESCAPES)}\n"
     yield f"# TYPE {family.name} {'untyped' if is_misnamed else family.kind}\n"

@@ -1,7 +1,7 @@
-"""The counters of a process. The hot path adds to plain numbers (`CallStats`), which are read on a scrape.
+"""The counters of a process. The hot path adds to plain numbers (`CallStats`), which a scrape reads.
 
-Label sets are bounded by the registry: names that callers invent are counted under empty labels, removed
-records are forgotten, and tools of a server past a limit are counted as one.
+The registry bounds the label values: unknown names count under empty labels, counters of removed records are
+dropped, and a server's tools beyond a limit count as one.
 """
 
 from bisect import bisect_left
@@ -18,7 +18,7 @@ LATENCY_MS: Final = (
     *(1_000, 2_000, 5_000, 10_000, 20_000, 30_000),
     *(60_000, 120_000, 300_000),
 )
-"""From the gateway's own time to the longest call, 300 s."""
+"""From the gateway's overhead to the longest call, 300 s."""
 ROUNDS: Final = (0, 1, 2, 3, 5, 8, 13, 21)
 SCOPE_TOOLS: Final = (0, 1, 5, 10, 20, 50, 100, 200, 500)
 SCOPE_TOKENS: Final = (0, 100, 500, 1_000, 5_000, 10_000, 50_000)
@@ -26,33 +26,33 @@ SESSION_CALLS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000)
 RUN_MS: Final = (5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000)
 OUTPUT_BYTES: Final = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 8_388_608)
 MAX_TOOLS_COUNTED: Final = 2_000
-"""Of one server: as many as it may have at once. Later names are counted as one."""
+"""Tools of one server to count separately, as many as a server may list. Later names count as one."""
 
 _HELP: Final = {
-    "mcp_injection_total": "Servers in lists of tools, for clients or models.",
-    "mcp_denied_reason": "Requested names that were left out, alone or with the whole request.",
-    "mcp_server_connect_total": "Attempted connections.",
-    "toolgate_shadow_denials_total": "Calls that a policy without enforcement would have denied.",
-    "toolgate_budget_refusals_total": "Calls over a rate limit or quota.",
-    "mcp_list_tools_latency_ms": "Time of a full tools/list.",
-    "mcp_effective_servers": "Servers in the newest scope.",
-    "toolgate_scope_tools": "Compiled scopes, by tools.",
-    "toolgate_scope_tokens": "Compiled scopes, by tokens.",
+    "mcp_injection_total": "Servers in tool lists for clients or models, by status.",
+    "mcp_denied_reason": "Requested names that policy denied, by server and reason.",
+    "mcp_server_connect_total": "Attempts to connect to servers, by status.",
+    "toolgate_shadow_denials_total": "Calls that tasks in shadow mode would have denied.",
+    "toolgate_budget_refusals_total": "Calls denied by a rate limit or quota.",
+    "mcp_list_tools_latency_ms": "Duration of a full tools/list at a server.",
+    "mcp_effective_servers": "Servers in the newest scope of each task.",
+    "toolgate_scope_tools": "Tools per compiled scope.",
+    "toolgate_scope_tokens": "Tokens of the definitions per compiled scope.",
     "toolgate_chat_total": "Chat requests, by upstream and outcome.",
-    "toolgate_chat_rounds": "Rounds of tools in a conversation.",
-    "toolgate_chat_model_latency_ms": "Time of a model's whole completion.",
-    "toolgate_session_calls": "Tool calls of a session that ended.",
-    "toolgate_session_rounds": "Rounds of a session that ended.",
-    "toolgate_session_limit_hits_total": "Limits that sessions hit, by endpoint and limit.",
-    "toolgate_invocations_total": "Ended runs of tasks on this node, by state and cause.",
-    "toolgate_invocation_ms": "Time of a run of a task.",
-    "mcp_tool_call_total": "Tool calls, denied and failed ones included.",
-    "mcp_tool_call_error_total": "Tool calls without a good result.",
-    "mcp_tool_call_latency_ms": "Time of a tool call, denied ones aside.",
+    "toolgate_chat_rounds": "Tool rounds per chat request.",
+    "toolgate_chat_model_latency_ms": "Duration of a whole model completion, by upstream.",
+    "toolgate_session_calls": "Tool calls per ended session.",
+    "toolgate_session_rounds": "Rounds per ended session.",
+    "toolgate_session_limit_hits_total": "Limits that sessions reached, by endpoint and limit.",
+    "toolgate_invocations_total": "Ended invocations on this node, by state and cause.",
+    "toolgate_invocation_ms": "Duration of an invocation.",
+    "mcp_tool_call_total": "Tool calls, including denied and failed ones.",
+    "mcp_tool_call_error_total": "Failed or denied tool calls, by error code.",
+    "mcp_tool_call_latency_ms": "Duration of a tool call, without denied calls.",
     "mcp_tool_call_output_bytes": "Size of a tool's result.",
-    "toolgate_profile_calls_total": "Calls under a profile in a rollout, by version; denied ones included.",
-    "toolgate_profile_call_errors_total": "Of those, calls without a good result.",
-    "toolgate_profile_call_latency_ms": "Time of those that were sent.",
+    "toolgate_profile_calls_total": "Calls with a profile in a rollout, by version, including denied calls.",
+    "toolgate_profile_call_errors_total": "Failed or denied calls with a profile in a rollout, by version.",
+    "toolgate_profile_call_latency_ms": "Duration of a call with a profile in a rollout, by version.",
 }
 _CALL_METRICS: Final = ("mcp_tool_call_total", "mcp_tool_call_error_total", "mcp_tool_call_latency_ms")
 _ARM_METRICS: Final = (
@@ -62,7 +62,7 @@ _ARM_METRICS: Final = (
 )
 
 Reader = Callable[[], float | Mapping[Any, float]]
-"""Reads a value, or values by one label, or by a tuple of several."""
+"""Reads a value, or values by one label or by a tuple of several labels."""
 
 
 class Histogram:
@@ -80,7 +80,7 @@ class Histogram:
         self.total += value
 
     def cumulate(self) -> HistogramSample:
-        """The cumulative buckets of Prometheus."""
+        """The cumulative buckets, as Prometheus defines them."""
         rising, found = 0, []
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             rising += count
@@ -89,7 +89,7 @@ class Histogram:
 
 
 class CallStats:
-    """The counters of one tool, from its first call on."""
+    """The counters of one tool since its first call."""
 
     __slots__ = ("calls", "errors", "latency_ms", "output_bytes")
 
@@ -102,7 +102,7 @@ class CallStats:
     def add(self, latency_ms: float, size: int, code: str) -> None:
         """Count a call, with a result of `size` if it has one. `code` is empty if it succeeded."""
         self.calls += 1
-        # As `Histogram.add`, inlined: every tool call comes through here.
+        # As `Histogram.add`, inlined: every tool call runs through here.
         latency, output = self.latency_ms, self.output_bytes
         latency.counts[bisect_left(LATENCY_MS, latency_ms)] += 1
         latency.total += latency_ms
@@ -123,13 +123,13 @@ class Metrics:
 
     def __init__(self) -> None:
         self._families: list[MetricFamily] = []
-        """Of what is declared here; their samples are counted on."""
+        """The metrics declared here, with samples that are still counted."""
         self._gauges: dict[str, Callable[[], MetricFamily]] = {}
         self.calls: dict[tuple[str, str], CallStats] = {}
         self._tools: Counter[str] = Counter()
         """How many tools of a server are counted separately."""
         self.profile_arms: dict[tuple[str, str], CallStats] = {}
-        """Calls by profile in a rollout and side: `stable` or `candidate`."""
+        """Calls by profile in a rollout and its side: `stable` or `candidate`."""
         self.injections = self._counter("mcp_injection_total", "server_id", "status")
         """By status: `success`, `stale`, `failed` or `denied`."""
         self.denials = self._counter("mcp_denied_reason", "server_id", "reason")
@@ -151,17 +151,17 @@ class Metrics:
         self.invocations = self._counter("toolgate_invocations_total", "state", "ended_by")
         self.invocation_ms = self._histogram("toolgate_invocation_ms", RUN_MS)
         self.evictions = 0
-        evicted = "Idle servers whose child process was ended to start another's."
+        evicted = "Child processes of idle servers that the node ended to start another server."
         self.gauge("toolgate_child_evictions_total", evicted, lambda: self.evictions)
         self.empty_scopes = 0
-        empty = "Compiled scopes without a tool."
+        empty = "Compiled scopes without any tool."
         self.gauge("toolgate_empty_scopes_total", empty, lambda: self.empty_scopes)
 
     def _declare(self, name: str, kind: MetricKind, samples: Mapping[Any, Any], *labels: str) -> None:
         self._families.append(MetricFamily(name, kind, _HELP[name], labels, samples))
 
     def _counter(self, name: str, *labels: str) -> Counter[Any]:
-        """By the value of the one label, or by a tuple of those of several."""
+        """A counter by the value of one label, or by a tuple of label values."""
         counts: Counter[Any] = Counter()
         self._declare(name, "counter", counts, *labels)
         return counts
@@ -177,7 +177,7 @@ class Metrics:
         return found
 
     def tool(self, server_id: str, tool: str) -> CallStats:
-        """The counters of a tool. For names that callers invent use `tool("", "")`."""
+        """The counters of a tool. For unknown names, use `tool("", "")`."""
         stats = self.calls.get((server_id, tool))
         return self._first_call(server_id, tool) if stats is None else stats
 
@@ -189,7 +189,7 @@ class Metrics:
         return stats
 
     def arms(self, versions: Iterable[ProfileVersion]) -> tuple[CallStats, ...]:
-        """The counters of these versions of profiles: only those in a rollout are counted."""
+        """The counters of profile versions; only versions in a rollout have counters."""
         return tuple(
             self.profile_arms.setdefault((one.profile_id, one.side), CallStats())
             for one in versions
@@ -205,7 +205,7 @@ class Metrics:
         self.session_rounds[endpoint].add(rounds)
 
     def gauge(self, name: str, help_text: str, read: Reader, *, labels: tuple[str, ...] = ()) -> None:
-        """Register a value that is read on a scrape: one, or one for each value of `labels`.
+        """Register a value that a scrape reads: one value, or one for each value of `labels`.
 
         A name that ends in `_total` is a counter.
         """
@@ -219,7 +219,7 @@ class Metrics:
         self._gauges[name] = measure
 
     def keep(self, servers: Container[str], tasks: Container[str], chat_upstreams: Container[str], /) -> None:
-        """Forget the counters of all other records: they were removed."""
+        """Drop the counters of all other records, which were removed."""
         for by_tool in [key for key in self.calls if key[0] and key[0] not in servers]:
             del self.calls[by_tool]
             self._tools.pop(by_tool[0], None)
@@ -231,25 +231,25 @@ class Metrics:
         _keep_known(by_chat_upstream, chat_upstreams)
 
     def keep_arms(self, profiles: Iterable[str]) -> None:
-        """Forget the versions of all other profiles: their rollouts are over."""
+        """Drop the counters of all other profiles, whose rollouts have ended."""
         kept = frozenset(profiles)
         for arm in [arm for arm in self.profile_arms if arm[0] not in kept]:
             del self.profile_arms[arm]
 
     def families(self) -> Sequence[MetricFamily]:
-        """Every metric with its present value."""
+        """All metrics with their current values."""
         return [*self._read_families(), *(measure() for measure in self._gauges.values())]
 
     def render(self) -> bytes:
         return self.capture()()
 
     def capture(self) -> Callable[[], bytes]:
-        """Read the gauges now, and return what makes the text, for a thread if that takes long."""
+        """Read the gauges now. Returns a function that renders the text, which a thread may run."""
         gauges = [measure() for measure in self._gauges.values()]
         return partial(render_families, lambda: [*self._read_families(), *gauges])
 
     def _read_families(self) -> Iterator[MetricFamily]:
-        """Other threads count meanwhile, so whatever may grow is copied before it is iterated."""
+        """Other threads count meanwhile, so every growing mapping is copied before iteration."""
         for family in (*self._families, *_read_calls(dict(self.calls), dict(self.profile_arms))):
             samples: dict[Any, Any] = dict(family.samples)
             if family.kind == "histogram":

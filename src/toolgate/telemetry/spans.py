@@ -1,6 +1,6 @@
-"""Traces as the program sees them. The library that makes spans loads only if tracing is on.
+"""The interface of traces. The library that makes spans is loaded only if tracing is on.
 
-A span has names, ids, codes and sizes. It never has arguments, results, credentials or messages.
+A span has names, ids, codes and sizes, and never arguments, results, credentials or messages.
 """
 
 from collections.abc import Mapping
@@ -17,25 +17,25 @@ TRACESTATE: Final = "tracestate"
 TRACE_HEADERS: Final = (TRACEPARENT, TRACESTATE)
 """How a trace is propagated: as HTTP headers, and as members of `_meta` (W3C Trace Context, SEP-414)."""
 MAX_SPAN_NAME_CHARS: Final = 128
-"""Of a name that a caller sent."""
+"""Limit of a name that a caller sent."""
 
 
 class Span(Protocol):
     """One operation of a trace, before it ends."""
 
     def note(self, name: str, value: AttributeValue) -> None:
-        """Set an attribute, by the name of the semantic conventions if they have one."""
+        """Set an attribute. Use the name from the semantic conventions if there is one."""
 
     def fail(self, code: str) -> None:
         """Mark it as failed. `code` is an error code, never a message."""
 
 
 class Tracer(Protocol):
-    """Makes spans. The current span is that of the asyncio task, or of the task that started it."""
+    """Makes spans. The current span belongs to the asyncio task, or to the task that started it."""
 
     @property
     def trace_id(self) -> str:
-        """Of the current trace, in hexadecimal; empty without one."""
+        """The id of the current trace, in hexadecimal; empty without one."""
 
     @property
     def is_recording(self) -> bool:
@@ -51,7 +51,7 @@ class Tracer(Protocol):
         """Run the block in a child of the current span. An exception marks it as failed."""
 
     def continued(self, carried: Mapping[str, str]) -> AbstractContextManager[None]:
-        """Run the block in the client's trace, by `traceparent` and `tracestate`; malformed are ignored."""
+        """Run the block in the client's trace, from `traceparent` and `tracestate`. Ignores invalid ones."""
 
     def carried(self) -> Mapping[str, str]:
         """The current span as `traceparent` and `tracestate`, for a server."""
@@ -65,7 +65,7 @@ class ExportRejected(Exception):
         self.may_retry = may_retry
         """Whether a retry may succeed."""
         self.status = status
-        """Of its response; None without one."""
+        """The HTTP status of the response; None without a response."""
 
 
 def read_trace_id(tracing: Tracer | None) -> str:

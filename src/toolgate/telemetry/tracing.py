@@ -1,7 +1,7 @@
-"""Traces with OpenTelemetry: spans, their propagation, and the queue for a collector.
+"""Traces with OpenTelemetry: spans, their propagation, and the queue for the collector.
 
-Loaded only if tracing is on. A collector that is slow or down costs no call anything: the queue is bounded,
-and spans that do not fit are dropped.
+Loaded only if tracing is on. A slow or unreachable collector never delays a call: the queue is bounded, and
+spans beyond the bound are dropped.
 """
 
 import asyncio
@@ -35,14 +35,15 @@ from toolgate.telemetry.spans import (
 )
 
 MAX_QUEUED_SPANS: Final = 4_096
-"""Further spans are dropped."""
-BATCH: Final = 512  # the default of OpenTelemetry's own batch processor
-MAX_TRIES: Final = 4  # with the waits between them about five seconds: the queue is not held up for long
-FIRST_DELAY_S: Final = 1.0  # OTLP asks for exponential backoff with jitter, and names no number
+"""Spans in the queue; further ones are dropped."""
+BATCH: Final = 512  # the default of OpenTelemetry's batch processor
+MAX_TRIES: Final = 4  # about five seconds with the pauses: does not block the queue for long
+FIRST_DELAY_S: Final = 1.0  # a choice: OTLP requires exponential backoff with jitter, without a number
 FINISH_TIMEOUT_S: Final = 2.0
-"""For the last spans of a process that ends."""
+"""The time for sending the last spans of a process."""
 MAX_CARRIED_CHARS: Final = 512
-"""Of a `traceparent` or `tracestate`: the length of a `tracestate` that everyone must propagate."""
+"""Limit of a `traceparent` or `tracestate`: the length of `tracestate` that implementations must
+propagate."""
 
 _KINDS: Final[Mapping[SpanRole, otel.SpanKind]] = {
     "server": otel.SpanKind.SERVER,
@@ -58,13 +59,13 @@ Send = Callable[[bytes], Awaitable[None]]
 
 
 def make_resource(instance: str) -> Resource:
-    """The resource of this process. The standard variables may add to it, and win."""
+    """The resource of this process. The standard variables can extend and override it."""
     itself = {"service.name": "toolgate", "service.version": __version__, "service.instance.id": instance}
     return Resource(itself).merge(OTELResourceDetector().detect())
 
 
 class _SpanHandle:
-    """A span of the library behind the program's interface."""
+    """A span of the library with the interface of `spans`."""
 
     __slots__ = ("_span",)
 
@@ -117,7 +118,8 @@ class _RemoteContext:
 
 
 class OtelTracer:
-    """Makes spans, a sample of which goes to the queue. A client that traces decides for its own."""
+    """Makes spans, and queues a sample of them. In a client's trace, the client's sampling decision
+    applies."""
 
     def __init__(self, queue: "SpanQueue", resource: Resource, *, sample: float = 1.0) -> None:
         provider = TracerProvider(
@@ -162,7 +164,7 @@ class OtelTracer:
 
 
 class SpanQueue(SpanProcessor):
-    """Ended spans on their way to the collector. On the event loop."""
+    """The queue of ended spans for the collector. Runs on the event loop."""
 
     def __init__(
         self,
@@ -172,7 +174,7 @@ class SpanQueue(SpanProcessor):
         retry_s: float = FIRST_DELAY_S,
         max_queued: int = MAX_QUEUED_SPANS,
     ) -> None:
-        """`every_s`: how long spans are gathered, unless there are many."""
+        """`every_s`: how long spans are collected, unless a batch is full."""
         self._send = send
         self._every_s = every_s
         self._retry_s = retry_s
@@ -181,7 +183,7 @@ class SpanQueue(SpanProcessor):
         self._is_due = asyncio.Event()
         self._is_failing = False
         self.dropped = 0
-        """Spans that the collector will never get."""
+        """Spans that were dropped."""
 
     def on_end(self, span: ReadableSpan) -> None:
         context = span.get_span_context()
@@ -204,7 +206,7 @@ class SpanQueue(SpanProcessor):
             await self._send_all(MAX_TRIES)
 
     async def finish(self) -> None:
-        """Send what is left, within `FINISH_TIMEOUT_S`."""
+        """Send the remaining spans, within `FINISH_TIMEOUT_S`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_TIMEOUT_S):
                 await self._send_all(1)
@@ -213,13 +215,13 @@ class SpanQueue(SpanProcessor):
         try:
             while self._spans:
                 await self._send_batch(tries)
-        except Exception:  # nothing else would send again, and no process waits for its spans
-            _log.exception("spans cannot be sent, and are dropped")
+        except Exception:  # no later attempt would succeed, and a process must not wait for its spans
+            _log.exception("cannot send spans; dropping them")
             self.dropped += len(self._spans)
             self._spans.clear()
 
     async def _send_batch(self, tries: int) -> None:
-        """Send the oldest. They stay in the queue until they are sent or dropped."""
+        """Send the oldest spans. They stay in the queue until they are sent or dropped."""
         batch = list(islice(self._spans, BATCH))
         body = await asyncio.to_thread(lambda: encode_spans(batch).SerializeToString())
         if not await self._try(body, tries):
@@ -233,14 +235,14 @@ class SpanQueue(SpanProcessor):
             try:
                 await self._send(body)
             except ExportRejected as exc:
-                if not self._is_failing:  # the first of a row
-                    _log.warning("the collector does not accept traces: %s", exc)
+                if not self._is_failing:  # the first failure of an outage
+                    _log.warning("cannot send traces to the collector: %s", exc)
                 self._is_failing = True
                 if not exc.may_retry or attempt == tries:
                     return False
             else:
                 if self._is_failing:
-                    _log.info("the collector accepts traces again; %d spans were dropped", self.dropped)
+                    _log.info("sending traces to the collector again; %d spans were dropped", self.dropped)
                 self._is_failing = False
                 return True
             await asyncio.sleep(random.uniform(0.5, 1) * delay_s)  # noqa: S311 (spreads nodes, guards nothing)
