@@ -1,68 +1,82 @@
 """The command line, from the parser that runs it."""
 
-import inspect
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, Final, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import typer
 
 from pages.markdown import code, page, table, wrap
 from toolgate.cli.command import ExitCode
+from toolgate.cli.help import describe_parameter, describe_value, split_help
+from toolgate.cli.root import SECTIONS
 from toolgate.cli.root import app as command_line
 
 # Commands and parameters are `Any` here: typer keeps their types to itself.
 
 _INTRO: Final = """
-Every command takes `--help`, and `--json` to print JSON, one object a line. Text from servers is escaped
+Most commands are a noun and a verb: `toolgate servers list`. Every command takes `--help`. Commands that
+print data take `--json`, which prints JSON, one object a line. Text from servers is escaped
 before it is printed.
 """
+_FORMS: Final = (
+    "Durations are a number and a unit: `30d`, `12h`, `30m` or `45s`. Options such as `--since` also take a "
+    "day: `2026-11-01`. `NO_COLOR` turns colors off, and `COLUMNS` sets the width."
+)
 _EXITS: Final = {
-    ExitCode.OK: "all went well",
+    ExitCode.OK: "the command succeeded",
     ExitCode.FAILED: (
-        "it did not, or something was found (`audit verify`, `diff`, `doctor`, `lint`, `… test`, `reload`)"
+        "it failed, or it found something (`audit verify`, `diff`, `doctor`, `lint`, `reload`, `… test`)"
     ),
-    ExitCode.USAGE: "the command was not understood",
-    ExitCode.AUTH: "the gateway wants a key, or another one",
-    ExitCode.UNREACHABLE: "no gateway answers",
-    ExitCode.INCOMPLETE: "nothing was found wrong, and part of it could not be judged (`lint`)",
+    ExitCode.USAGE: "the command line is invalid, or a file that it names",
+    ExitCode.AUTH: "the key is missing, or may not do this",
+    ExitCode.UNREACHABLE: "no gateway responds at the address",
+    ExitCode.INCOMPLETE: "nothing was found, but a part could not be checked (`lint`)",
 }
-_KINDS: Final = {Path: "path", int: "number"}
 _SHARED: Final = {
-    "Gateway": "Commands that speak to a gateway take the gateway options:",
-    "Scope": "Commands about what a URL shows take the scope options:",
+    "Gateway": "Commands that call a gateway take the gateway options:",
+    "Scope": "Commands about the scope of a URL take the scope options:",
 }
 
 
 def commands_page() -> str:
     """cli.md"""
-    commands = dict(_walk())
-    shared = (
-        f"{intro}\n\n{_option_table(_in_panel(commands['toolgate tools'], panel))}"
-        for panel, intro in _SHARED.items()
-    )
+    root: Any = typer.main.get_command(command_line)
+    tools = root.get_command(None, "tools")
+    shared = (f"{intro}\n\n{_option_table(_in_panel(tools, panel))}" for panel, intro in _SHARED.items())
     exits = table(("code", "meaning"), ((str(one.value), _EXITS[one]) for one in ExitCode))
-    sections = (_section(name, command) for name, command in commands.items())
-    return page("Command line", _INTRO, *shared, f"Exit codes:\n\n{exits}", *sections)
+    blocks = [
+        block for title, names in SECTIONS.items() for block in (f"## {title}", *_list_blocks(root, names))
+    ]
+    return page("Command line", _INTRO, wrap(_FORMS), *shared, f"Exit codes:\n\n{exits}", *blocks)
 
 
-def _walk() -> Iterator[tuple[str, Any]]:
-    """Every command with its full name, in the order of the help."""
-    group: Any = typer.main.get_command(command_line)
-    for name in group.list_commands(None):
-        command = group.get_command(None, name)
-        subcommands = getattr(command, "commands", {})
+def list_commands(root: Any, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Each command of a section with its full name, in the order of the help."""
+    for name in names:
+        command = root.get_command(None, name)
+        subcommands: Mapping[str, Any] = getattr(command, "commands", {})
         itself = {} if subcommands and not command.invoke_without_command else {"": command}
-        for word, one in (itself | subcommands).items():
+        for word, one in (itself | {**subcommands}).items():
             yield f"toolgate {name} {word}".strip(), one
+
+
+def _list_blocks(root: Any, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        command = root.get_command(None, name)
+        if getattr(command, "epilog", None):
+            yield wrap(command.epilog)
+        yield from (_section(full_name, one) for full_name, one in list_commands(root, [name]))
 
 
 def _section(name: str, command: Any) -> str:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
-    title = " ".join([name, *(one.name.upper() for one in arguments)])
+    title = " ".join([name, *map(describe_value, arguments)])
     own = [one for one in command.params if one.rich_help_panel is None and "--json" not in one.opts]
     panels = [panel.lower() for panel in _SHARED if _in_panel(command, panel)]
-    blocks = [f"## {code(title)}", *map(_paragraph, inspect.cleandoc(command.help).split("\n\n"))]
+    blocks = [f"### {code(title)}"]
+    blocks += (
+        f"```sh\n{text}\n```" if is_example else wrap(text) for text, is_example in split_help(command)
+    )
     if panels:
         blocks.append(f"Takes the {' and '.join(panels)} options.")
     if own:
@@ -70,34 +84,19 @@ def _section(name: str, command: Any) -> str:
     return "\n\n".join(blocks)
 
 
-def _paragraph(text: str) -> str:
-    """What stands under a `\\b` is shown line by line: examples."""
-    lines = text.removeprefix("\b\n")
-    return wrap(text) if lines == text else f"```sh\n{lines}\n```"
-
-
 def _in_panel(command: Any, panel: str) -> list[Any]:
     return [one for one in command.params if one.rich_help_panel == panel]
 
 
 def _option_table(options: Iterable[Any]) -> str:
-    rows = ((code(_spelling(one)), _values(one), _meaning(one)) for one in options)
-    return table(("option", "value", "what"), rows)
+    rows = ((code(_spell(one)), describe_parameter(one)) for one in options)
+    # A bare `|` would end a cell of the table.
+    return table(
+        ("option", "what"), ((name.replace("|", "\\|"), text.replace("|", "\\|")) for name, text in rows)
+    )
 
 
-def _spelling(option: Any) -> str:
-    return option.name.upper() if option.param_type_name == "argument" else ", ".join(option.opts)
-
-
-def _values(option: Any) -> str:
-    if getattr(option, "is_flag", False):
-        return ""
-    annotation = option.type_descriptor.annotation
-    choices = [one for one in get_args(annotation) if isinstance(one, str)]
-    return option.metavar or ", ".join(map(code, choices)) or _KINDS.get(annotation, "text")
-
-
-def _meaning(option: Any) -> str:
-    default = f" Default: {code(option.default)}." if option.default else ""
-    variable = f" Variable: {code(option.envvar)}." if option.envvar else ""
-    return f"{option.help}{default}{variable}"
+def _spell(option: Any) -> str:
+    """The names of an option with its value, or an argument."""
+    names = [] if option.param_type_name == "argument" else [", ".join(option.opts)]
+    return " ".join(filter(None, [*names, describe_value(option)]))
