@@ -114,7 +114,7 @@ def test_each_client_keeps_its_settings_in_its_own_place(
         pytest.param({"servers": ""}, "", id="no server"),
         pytest.param(
             {"servers": "git,time"},
-            "Follows its packages: new tools of `git` and `time` appear by themselves.",
+            "Follows its packages: new tools of `git` and `time` appear automatically.",
             id="whole packages",
         ),
         pytest.param(
@@ -124,12 +124,12 @@ def test_each_client_keeps_its_settings_in_its_own_place(
         ),
         pytest.param(
             {"tools": "git.*"},
-            "Follows its packages: new tools of `git` that match appear by themselves.",
+            "Follows its packages: new tools of `git` that match appear automatically.",
             id="a pattern",
         ),
         pytest.param(
             {"tools": "git.*,time.now,time.zone"},
-            "Follows its packages: new tools of `git` that match appear by themselves. "
+            "Follows its packages: new tools of `git` that match appear automatically. "
             "Frozen list for the rest: 2 named tools; new tools do not appear.",
             id="both",
         ),
@@ -145,5 +145,5 @@ def test_a_url_that_some_clients_do_not_take_says_what_to_do() -> None:
 
     assert warn_about_length("x" * LONG_URL_CHARS) is None
     assert warning is not None
-    assert warning.startswith("the URL has 6,334 characters, and some clients take at most 4,000: ")
+    assert warning.startswith("the URL has 6,334 characters, and some clients accept at most 4,000: ")
     assert "`?servers=`" in warning

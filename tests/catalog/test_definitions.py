@@ -77,8 +77,8 @@ def test_tokens_count_name_description_and_input_schema_only() -> None:
     ("raw", "expected"),
     [
         pytest.param(b"", "the definition is not valid JSON: Input data was truncated", id="empty"),
-        pytest.param(b"[]", "the definition is not an object", id="array"),
-        pytest.param(b"null", "the definition is not an object", id="null"),
+        pytest.param(b"[]", "the definition must be an object", id="array"),
+        pytest.param(b"null", "the definition must be an object", id="null"),
         pytest.param(b"{}", "it has no name", id="no name"),
         pytest.param(b'{"name":7}', "it has no name", id="name of the wrong type"),
         pytest.param(b'{"name":"a","x":"\xff"}', "the definition is not valid JSON: 'utf-8'", id="not UTF-8"),
@@ -114,7 +114,7 @@ def test_what_has_no_usable_name_is_quarantined_without_one(raw: bytes, expected
     ],
 )
 def test_a_name_that_cannot_be_seen_is_quarantined_and_shown_escaped(name: str, shown: str) -> None:
-    expected = QuarantinedDefinition(shown, "its name is not 1 to 256 characters that can be seen")
+    expected = QuarantinedDefinition(shown, "its name must be 1 to 256 visible characters")
 
     assert check_definition("fs", tool(name=name)) == expected
 
@@ -150,32 +150,32 @@ def test_an_input_schema_that_leaves_the_object_unsaid_is_understood(sent: Any, 
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
-        pytest.param(True, "`inputSchema` is not an object", id="boolean schema"),
-        pytest.param([1], "`inputSchema` is not an object", id="array"),
+        pytest.param(True, "`inputSchema` must be an object", id="boolean schema"),
+        pytest.param([1], "`inputSchema` must be an object", id="array"),
         pytest.param(
             {"type": "array"},
-            "`inputSchema` is not a schema of an object: Invalid enum value 'array' - at `$.type`",
+            "`inputSchema` must be the schema of an object: Invalid enum value 'array' - at `$.type`",
             id="another type",
         ),
         pytest.param(
             {"type": ["array"]},
-            "`inputSchema` is not a schema of an object: Expected `str`, got `array` - at `$.type`",
+            "`inputSchema` must be the schema of an object: Expected `str`, got `array` - at `$.type`",
             id="a list without object",
         ),
         pytest.param(
             {"properties": {"a": "string"}},
-            "`inputSchema` is not a schema of an object: "
+            "`inputSchema` must be the schema of an object: "
             "Expected `bool | object`, got `str` - at `$.properties[...]`",
             id="properties that are no schemas",
         ),
         pytest.param(
             {"required": True},
-            "`inputSchema` is not a schema of an object: Expected `array`, got `bool` - at `$.required`",
+            "`inputSchema` must be the schema of an object: Expected `array`, got `bool` - at `$.required`",
             id="required of the wrong type",
         ),
         pytest.param(
             {"$schema": 7},
-            "`inputSchema` is not a schema of an object: Expected `str`, got `int` - at `$.$schema`",
+            "`inputSchema` must be the schema of an object: Expected `str`, got `int` - at `$.$schema`",
             id="dialect of the wrong type",
         ),
     ],
@@ -222,7 +222,7 @@ def test_a_mended_definition_keeps_its_other_members_as_they_were_written() -> N
 
 
 def test_a_description_that_is_not_text_is_quarantined() -> None:
-    assert refusal(description=["Reads"]) == "its description is not text"
+    assert refusal(description=["Reads"]) == "its description must be text"
 
 
 def test_a_task_only_tool_is_quarantined_and_others_are_not() -> None:
@@ -298,42 +298,44 @@ def test_references_within_a_schema_pass(schema: dict[str, Any]) -> None:
     ("properties", "expected"),
     [
         pytest.param(
-            {"a": {"type": "string", "x-mcp-header": ""}}, "of `a` is not a header name", id="empty"
+            {"a": {"type": "string", "x-mcp-header": ""}}, "of `a` is not a valid header name", id="empty"
         ),
         pytest.param(
-            {"a": {"type": "string", "x-mcp-header": "A\r\nB"}}, "of `a` is not a header name", id="CRLF"
+            {"a": {"type": "string", "x-mcp-header": "A\r\nB"}},
+            "of `a` is not a valid header name",
+            id="CRLF",
         ),
         pytest.param(
             {"a": {"type": "string", "x-mcp-header": "A\n"}},
-            "of `a` is not a header name",
+            "of `a` is not a valid header name",
             id="trailing newline",
         ),
         pytest.param(
-            {"a": {"type": "string", "x-mcp-header": 7}}, "of `a` is not a header name", id="number"
+            {"a": {"type": "string", "x-mcp-header": 7}}, "of `a` is not a valid header name", id="number"
         ),
         pytest.param(
             {"a": {"type": "string", "x-mcp-header": "K"}, "b": {"type": "string", "x-mcp-header": "k"}},
-            "of `b` is used twice",
+            "of `b` is a duplicate",
             id="duplicate by case",
         ),
         pytest.param(
             {"a": {"type": "number", "x-mcp-header": "A"}},
-            "of `a` is not on a string, integer or boolean",
+            "of `a` must be on a string, integer or boolean",
             id="on a float",
         ),
         pytest.param(
             {"a": {"type": ["string"], "x-mcp-header": "A"}},
-            "of `a` is not on a string, integer or boolean",
+            "of `a` must be on a string, integer or boolean",
             id="on a list of types",
         ),
         pytest.param(
             {"a": {"items": {"type": "string", "x-mcp-header": "A"}}},
-            "is not on an argument",
+            "must be on an argument",
             id="inside an array",
         ),
         pytest.param(
             {"a": {"anyOf": [{"properties": {"b": {"type": "string", "x-mcp-header": "A"}}}]}},
-            "is not on an argument",
+            "must be on an argument",
             id="below a choice",
         ),
     ],
@@ -348,10 +350,10 @@ def test_fuz_17_an_annotation_on_the_root_or_in_definitions_quarantines_its_tool
     annotated = {"type": "string", "x-mcp-header": "A"}
 
     assert refusal(inputSchema={"type": "object", "x-mcp-header": "A"}) == (
-        "`x-mcp-header` is not on an argument"
+        "`x-mcp-header` must be on an argument"
     )
     assert refusal(inputSchema={"type": "object", "$defs": {"a": annotated}}) == (
-        "`x-mcp-header` is not on an argument"
+        "`x-mcp-header` must be on an argument"
     )
 
 
@@ -440,7 +442,7 @@ def test_one_bad_tool_leaves_the_rest_of_its_list_alone() -> None:
     assert tools == {"a": checked(name="a"), "c": checked(name="c")}
     assert quarantined == {
         "#2": "the definition is not valid JSON: JSON is malformed: invalid character (byte 4)",
-        "b": "`inputSchema` is not an object",
+        "b": "`inputSchema` must be an object",
     }
 
 
@@ -450,14 +452,14 @@ def test_the_first_to_use_a_name_keeps_it() -> None:
     tools, quarantined = check_tools("fs", [first, second, tool(name="a", inputSchema=7)])
 
     assert tools == {"a": checked(name="a", description="one")}
-    assert quarantined == {"a#2": "its name is already taken", "a#3": "`inputSchema` is not an object"}
+    assert quarantined == {"a#2": "its name is already taken", "a#3": "`inputSchema` must be an object"}
 
 
 def test_a_good_tool_does_not_take_the_place_of_a_bad_one_of_its_name() -> None:
     tools, quarantined = check_tools("fs", [tool(name="a", inputSchema=7), tool(name="a")])
 
     assert tools == {}
-    assert quarantined == {"a": "`inputSchema` is not an object", "a#2": "its name is already taken"}
+    assert quarantined == {"a": "`inputSchema` must be an object", "a#2": "its name is already taken"}
 
 
 def test_sco_6_a_name_that_differs_only_in_case_is_quarantined_as_confusable() -> None:
@@ -473,7 +475,7 @@ def test_ups_11_a_server_offers_at_most_two_thousand_tools_and_the_rest_is_repor
     tools, quarantined = check_tools("fs", raws)
 
     assert list(tools) == [f"t{number}" for number in range(MAX_DEFINITIONS)]
-    assert quarantined == {"#2001": "3 more tools than the 2000 a server may offer"}
+    assert quarantined == {"#2001": "3 tools exceed the limit of 2000 per server"}
 
 
 @given(

@@ -58,10 +58,10 @@ def test_a_state_is_optional(members: bytes) -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        (b"", "the server requires input and does not say which"),
-        (b',"inputRequests":{},"requestState":null', "the server requires input and does not say which"),
-        (b',"inputRequests":[]', "the server sent a result that cannot be read"),
-        (b',"requestState":5', "the server sent a result that cannot be read"),
+        (b"", "the server requires input but sent no input requests"),
+        (b',"inputRequests":{},"requestState":null', "the server requires input but sent no input requests"),
+        (b',"inputRequests":[]', "the server sent an unreadable result"),
+        (b',"requestState":5', "the server sent an unreadable result"),
     ],
 )
 def test_ups_13_input_that_no_client_can_give_is_an_error(members: bytes, message: str) -> None:
@@ -219,7 +219,7 @@ def test_ups_13_a_kind_of_result_the_client_cannot_act_on_is_an_error(
     ],
 )
 def test_a_result_that_cannot_be_read_is_an_error(result: bytes) -> None:
-    with pytest.raises(ServerUnavailable, match="a result that cannot be read"):
+    with pytest.raises(ServerUnavailable, match="an unreadable result"):
         adapt_result(result, upstream="modern", client="legacy")
 
 

@@ -153,7 +153,7 @@ def test_no_arguments_may_be_written_as_null() -> None:
 def test_a_prompt_whose_arguments_cannot_be_read_is_quarantined(arguments: object) -> None:
     assert reason_for("prompt", raw_of("prompt", arguments=arguments)) == (
         "prompt:greet",
-        "its arguments are not a list of at most 128 with names",
+        "its arguments must be a list of at most 128 with names",
     )
 
 
@@ -161,7 +161,7 @@ def test_a_prompt_whose_arguments_cannot_be_read_is_quarantined(arguments: objec
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
-        pytest.param({"description": 5}, "its description is not text", id="description of the wrong type"),
+        pytest.param({"description": 5}, "its description must be text", id="description of the wrong type"),
         pytest.param(
             {"description": "x" * (MAX_DESCRIPTION_BYTES + 1)},
             "its description is longer than 16384 bytes",
@@ -183,7 +183,7 @@ def test_a_listing_beyond_its_bounds_is_quarantined_by_its_policy_name(
 @pytest.mark.parametrize(
     ("kind", "raw", "expected"),
     [
-        ("prompt", b"[]", ("prompt:#1", "the definition is not an object")),
+        ("prompt", b"[]", ("prompt:#1", "the definition must be an object")),
         ("prompt", b"{", ("prompt:#1", "the definition is not valid JSON: Input data was truncated")),
         ("prompt", b"{}", ("prompt:#1", "it has no name")),
         ("prompt", b'{"name":""}', ("prompt:#1", "it has no name")),
@@ -192,21 +192,21 @@ def test_a_listing_beyond_its_bounds_is_quarantined_by_its_policy_name(
         (
             "prompt",
             b'{"name":"a\\nb"}',
-            ("prompt:a\\nb", "its name is not 1 to 256 characters that can be seen"),
+            ("prompt:a\\nb", "its name must be 1 to 256 visible characters"),
         ),
         (
             "prompt",
             json.dumps({"name": "x" * 257}).encode(),
-            (f"prompt:{'x' * 80}…", "its name is not 1 to 256 characters that can be seen"),
+            (f"prompt:{'x' * 80}…", "its name must be 1 to 256 visible characters"),
         ),
         (
             "resource",
             json.dumps({"uri": "file:///" + "x" * 2_041}).encode(),
-            (f"resource:file:///{'x' * 72}…", "its URI is not 1 to 2048 bytes that can be seen"),
+            (f"resource:file:///{'x' * 72}…", "its URI must be 1 to 2048 visible bytes"),
         ),
-        ("template", b'{"uriTemplate":"a:{x"}', ("resource:a:{x", "its braces do not pair up")),
-        ("template", b'{"uriTemplate":"a:x}"}', ("resource:a:x}", "its braces do not pair up")),
-        ("template", b'{"uriTemplate":"a:{}"}', ("resource:a:{}", "its braces do not pair up")),
+        ("template", b'{"uriTemplate":"a:{x"}', ("resource:a:{x", "its braces are unbalanced")),
+        ("template", b'{"uriTemplate":"a:x}"}', ("resource:a:x}", "its braces are unbalanced")),
+        ("template", b'{"uriTemplate":"a:{}"}', ("resource:a:{}", "its braces are unbalanced")),
         (
             "template",
             json.dumps({"uriTemplate": "a:" + "{x}" * 17}).encode(),
@@ -215,7 +215,7 @@ def test_a_listing_beyond_its_bounds_is_quarantined_by_its_policy_name(
         (
             "template",
             json.dumps({"uriTemplate": "a:" + "x" * 511}).encode(),
-            (f"resource:a:{'x' * 78}…", "its URI is not 1 to 512 bytes that can be seen"),
+            (f"resource:a:{'x' * 78}…", "its URI must be 1 to 512 visible bytes"),
         ),
         ("template", b'{"uriTemplate":"{+x}"}', ("resource:{+x}", "its URI does not begin with a scheme")),
     ],
@@ -250,12 +250,12 @@ def test_any_absolute_uri_that_clients_can_read_is_offered(uri: str) -> None:
     [
         ("/etc/passwd", "its URI does not begin with a scheme"),
         ("1:ab", "its URI does not begin with a scheme"),
-        ("a\x00b:c", "its URI is not 1 to 2048 bytes that can be seen"),
-        ("https://[::1", "the host in its URI cannot be read"),
-        ("http://a:99999/", "the host in its URI cannot be read"),
-        ("http://exa mple/x", "the host in its URI cannot be read"),
-        ("x://exa mple/x", "the host in its URI cannot be read"),
-        ("http://%%/", "the host in its URI cannot be read"),
+        ("a\x00b:c", "its URI must be 1 to 2048 visible bytes"),
+        ("https://[::1", "the host in its URI is invalid"),
+        ("http://a:99999/", "the host in its URI is invalid"),
+        ("http://exa mple/x", "the host in its URI is invalid"),
+        ("x://exa mple/x", "the host in its URI is invalid"),
+        ("http://%%/", "the host in its URI is invalid"),
         ("http://", "its URI has no host"),
         ("HTTPS:", "its URI has no host"),
     ],
@@ -287,7 +287,7 @@ def test_a_list_is_cut_at_its_limit_and_says_so() -> None:
 
     assert list(prompts) == [f"p{number}" for number in range(MAX_DEFINITIONS)]
     assert dict(quarantined) == {
-        f"prompt:#{MAX_DEFINITIONS + 1}": f"3 more prompts than the {MAX_DEFINITIONS} a server may offer"
+        f"prompt:#{MAX_DEFINITIONS + 1}": f"3 prompts exceed the limit of {MAX_DEFINITIONS} per server"
     }
 
 
@@ -337,4 +337,4 @@ def test_ups_11_templates_that_would_take_long_to_match_are_quarantined() -> Non
         < sum(map(measure_work, listings)) + measure_work(nasty[-1])
     )
     assert len(listings) + len(quarantined) == MAX_DEFINITIONS
-    assert set(quarantined.values()) == {"the templates before it take all the work that matching may"}
+    assert set(quarantined.values()) == {"earlier templates use up the limit for matching"}

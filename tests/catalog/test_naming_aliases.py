@@ -110,6 +110,6 @@ def test_sco_6_what_looks_like_a_plain_name_of_its_server_throughout_is_quaranti
 def test_sco_6_a_name_that_looks_like_a_plain_one_is_quarantined_and_shown_escaped(
     name: str, shown: str
 ) -> None:
-    expected = QuarantinedDefinition(shown, "its name looks like `read_file` and is another")
+    expected = QuarantinedDefinition(shown, "its name looks like `read_file` but has other letters")
 
     assert check_definition("fs", tool(name)) == expected

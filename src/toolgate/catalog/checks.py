@@ -1,8 +1,8 @@
-"""The checks that definitions of every kind share: bounds, JSON Schema, adornments of the right type.
+"""The checks that definitions of every kind share: bounds, JSON Schema, types of optional members.
 
-A schema is data here. Nothing in it is ever fetched, dereferenced, compiled or evaluated. Strict clients
-reject a whole list for one member of the wrong type: so adornments of the wrong type are dropped, and
-everything else passes as the server wrote it.
+A schema is data here: it is never fetched, dereferenced, compiled or evaluated. Strict clients reject a whole
+list for one member of the wrong type. So optional members of the wrong type are dropped, and everything else
+passes as the server wrote it.
 """
 
 import re
@@ -15,23 +15,23 @@ import msgspec
 
 from toolgate.model.json_text import decode_members
 
-MAX_SCHEMA_DEPTH: Final = 32  # half of what a body may have: an envelope surrounds it
+MAX_SCHEMA_DEPTH: Final = 32  # half the limit of a body: an envelope surrounds it
 
 Schema = dict[str, Any]
 Path = tuple[str, ...]
 ParamHeaders = tuple[tuple[Path, str], ...]
 
 _DIALECT: Final = re.compile(r"https?://json-schema\.org/[A-Za-z0-9./-]*#?")
-# A `urn:` names without an address; every other scheme, and `//host`, invites a reader to fetch it.
+# A `urn:` is a name without an address; every other scheme, and `//host`, invites a reader to fetch it.
 _ADDRESS: Final = re.compile(r"(?!urn:)[A-Za-z][A-Za-z0-9+.-]*:|//")
 
 _HEADER_KEY: Final = "x-mcp-header"
 _HEADER_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.6.2
-# `number` is missing on purpose: the specification forbids it, for floats have no one spelling.
+# `number` is missing on purpose: the specification forbids it, because floats have several spellings.
 _HEADER_TYPES: Final = ("string", "integer", "boolean")
 
-# JSON Schema 2020-12 keywords that hold schemas. `properties` is not among them: it alone leads to an
-# argument. `default`, `examples`, `const` and `enum` hold data, in which an annotation means nothing.
+# JSON Schema 2020-12 keywords that contain schemas. `properties` is not among them: it alone leads to an
+# argument. `default`, `examples`, `const` and `enum` contain data, in which an annotation means nothing.
 _HOLDS_SCHEMA: Final = (
     *("items", "contains", "unevaluatedItems", "additionalProperties", "unevaluatedProperties"),
     *("propertyNames", "not", "if", "then", "else", "contentSchema"),
@@ -68,7 +68,7 @@ def is_deeper_than(value: object, limit: int) -> bool:
 
 
 def check_schema(schema: Schema) -> None:
-    """InvalidDefinition if `schema` is too deep, or would make a careless reader fetch something."""
+    """Raises InvalidDefinition if `schema` is too deep, or would make a careless reader fetch something."""
     if is_deeper_than(schema, MAX_SCHEMA_DEPTH):
         raise InvalidDefinition(f"a schema is nested deeper than {MAX_SCHEMA_DEPTH}")
     pending: list[Any] = [schema]
@@ -80,25 +80,25 @@ def check_schema(schema: Schema) -> None:
 
 
 def parse_input_schema(value: object) -> Schema:
-    """`value` as a schema whose root is an object, or InvalidDefinition.
+    """`value` as a schema whose root is an object. Raises InvalidDefinition.
 
     Arguments are always an object, so the schema, its root `type`, or one of several types may be missing. An
-    empty list is accepted for an empty object, as some languages write it.
+    empty list is accepted as an empty object, because some languages write it so.
     """
     if value is None or value == []:
         return {"type": "object"}
     if not isinstance(value, dict):
-        raise InvalidDefinition("`inputSchema` is not an object")
+        raise InvalidDefinition("`inputSchema` must be an object")
     schema = _repair_root(value)
     try:
         msgspec.convert(schema, _ObjectRoot)
     except msgspec.ValidationError as exc:
-        raise InvalidDefinition(f"`inputSchema` is not a schema of an object: {exc}") from exc
+        raise InvalidDefinition(f"`inputSchema` must be the schema of an object: {exc}") from exc
     return schema
 
 
 def to_stateful_schema(schema: Schema) -> Schema | None:
-    """`schema` for session-based clients: itself if they accept it, None if they have no form for it. Strict
+    """`schema` for session-based clients: itself if they accept it, None if no form works for them. Strict
     ones reject a boolean as the schema of a property, and with it the whole list."""
     try:
         root = msgspec.convert(schema, _ObjectRoot)
@@ -111,21 +111,21 @@ def to_stateful_schema(schema: Schema) -> Schema | None:
 
 
 def parse_param_headers(schema: Schema) -> ParamHeaders:
-    """The arguments that stateless HTTP mirrors as `Mcp-Param-<token>`, or InvalidDefinition. An annotation
-    is valid only on a property that is reached from the root by `properties` alone."""
+    """The arguments that stateless HTTP mirrors as `Mcp-Param-<token>`. Raises InvalidDefinition. An
+    annotation is valid only on a property that is reached from the root by `properties` alone."""
     found: dict[str, tuple[Path, str]] = {}
     for path, node in _walk_schemas(schema):
         if _HEADER_KEY not in node:
             continue
         if not path:
-            raise InvalidDefinition(f"`{_HEADER_KEY}` is not on an argument")
+            raise InvalidDefinition(f"`{_HEADER_KEY}` must be on an argument")
         where, token = ".".join(path), node[_HEADER_KEY]
         if not isinstance(token, str) or not _HEADER_TOKEN.fullmatch(token):
-            raise InvalidDefinition(f"`{_HEADER_KEY}` of `{where}` is not a header name")
+            raise InvalidDefinition(f"`{_HEADER_KEY}` of `{where}` is not a valid header name")
         if node.get("type") not in _HEADER_TYPES:
-            raise InvalidDefinition(f"`{_HEADER_KEY}` of `{where}` is not on a string, integer or boolean")
+            raise InvalidDefinition(f"`{_HEADER_KEY}` of `{where}` must be on a string, integer or boolean")
         if token.lower() in found:
-            raise InvalidDefinition(f"`{_HEADER_KEY}` of `{where}` is used twice")
+            raise InvalidDefinition(f"`{_HEADER_KEY}` of `{where}` is a duplicate")
         found[token.lower()] = (path, token)
     return tuple(found.values())
 
@@ -159,7 +159,7 @@ def _repair_root(value: Schema) -> Schema:
 
 
 def _walk_schemas(root: Schema) -> Iterator[tuple[Path | None, Schema]]:
-    """Every schema in `root` with the path of its argument; None off the `properties` chain."""
+    """Every schema in `root` with the path of its argument; None outside the `properties` chain."""
     pending: deque[tuple[Path | None, Any]] = deque([((), root)])
     while pending:
         path, node = pending.popleft()
@@ -183,8 +183,8 @@ def _subschemas(path: Path | None, node: Schema) -> Iterator[tuple[Path | None, 
 MAX_DEFINITIONS: Final = 2_000  # tools, prompts, resources or templates of one server
 MAX_DESCRIPTION_BYTES: Final = 16 * 1024  # about 4,000 tokens: more is a manual
 MAX_DEFINITION_BYTES: Final = 1024 * 1024
-"""Both schemas and the description at their limits, and as much again for `_meta` and icons."""
-MAX_DEFINITION_DEPTH: Final = 64  # the depth of JSON that the gateway takes from clients
+"""Both schemas and the description at their limits, and the same again for `_meta` and icons."""
+MAX_DEFINITION_DEPTH: Final = 64  # the depth of JSON that the gateway accepts from clients
 
 _MAX_SHOWN_NAME: Final = 80  # a line of a terminal
 
@@ -201,7 +201,7 @@ class Icon(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedDefinition:
-    """A definition that is not offered, and why. `name` is empty if it has none."""
+    """A definition that is not offered, and the reason. `name` is empty if it has none."""
 
     name: str
     reason: str
@@ -209,7 +209,7 @@ class QuarantinedDefinition:
 
 
 def parse_members(raw: bytes) -> Members:
-    """The members of one definition, or InvalidDefinition."""
+    """The members of one definition. Raises InvalidDefinition."""
     if len(raw) > MAX_DEFINITION_BYTES:
         raise InvalidDefinition(f"the definition is larger than {MAX_DEFINITION_BYTES} bytes")
     try:
@@ -219,22 +219,22 @@ def parse_members(raw: bytes) -> Members:
     except RecursionError as exc:
         raise InvalidDefinition(f"the definition is nested deeper than {MAX_DEFINITION_DEPTH}") from exc
     if not isinstance(members, dict):
-        raise InvalidDefinition("the definition is not an object")
+        raise InvalidDefinition("the definition must be an object")
     return members
 
 
 def keep_valid(members: Members, types: Mapping[str, Any]) -> Members:
-    """`members` without those of the wrong type. Members that `types` does not name stay."""
+    """`members` without members of the wrong type. Members that `types` does not name stay."""
     return {key: value for key, value in members.items() if key not in types or _has_type(value, types[key])}
 
 
 def check_description(members: Members) -> None:
-    """Drop a description that is null. InvalidDefinition if it is too long or not text."""
+    """Drop a null description. Raises InvalidDefinition if it is too long or not text."""
     if members.get("description", "") is None:
         del members["description"]
     description = members.get("description", "")
     if not isinstance(description, str):
-        raise InvalidDefinition("its description is not text")
+        raise InvalidDefinition("its description must be text")
     if len(description.encode()) > MAX_DESCRIPTION_BYTES:
         raise InvalidDefinition(f"its description is longer than {MAX_DESCRIPTION_BYTES} bytes")
 
@@ -245,7 +245,7 @@ def check_depth(members: Members) -> None:
 
 
 def reencode(raw: bytes, *, sent: Members, members: Members) -> bytes:
-    """`raw` itself if nothing was repaired; else encoded again, with every unchanged member as it was."""
+    """`raw` itself if nothing was repaired, else encoded again with every unchanged member as it was."""
     if sent.keys() == members.keys() and all(members[key] is sent[key] for key in members):
         return raw
     raws = decode_members(raw)

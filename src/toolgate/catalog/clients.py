@@ -1,6 +1,6 @@
-"""Client programs that connect to a gateway: the file of each, and the shape of an entry.
+"""Client programs that connect to a gateway: the configuration file of each, and the form of an entry.
 
-A key is never written into an entry: the entry names the variable that holds it.
+A key is never written into an entry: the entry names the variable that contains it.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from toolgate.model.json_text import encode_json
 
 KEY_VARIABLE: Final = "TOOLGATE_KEY"
-"""The environment variable that holds the key."""
+"""The environment variable that contains the key."""
 LONG_URL_CHARS: Final = 4_000
 """Some proxies reject longer URLs: by default IIS accepts 4,096 bytes, nginx a request line of 8 KiB. The
 console warns at the same length."""
@@ -34,22 +34,22 @@ class GatewayEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientProgram:
-    """How one program stores a server."""
+    """How one client program stores a server."""
 
     title: str
     section: str
-    """The key of servers in its file."""
+    """The key of the servers in its file."""
     entry: Callable[[GatewayEndpoint], ClientEntry]
     user_file: Mapping[str, str]
-    """Platform (`linux`, `darwin`) → file of this user, below the home directory."""
+    """Platform (`linux`, `darwin`) → the user's file, below the home directory."""
     project_file: str | None = None
     command: Callable[[GatewayEndpoint], str] | None = None
-    """A command line that does the same, if the program has one."""
+    """A command line with the same effect, if the program has one."""
     after: str = ""
     """What to do after the entry is added."""
 
     def file_below_home(self, platform: str) -> str | None:
-        """The file of this user; None if the program has none."""
+        """The user's file; None if the program has none."""
         return self.user_file.get(platform, self.user_file.get("linux"))
 
     def document(self, endpoint: GatewayEndpoint) -> ClientEntry:
@@ -58,19 +58,19 @@ class ClientProgram:
 
 
 def describe_selection(query: Mapping[str, str]) -> str:
-    """How the selection in a URL follows packages that gain tools. Empty: the URL selects nothing."""
+    """How the selection in a URL follows packages that get new tools. Empty: the URL selects nothing."""
     if "tools" not in query:
         servers = [one for one in query.get("servers", "").split(",") if one]
         if not servers:
             return ""
-        return f"Follows its packages: new tools of {_join_names(servers)} appear by themselves."
+        return f"Follows its packages: new tools of {_join_names(servers)} appear automatically."
     named = [one for one in query["tools"].split(",") if one]
     followed = sorted({one.partition(".")[0] for one in named if _is_pattern(one)})
     fixed = sum(not _is_pattern(one) for one in named)
     frozen = f"{fixed:,} named {'tool' if fixed == 1 else 'tools'}; new tools do not appear."
     if not followed:
         return f"Frozen list: {frozen}"
-    follows = f"Follows its packages: new tools of {_join_names(followed)} that match appear by themselves."
+    follows = f"Follows its packages: new tools of {_join_names(followed)} that match appear automatically."
     return f"{follows} Frozen list for the rest: {frozen}" if fixed else follows
 
 
@@ -78,8 +78,8 @@ def warn_about_length(url: str) -> str | None:
     if len(url) <= LONG_URL_CHARS:
         return None
     return (
-        f"the URL has {len(url):,} characters, and some clients take at most {LONG_URL_CHARS:,}: "
-        "select whole packages with `?servers=`, or make a task of the tools with `toolgate skills apply`"
+        f"the URL has {len(url):,} characters, and some clients accept at most {LONG_URL_CHARS:,}: "
+        "select whole packages with `?servers=`, or create a task for the tools with `toolgate skills apply`"
     )
 
 
@@ -107,7 +107,7 @@ def _claude_code_command(endpoint: GatewayEndpoint) -> str:
 
 
 def _claude_desktop(endpoint: GatewayEndpoint) -> ClientEntry:
-    """It starts programs only, so it needs a bridge, which accepts plain HTTP from this machine alone."""
+    """It only starts programs, so it needs a bridge, which accepts plain HTTP only from this machine."""
     args = ["-y", "mcp-remote", endpoint.url]
     if endpoint.url.startswith("http:") and not _ON_THIS_MACHINE.match(endpoint.url):
         args.append("--allow-http")
@@ -180,6 +180,6 @@ CLIENT_PROGRAMS: Final[Mapping[ClientKind, ClientProgram]] = {
         section="mcpServers",
         entry=_claude_code,
         user_file={},
-        after="any client that speaks MCP over streamable HTTP takes the URL as it is",
+        after="any client that supports MCP over streamable HTTP accepts the URL unchanged",
     ),
 }

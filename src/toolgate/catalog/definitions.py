@@ -1,12 +1,12 @@
 """Checks each tool definition that a server lists, alone: one bad tool never costs the list. Compares them.
 
-What a call depends on (name, description, schemas) must be right, or the tool is quarantined with the reason.
-What only adorns it (title, icons, hints) is dropped if it has the wrong type: strict clients would reject the
-whole list for it, and the default of every hint is the cautious one. Everything else passes unchanged. No
-definition is ever judged by what its text says.
+The members that a call depends on (name, description, schemas) must be valid, or the tool is quarantined with
+the reason. Optional members (title, icons, hints) are dropped if they have the wrong type: strict clients
+would reject the whole list for one, and the default of every hint is the cautious one. Everything else passes
+unchanged. A definition is never judged by its text.
 
-A diff is for people who approve a new definition. It compares what a digest covers, leaves nothing out
-without saying so, and escapes invisible characters.
+A diff is for people who approve a new definition. It compares everything that a digest covers, states every
+omission, and escapes invisible characters.
 """
 
 import hashlib
@@ -33,15 +33,15 @@ _PIECE: Final = re.compile(rb"[A-Za-z]{1,6}|[0-9]{1,3}|[!-/:-@\[-`{-~]{1,4}|[\xc
 
 
 def estimate_tokens(text: bytes) -> int:
-    """About how many tokens the UTF-8 `text` costs a model, without any model's vocabulary. For comparing and
-    for limits, not for billing: on JSON Schema and English it is near common tokenizers."""
+    """The estimated tokens of the UTF-8 `text`, without any model's vocabulary. For comparisons and limits,
+    not for billing: on JSON Schema and English it is close to common tokenizers."""
     return len(_PIECE.findall(text))
 
 
-MAX_SCHEMA_BYTES: Final = 256 * 1024  # about 65,000 tokens: no model has use for more
+MAX_SCHEMA_BYTES: Final = 256 * 1024  # about 65,000 tokens: no model can use more
 
 UNDIGESTED: Final = frozenset({"icons", "execution"})
-"""Only people look at icons, and their URLs are often signed again for every list."""
+"""Only people look at icons, and servers often sign their URLs again for every list."""
 _SEEN_BY_MODELS: Final = ("name", "description", "inputSchema")
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 
@@ -68,11 +68,11 @@ _HINTS: Final[Mapping[str, Any]] = {"title": str, **dict.fromkeys(HINTS.values()
 def check_tools(
     server_id: str, raws: Sequence[bytes]
 ) -> tuple[Mapping[str, ToolDefinition], Mapping[str, str]]:
-    """The tools of a server by name, and the quarantined ones, with the reasons.
+    """The tools of a server by name, and the quarantined ones with the reasons.
 
-    The two never share a key: a quarantined definition without a name of its own is listed as
-    `name#position`, and no tool name has a `#`. The first to use a name keeps it, valid or not, so nothing
-    further down a list can replace a tool. Plain names come before aliases.
+    The two never share a key: a quarantined definition without a unique name is listed as `name#position`,
+    and no tool name has a `#`. The first definition with a name keeps it, valid or not, so later ones cannot
+    replace a tool. Plain names come before aliases.
     """
     tools: dict[str, ToolDefinition] = {}
     quarantined: dict[str, str] = {}
@@ -97,13 +97,13 @@ def check_tools(
             tools[name] = checked
     if len(raws) > checks.MAX_DEFINITIONS:
         left_out = len(raws) - checks.MAX_DEFINITIONS
-        reason = f"{left_out} more tools than the {checks.MAX_DEFINITIONS} a server may offer"
+        reason = f"{left_out} tools exceed the limit of {checks.MAX_DEFINITIONS} per server"
         quarantined[f"#{checks.MAX_DEFINITIONS + 1}"] = reason
     return MappingProxyType(tools), MappingProxyType(quarantined)
 
 
 def check_definition(server_id: str, raw: bytes) -> ToolDefinition | QuarantinedDefinition:
-    """One definition, checked and measured, or the reason why it is quarantined."""
+    """Check and measure one definition. Returns the reason if it is quarantined."""
     try:
         members = checks.parse_members(raw)
     except InvalidDefinition as refusal:
@@ -113,10 +113,10 @@ def check_definition(server_id: str, raw: bytes) -> ToolDefinition | Quarantined
         return QuarantinedDefinition("", "it has no name")
     native = "" if is_tool_name(name) else name
     if len(native) > MAX_NATIVE_NAME or not native.isprintable():
-        fault = f"its name is not 1 to {MAX_NATIVE_NAME} characters that can be seen"
+        fault = f"its name must be 1 to {MAX_NATIVE_NAME} visible characters"
         return QuarantinedDefinition(checks.describe_name(name), fault)
     if native and is_disguised(native):
-        fault = f"its name looks like `{fold_lookalikes(native)}` and is another"
+        fault = f"its name looks like `{fold_lookalikes(native)}` but has other letters"
         return QuarantinedDefinition(checks.describe_name(name), fault)
     ref = ToolRef(server_id, make_alias(native) if native else name)
     try:
@@ -128,7 +128,7 @@ def check_definition(server_id: str, raw: bytes) -> ToolDefinition | Quarantined
 def _disambiguate_aliases(
     found: Sequence[ToolDefinition | QuarantinedDefinition], claimed: Mapping[str, str]
 ) -> Iterator[ToolDefinition | QuarantinedDefinition]:
-    """`found`; an alias that is a plain name, or another's alias, gets more digits of its hash."""
+    """`found`, with more digits of the hash for an alias that is also a plain name or another alias."""
     natives: dict[str, str] = {}
     for checked in found:
         native = checked.native_name
@@ -175,7 +175,7 @@ def pick_digested(members: Members) -> Members:
 
 
 def _repair(sent: Members) -> Members:
-    """`sent` without adornments of the wrong type, and with an `inputSchema`."""
+    """`sent` without optional members of the wrong type, and with an `inputSchema`."""
     members = checks.keep_valid(sent, _TOOL_ADORNMENTS)
     checks.check_description(members)
     hints: Members = members.get("annotations", {})
@@ -188,7 +188,7 @@ def _repair(sent: Members) -> Members:
 
 MAX_DIFF_LINES: Final = 1_000  # of one tool: no one reads more; further lines are counted
 MAX_SHOWN_LINES: Final = 5_000  # of all tools: later ones are named as changed, without their diff
-NOT_SHOWN: Final = ("… more changes than can be shown at once",)
+NOT_SHOWN: Final = ("… too many changes to show at once",)
 
 _WIDTH: Final = 120  # columns at which long texts are folded: those of a wide terminal
 # `difflib` takes the product of both lengths at worst. Past this, all old lines precede all new ones.
@@ -203,7 +203,7 @@ Definitions = Mapping[str, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolChanges:
-    """The differences of two sets of tools. A tool is in at most one of the four."""
+    """The differences of two sets of tools. A tool is in at most one of the four fields."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -217,12 +217,12 @@ class ToolChanges:
 
 
 def diff_definitions(old: Definitions, new: Definitions) -> ToolChanges:
-    """The changes from `old` to `new`. Raises InvalidDefinition for what is not a JSON object."""
+    """The changes from `old` to `new`. Raises InvalidDefinition for anything but a JSON object."""
     before, after = (
         {name: pick_digested(checks.parse_members(raw)) for name, raw in side.items()} for side in (old, new)
     )
     went, came = _group_by_content(before, after), _group_by_content(after, before)
-    # A tool is renamed if exactly one that went and one that came have the same content.
+    # A tool is renamed if exactly one removed and one added tool have the same content.
     pairs = ((names, came.get(content, ())) for content, names in went.items())
     renamed = tuple((old[0], new[0]) for old, new in pairs if len(old) == len(new) == 1)
     gone, come = {name for name, _ in renamed}, {name for _, name in renamed}
@@ -241,7 +241,7 @@ def diff_definitions(old: Definitions, new: Definitions) -> ToolChanges:
 
 
 def _group_by_content(tools: Mapping[str, Members], others: Mapping[str, Members]) -> dict[bytes, list[str]]:
-    """The tools that `others` does not have, by all but their name."""
+    """The tools that `others` does not have, by everything but their name."""
     found: dict[bytes, list[str]] = {}
     for name in sorted(tools.keys() - others.keys()):
         content = {key: value for key, value in tools[name].items() if key != "name"}

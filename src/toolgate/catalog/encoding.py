@@ -1,9 +1,9 @@
-"""Lists, results and instructions as clients of each protocol revision take them, in bytes.
+"""Encodes lists, results and instructions for clients of each protocol revision, as bytes.
 
 Every member that need not change passes as the server wrote it, so `$defs`, `_meta` and vendor keys survive.
-A change is made only if a client of that revision would reject the message, and drops no data that the client
-could use. Instructions are a server's own words and reach a model unasked: they are bounded, name their
-server, and have no invisible characters.
+A change is made only if a client of that revision would reject the message, and it drops no data that the
+client could use. Instructions are a server's own text, and a model gets them without a request: they are
+bounded, name their server, and have no invisible characters.
 """
 
 import unicodedata
@@ -18,9 +18,9 @@ from toolgate.model.json_text import NULL, Members, decode_members, encode_raw
 from toolgate.model.protocol import LIST_MEMBERS
 from toolgate.model.tools import Listing, ListKind, Revision, ToolDefinition
 
-MAX_INSTRUCTIONS: Final = 16_384  # characters of one server: as many as a description may have
+MAX_INSTRUCTIONS: Final = 16_384  # characters of one server: the limit of a description
 MAX_MERGED_EACH: Final = 2_048
-"""Of one server among others. Claude Code gives a model about as much of one connection."""
+"""The limit of one server among others. Claude Code gives a model about as much per connection."""
 MAX_MERGED: Final = 8_192  # of all servers of a scope together: about 2,000 tokens
 
 _VISIBLE_CONTROLS: Final = "\n\t"
@@ -46,7 +46,7 @@ def clean_instructions(text: str) -> str:
 def compose_instructions(
     notes: Sequence[str], servers: Sequence[ServerInstructions], *, is_single: bool
 ) -> str:
-    """The notes, then each server's text under its name; at the path of one server the text alone."""
+    """The notes, then each server's text under its name. At the path of one server: only its text."""
     texts = [server.text for server in servers] if is_single else list(_merge_servers(servers))
     return "\n\n".join([" ".join(notes), *texts] if notes else texts)
 
@@ -57,7 +57,7 @@ def _merge_servers(servers: Sequence[ServerInstructions]) -> Iterable[str]:
         title = f" ({server.display_name})" if server.display_name else ""
         text = f"Server `{server.server_id}`{title}:\n{_truncate(server.text, MAX_MERGED_EACH)}"
         if len(text) > left:
-            yield f"Instructions of {len(servers) - position} more servers are left out."
+            yield f"Instructions of {len(servers) - position} more servers are omitted."
             return
         left -= len(text)
         yield text
@@ -68,7 +68,7 @@ def _truncate(text: str, most: int) -> str:
 
 
 _KEYS: Final[Mapping[ListKind, str]] = {"prompts": "name", "resources": "uri", "templates": "uriTemplate"}
-"""The member that names a listing."""
+"""The member that is the name of a listing."""
 _EMPTY_OBJECT: Final = msgspec.Raw(b"{}")
 
 _decode = msgspec.json.decode
@@ -134,14 +134,14 @@ _EMPTY_ARRAY: Final = msgspec.Raw(b"[]")
 
 
 class InputRequired(Exception):
-    """A stateless server requests input first. The gateway handles it: no caller sees this error."""
+    """A stateless server requests input first. The gateway handles it: no caller gets this error."""
 
     def __init__(self, *, input_requests: Members, request_state: msgspec.Raw | None, result: bytes) -> None:
         super().__init__("the server needs input")
         self.input_requests = input_requests
         """By the server's own keys."""
         self.request_state = request_state
-        """A JSON string, to be sent back unchanged."""
+        """A JSON string to send back unchanged."""
         self.result = result
         """The whole result."""
 
@@ -162,12 +162,12 @@ def adapt_result(
         if method == "resources/read":
             return _encode_stateless_read(result)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ServerUnavailable("the server sent a result that cannot be read") from exc
+        raise ServerUnavailable("the server sent an unreadable result") from exc
     return _encode(result if kind is not None else {"resultType": msgspec.Raw(_COMPLETE), **result})
 
 
 def make_error_result(exc: ToolgateError) -> Members:
-    """An error as a tool's result, so that a model can act on it. Its text begins with the code."""
+    """An error as a tool result, so that a model can act on it. Its text begins with the code."""
     text = f"{exc.code}: {exc}. {exc.hint}"
     detail = {**exc.detail, "retryable": exc.retryable}
     result = {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {ERROR_META: detail}}
@@ -175,20 +175,20 @@ def make_error_result(exc: ToolgateError) -> Members:
 
 
 def _interpret_incomplete(kind: object, result: Members, *, upstream: Revision, method: str) -> Exception:
-    """The exception for a result that is not complete. An unknown kind is rejected, never guessed."""
+    """The exception for an incomplete result. An unknown kind is rejected, never guessed."""
     if kind != "input_required" or upstream == "legacy" or method not in _INPUT_METHODS:
         return ServerUnavailable("the server sent a kind of result that this gateway does not support")
     requests = decode_members(result.get("inputRequests", _EMPTY_OBJECT))
     state = result.get("requestState", NULL)
     is_stateless = _decode(state, type=str | None) is None
     if not requests and is_stateless:
-        return ServerUnavailable("the server requires input and does not say which")
+        return ServerUnavailable("the server requires input but sent no input requests")
     needed = None if is_stateless else state
     return InputRequired(input_requests=requests, request_state=needed, result=_encode(result))
 
 
 def _encode_stateless_read(result: Members) -> bytes:
-    """A resource that was read is private to this caller, whatever its server states."""
+    """The content of a resource is private to this caller, whatever its server states."""
     ttl = _decode(result.get("ttlMs", b"0"))
     own = {
         "resultType": msgspec.Raw(_COMPLETE),
@@ -208,7 +208,7 @@ def _encode_stateful(result: Members, method: str) -> bytes:
 
 
 def _append_as_text(content: msgspec.Raw, structured: msgspec.Raw) -> msgspec.Raw:
-    """`content` with a structured value that is not an object, unless it is null or in a text already."""
+    """`content` with a structured value that is not an object, unless it is null or already in a text."""
     value = _decode(structured)
     texts = [block.get("text") for block in _decode(content, type=list[dict[str, Any]])]
     if value is None or any(_is_same_json(text, value) for text in texts):

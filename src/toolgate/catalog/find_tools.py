@@ -1,6 +1,6 @@
 """The three tools of find mode, which replace a list of all tools: their definitions and arguments.
 
-They are the same for every caller at all times; what a caller finds through them is its own scope.
+They are always the same for every caller; the tools that a caller finds with them are its own scope.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ SEARCH_TOOLS: Final = "search_tools"
 DESCRIBE_TOOL: Final = "describe_tool"
 CALL_TOOL: Final = "call_tool"
 
-MAX_QUERY_BYTES: Final = 1_024  # as many as `q` of the REST search has characters; a purpose is a sentence
+MAX_QUERY_BYTES: Final = 1_024  # as the characters of `q` in the REST search; a purpose is a sentence
 MAX_RESULTS: Final = 50  # five times the default; a model that needs more has to narrow its query
 DEFAULT_RESULTS: Final = 10  # a choice: enough to pick from, and cheap in tokens
 MAX_DESCRIPTION_CHARS: Final = 300  # of a tool in a result; `describe_tool` has the rest
 MAX_NAME_CHARS: Final = 256  # above the 128 of a tool's name with the 40 of its server's id
 
 FIND_INSTRUCTIONS: Final = (
-    "The tools of this endpoint are found, not listed: `search_tools` finds them by what they do, "
+    "The tools of this endpoint are not listed: `search_tools` finds them by what they do, "
     "`describe_tool` shows the arguments of one, and `call_tool` calls it by the name that was found."
 )
 
@@ -32,7 +32,7 @@ _NAME: Final = {
     "type": "string",
     "minLength": 1,
     "maxLength": MAX_NAME_CHARS,
-    "description": "The tool's name, exactly as `search_tools` gives it.",
+    "description": "The tool's name, exactly as `search_tools` returned it.",
 }
 _RESULT_SCHEMA: Final = {
     "type": "object",
@@ -42,7 +42,7 @@ _RESULT_SCHEMA: Final = {
         "description": {"type": "string"},
         "server": {"type": "string"},
         "readOnly": {"type": "boolean"},
-        "tokens": {"type": "integer", "description": "What its whole definition costs, about."},
+        "tokens": {"type": "integer", "description": "Estimated tokens of its full definition."},
     },
     "required": ["name", "description", "server", "tokens"],
 }
@@ -52,9 +52,9 @@ _RAW: Final[tuple[Mapping[str, Any], ...]] = (
         "title": "Search tools",
         "description": (
             "Find tools by what they do. Start here: the tools of this endpoint are not listed one by one. "
-            "Say in a few words, in any language, what is to be done, for example `create a spreadsheet` or "
-            "`send a message to a channel`; one step at a time finds more than a whole task. "
-            "Names come as `server.tool` or just `tool`: use them unchanged. Then read the arguments of one "
+            "Describe in a few words, in any language, what to do, for example `create a spreadsheet` or "
+            "`send a message to a channel`. Searching for one step at a time finds more than a whole task. "
+            "Names have the form `server.tool` or `tool`: use them unchanged. Then read the arguments of one "
             "with `describe_tool` and call it with `call_tool`. An empty query lists tools by name."
         ),
         "inputSchema": {
@@ -66,14 +66,14 @@ _RAW: Final[tuple[Mapping[str, Any], ...]] = (
                     "minimum": 1,
                     "maximum": MAX_RESULTS,
                     "default": DEFAULT_RESULTS,
-                    "description": "How many tools to show at most.",
+                    "description": "The maximum number of tools to show.",
                 },
                 "server": {"type": "string", "description": "Only tools of this server."},
                 "category": {"type": "string", "description": "Only tools of servers in this category."},
                 "tag": {"type": "string", "description": "Only tools of servers with this tag."},
                 "read_only": {
                     "type": "boolean",
-                    "description": "true: only tools that say that they change nothing; false: only others.",
+                    "description": "true: only tools that are marked as read-only; false: only others.",
                 },
             },
             "required": ["query"],
@@ -81,10 +81,10 @@ _RAW: Final[tuple[Mapping[str, Any], ...]] = (
         "outputSchema": {
             "type": "object",
             "properties": {
-                "tools": {"type": "array", "items": _RESULT_SCHEMA, "description": "The best first."},
+                "tools": {"type": "array", "items": _RESULT_SCHEMA, "description": "The best match first."},
                 "total": {
                     "type": "integer",
-                    "description": "How many tools there are here that pass the filters, found or not.",
+                    "description": "The number of tools here that pass the filters, found or not.",
                 },
                 "note": {"type": "string"},
             },
@@ -96,8 +96,8 @@ _RAW: Final[tuple[Mapping[str, Any], ...]] = (
         "name": DESCRIBE_TOOL,
         "title": "Describe a tool",
         "description": (
-            "The whole definition of one tool that `search_tools` found: its description, the JSON Schema of "
-            "its arguments and what it says of its effects. Read it before you call the tool the first time."
+            "The full definition of one tool that `search_tools` found: its description, the JSON Schema of "
+            "its arguments and its effects. Read it before you call the tool the first time."
         ),
         "inputSchema": {"type": "object", "properties": {"name": _NAME}, "required": ["name"]},
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
@@ -106,8 +106,8 @@ _RAW: Final[tuple[Mapping[str, Any], ...]] = (
         "name": CALL_TOOL,
         "title": "Call a tool",
         "description": (
-            "Call one tool that `search_tools` found. `arguments` must fit the `inputSchema` that "
-            "`describe_tool` shows for it. The result is the tool's own."
+            "Call one tool that `search_tools` found. `arguments` must match the `inputSchema` that "
+            "`describe_tool` shows for it. The result is the result of that tool."
         ),
         "inputSchema": {
             "type": "object",
@@ -115,7 +115,7 @@ _RAW: Final[tuple[Mapping[str, Any], ...]] = (
                 "name": _NAME,
                 "arguments": {
                     "type": "object",
-                    "description": "The tool's own arguments, as an object.",
+                    "description": "The arguments of that tool, as an object.",
                     "additionalProperties": True,
                 },
             },
@@ -168,13 +168,13 @@ def parse_search_arguments(params: Members) -> SearchArguments:
         raise InvalidArguments(f"`{SEARCH_TOOLS}`: {exc}") from exc
     if len(search.query.encode()) > MAX_QUERY_BYTES:
         message = f"`{SEARCH_TOOLS}`: the query is longer than {MAX_QUERY_BYTES} bytes"
-        raise InvalidArguments(message, hint="say in a few words what one tool should do")
+        raise InvalidArguments(message, hint="describe in a few words what one tool should do")
     return search
 
 
 def parse_target(tool: str, params: Members) -> tuple[str, Members]:
-    """The target of a call of `describe_tool` or `call_tool`, and the params of a call of the target itself.
-    Other members of the params are kept. Raises InvalidArguments."""
+    """The target of a call of `describe_tool` or `call_tool`, and the params of a call of the target. Other
+    members of the params are kept. Raises InvalidArguments."""
     raw = params.get("arguments", _NO_ARGUMENTS)
     try:
         target = _decode_target(raw)

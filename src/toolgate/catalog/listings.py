@@ -1,13 +1,13 @@
-"""Checks each prompt, resource and resource template that a server lists, alone; all lists of a server as a
+"""Checks each prompt, resource and resource template that a server lists, alone; all lists of a server as one
 value.
 
-What a request depends on (the name or URI, a prompt's arguments) must be right, or the listing is quarantined
-with the reason, under its name in policy. What only adorns it is dropped if it has the wrong type. Nothing is
-ever judged by what its text says.
+The members that a request depends on (the name or URI, a prompt's arguments) must be valid, or the listing is
+quarantined with the reason, under its name in policy. Optional members of the wrong type are dropped. A
+listing is never judged by its text.
 
-URI templates (RFC 6570) are matched only as far as to say whether a URI could have come from one. Both sides
-may come from a stranger, so matching never backtracks: the positions of a URI that can be reached are the
-bits of one number, and each part of a template moves all of them at once.
+URI templates (RFC 6570) are matched only to decide whether a URI could have come from one. Both sides may be
+untrusted, so matching never backtracks: the reachable positions of a URI are the bits of one number, and each
+part of a template moves all of them at once.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from toolgate.model.tools import Listing, ServerTools, ToolDefinition
 MAX_TEMPLATE_BYTES: Final = 512  # a quarter of a URI: matching costs more the longer a template is
 MAX_EXPRESSIONS: Final = 16  # matching costs more with each; a path and a query have fewer parts
 MAX_WORK: Final = 100_000
-"""Of all templates of a server: a URI may be matched with each, while other requests wait."""
+"""The limit of all templates of a server: a URI may be matched with each, while other requests wait."""
 _EXPRESSION_WORK: Final = 12  # steps of `Uri.skip`: the powers of two up to the longest URI
 
 _EXPRESSION: Final = re.compile(r"\{([^{}]+)\}")
@@ -37,7 +37,7 @@ _SIMPLE: Final = re.compile(r"[A-Za-z0-9_.%]+")
 def measure_work(template: str) -> int:
     """The work of matching a URI with a template, in characters."""
     head, *rest = _EXPRESSION.split(template)
-    del head  # looked at in one go
+    del head  # compared in one step
     return sum(_EXPRESSION_WORK + len(literal) for literal in rest[1::2])
 
 
@@ -55,7 +55,7 @@ class UriTemplate:
         self._tail = rest[-1] if rest else ""
 
     def matches(self, uri: "Uri") -> bool:
-        """Whether some values of the variables make the template into `uri`."""
+        """Whether some values of the variables expand the template to `uri`."""
         if not (uri.text.startswith(self._head) and uri.text.endswith(self._tail)):
             return False
         reached = 1 << len(self._head)
@@ -92,7 +92,7 @@ class Uri:
         return self._places.get(char, 0)
 
     def skip(self, reached: int, *, within_segment: bool) -> int:
-        """The positions that are reached over any characters, or over any but `/`."""
+        """The positions that are reachable over any characters, or over any but `/`."""
         if not within_segment:
             lowest = reached & -reached
             return self._all & ~(lowest - 1)
@@ -101,15 +101,15 @@ class Uri:
         return reached
 
 
-MAX_PROMPT_NAME: Final = 256  # as long as that of a tool that gets an alias; MCP has no limit
+MAX_PROMPT_NAME: Final = 256  # as for a tool that gets an alias; MCP has no limit
 MAX_URI_BYTES: Final = 2_048  # as in the protocol of sitemaps.org; a URI is often a URL
 MAX_ARGUMENTS: Final = 128  # people fill them in: well above what a form asks for
 
 CheckedListings = tuple[Mapping[str, Listing], Mapping[str, str]]
 
 SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-"""How an absolute URI begins."""
-# An authority that strict clients can parse: one they cannot costs them the whole list.
+"""The beginning of an absolute URI."""
+# An authority that strict clients can parse: an invalid one costs them the whole list.
 _AUTHORITY: Final = re.compile(
     r"//(?:[^/?#@\\]*@)?(?:\[[0-9A-Fa-f:.]+\]|[^/?#@\\\[\]:<>^|%\" ]*)(?::(?P<port>[0-9]{0,5}))?(?=[/?#\\]|$)"
 )
@@ -134,29 +134,29 @@ _ARGUMENT_ADORNMENTS: Final[Mapping[str, Any]] = {"title": str, "description": s
 
 
 class _Kind(NamedTuple):
-    """How listings of one kind are named and checked."""
+    """The name and the checks of one kind of listing."""
 
     words: str
     prefix: str
-    """Of its names in policy."""
+    """The prefix of its names in policy."""
     key: str
-    """The member that names it."""
+    """The member that is its name."""
     check_name: Callable[[str], None]
     repair: Callable[[str, Members], Members]
 
 
 def check_prompts(server_id: str, raws: Sequence[bytes]) -> CheckedListings:
-    """The prompts of a server by name, and the quarantined `prompt:<name>`, with the reasons."""
+    """The prompts of a server by name, and the quarantined `prompt:<name>` with the reasons."""
     return _check_all(_PROMPTS, server_id, raws)
 
 
 def check_resources(server_id: str, raws: Sequence[bytes]) -> CheckedListings:
-    """The resources of a server by URI, and the quarantined `resource:<uri>`, with the reasons."""
+    """The resources of a server by URI, and the quarantined `resource:<uri>` with the reasons."""
     return _check_all(_RESOURCES, server_id, raws)
 
 
 def check_templates(server_id: str, raws: Sequence[bytes]) -> CheckedListings:
-    """The templates of a server by their text, and the quarantined ones, with the reasons."""
+    """The templates of a server by text, and the quarantined ones with the reasons."""
     listings, quarantined = _check_all(_TEMPLATES, server_id, raws)
     kept: dict[str, Listing] = {}
     left_out: dict[str, str] = {}
@@ -166,12 +166,12 @@ def check_templates(server_id: str, raws: Sequence[bytes]) -> CheckedListings:
         if work <= MAX_WORK:
             kept[template] = listing
         else:
-            left_out[RESOURCE + template] = "the templates before it take all the work that matching may"
+            left_out[RESOURCE + template] = "earlier templates use up the limit for matching"
     return MappingProxyType(kept), MappingProxyType({**quarantined, **left_out})
 
 
 def _check_all(kind: _Kind, server_id: str, raws: Sequence[bytes]) -> CheckedListings:
-    """The two never share a name: without one of its own, a listing is quarantined as `name#position`."""
+    """The two never share a name: a quarantined listing without a unique name is `name#position`."""
     listings: dict[str, Listing] = {}
     quarantined: dict[str, str] = {}
     for position, raw in enumerate(raws[: checks.MAX_DEFINITIONS], start=1):
@@ -187,7 +187,7 @@ def _check_all(kind: _Kind, server_id: str, raws: Sequence[bytes]) -> CheckedLis
             listings[name] = checked
     if len(raws) > checks.MAX_DEFINITIONS:
         left_out = len(raws) - checks.MAX_DEFINITIONS
-        reason = f"{left_out} more {kind.words} than the {checks.MAX_DEFINITIONS} a server may offer"
+        reason = f"{left_out} {kind.words} exceed the limit of {checks.MAX_DEFINITIONS} per server"
         quarantined[f"{kind.prefix}#{checks.MAX_DEFINITIONS + 1}"] = reason
     return MappingProxyType(listings), MappingProxyType(quarantined)
 
@@ -214,7 +214,7 @@ def _check_listing(kind: _Kind, server_id: str, raw: bytes) -> Listing | Quarant
 
 def _check_prompt_name(name: str) -> None:
     if len(name) > MAX_PROMPT_NAME or not name.isprintable():
-        raise InvalidDefinition(f"its name is not 1 to {MAX_PROMPT_NAME} characters that can be seen")
+        raise InvalidDefinition(f"its name must be 1 to {MAX_PROMPT_NAME} visible characters")
 
 
 def _check_uri(uri: str) -> None:
@@ -222,7 +222,7 @@ def _check_uri(uri: str) -> None:
     start = uri.index(":") + 1
     authority = _AUTHORITY.match(uri, start)
     if uri.startswith("//", start) and (authority is None or int(authority["port"] or 0) > 65_535):
-        raise InvalidDefinition("the host in its URI cannot be read")
+        raise InvalidDefinition("the host in its URI is invalid")
     if _NEEDS_HOST.match(uri) and not _HAS_HOST.match(uri):
         raise InvalidDefinition("its URI has no host")
 
@@ -231,14 +231,14 @@ def _check_template(template: str) -> None:
     _check_absolute(template, MAX_TEMPLATE_BYTES)
     literal, expressions = _EXPRESSION_SLOT.subn("", template)
     if "{" in literal or "}" in literal:
-        raise InvalidDefinition("its braces do not pair up")
+        raise InvalidDefinition("its braces are unbalanced")
     if expressions > MAX_EXPRESSIONS:
         raise InvalidDefinition(f"it has more than {MAX_EXPRESSIONS} expressions")
 
 
 def _check_absolute(uri: str, max_bytes: int = MAX_URI_BYTES) -> None:
     if not uri.isprintable() or len(uri.encode()) > max_bytes:
-        raise InvalidDefinition(f"its URI is not 1 to {max_bytes} bytes that can be seen")
+        raise InvalidDefinition(f"its URI must be 1 to {max_bytes} visible bytes")
     if not SCHEME.match(uri):
         raise InvalidDefinition("its URI does not begin with a scheme")
 
@@ -253,7 +253,7 @@ def _repair_prompt(_name: str, sent: Members) -> Members:
         or len(arguments) > MAX_ARGUMENTS
         or not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in arguments)
     ):
-        raise InvalidDefinition(f"its arguments are not a list of at most {MAX_ARGUMENTS} with names")
+        raise InvalidDefinition(f"its arguments must be a list of at most {MAX_ARGUMENTS} with names")
     kept = [checks.keep_valid(argument, _ARGUMENT_ADORNMENTS) for argument in arguments]
     if kept != arguments:
         members["arguments"] = kept
@@ -261,7 +261,7 @@ def _repair_prompt(_name: str, sent: Members) -> Members:
 
 
 def _repair_content(uri: str, sent: Members) -> Members:
-    """A name is for people: without one, the URI is used."""
+    """The name is for people: a listing without a name gets its URI."""
     members = checks.keep_valid(sent, _CONTENT_ADORNMENTS)
     if not isinstance(members.get("name"), str):
         members["name"] = uri
@@ -281,7 +281,7 @@ _NO_LISTINGS: Mapping[str, Listing] = MappingProxyType({})
 
 
 class ServerLists(NamedTuple):
-    """What a server offers, by name, and what is quarantined, with the reasons."""
+    """What a server offers, by name, and the quarantined names with the reasons."""
 
     tools: Mapping[str, ToolDefinition]
     quarantined: Mapping[str, str]

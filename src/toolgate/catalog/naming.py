@@ -1,11 +1,11 @@
-"""The names of tools at the endpoints, for models, and for native names that are not tool names.
+"""The names of tools at the endpoints and for models, and aliases of native names that are not tool names.
 
-Inside the program a tool is a `ToolRef`; only here is it joined into one string. A joined name is never split
-to decide a call: it is looked up in the table of the caller's own scope.
+Inside the program a tool is a `ToolRef`; only this module joins it into one string. A joined name is never
+split to decide a call: it is looked up in the table of the caller's own scope.
 
-A native name with spaces, `/` or letters beyond ASCII gets an alias, by which everything but its server knows
-the tool. The alias depends on the native name alone, so it is the same in every list and on every node. A
-name that only looks like a plain one gets no alias: it is made to be taken for another tool.
+A native name with spaces, `/` or letters beyond ASCII gets an alias. Everything but its server knows the tool
+by this alias. It depends on the native name alone, so it is the same in every list and on every node. A name
+that only looks like a plain one gets no alias: it is made to be mistaken for another tool.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from toolgate.model.names import MAX_TOOL_NAME, ToolRef, is_tool_name, parse_ser
 
 MAX_NATIVE_NAME: Final = 256  # characters, as of a prompt's name
 ALIAS_HASH_DIGITS: Final = range(8, 40)
-"""Two names of a server share 8 digits once in 4 billion; then one gets more."""
+"""Two names of a server share 8 digits once in 4 billion; then one of them gets more digits."""
 
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _LOOKALIKES: Final = str.maketrans(
@@ -31,7 +31,7 @@ _LOOKALIKES: Final = str.maketrans(
 
 
 def make_alias(native: str, digits: int = ALIAS_HASH_DIGITS.start) -> str:
-    """The characters of `native` that a tool name may have, and a hash: `list_files_3f2a9c1b`."""
+    """The valid characters of `native`, and a hash: `list_files_3f2a9c1b`."""
     decomposed = unicodedata.normalize("NFKD", native)
     plain = "".join(char for char in decomposed if not unicodedata.combining(char))
     readable = _NOT_IN_NAME.sub("_", plain).strip("_.-") or "tool"
@@ -40,12 +40,12 @@ def make_alias(native: str, digits: int = ALIAS_HASH_DIGITS.start) -> str:
 
 
 def fold_lookalikes(name: str) -> str:
-    """Equal for names that differ only in case, width or letters that look alike."""
+    """Equal for names that differ only in case, width or similar letters."""
     return unicodedata.normalize("NFKC", name).casefold().translate(_LOOKALIKES)
 
 
 def is_disguised(native: str) -> bool:
-    """Whether it looks like a plain name, and some of its letters are not: a Cyrillic A in `read`."""
+    """Whether it looks like a plain name but has similar letters: a Cyrillic A in `read`."""
     if not is_tool_name(fold_lookalikes(native)):
         return False
     is_mixed = any(char.isascii() and char.isalpha() for char in native)
@@ -66,7 +66,7 @@ def join_tool_name(ref: ToolRef) -> str:
 
 
 def parse_joined_name(text: str) -> ToolRef | None:
-    """The tool that `text` names, whether or not the caller has it; None if it cannot name one. A server id
+    """The tool that `text` names, whether or not the caller has it; None if it cannot be a name. A server id
     has no dot, so the first dot separates the two."""
     server_id, _, name = text.partition(".")
     try:
@@ -81,10 +81,10 @@ def make_chat_names(
 ) -> Mapping[str, ToolRef]:
     """The function name of each tool in chat, `mcp__<server_id>__<tool>`, as a table from name to tool.
 
-    `namespaces` maps a server id to the `tool_namespace` of its record, if it has one. A name that is invalid
-    under this `profile`, or that two tools would share, becomes a readable alias that ends in a hash. The
-    table depends on the set of `refs`, not on their order. A name that is not shared depends on its tool
-    alone, so no other tool renames it during a conversation.
+    `namespaces` maps a server id to the `tool_namespace` of its record, if set. A name that is invalid under
+    this `profile`, or that two tools would share, becomes a readable alias that ends in a hash. The table
+    depends on the set of `refs`, not on their order. A unique name depends on its tool alone, so no other
+    tool renames it during a conversation.
     """
     foreign = _INVALID_CHARS[profile]
     joined: dict[ToolRef, str] = {}
@@ -101,7 +101,7 @@ def make_chat_names(
     for ref, name in joined.items():
         if ref not in names:
             readable, digest = foreign.sub("_", name), hashlib.sha256(str(ref).encode()).hexdigest()
-            ends = (f"_{digest[:digits]}" for digits in ALIAS_HASH_DIGITS)  # as many as make it unique
+            ends = (f"_{digest[:digits]}" for digits in ALIAS_HASH_DIGITS)  # enough to make it unique
             aliases = (readable[: MAX_CHAT_NAME - len(end)] + end for end in ends)
             names[ref] = next(alias for alias in aliases if alias not in taken)
             taken.add(names[ref])

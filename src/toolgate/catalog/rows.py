@@ -1,9 +1,9 @@
 """The rows of the catalog: the tools of packages and servers, and how complete the catalog is.
 
-A row comes from what a manifest declares or what a running server lists. The server's list is what callers
-get, so it takes precedence. A row without a full definition (from a summary, or the one row of a package
-whose tools are unknown) is a fallback. Fallback rows are hidden when enough rows are complete: the rows and
-one number decide it, so all processes with the same rows decide alike.
+A row comes from a manifest or from the list of a running server. Callers get the server's list, so it takes
+precedence. A row without a full definition (from a summary, or the only row of a package whose tools are
+unknown) is a fallback. Fallback rows are hidden when enough rows are complete. The rows and one number decide
+it, so all processes with the same rows decide alike.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools, ToolDefinition
 
 MAX_ANNOTATIONS_BYTES: Final = 16 * 1024
-"""Larger ones are dropped. Schemas are bounded by the checks of definitions, 256 KiB each."""
+"""Larger annotations are dropped. The checks of definitions limit schemas to 256 KiB each."""
 
 
 class _RowMembers(msgspec.Struct, rename="camel"):
@@ -38,10 +38,10 @@ def make_rows(
     offer: ServerTools | None,
     at_ms: int,
 ) -> tuple[CatalogRow, ...]:
-    """The rows of one package, or of a server without one, sorted by tool.
+    """The rows of one package, or of a server without a package, sorted by tool.
 
-    A tool that the server lists exactly as declared is `manifest`, any other that it lists `discovered`. A
-    server that has not listed has the rows of its manifest; without a manifest it has one placeholder.
+    A tool that the server lists exactly as declared is `manifest`, any other listed tool `discovered`. A
+    server that has not listed has the rows of its manifest. Without a manifest it has one placeholder.
     """
     blank = _make_blank(package, record, at_ms)
     if offer is not None and (offer.state == "ready" or offer.tools):
@@ -102,7 +102,7 @@ SOURCES: Final[tuple[Source, ...]] = ("manifest", "discovered", "summary", "lega
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowQuality:
-    """The rows of one or all packages, by source and by what they have."""
+    """The rows of one or all packages, by source and content."""
 
     manifest: int = 0
     discovered: int = 0
@@ -146,11 +146,12 @@ def sum_qualities(qualities: Iterable[RowQuality]) -> RowQuality:
 
 
 class CatalogQuality:
-    """The quality of each package, and whether fallback rows are hidden. If the share falls below `ends_at`
-    again, fallback rows are shown again."""
+    """The quality of each package, and whether fallback rows are hidden. They are shown again if the share
+    falls below `ends_at`."""
 
     def __init__(self, ends_at: float | None = None) -> None:
-        """`ends_at`: the percentage of full rows that hides fallback rows. None: they are never hidden."""
+        """`ends_at`: the percentage of full rows at which fallback rows are hidden. None: they are never
+        hidden."""
         self.ends_at: Final = ends_at
         self.packages: Final[dict[str, RowQuality]] = {}
 
@@ -170,7 +171,7 @@ class CatalogQuality:
         self.packages.pop(package_id, None)
 
     def select(self, rows: Mapping[str, tuple[CatalogRow, ...]]) -> dict[str, tuple[CatalogRow, ...]]:
-        """The rows that are shown, by package; `rows` are all that were put."""
+        """The visible rows, by package. `rows` are all rows that were put."""
         if not self.has_ended:
             return dict(rows)
         shown = {

@@ -24,11 +24,11 @@ _TOOL_NAME = re.compile(rf"[A-Za-z0-9_.*?-]{{1,128}}|@(?:{'|'.join(HINTS)})")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
     skill_id: str
-    """Valid as the id of a task."""
+    """A valid task id."""
     tools: tuple[ToolRef, ...]
     """In the order of the manifest, each once. A name may be a pattern, or an effect such as `@read_only`."""
     name: str = ""
-    """For people."""
+    """The name for people."""
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ class Skill:
         return ",".join(join_tool_name(ref) for ref in self.tools)
 
     def task(self) -> dict[str, Any]:
-        """The body of a task with the same scope. Equal skills make equal bodies."""
+        """The body of a task with the same scope. Equal skills give equal bodies."""
         servers = list(self.servers)
         config = {
             "mcp.enabled": True,
@@ -53,9 +53,9 @@ class Skill:
 
 
 def parse_skill(document: object) -> Skill:
-    """The skill of a manifest, or InvalidRecord with all its problems."""
+    """Parse the manifest of a skill. Raises InvalidRecord with all its problems."""
     if not isinstance(document, Mapping):
-        raise InvalidRecord("a skill's manifest is an object", hint='like `{"id": "report", "tools": []}`')
+        raise InvalidRecord("a skill manifest must be an object", hint='like `{"id": "report", "tools": []}`')
     problems: list[dict[str, str]] = []
     skill_id = _parse_id(document.get("id"), problems)
     tools = _parse_tools(document.get("tools"), problems)
@@ -77,7 +77,7 @@ def _parse_id(value: object, problems: list[dict[str, str]]) -> str:
 
 def _parse_tools(value: object, problems: list[dict[str, str]]) -> tuple[ToolRef, ...]:
     if not isinstance(value, list) or len(value) > MAX_SKILL_TOOLS:
-        problems.append({"field": "tools", "problem": f"must be a list, of at most {MAX_SKILL_TOOLS} tools"})
+        problems.append({"field": "tools", "problem": f"must be a list of at most {MAX_SKILL_TOOLS} tools"})
         return ()
     found: dict[ToolRef, None] = {}
     for index, one in enumerate(value):
@@ -89,16 +89,16 @@ def _parse_tools(value: object, problems: list[dict[str, str]]) -> tuple[ToolRef
 
 
 def _parse_tool(value: object) -> ToolRef:
-    """`server.tool`, cut at its first dot, or `server/tool`. Or InvalidRecord."""
+    """Parse `server.tool`, split at its first dot, or `server/tool`. Raises InvalidRecord."""
     if not isinstance(value, str):
         raise InvalidRecord("not text")
     server_id, separator, name = value.partition("/" if "/" in value else ".")
     shown = ascii(value[:80])[1:-1]
     if not separator:
-        raise InvalidRecord(f"`{shown}` does not say which server it is of")
+        raise InvalidRecord(f"`{shown}` does not name its server")
     if not _TOOL_NAME.fullmatch(name):
         known = ", ".join(f"`@{effect}`" for effect in HINTS)
-        raise InvalidRecord(f"`{shown}` is not the name of a tool, and not one of {known}")
+        raise InvalidRecord(f"`{shown}` is not a tool name, and not one of {known}")
     return ToolRef(parse_server_id(server_id), name)
 
 

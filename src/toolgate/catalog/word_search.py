@@ -1,15 +1,14 @@
 """Tool search by words: BM25 over weighted fields, kept in memory and changed group by group.
 
-The weight of a term in a document is fixed when the document is added, by usual lengths of fields instead of
-those of other documents. How rare a term is, is counted in each search over the documents that the search may
-return. So what a caller may not see has no influence on its results, not even on their order.
+The weight of a term in a document is fixed when the document is added, by usual field lengths instead of
+those of other documents. Each search counts how rare a term is among the documents that it may return. So
+tools that a caller may not see have no influence on its results, not even on their order.
 
 The same text gives the same terms everywhere, in any language. There is no dictionary: scripts without spaces
-are cut into overlapping pairs of characters, English loses its commonest endings. The synonyms are few on
-purpose: words that are general to tools, and no products, except kinds of files that people call by their
-program.
+are split into overlapping pairs of characters, English loses its most common endings. The synonyms are few on
+purpose: general words of tools, and no products, except file types that people call by their program.
 
-Threads: one writer at a time (`put`, `drop`), by the caller's care. Any number of threads may search
+Threads: one writer at a time (`put`, `drop`), which the caller ensures. Any number of threads may search
 meanwhile, and see each group as before or after a change. For that a writer only appends behind the end that
 readers use, and then moves the end by one assignment.
 """
@@ -50,7 +49,7 @@ _UNSPACED: Final = (
 _MARKS: Final = "\u0300-\u036f\u0900-\u0dff"
 _RUN: Final = re.compile(rf"([{_UNSPACED}]+)|((?:[^\W_{_UNSPACED}]|[{_MARKS}])+)")
 _ASCII_RUN: Final = re.compile("[A-Za-z0-9]+")
-"""The same in a text of ASCII alone."""
+"""The same for a text of ASCII only."""
 # Where a word of an identifier ends: before a capital (`readFile`, `HTTPServer`; not `PDFs`), around digits.
 _WORD_BOUNDARY: Final = re.compile(
     r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z](?!s(?:[A-Z0-9]|\Z))[a-z])|(?<=\d)(?=[^\W\d])|(?<=[^\W\d])(?=\d)"
@@ -63,20 +62,20 @@ _STOP: Final = """
     that the their them then there these they this those through to up us via want was we were what when
     where which while who whom whose will with would you your
 """
-# Words of politeness. Tools may have such names, so they are dropped from queries alone.
+# Words of politeness. Tools may have such names, so they are dropped only from queries.
 _QUERY_STOP: Final = "get give help just let like some sure tell use using"
 _STOP_WORDS: Final = frozenset(_STOP.split())
 _QUERY_STOP_WORDS: Final = _STOP_WORDS | frozenset(_QUERY_STOP.split())
 
 
 def split_terms(text: str) -> list[str]:
-    """The terms of a document, in order, with repetitions. A word with parts is a term, too (`GitHub`: git,
-    hub, github). In scripts without spaces so is each character, for queries of one character."""
+    """The terms of a document, in order, with repetitions. A word with parts is also a term (`GitHub`: git,
+    hub, github). In scripts without spaces each character is, too, for queries of one character."""
     return _drop_stop_words(_STOP_WORDS, _split_words(text, is_query=False))
 
 
 def split_query(text: str) -> list[str]:
-    """The terms of a query: as `split_terms`, but of scripts without spaces pairs alone."""
+    """The terms of a query: like `split_terms`, but only pairs in scripts without spaces."""
     return _drop_stop_words(_QUERY_STOP_WORDS, _split_words(text, is_query=True))
 
 
@@ -87,7 +86,8 @@ def split_name(name: str) -> str:
 
 
 def _drop_stop_words(idle: frozenset[str], words: list[str]) -> list[str]:
-    """Stems of `words` without stop words; of all if there are no others, so that `do it` finds `do_it`."""
+    """Stems of `words` without stop words. If only stop words are left, all of them, so that `do it` finds
+    `do_it`."""
     return [stem(word) for word in words if word not in idle] or list(map(stem, words))
 
 
@@ -211,7 +211,7 @@ class SearchEntry:
     name: str
     server: str
     server_name: str
-    """For people."""
+    """The server's name for people."""
     title: str = ""
     description: str = ""
     parameters: str = ""
@@ -221,7 +221,7 @@ class SearchEntry:
 
 
 def make_entry(row: CatalogRow) -> SearchEntry:
-    """The entry of a row of the catalog. A package without known tools is found by its description."""
+    """The entry of a catalog row. A package without known tools is found by its description."""
     is_known = row.tool_name != ALL_TOOLS
     return SearchEntry(
         key=row.full_name,
@@ -262,7 +262,7 @@ def _decode_schema(schema: bytes) -> Mapping[str, Any]:
     return decoded if isinstance(decoded, Mapping) else {}
 
 
-MAX_QUERY_CHARS: Final = 4_096  # four times what a surface passes on; splitting costs by length
+MAX_QUERY_CHARS: Final = 4_096  # four times what a surface accepts; splitting costs by length
 MAX_QUERY_TERMS: Final = 48  # distinct terms of a query that count, the first ones
 
 _CONTENT: Final = attrgetter(*(field.name for field in fields(SearchEntry)))
@@ -272,7 +272,7 @@ _MAX_DEAD: Final = 1_000  # deleted documents before cleaning up pays
 
 
 class SearchHit(NamedTuple):
-    """A result. Scores of two queries do not compare."""
+    """A result. Scores of different queries do not compare."""
 
     key: str
     score: float
@@ -302,7 +302,7 @@ class _Posting(NamedTuple):
 
 
 class _IndexState(NamedTuple):
-    """What readers use."""
+    """The data that readers use."""
 
     keys: list[str]
     """By document. Longer than `live` during a change."""
@@ -352,7 +352,8 @@ class SearchIndex:
         self._clean_up()
 
     def search(self, query: str, *, limit: int, within: Container[str] | None = None) -> list[SearchHit]:
-        """The best results for `query`, equals by key. Documents not `within` do not exist for it."""
+        """The best results for `query`; equal scores by key. Documents not `within` are ignored
+        completely."""
         shown = self._shown
         visible = shown.live
         if within is not None:
@@ -374,14 +375,14 @@ class SearchIndex:
             posting.weights.append(weight)
 
     def _show(self, *, added: range, gone: range) -> None:
-        # Between the end and `added` are documents of a change that failed. They never show.
+        # Between the end and `added` are documents of a failed change. They never show.
         live = bytearray(self._shown.live.ljust(added.start, b"\0"))
         live[gone.start : gone.stop] = bytes(len(gone))
         live += b"\1" * len(added)
         self._shown = self._shown._replace(live=bytes(live))
 
     def _clean_up(self) -> None:
-        """Drop deleted documents, once they outnumber the others."""
+        """Drop deleted documents when they outnumber the others."""
         keys, postings, live = self._shown
         count = live.count(1)
         if len(live) - count <= count + _MAX_DEAD:
@@ -455,12 +456,13 @@ def _take_best(keys: list[str], scores: list[float], limit: int) -> list[SearchH
     return [SearchHit(key, -negated) for negated, key in sorted(found)[:limit]]
 
 
-# Usual is 60, for rankings of thousands. These are short, and their first places matter more.
+# The usual value is 60, for rankings of thousands. These are short, and their first places matter more.
 _DAMPING: Final = 20
 
 
 def fuse_rankings(rankings: Sequence[Sequence[str]], *, limit: int) -> list[SearchHit]:
-    """One ranking of several (each best first, without duplicates) by reciprocal rank; equals by key."""
+    """Merge several rankings (each best first, without duplicates) by reciprocal rank; equal scores by
+    key."""
     votes: defaultdict[str, list[float]] = defaultdict(list)
     for ranking in rankings:
         for place, key in enumerate(ranking, start=1):

@@ -1,8 +1,8 @@
-"""The arguments of calls without secrets, for the audit and for the people who approve calls.
+"""The arguments of calls without secrets, for the audit log and for approvers.
 
-Hidden is what goes by the name of a secret, or by a name that the rules of the installation or of the server
-hide; of all else, what looks like a secret. What is too long is cut, visibly, and never so that a part of a
-secret is left. The output is one JSON object on one line, whatever came in.
+It hides members with the name of a secret, members that the rules of the installation or of the server hide,
+and all other values that look like secrets. Long values are cut with a mark, and never so that a part of a
+secret is left. The output is one JSON object on one line, whatever the input.
 """
 
 import json
@@ -22,23 +22,24 @@ from toolgate.redaction.shapes import MASK, compile_prefilter, hides_word, looks
 
 MAX_AUDITED_BYTES: Final = 2 * 1024  # of arguments in the audit
 MAX_READ_BYTES: Final = 256 * 1024
-"""Longer arguments are not read for the audit: its cost must not grow with what callers send."""
-MAX_ENTRIES: Final = 64  # members of an object, and entries of an array, that are shown if not all can be
+"""Longer arguments are not read for the audit log: its cost must not grow with what callers send."""
+MAX_ENTRIES: Final = 64  # members of an object and entries of an array, if not all can be shown
 _MAX_TEXTS: Final = (2_048, 256, 64)
-"""Lengths that texts are cut to, one after the other, until all fits."""
+"""The lengths that texts are cut to, tried in order until everything fits."""
 _MARGIN: Final = 1_280
-"""Characters behind a cut, searched for secrets that begin before it: a JWT's header has up to 1,024."""
+"""Characters behind a cut that are searched for secrets that begin before it: a JWT's header has up to
+1,024."""
 _MAX_SEARCHED: Final = 20
-"""Times as much is searched as there is room for: a key of 1.3 kB leaves only a mask."""
+"""The factor of text to search per room: a key of 1.3 kB leaves only a mask."""
 _MORE: Final = "…"
-# Others are shown as text: readers disagree on what they are.
+# Other numbers are shown as text: readers disagree on their value.
 _PLAIN_NUMBER: Final = re.compile(rb"-?\d{1,15}(\.\d{1,15})?")
 
 _CLEAR_JSON: Final = bytes(range(ord(" "), ord("~") + 1))
 _CLEAR_TEXT: Final = bytes(range(ord("\t"), ord("~") + 1))
 """Any other byte may be another spelling of a letter."""
 _MAX_PLAIN_BYTES: Final = 1_024  # most arguments are shorter; others are redacted member by member
-# JSON writes it in one way only, so bytes can be searched for it.
+# JSON spells it in only one way, so bytes can be searched for it.
 _WORD: Final = re.compile(r"[\w.-]+", re.ASCII)
 
 _LABELS: Final = ("name", "key", "header", "variable")
@@ -54,7 +55,7 @@ Members = dict[str, Any]
 
 
 class Redaction:
-    """The compiled rules for the calls of one server: the installation's and its own."""
+    """The compiled rules for the calls of one server: the installation's rules and its own."""
 
     __slots__ = ("_is_audited", "_is_hidden", "_is_shown", "_suspect")
 
@@ -66,7 +67,7 @@ class Redaction:
         self._suspect = _compile_suspect(hide)
 
     def redact_for_audit(self, raw: msgspec.Raw | None) -> msgspec.Raw:
-        """`raw`, a JSON object out of a parsed message, as the audit records it."""
+        """`raw`, a JSON object from a parsed message, as the audit log records it."""
         if raw is None or not self._is_audited:
             return NO_ARGUMENTS
         data = bytes(raw)
@@ -83,7 +84,7 @@ class Redaction:
         return self._fit(members, size, MAX_ARGUMENT_BYTES)
 
     def hides(self, name: str) -> bool:
-        """Whether the value of a member of this name is hidden."""
+        """Whether the value of a member with this name is hidden."""
         if is_unfoldable(name):
             return True
         lower, folded = name.lower(), fold_name(name)
@@ -92,13 +93,13 @@ class Redaction:
         return (looks_secret(name) or looks_secret(folded)) and not self._is_shown(lower)
 
     def redact_text(self, text: str) -> str:
-        """`text` without secrets, also by names that the server shows if they are members."""
+        """`text` without secrets, including names that the server shows if they are members."""
         if not self._suspects(text):
             return text
         return redact_text(text, hides=self._hides_in_text, is_prose=True)
 
     def redact_name(self, text: str, most: int) -> str:
-        """At most `most` characters of a name or URI, without the secrets in it."""
+        """At most `most` characters of a name or URI, without its secrets."""
         seen = text[: most + _MARGIN]
         if self._suspects(seen):
             seen = redact_text(seen, hides=self._hides_in_text)
@@ -123,7 +124,7 @@ class Redaction:
             members = parse_members(data, _all_members)
             return self._fit(members, len(data), MAX_AUDITED_BYTES)
         except (ValueError, RecursionError):
-            return _encode_canonical({_MORE: f"{len(data)} bytes, which cannot be read"})
+            return _encode_canonical({_MORE: f"{len(data)} unreadable bytes"})
 
     def _fit(self, members: Members, size: int, most: int) -> bytes:
         whole = [_Attempt(self, size, size, most)] if size <= most else []
@@ -141,7 +142,7 @@ class _TooLongError(Exception):
 
 
 class _Attempt:
-    """One attempt at fitting arguments into `room`, given up as soon as they cannot fit."""
+    """One attempt at fitting arguments into `room`. It ends as soon as they cannot fit."""
 
     __slots__ = ("_entries", "_longest", "_redaction", "_room", "_searches_left")
 
@@ -154,7 +155,7 @@ class _Attempt:
 
     def members(self, members: Members) -> Members:
         hides = self._redaction.hides
-        # The program that a call is to start, if its arguments name one next to the program's own arguments.
+        # The program that a call will start, if its arguments name one next to the program's own arguments.
         program = next((one for name in _PROGRAMS if isinstance(one := members.get(name), str)), "")
         if any(self._redaction.labels(members.get(name), is_pair=True) for name in _LABELS):
             hides = lambda name: name in _LABELLED or self._redaction.hides(name)  # noqa: E731
@@ -162,7 +163,7 @@ class _Attempt:
             self._text(name): _hidden(one) if hides(name) else self._value(one, program)
             for name, one in list(members.items())[: self._entries]
         }
-        # Counted by the originals: two long names may look the same once they are cut.
+        # Counted by the originals: two long names may look the same after they are cut.
         left = len(members) - len(shown.keys() - {_MORE})
         return shown | {_MORE: f"{left} more"} if left else shown
 
@@ -190,7 +191,7 @@ class _Attempt:
 
     def _text(self, text: str) -> str:
         searched = text[: self._longest + _MARGIN]
-        # Hidden text takes no room, but finding it took time: both are bounded.
+        # Hidden text takes no room, but finding it takes time: both are bounded.
         self._searches_left -= len(searched)
         if self._searches_left < 0:
             raise _TooLongError
@@ -207,7 +208,7 @@ class _Attempt:
 
 
 def _hidden(value: Any) -> Any:
-    """The mask of a value and all that is nested in it. Only emptiness shows."""
+    """The mask of a value with everything nested in it. Only emptiness shows."""
     return value if value is None or value == "" else MASK
 
 
@@ -216,7 +217,7 @@ def parse_members(data: bytes, make_object: Callable[[list[tuple[str, Any]]], Me
     members = json.loads(
         data.decode(),
         object_pairs_hook=make_object,
-        # Numbers as they are spelled: rounded, two different ones would look the same.
+        # Numbers keep their spelling: rounded, two different numbers would look the same.
         parse_int=lambda text: msgspec.Raw(text.encode()),
         parse_float=lambda text: msgspec.Raw(text.encode()),
         parse_constant=_refuse_constant,
@@ -238,14 +239,14 @@ def _refuse_constant(_text: str) -> NoReturn:
 
 
 def _too_long(size: int) -> bytes:
-    return _encode_canonical({_MORE: f"{size} bytes, which are too many to be shown"})
+    return _encode_canonical({_MORE: f"{size} bytes, too many to show"})
 
 
 def _compile_suspect(hide: Iterable[str]) -> Callable[[bytes], object]:
     """A search for the slightest sign of anything to hide, in lower case."""
     pieces = {max(re.split(r"[*?]", pattern), key=len) for pattern in hide}
     if not all(map(_WORD.fullmatch, pieces)):
-        return lambda _: True  # a name that can be spelled in many ways: every argument is read
+        return lambda _: True  # a name with several spellings: every argument is read
     return compile_prefilter(pieces)
 
 

@@ -1,4 +1,4 @@
-"""The credentials that one server was started or reached with, kept out of what it sends.
+"""Keeps the credentials that one server was started or reached with out of what it sends.
 
 Only values that can be a credential are searched for. Callers apply the mask to errors and messages, not to
 results: a value that merely looks like a word in a result must not change data.
@@ -15,8 +15,9 @@ from toolgate.redaction.random_words import random_spans
 from toolgate.redaction.shapes import looks_secret, percent_decode
 
 _CREDENTIAL_MASK: Final = b"[redacted]"
-"""Not `***`: it is put into sentences and JSON of servers, where that could be a part of their own text."""
-_MIN_LENGTH: Final = 8  # shorter values are no credentials, and would be found inside other words
+"""Not `***`: it is inserted into sentences and JSON of servers, where that could be a part of their own
+text."""
+_MIN_LENGTH: Final = 8  # shorter values are no credentials, and would occur inside other words
 # Scheme and authority, path, query.
 _URL: Final = re.compile(r"(?:[^:/?#]+:)?(?://[^/?#]*)?(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?")
 
@@ -31,7 +32,7 @@ class CredentialMask:
         return not self._spellings
 
     def learn(self, *secrets: str) -> None:
-        """Mask these too, in place of those learned before: tokens are renewed."""
+        """Mask these too, and no longer those learned before: tokens are renewed."""
         self._spellings = _spell_all((*self._secrets, *secrets))
 
     def text(self, text: str) -> str:
@@ -51,7 +52,7 @@ def _spell_all(secrets: Iterable[str]) -> list[bytes]:
 
 
 def _spell(secret: str) -> set[bytes]:
-    """The secret as it is, and as JSON may write it."""
+    """The secret itself, and its spellings in JSON."""
     escaped = msgspec.json.encode(secret)[1:-1]
     return {secret.encode(), escaped, escaped.replace(b"/", b"\\/")}
 
@@ -61,7 +62,7 @@ def collect_child_credentials(
 ) -> list[str]:
     """The values of a child's resolved environment that are references, have a secret's name, or look random.
 
-    `url_variables`: variables that may hold URLs with a user and password, such as proxies.
+    `url_variables`: variables that may contain URLs with a user and password, such as proxies.
     """
     declared = {name: env[name] for name in (*launch.env, *launch.env_from)}
     named = [
@@ -94,10 +95,10 @@ def collect_endpoint_credentials(endpoint: HttpEndpoint, url: str, headers: Mapp
         name, _, value = (percent_decode(part) for part in pair.replace("+", " ").partition("="))
         values += [value] if value and (is_resolved or _may_name_secret(name)) else []
     values += parts["path"].split("/") if is_resolved else []
-    # Servers quote `Bearer abc` as `abc`, too, and of a cookie its value alone.
+    # Servers also quote `Bearer abc` as `abc`, and only the value of a cookie.
     return [part for value in values for part in {value, *re.split(r"[\s;=,]+", value)}]
 
 
 def _may_name_secret(name: str) -> bool:
-    # Wider than what records hide: here it costs no more than a word in an error.
+    # Wider than the names that records hide: here it costs no more than a word in an error.
     return looks_secret(name) or "key" in name.lower()

@@ -1,8 +1,7 @@
-"""Words that were made by chance, as keys and tokens are: letters of a name follow each other as those of a
-language do, and those of a token do not.
+"""Detects random words, such as keys and tokens: their letters follow each other unlike those of a language.
 
-Wide on purpose, like `secret_names`: an identifier that is masked costs a look into the file, a token that is
-shown costs more. Paths, URLs, package names, versions and digests that say what they are stay as they are.
+Wide on purpose, like `secret_names`: a masked identifier costs a look into the file, a shown token costs
+more. Paths, URLs, package names, versions and labelled digests stay unchanged.
 """
 
 import re
@@ -43,24 +42,24 @@ _FOLLOWERS: Final = {
     "y": "npst",
     "z": "e",
 }
-"""The 250 pairs of letters that make up 93 % of those in English words and names of packages. Of pairs that
-chance makes, they are 37 %."""
+"""The 250 pairs of letters that make up 93 % of those in English words and package names. In random words
+they are 37 %."""
 _UNLIKELY: Final = 0.4
-"""The part of unlikely pairs from which on a word is random. Tokens have 0.55 and more, names at most 0.3."""
-# Of so few pairs a share says little, so there must be that many unlikely ones, too.
+"""The share of unlikely pairs from which a word is random. Tokens have 0.55 and more, names at most 0.3."""
+# In a short word a share means little, so there must also be this many unlikely pairs.
 _MIN_UNLIKELY: Final = 8
 _MIN_SUSPICIOUS: Final = 5  # of a word shorter than `MIN_RANDOM`
 
-# `&` and `?` part the members of a query, and else are signs that a password may hold.
+# `&` and `?` separate the members of a query; elsewhere they are signs that a password may contain.
 _WORD: Final = re.compile(r"""(?:[^\s"'`=,;:()\[\]{}<>|&?\\]|[&?](?![\w.-]{1,64}=))+""")
 _NAME_BEFORE: Final = re.compile(r"([\w-]{1,64})[=:]\s{0,8}\Z")
-# What a package, an image or a revision of a repository is named by: `@scope/name@1.2`, `org/repo#main`.
+# The name of a package, an image or a revision of a repository: `@scope/name@1.2`, `org/repo#main`.
 _SPEC: Final = re.compile(r"@?[\w.-]+(?:/[\w.-]+)*[@#][\w.^~*+-]*")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _HEX: Final = re.compile(r"(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{24,}", re.IGNORECASE)
 _SHORT: Final = re.compile(r"[A-Za-z0-9!#$%^&*?]+")
-# `--commit`, `PROJECT_ID`, `sha256`: such a name says that what follows identifies something.
+# `--commit`, `PROJECT_ID`, `sha256`: such a name labels its value as an identifier.
 _IDENTIFIES: Final = re.compile(
     r"(?:.*[-_])?(?:id|uuid|guid|commit|ref|rev|revision|sha-?\d{0,3}|md5|digest|checksum|hash|fingerprint|version|tag)",
     re.IGNORECASE,
@@ -91,7 +90,7 @@ def looks_random(word: str) -> bool:
 
 
 def find_suspects(text: str) -> Iterator[str]:
-    """Words that may be secrets, and that `random_spans` does not find: short ones, and parts of URLs."""
+    """Words that may be secrets and that `random_spans` does not find: short ones, and parts of URLs."""
     shown = mask_spans(text, random_spans(text), lambda _: "")
     for found in _WORD.finditer(shown):
         for part in found[0].split("/"):
@@ -100,7 +99,7 @@ def find_suspects(text: str) -> Iterator[str]:
 
 
 def _is_identifier(word: str) -> bool:
-    """Whether it is as random as a token, and as often the id of something: a UUID, a digest."""
+    """Whether it is as random as a token, but usually an id: a UUID, a digest."""
     return bool(_UUID.fullmatch(word) or _HEX.fullmatch(word))
 
 
@@ -110,7 +109,7 @@ def _is_random(part: str) -> bool:
 
 
 def _is_suspicious(part: str) -> bool:
-    """Whether a short word could be a password: letters and digits, in no order that a name has."""
+    """Whether a short word could be a password: letters and digits in an order unlike names."""
     if not MIN_SUSPECT <= len(part) < MIN_RANDOM or not _SHORT.fullmatch(part):
         return False
     if part.isalpha() or part.isdigit():
@@ -120,7 +119,7 @@ def _is_suspicious(part: str) -> bool:
 
 
 def _count_pairs(part: str) -> tuple[int, int]:
-    """The pairs of letters, digits and signs that follow each other, and how many of them are unlikely."""
+    """The number of adjacent pairs of letters, digits and signs, and how many of them are unlikely."""
     pairs = unlikely = 0
     for one, other in pairwise(part):
         if one in "-_/" or other in "-_/":

@@ -1,9 +1,9 @@
-"""Registry records as they may be shown, with every secret masked; and masks that come back in a change.
+"""Masks every secret in registry records for display, and restores masks that come back in a change.
 
 Every response and log line that shows a record passes `redact_record` first. Nothing here resolves a
 reference. A client that reads a record, changes a field and sends it again loses nothing: `restore_hidden`
-puts the stored values back. A mask without a stored value is rejected. So is one in a place that hides
-nothing: there the value would be shown to a caller who may only look.
+puts the stored values back. A mask without a stored value is rejected. A mask in a place that hides nothing
+is rejected, too: there the value would be shown to a caller who may only read.
 """
 
 import re
@@ -24,14 +24,14 @@ HIDING: Final[Mapping[Kind, Sequence[str]]] = {
     "chat_upstream": ("base_url", "headers"),
     "task": ("workload",),
 }
-"""The members in which values are hidden. Elsewhere `***` is itself: a pattern, a title."""
+"""The members with hidden values. Elsewhere `***` is plain text: a pattern, a title."""
 
 _ASSIGNMENT: Final = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)(=|:\s*)(.*)", re.DOTALL)
 _FLAG: Final = re.compile(r"--?[A-Za-z][\w-]*")
 
 
 def redact_record(kind: Kind, body: Body) -> dict[str, Any]:
-    """`body` of any kind as it may be shown."""
+    """`body` of any kind, ready to show."""
     if kind == "server":
         return redact_server(body)
     if kind == "chat_upstream":
@@ -46,7 +46,7 @@ def redact_record(kind: Kind, body: Body) -> dict[str, Any]:
 
 
 def redact_server(body: Body) -> dict[str, Any]:
-    """A server's body with every literal secret masked; references stay, they are not the secret."""
+    """A server's body with every literal secret masked. References stay, because they are not secrets."""
     shown = dict(body)
     if isinstance(stdio := body.get("stdio"), Mapping):
         shown["stdio"] = _redact_launch(stdio)
@@ -56,7 +56,7 @@ def redact_server(body: Body) -> dict[str, Any]:
 
 
 def list_hidden_fields(kind: Kind, body: Body) -> list[str]:
-    """Where a body holds what is masked when it is shown, such as `stdio.env.TOKEN`."""
+    """The fields of a body that are masked for display, such as `stdio.env.TOKEN`."""
     return list(_find_differences(body, redact_record(kind, body), ""))
 
 
@@ -72,7 +72,7 @@ def _find_differences(body: Any, shown: Any, where: str) -> Iterator[str]:
 
 
 def _redact_launch(launch: Body) -> dict[str, Any]:
-    """Of a child process or a guest: its variables and its arguments."""
+    """Redact the variables and arguments of a child process or a guest."""
     command = str(launch.get("command", ""))
     shown = dict(launch)
     if isinstance(env := launch.get("env"), Mapping):
@@ -83,7 +83,7 @@ def _redact_launch(launch: Body) -> dict[str, Any]:
 
 
 def redact_command(command: str, args: Sequence[str]) -> str:
-    """A command line as a shell would be given it, without the secrets in it, on one line."""
+    """A command line in shell syntax, without its secrets, on one line."""
     words = (redact_text(command), *_redact_args(command, [*args]))
     line = " ".join(shlex.join(words).split())
     return line if len(line) <= MAX_COMMAND else f"{line[:MAX_COMMAND]}…"
@@ -106,7 +106,7 @@ def _redact_named(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _redact_random(text: str, name: str = "") -> str:
-    """`text` without random words. References stay, but not such a word as their default."""
+    """`text` without random words. References stay, but not a random word as their default."""
     return mask_spans(text, _find_random(text, name))
 
 
@@ -121,7 +121,8 @@ def _find_random(text: str, name: str) -> Iterator[tuple[int, int]]:
 
 
 def _redact_args(command: str, args: list[str]) -> list[str]:
-    """Masks what follows a flag like `--token`, what one like `API_KEY=…` assigns, and random words."""
+    """Mask the value after a flag like `--token`, the value of an assignment like `API_KEY=…`, and random
+    words."""
     shown = []
     flag = ""
     for at, arg in enumerate(args):
@@ -155,7 +156,7 @@ def restore_hidden(kind: Kind, sent: Body, *, shown: Body, stored: Body) -> dict
 
 
 def _check_hidden(sent: Any, shown: Any, where: str) -> None:
-    """Raises InvalidRecord if a mask was sent to a place where its value would be shown."""
+    """Raises InvalidRecord if a mask was sent in a place where its value would be shown."""
     if isinstance(sent, Mapping):
         for name, value in sent.items():
             _check_hidden(value, _mapping(shown).get(name), f"{where}.{name}")
@@ -181,14 +182,14 @@ def _restore(sent: Any, shown: Any, stored: Any, where: str) -> Any:
 
 
 def _restore_list(sent: list[Any], shown: Sequence[Any], stored: Sequence[Any], where: str) -> Sequence[Any]:
-    """If elements moved, a masked one is found by the element before it, or by its look alone.
+    """If elements moved, a masked one is identified by the element before it, or by its shown form alone.
 
     Two secrets must never change places: a mask with several candidates is rejected.
     """
     if sent == shown:
         return stored
     if not all(isinstance(value, str) for value in sent):
-        return sent  # not a list of a record: its validation will say so
+        return sent  # not a list of a record: its validation reports it
     by_place, by_look = defaultdict(set), defaultdict(set)
     for before, look, real in zip(("", *shown), shown, stored, strict=False):
         by_place[before, look].add(real)
@@ -206,7 +207,7 @@ def _restore_list(sent: list[Any], shown: Sequence[Any], stored: Sequence[Any], 
 def _refused(where: str) -> InvalidRecord:
     # A guest gets no secret of the node.
     better = "" if where.startswith("workload") else ", or better a reference to it: `${ENV:NAME}`"
-    message = f"`{ascii(where[:80])[1:-1]}`: `{MASK}` is the mask of a secret, and none is stored for it"
+    message = f"`{ascii(where[:80])[1:-1]}`: `{MASK}` is the mask of a secret, but no secret is stored here"
     return InvalidRecord(message, hint=f"send the value itself{better}")
 
 

@@ -1,11 +1,11 @@
-r"""What secrets look like in a text, as data; the search for the slightest sign of one; texts without them.
+r"""The shapes of secrets as data, the search for the slightest sign of one, and the redaction of texts.
 
 Each shape has a *sign*: an expression that matches in every text that the shape matches, in lower case.
-`compile_prefilter` joins the signs into one search, and most arguments are audited for the price of that
+`compile_prefilter` joins the signs into one search, and most arguments are audited at the cost of that
 search. A shape without its sign would let secrets pass: add both, and a sample to the tests.
 
-Shapes are searched for in the texts of strangers. None may begin at every character of a word and read on to
-its end.
+Shapes are searched for in untrusted texts. None may begin at every character of a word and read on to its
+end.
 """
 
 import re
@@ -27,7 +27,7 @@ class Shape(NamedTuple):
     sign: str
 
 
-# Tokens whose makers gave them a shape, so that they are known wherever they are.
+# Tokens with a shape that their makers chose, so that they are recognised anywhere.
 _TOKENS: Final = (
     Shape(r"sk-[\w-]{16,}", "k-"),
     Shape(r"[rs]k_(?:live|test)_\w{16,}", "k_(?:live|test)_"),
@@ -63,15 +63,15 @@ _TOKENS: Final = (
     # A private key in Base64.
     Shape(r"LS0tLS1CRUdJTi[\w+/=]{8,}", "crudjti"),
 )
-# Before a token in an address.
+# Before a token in a URL.
 _WEBHOOKS: Final = (
     Shape(r"hooks\.slack\.com/\w{1,16}/", r"hooks\.s"),
     Shape(r"discord(?:app)?\.com/api/webhooks/\d{1,24}/", "webhooks"),
 )
 _PEM_KEY: Final = Shape(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:(?!-----END)[\s\S])*", "key")
 
-# Names of variables, headers, flags, parameters and members. Wide on purpose: a harmless value that is masked
-# costs a look into the file, a secret that is shown costs more.
+# Names of variables, headers, flags, parameters and members. Wide on purpose: a masked harmless value costs a
+# look into the file, a shown secret costs more.
 _NAMES: Final = (
     Shape("(?:api|access|account|encryption|master|private|signing|ssh)[-_]?key|key[-_]?data", "key"),
     Shape("token", "ken"),
@@ -87,7 +87,7 @@ _NAMES: Final = (
     Shape("session", "session"),
     Shape("signature", "signature"),
 )
-# Of names that end so.
+# For names with this ending.
 _LAST_WORDS: Final = (
     Shape("key", "key"),
     Shape("pat", r"pat[^\w.]"),
@@ -100,7 +100,7 @@ _LAST_WORDS: Final = (
     Shape("jwt", r"jwt[^\w.-]"),
 )
 
-# Programs, and the flags of them before a secret.
+# Programs, and their flags before a secret.
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s"';|&]+)"""
 _COMMANDS: Final = (
     (r"mysql\w*|mariadb[\w-]*|7z\w?|(?:un)?rar", rf"(\s-p){_VALUE}"),
@@ -120,7 +120,7 @@ _COMMAND_SIGNS: Final = (
     r"curl[\s\"\\]",
 )
 
-# What people say of a secret, and SQL; then what may be the secret.
+# How people name a secret, and SQL; then the possible secret.
 _STATEMENT: Final = re.compile(
     r"\b(?=[psato])(?:pass(?:word|wort|phrase|code)|pwd|pw|secret|token|pin|otp"
     r"|(?:api|access|private|signing)[ _-]?key)"
@@ -137,13 +137,13 @@ _SQL: Final = re.compile(
 )
 _STATEMENT_SIGNS: Final = (r"pin[\s\\]", "fied(?<=identified)")
 
-# What is no port behind the first colon may be a password with characters that should have been encoded.
+# If the text behind the first colon is no port, it may be a password with unencoded characters.
 URL_USERINFO: Final = Shape(
     r"""(?<![\w+.-])([\w+.-]*://)(?:[^/?#\s@]*+|[^/?#\s@:]*+:(?!\d{1,5}[/?#])[^\s@"'<>]{1,64}+)@""",
     r":[/\\][/\\]+(?:[^/?#@ ]*+@|[^/?#@: ]*+:[^@ \"]{1,130}+@)",
 )
 BEARER: Final = Shape(r"(?i:\b(Bearer|Basic)\s+[\w.~+/=-]{8,})", "b(?:earer|asic)")
-_PERCENT_SIGN: Final = "%[0-9a-f]{2}"  # shows only once it is decoded
+_PERCENT_SIGN: Final = "%[0-9a-f]{2}"  # shows only after decoding
 _ESCAPE_SIGN: Final = r"\\u"  # JSON may spell any letter so
 
 _SIGNS: Final = (
@@ -170,7 +170,7 @@ _FLAG: Final = re.compile(r"\s-")
 Spans = Iterable[tuple[int, int]]
 """Places in a text, in order."""
 Hides = Callable[[str], bool]
-"""Whether what goes by a name is hidden."""
+"""Whether the value of a name is hidden."""
 
 _SCHEME_AND_REFERENCE: Final = re.compile(rf"(?:(?i:Bearer|Basic|Token) )?{REFERENCE.pattern}")
 _BEARER: Final = re.compile(BEARER.pattern)
@@ -191,7 +191,7 @@ _ELEMENT_TEXT: Final = re.compile(r"[^<]*")
 _ENCODED_WORD: Final = re.compile(r"[^\s\"'<>]+")
 _ENCODED_BYTES: Final = re.compile("(?:%[0-9A-Fa-f]{2})+")
 _MAX_ENCODED: Final = 3
-"""Times that one text may have been percent-encoded: a URL in a query of a URL in a query."""
+"""How often one text may be percent-encoded: a URL in a query of a URL in a query."""
 
 
 def compile_prefilter(words: Iterable[str] = ()) -> Callable[[bytes], object]:
@@ -201,19 +201,19 @@ def compile_prefilter(words: Iterable[str] = ()) -> Callable[[bytes], object]:
         # An escaped character is one.
         head = 2 if sign.startswith("\\") else 1
         by_first[sign[:head]].add(sign[head:])
-    # Every alternative begins with another character: so the engine skips all that begin none, and tries only
-    # those that share it. That makes the search three times as fast.
+    # Every alternative begins with another character. So the engine skips positions where none begins, and
+    # tries only those that share it, which makes the search three times as fast.
     groups = (f"{first}(?:{'|'.join(sorted(rests))})" for first, rests in by_first.items())
     return re.compile("|".join(groups).encode()).search
 
 
 def looks_secret(name: str) -> bool:
-    """Whether what goes by this name usually is a secret."""
+    """Whether the value of this name usually is a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def mask_spans(text: str, spans: Spans, mask: Callable[[str], str] = lambda _: MASK) -> str:
-    """`text` with the `spans` replaced by what `mask` makes of each."""
+    """`text` with each of the `spans` replaced by `mask(span)`."""
     shown, end = [], 0
     for begin, after in spans:
         shown += [text[end:begin], mask(text[begin:after])]
@@ -223,7 +223,7 @@ def mask_spans(text: str, spans: Spans, mask: Callable[[str], str] = lambda _: M
 
 def redact_commands(text: str) -> str:
     """`text` without the secrets on the command lines of well-known programs, like `mysql -pSECRET`."""
-    if _FLAG.search(text) is None:  # most texts have no command in them
+    if _FLAG.search(text) is None:  # most texts contain no command
         return text
     for line, flags in _COMMAND_LINES:
         text = line.sub(lambda found, flags=flags: flags.sub(rf"\1{MASK}", found[0]), text)  # type: ignore[misc]
@@ -231,7 +231,7 @@ def redact_commands(text: str) -> str:
 
 
 def _find_stated(text: str) -> Spans:
-    """What a text calls a secret, as in `password is …`, and that looks like no word."""
+    """The secrets that a text states, as in `password is …`, if they look like no word."""
     end = 0
     for found in _STATEMENT.finditer(text):
         value = _STATEMENT_VALUE.match(text, found.end())
@@ -255,11 +255,11 @@ def _is_word(text: str) -> bool:
 
 
 def hides_word(program: str, words: Sequence[str], at: int) -> bool:
-    """Whether `words[at]`, an argument of `program`, is a secret or holds one."""
+    """Whether `words[at]`, an argument of `program`, is or contains a secret."""
     before = words[at - 1] if at else ""
     if not words[at].startswith("-") and not before.startswith("-"):
         return False
-    # Callers choose how long program and words are, and each word is checked next to both: cut them first.
+    # Callers choose the lengths of program and words, and each word is checked next to both: cut them first.
     name = program.rsplit("/", 1)[-1][:_MAX_WORD] + (" login" if "login" in words[:3] else "")
     word = _SPACE.sub("_", words[at][:_MAX_WORD])
     line = f"{name} {before[:_MAX_WORD]} {word}"
@@ -267,7 +267,7 @@ def hides_word(program: str, words: Sequence[str], at: int) -> bool:
 
 
 def redact_text(text: str, *, hides: Hides = looks_secret, is_prose: bool = False) -> str:
-    """`text` without secrets. `is_prose`: people may state them in words, which errors mostly do not."""
+    """`text` without secrets. `is_prose`: people may state secrets in words, which errors mostly do not."""
     return _redact(text, hides, is_prose=is_prose, encoded=_MAX_ENCODED)
 
 
@@ -287,7 +287,7 @@ def _redact(text: str, hides: Hides, *, is_prose: bool, encoded: int) -> str:
 
 
 def _redact_encoded(word: re.Match[str], *, hides: Hides, is_prose: bool, encoded: int) -> str:
-    """A word as it came, unless something in it shows when it is decoded: then decoded, and without that."""
+    """A word unchanged, unless decoding it shows a secret: then decoded, and without the secret."""
     if "%" not in word[0]:
         return word[0]
     plain = _SPACE.sub("+", percent_decode(word[0]))
@@ -296,7 +296,7 @@ def _redact_encoded(word: re.Match[str], *, hides: Hides, is_prose: bool, encode
 
 
 def percent_decode(text: str) -> str:
-    """`text` as `urllib.parse.unquote` has it; what is not UTF-8 becomes U+FFFD."""
+    """`text` as `urllib.parse.unquote` decodes it; invalid UTF-8 becomes U+FFFD."""
     return _ENCODED_BYTES.sub(
         lambda found: bytes.fromhex(found[0].replace("%", "")).decode(errors="replace"), text
     )
@@ -313,7 +313,7 @@ def _find_values(text: str, pair: re.Pattern[str], hides: Hides) -> Spans:
 
 
 def _find_elements(text: str, hides: Hides) -> Spans:
-    """The texts of XML elements by the name of a secret."""
+    """The texts of XML elements that have the name of a secret."""
     for found in _ELEMENT.finditer(text):
         if hides(found[1]):
             value = _ELEMENT_TEXT.match(text, found.end())
@@ -321,7 +321,7 @@ def _find_elements(text: str, hides: Hides) -> Spans:
 
 
 def mask_value(value: str) -> str:
-    """The mask of a secret. A reference is shown, but not the default in it, which may be the secret."""
+    """The mask of a secret. A reference is shown, but not its default, which may be the secret."""
     if not value or not _SCHEME_AND_REFERENCE.fullmatch(value):
         return value and MASK
     return REFERENCE.sub(lambda match: f"${{ENV:{match[1]}:-{MASK}}}" if match[2] else match[0], value)

@@ -130,7 +130,7 @@ async def test_tools_are_the_definitions_a_node_has_sent_each_checked_again() ->
         assert on_their_way == "pending"
         assert (offer.state, offer.is_stale, sorted(offer.tools)) == ("ready", False, ["echo"])
         assert offer.quarantined == {
-            "not a\\nname": "its name is not 1 to 256 characters that can be seen",
+            "not a\\nname": "its name must be 1 to 256 visible characters",
             "odd": "it has no schema",
         }
         assert world.changed == ["one"]

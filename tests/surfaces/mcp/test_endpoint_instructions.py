@@ -55,7 +55,7 @@ async def test_notes_of_the_gateway_come_first() -> None:
         (instructions,) = await outcome(opened, "/api/mcp/find")
 
         assert instructions is not None
-        assert instructions.startswith("The tools of this endpoint are found")
+        assert instructions.startswith("The tools of this endpoint are not listed")
         assert instructions.endswith(f"\n\nServer `git` (Git of the team):\n{LOG_FIRST}")
 
 
@@ -70,7 +70,7 @@ async def test_merged_instructions_are_bounded_each_and_together() -> None:
         assert whole is not None
         assert len(merged) <= MAX_MERGED + 100
         assert f"Server `s00`:\n{'x' * (MAX_MERGED_EACH - 1)}…\n\nServer `s01`:\n" in merged
-        assert merged.endswith("Instructions of 17 more servers are left out.")
+        assert merged.endswith("Instructions of 17 more servers are omitted.")
         assert len(whole) == 16_384
 
 
