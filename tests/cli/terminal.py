@@ -44,9 +44,13 @@ def converse_with(
 ) -> Conversation:
     """As `converse`, with another program."""
     master, slave = pty.openpty()
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), slave)
     with subprocess.Popen(
-        command, **streams, start_new_session=True, env={**os.environ, **environ}
+        command,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        env={**os.environ, **environ},
     ) as process:
         os.close(slave)
         watchdog = threading.Timer(DEADLINE_S, process.kill)

@@ -61,7 +61,7 @@ class GatewayTarget:
     url: str
     key: str | None = field(default=None, repr=False)
     context: str | None = None
-    """The context whose key it is. None: the key is of no context, or there is none."""
+    """The context whose key it is. None: the key is of no context, or the gateway is called without one."""
     ignored: str | None = None
     """The context of `--context` whose address is not used, because another address outranks it."""
 

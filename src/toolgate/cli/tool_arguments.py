@@ -112,7 +112,7 @@ def _expand(schema: Any, root: Schema, depth: int = 0) -> Iterator[Schema]:
 
 
 def _find_reference(reference: str, root: Schema) -> Schema | bool:
-    """The part of the document that `#/$defs/Name` names; one that fits everything if there is none."""
+    """The part of the document that `#/$defs/Name` names; if it is missing, a schema that fits everything."""
     found: Any = root
     head, *parts = reference.split("/")
     for part in parts:
@@ -263,7 +263,7 @@ def _parse_number(text: str) -> Any:
 
 
 def _parse_json(text: str) -> Any:
-    """The value of a JSON text, or `_NO_VALUE` if it is none."""
+    """The value of a JSON text, or `_NO_VALUE` if it is not JSON."""
     try:
         return json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError):

@@ -137,7 +137,7 @@ def test_words_add_to_what_a_file_gives_and_win_over_it() -> None:
         pytest.param({"properties": {"a": {}}, "additionalProperties": True}, id="others are welcome"),
         pytest.param({"properties": {"a": {}}, "additionalProperties": {"type": "string"}}, id="of a type"),
         pytest.param({"properties": {"a": {}}, "patternProperties": {"^b": {}}}, id="of a pattern"),
-        pytest.param({"properties": "none"}, id="a schema that is none"),
+        pytest.param({"properties": "none"}, id="not a schema"),
     ],
 )
 def test_arguments_that_are_not_named_are_sent_where_the_schema_is_open(schema: dict[str, Any]) -> None:
@@ -167,7 +167,7 @@ def test_arguments_that_are_not_named_are_refused_otherwise(schema: dict[str, An
         ("free", "any"),
     ],
 )
-def test_types_are_said_in_words_of_json(name: str, expected: str) -> None:
+def test_types_have_the_names_of_json(name: str, expected: str) -> None:
     signature = parse_signature(SCHEMA)
 
     assert format_type(signature.parameters[name], SCHEMA) == expected

@@ -274,7 +274,9 @@ def test_files_of_a_result_are_saved_under_names_of_their_own(
     assert (out.read_bytes(), (tmp_path / "plot-2.png").read_bytes()) == (PNG, b"\0\0\0")
 
 
-def test_nothing_to_save_is_said_and_no_file_is_made(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
+def test_a_result_without_files_is_warned_of_and_makes_none(
+    gateway: FakeGateway, run: Run, tmp_path: Path
+) -> None:
     offer(gateway, answer(text("only text")))
 
     ran = run("call", "git.git_log", "repo_path=.", "--out", str(tmp_path / "plot.png"))

@@ -230,7 +230,7 @@ def test_on_this_machine_a_gateway_is_used_without_a_key(me: FakeGateway, run: R
     assert load_contexts(find_contexts_file(os.environ)).by_name["local"] == GatewayContext(url=me.url)
 
 
-def test_elsewhere_a_key_is_needed_and_a_script_is_told_how_to_give_it(run: Run) -> None:
+def test_elsewhere_a_key_is_needed_and_scripts_read_how_to_give_it(run: Run) -> None:
     ran = run("login", PROD)
 
     assert ran.code == ExitCode.USAGE

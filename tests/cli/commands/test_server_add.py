@@ -96,7 +96,7 @@ def test_a_command_becomes_a_record_that_is_tried_written_and_listed(admin: Fake
                 "--header",
                 "A=b: c",
                 "--header",
-                "Authorization: Bearer ${ENV:T}",
+                "B: c ${ENV:T}",
             ),
             {
                 "transport": "streamable_http",
@@ -171,9 +171,7 @@ def test_a_reference_is_no_secret(admin: FakeGateway, run: Run) -> None:
     assert ran.err == ""
 
 
-def test_without_allow_a_script_registers_with_nothing_offered_and_is_told_how_to(
-    admin: FakeGateway, run: Run
-) -> None:
+def test_without_allow_a_script_offers_nothing_and_reads_how_to(admin: FakeGateway, run: Run) -> None:
     ran = run("servers", "add", "git", "--", "run")
 
     assert ran.code == 0
@@ -203,7 +201,7 @@ def test_in_a_terminal_it_asks_which_tools_to_allow(
     assert written(admin)["allowed_tools"] == expected
 
 
-def test_patterns_that_match_nothing_are_said(admin: FakeGateway, run: Run) -> None:
+def test_patterns_that_match_nothing_are_shown(admin: FakeGateway, run: Run) -> None:
     admin.respond(f"POST {PATH}/refresh", {"visible": [], "tools": [], "quarantined": {}})
 
     assert (

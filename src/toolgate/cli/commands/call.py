@@ -106,7 +106,7 @@ def _parse_words(words: Sequence[str]) -> Mapping[str, Sequence[str]]:
 
 
 def _describe_tool(client: RestClient, tool: str, query: Query) -> Mapping[str, Any]:
-    """The definition of a tool of the scope. Raises CommandError if there is none of that name.
+    """The definition of a tool of the scope. Raises CommandError if the scope has no such tool.
 
     Find mode describes single tools of every scope, however large, at nodes as well.
     """

@@ -98,12 +98,12 @@ def print_completion(
 
 def _format_candidate(shell: Shell, name: str, summary: str) -> str:
     if shell == "zsh":
-        return f"{name}:{summary}"  # no name of ours has a colon in it
+        return f"{name}:{summary}"  # names of commands and options have no colon
     return f"{name}\t{summary}" if shell == "fish" else name
 
 
 def list_candidates(root: Any, context: Any, words: Sequence[str]) -> list[Candidate]:
-    """What may take the place of the last of `words`, given those before it. Empty: perhaps a file."""
+    """The candidates for the last of `words`, given those before it. Empty: the shell completes files."""
     *before, current = words or [""]
     command, expecting, position = root, None, 0
     # Bash takes `--task=x` apart at the sign.

@@ -17,7 +17,6 @@ from rich.console import Group
 from typer import Argument, Option
 
 from toolgate.cli.command import CommandError, DryRunOption, ExitCode, UsageError, command
-from toolgate.cli.commands.server_add import add_server
 from toolgate.cli.files import load_record, read_text
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.record_commands import (
@@ -31,6 +30,7 @@ from toolgate.cli.render import layout as ui
 from toolgate.cli.render import servers as render
 from toolgate.cli.render.changes import render_imported
 from toolgate.cli.rest import COLLECTIONS, START_TIMEOUT, build_conditions, build_path, build_record_path
+from toolgate.cli.server_add import add_server
 from toolgate.model.revisions import Kind
 
 _LOGINS: Final = "/api/v1/mcp/servers"

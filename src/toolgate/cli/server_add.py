@@ -125,7 +125,7 @@ def add_server(
 
     The gateway starts the program or calls the URL once and lists the tools. Nothing is offered unless you
     allow it with --allow, or in the terminal when asked. For secrets give references: `--env NAME` takes the
-    variable from the gateway's environment, and `${ENV:NAME}` in a value stands for it.
+    variable from the gateway's environment, and `${ENV:NAME}` in a value refers to it.
 
     \b
     toolgate servers add git --allow '@read_only' -- uvx mcp-server-git --repository .
@@ -181,7 +181,7 @@ def _find_secrets(body: JsonObject) -> Iterator[str]:
 
 
 def _find_revision(client: RestClient, name: str, *, replaces: bool) -> int | None:
-    """The revision of the record to replace; None if there is none. Raises CommandError if it must stay."""
+    """The revision of the record to replace; None for a new one. Raises CommandError if it must stay."""
     try:
         found = client.get(build_record_path("server", name))
     except CommandError as failure:
