@@ -94,7 +94,7 @@ async def test_parts_that_are_not_what_they_were_sent_as_make_nothing(
 ) -> None:
     await send(uploads)
     await uploads.put_part(ME, SHA256, 2, b"x" * 1_000)
-    with pytest.raises(InvalidRequest, match="do not have the announced hash"):
+    with pytest.raises(InvalidRequest, match="do not have the hash in the URL"):
         await uploads.finish(ME, SHA256, parts=3)
 
     assert not list(tmp_path.glob("work/*"))

@@ -99,10 +99,10 @@ def test_all_versions_are_read(field: str, version: str) -> None:
 @pytest.mark.parametrize(
     ("members", "problem"),
     [
-        ({"manifest_version": "9"}, "an unknown version"),
-        ({"compatibility": {"platforms": ["darwin", "win32"]}}, "not made for Linux"),
-        ({"server": {"type": "cobol"}}, "does not say how to run"),
-        ({"server": None}, "does not say how to run"),
+        ({"manifest_version": "9"}, "an unsupported version"),
+        ({"compatibility": {"platforms": ["darwin", "win32"]}}, "does not support Linux"),
+        ({"server": {"type": "cobol"}}, "has no command for its server"),
+        ({"server": None}, "has no command for its server"),
         ({"name": "!!!"}, "`id`"),
         ({"version": "../1"}, "`version`"),
         ({"version": None}, "`version`"),
@@ -207,7 +207,7 @@ def test_what_is_no_manifest_of_a_bundle_is_not_taken_for_one(content: bytes) ->
 
 
 def test_a_manifest_with_a_number_out_of_range_is_refused() -> None:
-    with pytest.raises(InvalidRecord, match="cannot be read"):
+    with pytest.raises(InvalidRecord, match="is not a JSON object"):
         convert_bundle(b'{"manifest_version": "0.3", "x": 1e9999}')
 
 

@@ -66,7 +66,7 @@ def test_a_relative_command_is_a_program_of_the_package(command: str, expected: 
 
 
 def test_no_command_leads_out_of_the_package() -> None:
-    with pytest.raises(StartFailed, match="leads out") as raised:
+    with pytest.raises(StartFailed, match="is outside of") as raised:
         resolve_launch(StdioLaunch(command="./../../bin/sh"), DIRECTORY)
 
     assert raised.value.fatal

@@ -60,7 +60,7 @@ def test_the_version_may_be_spelled_as_people_do(version: object) -> None:
 @pytest.mark.requirement("004-13")
 @pytest.mark.parametrize("version", ["v3", 3, 2.5, True, [], {}])
 def test_a_version_of_the_format_that_is_not_known_is_refused(version: object) -> None:
-    with pytest.raises(InvalidRecord, match="not a version that this gateway knows"):
+    with pytest.raises(InvalidRecord, match="not a version that this gateway supports"):
         parse_manifest(encoded(manifest(manifestSchemaVersion=version)))
 
 
@@ -102,7 +102,7 @@ def test_it_says_how_far_it_describes_its_tools() -> None:
         ),
         pytest.param(
             {"colour": "red"},
-            ("colour", "is not a known field; begin its name with `x-` to keep it"),
+            ("colour", "is not a known field; names of extensions begin with `x-`"),
             id="an unknown field",
         ),
         pytest.param(
@@ -117,12 +117,12 @@ def test_it_says_how_far_it_describes_its_tools() -> None:
         ),
         pytest.param(
             {"tools": [{**TOOL, "name": "a b"}]},
-            ("tools[0].name", "a tool's name is 1 to 128 of `A-Z a-z 0-9 _ . -`"),
+            ("tools[0].name", "a tool's name has 1 to 128 characters of `A-Z a-z 0-9 _ . -`"),
             id="no name of a tool",
         ),
         pytest.param(
             {"tools": [TOOL, {**TOOL, "name": "CREATE_workbook"}]},
-            ("tools[1]", "has the name of `tools[0]`"),
+            ("tools[1]", "has the same name as `tools[0]`"),
             id="two tools of one name",
         ),
         pytest.param(
@@ -132,7 +132,7 @@ def test_it_says_how_far_it_describes_its_tools() -> None:
         ),
         pytest.param(
             {"toolsSummary": [{"name": "../a"}]},
-            ("toolsSummary[0].name", "a tool's name is 1 to 128 of `A-Z a-z 0-9 _ . -`"),
+            ("toolsSummary[0].name", "a tool's name has 1 to 128 characters of `A-Z a-z 0-9 _ . -`"),
             id="no name in a summary",
         ),
     ],
@@ -199,7 +199,7 @@ def test_its_server_is_a_valid_record() -> None:
 
 
 def test_without_a_way_to_run_it_there_is_no_server() -> None:
-    with pytest.raises(InvalidRecord, match="does not say how to run it"):
+    with pytest.raises(InvalidRecord, match="has no `run`"):
         build_server_body(Manifest(id="a", version="1"), REF)
 
 

@@ -94,7 +94,7 @@ def test_an_ignore_file_leaves_out_more(project: Path) -> None:
 
 def test_an_ignore_file_is_bounded_and_has_no_exceptions(project: Path) -> None:
     (project / ".toolgateignore").write_text("!keep\n")
-    with pytest.raises(InvalidRecord, match="cannot begin with `!`"):
+    with pytest.raises(InvalidRecord, match="`!` is not supported"):
         packed(project)
     (project / ".toolgateignore").write_text("#" * 65_537)
     with pytest.raises(InvalidRecord, match="larger than"):
@@ -117,25 +117,25 @@ def test_links_that_lead_elsewhere_and_what_is_no_file_are_refused(project: Path
         ("/etc/passwd", "leads out"),
         ("../project-secret", "leads out"),
         ("lib", "a link to a directory"),
-        ("gone", "not to be found"),
-        ("odd", "not to be found"),
+        ("gone", "a broken link"),
+        ("odd", "a broken link"),
     ]:
         odd.symlink_to(target)
         with pytest.raises(InvalidRecord, match=problem):
             packed(project)
         odd.unlink()
     os.mkfifo(odd)
-    with pytest.raises(InvalidRecord, match="not an ordinary file"):
+    with pytest.raises(InvalidRecord, match="not a regular file"):
         packed(project)
 
 
 def test_names_that_no_archive_may_hold_are_refused_when_packing(project: Path) -> None:
     (project / "SERVER.py").touch()
-    with pytest.raises(InvalidRecord, match="are one name"):
+    with pytest.raises(InvalidRecord, match="are the same name"):
         packed(project)
     (project / "SERVER.py").unlink()
     (project / "a\nb").touch()
-    with pytest.raises(InvalidRecord, match="no name here may have"):
+    with pytest.raises(InvalidRecord, match="not allowed in names"):
         packed(project)
 
 

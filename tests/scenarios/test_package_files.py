@@ -98,7 +98,7 @@ def test_a_package_runs_in_one_process_is_upgraded_and_outlives_a_kill(tmp_path:
     with running(site) as gateway:
         install(gateway, record_of("1.0.0", "hello "))
         # Its archive is not there yet: that is said, and mended by putting it there.
-        eventually(lambda: "is not in the artifact store" in gateway.health(PACKAGE)["last_error"])
+        eventually(lambda: "the artifact store does not have" in gateway.health(PACKAGE)["last_error"])
         publish(kept, {}, tmp_path, version="1.0.0", greeting="hello ")
         says(gateway, cache, "hello ")
 
@@ -128,6 +128,6 @@ def test_a_node_gets_packages_from_its_control_which_keeps_them_in_a_bucket(tmp_
         other = record_of("1.0.0", "other ")
         node.follows(int(install(control.gateway, other)["revision"]))
         eventually(
-            lambda: "is not in the artifact store" in control.gateway.health(PACKAGE)["last_error"], WITHIN_S
+            lambda: "the artifact store does not have" in control.gateway.health(PACKAGE)["last_error"], WITHIN_S
         )
         assert not node.gateway.modern(f"/api/mcp?tools={TOOL}").call(TOOL).get("result")

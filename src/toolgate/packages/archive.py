@@ -1,9 +1,9 @@
-"""The archives of packages: packed, inspected, taken over from other formats, unpacked.
+"""Packs, inspects, converts and unpacks the archives of packages.
 
-An archive is hostile until proven otherwise. Sizes are counted while reading, never believed. Nothing is
-written before its name was checked, and nothing outside the given directory; archives inside are files like
-others. The directory that is packed is its author's. The same files make the same bytes on every machine:
-archives are compared by their hash. All of it blocks: callers give it a thread.
+Archives are untrusted. Sizes are counted while reading, never taken from headers. No file is written before
+its name is checked, and none outside the given directory. Archives inside an archive are plain files. A
+directory to pack belongs to its author and is trusted. The same files make the same bytes on every machine,
+because archives are compared by hash. All functions block: call them in a thread.
 """
 
 import hashlib
@@ -26,26 +26,27 @@ from toolgate.packages.foreign_manifests import convert_bundle, is_bundle_manife
 from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
 
 IGNORE_NAME: Final = ".toolgateignore"
-MAX_IGNORE_BYTES: Final = 64 * 1024  # thousands of lines; each is tried on every file
+MAX_IGNORE_BYTES: Final = 64 * 1024  # thousands of lines, each of which is matched against every file
 ALWAYS_IGNORED: Final = (
     *(".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "node_modules/.cache"),
     *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".toolgate*", ".env", ".env.*"),
     *(".DS_Store", ".idea", ".vscode", "*~", ".*.sw?"),
 )
-"""Left out of every package: version control, caches, environments, secrets of developers, editors' files."""
+"""Names to leave out of packages: version control, caches, environments, developers' secrets, editor
+files."""
 
 
 class ArchiveSummary(NamedTuple):
-    """What is in an archive that was read to its end."""
+    """The summary of an archive that was read completely."""
 
     manifest: bytes
-    """In our form, whatever form it has in the archive."""
+    """The manifest in Toolgate's format, also if the archive has another one."""
     files: int
     unpacked_bytes: int
 
 
 class PackedArchive(NamedTuple):
-    """An archive that was written."""
+    """Size and hash of a written archive."""
 
     sha256: str
     size: int
@@ -55,7 +56,7 @@ class PackedArchive(NamedTuple):
 def pack_directory(
     directory: Path, manifest: bytes, target: BinaryIO, *, max_bytes: int = MAX_ARCHIVE_BYTES
 ) -> PackedArchive:
-    """Write the files of `directory`, with `manifest` for its own. Raises InvalidRecord, BodyTooLarge."""
+    """Pack `directory`, with `manifest` in place of its manifest. Raises InvalidRecord, BodyTooLarge."""
     writer, ledger = TarWriter(target, max_bytes=max_bytes), ArchiveLedger()
     first = ArchiveEntry(path=MANIFEST_NAME, size=len(manifest))
     ledger.enter(first)
@@ -69,7 +70,7 @@ def pack_directory(
 
 
 def unpack_archive(source: BinaryIO, directory: Path) -> None:
-    """Unpack into `directory`, which must not exist, and does not exist if that fails."""
+    """Unpack into `directory`, which must not exist. After a failure it does not exist, either."""
     directory.mkdir(mode=0o700)
     try:
         for entry, content in _iter_members(source, ArchiveLedger()):
@@ -80,9 +81,9 @@ def unpack_archive(source: BinaryIO, directory: Path) -> None:
 
 
 def normalize_archive(source: BinaryIO, target: BinaryIO) -> ArchiveSummary:
-    """Write the archive in the form of packages: copied if it has that form, else packed again.
+    """Write the archive in Toolgate's format: copied if it has that format already, else packed again.
 
-    All of it is read before anything is written. Raises InvalidRecord, or BodyTooLarge past a limit.
+    Reads the whole archive before it writes. Raises InvalidRecord, and BodyTooLarge beyond a limit.
     """
     summary, is_own = _inspect_archive(source)
     source.seek(0)
@@ -99,24 +100,24 @@ def normalize_archive(source: BinaryIO, target: BinaryIO) -> ArchiveSummary:
 
 
 def _inspect_archive(source: BinaryIO) -> tuple[ArchiveSummary, bool]:
-    """What is in an archive, and whether all of it has the form of packages."""
+    """The summary of an archive, and whether it has Toolgate's format."""
     manifest, ledger = None, ArchiveLedger()
     is_own = read_magic(source) != b"PK"
     for entry, content in _iter_members(source, ledger):
         if entry.path == MANIFEST_NAME and not entry.is_directory:
             if entry.size > MAX_MANIFEST_BYTES:
-                problem = f"its `{MANIFEST_NAME}` is larger than {MAX_MANIFEST_BYTES:,} bytes"
+                problem = f"`{MANIFEST_NAME}` is larger than {MAX_MANIFEST_BYTES:,} bytes"
                 raise entries.archive_too_large(problem)
             manifest = b"".join(content)
     if manifest is None:
-        raise entries.invalid_archive(f"it has no `{MANIFEST_NAME}` at its root")
+        raise entries.invalid_archive(f"no `{MANIFEST_NAME}` at its root")
     if is_bundle_manifest(manifest):
         manifest, is_own = convert_bundle(manifest), False
     return ArchiveSummary(manifest=manifest, files=ledger.files, unpacked_bytes=ledger.unpacked_bytes), is_own
 
 
 def _iter_members(source: BinaryIO, ledger: ArchiveLedger) -> Iterator[entries.ArchiveMember]:
-    """The entries below the root of an archive, each checked against those before it."""
+    """The entries of an archive, each checked against the entries before it."""
     if source.seek(0, os.SEEK_END) > MAX_ARCHIVE_BYTES:
         raise entries.archive_too_large(f"it is larger than {MAX_ARCHIVE_BYTES:,} bytes")
     for entry, content in read_members(source):
@@ -152,9 +153,10 @@ def _write_entry(root: Path, entry: ArchiveEntry, content: Iterator[bytes]) -> N
 
 
 def list_package_files(directory: Path) -> Iterator[tuple[ArchiveEntry, Path]]:
-    """The files of a directory in the order of their paths, without those to leave out.
+    """The files to pack from a directory, in the order of their paths.
 
-    A link to a file in the directory is that file. Any other link, and what is no file, is InvalidRecord.
+    A symbolic link to a file in the directory counts as that file. Raises InvalidRecord for any other link,
+    and for anything that is not a regular file.
     """
     root = directory.resolve()
     lines = [*ALWAYS_IGNORED, *_read_ignore_file(root / IGNORE_NAME).splitlines()]
@@ -163,14 +165,18 @@ def list_package_files(directory: Path) -> Iterator[tuple[ArchiveEntry, Path]]:
 
 
 def _parse_line(line: str) -> tuple[str, bool]:
-    """A name anywhere, or, with a `/` inside, a path from the root; and whether it is for directories only.
+    """Parse a line of an ignore file: its pattern, and whether it matches directories only.
 
-    A line of an ignore file is a pattern with `*`, `?` and `[…]`; `#` begins a comment.
+    A pattern has `*`, `?` and `[…]`. It matches a name anywhere, or, with a `/` inside, a path from the root.
+    `#` begins a comment.
     """
     if line.startswith("!"):
-        raise InvalidRecord(f"`{IGNORE_NAME}`: a line cannot begin with `!`: lines name what to leave out")
+        raise InvalidRecord(
+            f"`{IGNORE_NAME}`: invalid line `{line[:80]}`: `!` is not supported",
+            hint="list only the files to leave out",
+        )
     text = line.rstrip("/")
-    # A path from the root may be written with or without a `/` before it; here it needs one inside.
+    # A path from the root may begin with `/` or not; the pattern needs a `/` inside.
     return text.removeprefix("/") if "/" in text[1:] else text, line.endswith("/")
 
 
@@ -204,22 +210,22 @@ def _file(root: Path, path: Path, place: str) -> ArchiveEntry:
     try:
         target = path.resolve(strict=True)
         status = target.stat()
-    except (OSError, RuntimeError) as exc:  # the latter, before Python 3.13, for links in a circle
-        raise _unpackable(place, "not to be found") from exc
+    except (OSError, RuntimeError) as exc:  # before Python 3.13, RuntimeError for a cycle of links
+        raise _unpackable(place, "a broken link") from exc
     if not target.is_relative_to(root):
         raise _unpackable(place, "a link that leads out of the directory")
     if not stat.S_ISREG(status.st_mode):
-        raise _unpackable(place, "a link to a directory" if path.is_symlink() else "not an ordinary file")
+        raise _unpackable(place, "a link to a directory" if path.is_symlink() else "not a regular file")
     return ArchiveEntry(path=place, size=status.st_size, is_executable=bool(status.st_mode & 0o100))
 
 
 def _unpackable(place: str, problem: str) -> InvalidRecord:
-    hint = f"remove it, or name it in `{IGNORE_NAME}`"
-    return InvalidRecord(f"`{describe_name(place)}` cannot be packed: it is {problem}", hint=hint)
+    hint = f"remove it, or add it to `{IGNORE_NAME}`"
+    return InvalidRecord(f"cannot pack `{describe_name(place)}`: it is {problem}", hint=hint)
 
 
 class TarWriter:
-    """A gzipped tar without times, owners and directories: only files, and whether each is executable."""
+    """Writes a gzipped tar of files and their executable bits, without times, owners and directories."""
 
     def __init__(self, target: BinaryIO, *, max_bytes: int = MAX_ARCHIVE_BYTES) -> None:
         self._target = target
@@ -230,7 +236,7 @@ class TarWriter:
         self._files = 0
 
     def add(self, entry: ArchiveEntry, content: Iterable[bytes]) -> None:
-        """Write one file. Its content must have the size of the entry."""
+        """Write one file. `content` must have the size in `entry`."""
         info = tarfile.TarInfo(entry.path)
         info.size = entry.size
         info.mode = 0o755 if entry.is_executable else 0o644
@@ -241,7 +247,7 @@ class TarWriter:
         self._files += 1
 
     def close(self) -> PackedArchive:
-        """Write the end. The target stays open."""
+        """Write the end of the archive. The target stays open."""
         self._pack(bytes(2 * tarfile.BLOCKSIZE))
         self._write(self._deflate.flush())
         return PackedArchive(sha256=self._sha256.hexdigest(), size=self._size, files=self._files)

