@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""Writes the reference pages from the code that they describe, or checks that they still fit it.
+"""Writes the reference pages from the code, or checks that they match it.
 
     python docs/generate.py            write docs/reference/*
-    python docs/generate.py --check    name the pages that are stale; exit code 1 if there are any
+    python docs/generate.py --check    list the stale pages; exit code 1 if there are any
 
-A page is a view of the code. Nothing here may state a fact that the code could state itself.
+A page is a view of the code. This module never states a fact that the code could state itself.
 """
 
 import sys
@@ -40,7 +40,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
 
 
 def main(words: list[str]) -> int:
-    """Write the pages, or with `--check` only say which ones are stale."""
+    """Write the pages, or with `--check` only list the stale ones."""
     is_check = words == ["--check"]
     texts = {REFERENCE / name: write() for name, write in PAGES.items()}
     stale = [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]

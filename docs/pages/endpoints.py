@@ -1,4 +1,4 @@
-"""The REST surface, from its route table."""
+"""The REST API, from its route table."""
 
 from typing import Any, Final
 
@@ -7,12 +7,13 @@ from toolgate.surfaces.rest.app import ENDPOINTS
 from toolgate.surfaces.rest.framework.routing import ANYONE, RestEndpoint
 
 _INTRO: Final = """
-The whole surface with all shapes is at `GET /openapi.json` of a running gateway; this page is its outline.
-Bodies and answers are JSON. Roles from below: `agent`, `viewer`, `publisher`, `admin`; each may do what
-those below it may. On loopback a request without a key is the local administrator's. Every endpoint may
-answer `unauthenticated`, `forbidden`, `invalid_request` and `internal`, and where it takes an id or a body
-also `invalid_record`, `parse_error`, `unsupported_media` and `too_large`; the others stand with it. The MCP
-door (`/api/mcp`) is not REST: see [clients](../how-to/clients.md).
+This page is an outline. `GET /openapi.json` of a running gateway has the complete API with all schemas.
+Request and response bodies are JSON. Each role includes the ones before it: `agent`, `viewer`, `publisher`,
+`admin`. If the gateway trusts loopback, a request from there without a key acts as the local administrator.
+Every endpoint may fail with `unauthenticated`, `forbidden`, `invalid_request` and `internal`. Endpoints with
+an id or a body may also fail with `invalid_record`, `parse_error`, `unsupported_media` and `too_large`. Each
+endpoint lists its other errors. The MCP endpoint (`/api/mcp`) is not REST: see
+[clients](../how-to/clients.md).
 """
 
 
@@ -32,13 +33,13 @@ def _section(endpoint: RestEndpoint[Any]) -> str:
     if endpoint.headers:
         blocks.append("\n".join(bullet(f"{code(one.name)}: {one.description}") for one in endpoint.headers))
     if endpoint.is_conditional:
-        blocks.append("Takes `If-Match` with the record's ETag, and `If-None-Match: *`.")
+        blocks.append("Accepts `If-Match` with the ETag of the record, and `If-None-Match: *`.")
     responses = [*map(str, endpoint.statuses), *(code(error.code) for error in endpoint.errors)]
-    blocks.append(wrap(f"Answers {', '.join(responses)}."))
+    blocks.append(wrap(f"Responses: {', '.join(responses)}."))
     return "\n\n".join(blocks)
 
 
 def _who(endpoint: RestEndpoint[Any]) -> str:
     if endpoint.role is ANYONE:
-        return "For anyone."
-    return f"For {code(endpoint.role)}{'' if endpoint.role == 'admin' else ' and above'}."
+        return "Needs no credential."
+    return f"Needs the role {code(endpoint.role)}{'' if endpoint.role == 'admin' else ' or above'}."

@@ -1,4 +1,4 @@
-"""The errors a caller may see, from the one table that has them."""
+"""The errors of all surfaces, from the table of error classes."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,10 +7,10 @@ from pages.markdown import code, page, sentence, wrap
 from toolgate.errors import WIRE, ToolgateError
 
 _INTRO: Final = """
-Codes are stable; messages may change. REST answers `{"error": {"code", "message", "hint"}}` with the HTTP
-status. The MCP door answers a JSON-RPC error with the code under `data.code`, or, where the call itself
-failed, a tool result with `isError` and the same under `_meta["toolgate/error"]`
-([why](../adr/0009-failed-calls-are-results.md)).
+Error codes are stable; messages may change. REST responds with the HTTP status and
+`{"error": {"code", "message", "hint"}}`. The MCP endpoint responds with a JSON-RPC error whose `data.code`
+is the error code. If the call itself failed, it returns a tool result with `isError` and the same data in
+`_meta["toolgate/error"]` ([why](../adr/0009-failed-calls-are-results.md)).
 """
 
 
@@ -27,7 +27,7 @@ def _all_errors(parent: type[ToolgateError] = ToolgateError) -> Iterator[type[To
 
 def _section(error: type[ToolgateError]) -> str:
     wire = WIRE[error.code]
-    again = "worth a retry" if error.retryable else "a plain retry changes nothing"
+    again = "retryable" if error.retryable else "not retryable"
     meaning = "Something failed inside the gateway." if error is ToolgateError else sentence(error.__doc__)
     return "\n\n".join(
         [

@@ -72,7 +72,7 @@ def limits_page() -> str:
         "Nodes and gRPC": _fleet(),
         "Process": _process(),
     }
-    head = ("what", "limit", "beyond it")
+    head = ("what", "limit", "above the limit")
     return page("Limits", _INTRO, *(f"## {title}\n\n{table(head, rows)}" for title, rows in sections.items()))
 
 
@@ -107,7 +107,11 @@ def _lists() -> Rows:
         ("sessions on a node", f"{session.DEFAULT_LIMITS.max_sessions:,}", "503 `session_limit`"),
         ("idle time of a session", duration(session.IDLE_S), "`unknown_session`"),
         ("lifetime of a session id", duration(session.LIFETIME_S), expired),
-        ("a session id, which holds the session's selection", size(session.MAX_ID_BYTES), "`invalid_params`"),
+        (
+            "a session id, which contains the session's selection",
+            size(session.MAX_ID_BYTES),
+            "`invalid_params`",
+        ),
         (
             "requests without a response on an SSE stream",
             f"{session.DEFAULT_LIMITS.max_stream_requests}",
@@ -199,28 +203,28 @@ def _definitions() -> Rows:
         (
             "tools, prompts, resources, templates of a server",
             f"{checks.MAX_DEFINITIONS:,} of each",
-            "the rest is left out, and reported",
+            "the rest is omitted, and reported",
         ),
-        ("a list", f"{discovery.MAX_PAGES} pages; {sizes}", "the rest is left out, and reported"),
+        ("a list", f"{discovery.MAX_PAGES} pages; {sizes}", "the rest is omitted, and reported"),
         ("time for all pages", duration(_POOL.list_timeout_s), "the last good list applies"),
         ("name of a tool", f"{names.MAX_TOOL_NAME} characters", "it gets an alias"),
         (
             "name of a tool that gets an alias",
             f"{naming.MAX_NATIVE_NAME} characters",
-            "that tool is left out",
+            "the tool is quarantined",
         ),
-        ("name of a prompt", f"{listings.MAX_PROMPT_NAME} characters", "that prompt is left out"),
-        ("arguments of a prompt", f"{listings.MAX_ARGUMENTS}", "that prompt is left out"),
-        ("URI of a resource", size(listings.MAX_URI_BYTES), "that resource is left out"),
-        ("URI template", template, "that template is left out"),
+        ("name of a prompt", f"{listings.MAX_PROMPT_NAME} characters", "the prompt is quarantined"),
+        ("arguments of a prompt", f"{listings.MAX_ARGUMENTS}", "the prompt is quarantined"),
+        ("URI of a resource", size(listings.MAX_URI_BYTES), "the resource is quarantined"),
+        ("URI template", template, "the template is quarantined"),
         (
             "all templates, as work to match them",
             f"{listings.MAX_WORK:,} characters",
-            "the rest is left out, and reported",
+            "the other templates are quarantined",
         ),
-        ("description", size(checks.MAX_DESCRIPTION_BYTES), "that definition is left out"),
-        ("schema", size(definitions.MAX_SCHEMA_BYTES), "that tool is left out"),
-        ("depth of a schema", f"{checks.MAX_SCHEMA_DEPTH} levels", "that tool is left out"),
+        ("description", size(checks.MAX_DESCRIPTION_BYTES), "the definition is quarantined"),
+        ("schema", size(definitions.MAX_SCHEMA_BYTES), "the tool is quarantined"),
+        ("depth of a schema", f"{checks.MAX_SCHEMA_DEPTH} levels", "the tool is quarantined"),
     )
 
 
@@ -305,10 +309,14 @@ def _process() -> Rows:
     wrong = f"{identity.MAX_ATTEMPTS} in {duration(identity.WINDOW_S)}"
     most, share = resources.max_for_one(subscriptions.MAX_OPEN), subscriptions.MAX_OPEN // resources.SHARE
     return (
-        ("the administrator's key", f"at least {identity.MIN_KEY_CHARS} characters", "refuses to start"),
+        (
+            "the administrator's key",
+            f"at least {identity.MIN_KEY_CHARS} characters",
+            "the gateway does not start",
+        ),
         ("wrong credentials from one address", wrong, "429 `too_many_attempts`"),
         ("concurrent browser logins", f"{issuer.MAX_CONCURRENT_LOGINS}", "429 `too_many_attempts`"),
-        ("files of the console", size(console.MAX_BYTES), "refuses to start"),
+        ("files of the console", size(console.MAX_BYTES), "the gateway does not start"),
         ("event streams", f"{subscriptions.MAX_OPEN:,}", "503 `session_limit`"),
         (
             "event streams of one caller",
@@ -328,7 +336,7 @@ def _process() -> Rows:
         (
             "audit events in one export",
             f"{ControlLimits().max_export:,}",
-            "the last line says so",
+            "the last line reports it",
         ),
         (
             "prompts, or resources, of a server that a learned policy names",

@@ -1,4 +1,4 @@
-"""The manifest of a package, its published schema, and what an archive may hold."""
+"""Package manifests, their published schema, and the rules of archives."""
 
 import inspect
 import json
@@ -13,10 +13,10 @@ from toolgate.packages import archive, foreign_manifests, manifest
 from toolgate.registry.records import server_bodies
 
 _INTRO: Final = """
-A package is a gzipped tar, or a zip, with `manifest.json` at its root: what the package is, which tools it
-has, and how its server is run. [Its JSON Schema](manifest.v2.schema.json) (2020-12) is for editors and
-other programs; a gateway serves it at `/api/schemas/manifest.v2.json`. An unknown member is refused, with
-the name it is close to; one that begins with `x-` is kept and not looked at.
+A package is a gzipped tar or a zip with `manifest.json` at its root. The manifest describes the package, its
+tools, and how to run its server. [Its JSON Schema](manifest.v2.schema.json) (2020-12) is for editors and
+other programs; a gateway serves it at `/api/schemas/manifest.v2.json`. An unknown member is an error, which
+suggests the nearest known name. Members that begin with `x-` are stored and ignored.
 """
 _MODELS: Final[Sequence[type[BaseModel]]] = (
     manifest.ManifestBody,
@@ -27,22 +27,21 @@ _MODELS: Final[Sequence[type[BaseModel]]] = (
     server_bodies.OAuthBody,
 )
 _SOURCES: Final = """
-How far a manifest describes its tools decides the `source` of their rows in the catalog: `manifest` where
-it has `tools`, `summary` where it has names and descriptions, `legacy` where it says nothing; `discovered`
-is what a server lists differently. Rows of a manifest of version 2 have the `schema_version` `v2`, all
-others `legacy`.
+The `source` of catalog rows depends on what the manifest contains: `manifest` if it has `tools`, `summary` if
+it has only names and descriptions, `legacy` if it has neither. A tool that the server lists differently is
+`discovered`. Rows of a version 2 manifest have the `schema_version` `v2`, all others `legacy`.
 """
 _ARCHIVE: Final = """
-An archive holds files and directories, and nothing else. What could be read in two ways is refused: names
-that lead elsewhere or that some file system takes for one, links and devices, entries that overlap,
-anything behind the end. Archives inside are files like others. [Limits](limits.md#packages) has the
-figures.
+An archive may contain only files and directories. The gateway rejects everything that programs could read
+differently: paths that lead outside, names that are special on some file system, links, devices, overlapping
+entries, and data after the end. Archives inside an archive are plain files. For the numbers, see
+[limits](limits.md#packages).
 """
 _LEFT_OUT: Final = """
-`toolgate packages publish` leaves out what matches a pattern below, or one of a file `.toolgateignore`:
-one to a line, with `*`, `?` and `[…]`; a name anywhere, or, with a `/` inside, a path from the root; only
-directories, with a `/` at its end. A link to a file in the directory is packed as that file, any other link
-is refused.
+`toolgate packages publish` excludes files that match a pattern below or in the file `.toolgateignore`. The
+file has one pattern per line, with `*`, `?` and `[…]`. A pattern matches a name at any level or, with a `/`
+inside, a path from the root. With a `/` at its end it matches only directories. A link to a file in the
+directory is packed as that file; any other link is an error.
 """
 
 
@@ -53,10 +52,10 @@ def manifest_page() -> str:
         "Package manifests",
         _INTRO,
         *map(section, _MODELS),
-        f"## Where rows come from\n\n{wrap(_SOURCES)}",
+        f"## Sources of catalog rows\n\n{wrap(_SOURCES)}",
         f"## MCP bundles and manifests before version 2\n\n{_module(foreign_manifests)}",
-        f"## The archive\n\n{wrap(_ARCHIVE)}",
-        f"## What is left out\n\n{wrap(_LEFT_OUT)}\n\n{wrap(ignored)}",
+        f"## Archives\n\n{wrap(_ARCHIVE)}",
+        f"## Excluded files\n\n{wrap(_LEFT_OUT)}\n\n{wrap(ignored)}",
     )
 
 
@@ -66,5 +65,5 @@ def manifest_schema_file() -> str:
 
 
 def _module(module: object) -> str:
-    """What a module says of itself."""
+    """The docstring of a module."""
     return "\n\n".join(map(wrap, (inspect.getdoc(module) or "").split("\n\n")))

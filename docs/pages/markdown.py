@@ -1,4 +1,4 @@
-"""Markdown as the reference pages use it: short lines, compact tables, nothing that a reader must scroll."""
+"""The Markdown of the reference pages: short lines and compact tables, so that no reader must scroll."""
 
 import inspect
 import re
@@ -10,7 +10,7 @@ MARK: Final = "<!-- Written by docs/generate.py. Change the code it describes, t
 WIDTH: Final = 120
 
 Rows = Sequence[tuple[str, str, str]]
-"""What is limited, its limit, and what happens past it."""
+"""What is limited, the limit, and what happens above it."""
 
 _CODE = re.compile(r"`[^`]*`")
 
@@ -32,7 +32,7 @@ def bullet(text: str) -> str:
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A table without padding: what changes in one row changes no other."""
+    """A table without padding, so that a change of one row changes no other."""
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

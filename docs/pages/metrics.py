@@ -1,4 +1,4 @@
-"""The metrics, read off a gateway and a node as Prometheus would."""
+"""The metrics, read from a gateway and a node as Prometheus would read them."""
 
 import asyncio
 import logging
@@ -14,15 +14,15 @@ from toolgate.settings import Settings
 from toolgate.telemetry.exposition import MetricFamily
 
 _INTRO: Final = """
-Prometheus text at `GET /metrics`, for the role `viewer` and above. Labels hold registered names only: what
-callers make up is counted under empty labels. Those named `toolgate_sync_…`
-are a node's. A histogram has the usual `_bucket`, `_sum` and `_count`.
+`GET /metrics` serves the Prometheus text format. It needs the role `viewer` or above. Labels contain only
+registered names: unknown names that callers send are counted under empty labels. Only nodes have the metrics
+named `toolgate_sync_…`. Each histogram has the usual series `_bucket`, `_sum` and `_count`.
 """
 
 
 def metrics_page() -> str:
     """metrics.md"""
-    # The node looks for a control that is not there, and would say so.
+    # The node finds no control plane, and would log a warning.
     logging.getLogger("toolgate").addHandler(logging.NullHandler())
     rows = [
         (code(one.name), one.kind, ", ".join(map(code, one.labels)) or "none", one.help_text)

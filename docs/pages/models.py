@@ -1,4 +1,4 @@
-"""Settings and records: pydantic models whose field docstrings are their documentation."""
+"""Settings and records: pydantic models, documented by the docstrings of their fields."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,23 +28,23 @@ Models = Sequence[type[BaseModel]]
 Schema = Mapping[str, Any]
 
 _SETTINGS: Final = """
-A setting comes from an option of `toolgate up`, `control` or `node`, else from its variable (in brackets),
-else from the TOML file given with `--config`, else from its default. In a variable, a list is separated by
-commas, and a table is JSON; one field of a table has a variable of its own, such as `TOOLGATE_AUDIT_DAYS`
-for `audit.days`. A setting that is wrong, or a key of the file that is unknown, is a refusal to
-start that names it.
+The value of a setting comes from the first of these: an option of `toolgate up`, `control` or `node`; its
+environment variable (in brackets); the TOML file given with `--config`; its default. In a variable, separate
+the entries of a list by commas and write a table as JSON. Each field of a table also has its own variable,
+such as `TOOLGATE_AUDIT_DAYS` for `audit.days`. If a setting is invalid or the file has an unknown key,
+Toolgate does not start, and the error names it.
 """
 _SERVER: Final = """
 A server is one record: a file in the registry directory, the body of `PUT
-/admin/api/mcp/servers/{server_id}`, or the file given to `toolgate servers apply`. The form is the same
-everywhere.
+/admin/api/mcp/servers/{server_id}`, or the file for `toolgate servers apply`. The format is the same in all
+of them.
 """
 _CHAT_UPSTREAM: Final = """
-A chat upstream is one record: the body of `PUT /admin/api/chat-upstreams/{upstream_id}`, or the file given to
-`toolgate chat-upstreams apply`. [The guide](../how-to/chat-upstreams.md) has examples.
+A chat upstream is one record: the body of `PUT /admin/api/chat-upstreams/{upstream_id}`, or the file for
+`toolgate chat-upstreams apply`. The [chat upstreams guide](../how-to/chat-upstreams.md) has examples.
 """
 _POLICY: Final = """
-The records that say who sees which tools. [The policy guide](../explanation/policy.md) tells how they work
+These records decide which callers see which tools. [Policy](../explanation/policy.md) explains how they work
 together.
 """
 _SERVER_MODELS: Final[Models] = (
@@ -102,13 +102,13 @@ def policy_records_page() -> str:
 
 
 def section(model: type[BaseModel]) -> str:
-    """What a model is for, and its fields."""
+    """The docstring of a model, and its fields."""
     title = _words(model.__name__).capitalize()
     return f"## {title}\n\n{wrap(sentence(model.__doc__))}\n\n{_fields(model)}"
 
 
 def _fields(model: type[BaseModel], note: Callable[[str], str] = lambda _: "") -> str:
-    """One bullet a field: its name, kind, default and meaning."""
+    """One bullet per field: its name, type, default and description."""
     properties: Mapping[str, Schema] = model.model_json_schema()["properties"]
     lines = []
     for name, field in model.model_fields.items():
@@ -118,7 +118,7 @@ def _fields(model: type[BaseModel], note: Callable[[str], str] = lambda _: "") -
 
 
 def _kind(schema: Schema) -> str:
-    """What a value may be, in words."""
+    """The type of a value, in words."""
     match schema:
         case {"$ref": str(reference)}:
             title = _words(reference.rpartition("/")[2])
@@ -159,7 +159,7 @@ def _bounds(schema: Schema) -> str:
 
 def _default(default: object) -> str:
     if default is PydanticUndefined:
-        return ", needed"
+        return ", required"
     if default in _EMPTY or isinstance(default, BaseModel):
         return ""
     shown = str(default).lower() if isinstance(default, bool) else default

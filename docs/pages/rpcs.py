@@ -1,4 +1,4 @@
-"""The gRPC surface, from its table of RPCs."""
+"""The gRPC API, from its table of RPCs."""
 
 from itertools import groupby
 from typing import Final
@@ -8,9 +8,9 @@ from toolgate.surfaces.grpc.dispatch import ANYONE, Rpc
 from toolgate.surfaces.grpc.server import list_rpcs
 
 _INTRO: Final = """
-What `toolgate control` answers on `grpc.listen`. The messages are defined in `proto/`; the
-[guide](../how-to/grpc.md) tells how to list and watch. Every RPC that needs a role may end with
-`UNAUTHENTICATED` and `PERMISSION_DENIED`, and any with the status of its [error](errors.md).
+`toolgate control` serves these RPCs at `grpc.listen`. The messages are defined in `proto/`. The
+[gRPC guide](../how-to/grpc.md) shows how to list and watch. Every RPC that needs a role may fail with
+`UNAUTHENTICATED` and `PERMISSION_DENIED`, and any RPC with the status of its [error](errors.md).
 """
 
 
@@ -34,6 +34,6 @@ def _section(rpc: Rpc) -> str:
 
 def _who(rpc: Rpc) -> str:
     if rpc.roles == ANYONE:
-        return "For anyone."
+        return "Needs no credential."
     roles = (code(role) + ("" if role in {"admin", "node"} else " and above") for role in rpc.roles)
     return f"For {', and for '.join(roles)}."

@@ -1,4 +1,4 @@
-"""The limits of what runs here: packages, modules, guests and their invocations."""
+"""The limits of packages, modules, guests and invocations."""
 
 from pages.markdown import Rows, duration, size
 from toolgate.catalog import definitions as tool_changes
@@ -28,38 +28,46 @@ def package_limits() -> Rows:
     staged = f"{size(UPLOADS.max_own_bytes)}, {size(UPLOADS.max_staged_bytes)}"
     return (
         ("an archive", size(entries.MAX_ARCHIVE_BYTES), "413 `too_large`"),
-        ("what it unpacks to", size(entries.MAX_UNPACKED_BYTES), "413 `too_large`"),
-        ("its files and directories", f"{entries.MAX_FILES:,}", "413 `too_large`"),
-        ("a path in it", path, "400 `invalid_record`"),
+        ("unpacked size of an archive", size(entries.MAX_UNPACKED_BYTES), "413 `too_large`"),
+        ("files and directories in an archive", f"{entries.MAX_FILES:,}", "413 `too_large`"),
+        ("a path in an archive", path, "400 `invalid_record`"),
         ("a manifest", size(manifest.MAX_MANIFEST_BYTES), "413 `too_large`"),
         ("parts of an upload", parts, "`invalid_request` or 413 `too_large`"),
-        ("uploads of one caller at once", f"{UPLOADS.max_uploads}", "503 `session_limit`"),
-        ("bytes on their way in, of one caller and of all", staged, "503 `session_limit`"),
-        ("an upload that nobody finishes", duration(uploads.MAX_AGE_MS / 1000), "forgotten"),
+        ("concurrent uploads of one caller", f"{UPLOADS.max_uploads}", "503 `session_limit`"),
+        ("bytes of unfinished uploads: of one caller, of all", staged, "503 `session_limit`"),
+        ("idle time of an unfinished upload", duration(uploads.MAX_AGE_MS / 1000), "deleted"),
         ("versions of a package", f"{artifacts.MAX_VERSIONS}", "409 `conflict`"),
-        ("files of a package that no server uses", duration(connector.UNUSED_S), "removed from the node"),
-        ("annotations of a tool in the catalog", size(rows.MAX_ANNOTATIONS_BYTES), "not kept there"),
-        ("lines of a diff: of one tool, of all", diff, "the rest is counted, or said to be there"),
+        (
+            "time without a server for the files of a package",
+            duration(connector.UNUSED_S),
+            "deleted on the node",
+        ),
+        ("annotations of a tool in the catalog", size(rows.MAX_ANNOTATIONS_BYTES), "dropped"),
+        ("lines of a diff: of one tool, of all", diff, "further lines are counted, further diffs omitted"),
     )
 
 
 def module_limits() -> Rows:
-    module = f"{size(tasks.MAX_MODULE_BYTES)}, in parts as archives are"
+    module = f"{size(tasks.MAX_MODULE_BYTES)}, uploaded in parts"
     counts = f"{compiling.LIMITS.functions:,}, {compiling.LIMITS.imports:,}, {compiling.LIMITS.exports:,}"
     kept = f"{module_cache.MAX_FILES}, {size(module_cache.MAX_BYTES)}"
     worked, by_the_clock = duration(compiling.LIMITS.cpu_s), duration(compiling.LIMITS.deadline_s)
-    compile_time = f"{worked} of a processor, {by_the_clock} by the clock"
+    compile_time = f"{worked} of CPU time, {by_the_clock} in total"
     return (
         ("a module", module, "413 `too_large`"),
-        ("modules that are kept", f"{artifacts.MAX_MODULES:,}", "409 `conflict`"),
-        ("time to compile one", compile_time, "`invalid_module`"),
-        ("memory to compile one", size(compiling.LIMITS.memory_bytes), "`invalid_module`"),
-        ("functions of one, imports, exports", counts, "`invalid_module`"),
-        ("one when it is compiled", size(compiling.LIMITS.compiled_bytes), "`invalid_module`"),
-        ("modules that wait to be compiled", f"{compiling.LIMITS.max_waiting}", "429 `queue_full`"),
-        ("compiled modules that a node keeps", kept, "the ones used longest ago are made again when needed"),
-        ("a compiled module that no task names", duration(module_cache.UNUSED_S), "removed from the node"),
-        ("a module that cannot be compiled", duration(module_cache.REFUSED_S), "not tried again before that"),
+        ("stored modules", f"{artifacts.MAX_MODULES:,}", "409 `conflict`"),
+        ("time to compile a module", compile_time, "`invalid_module`"),
+        ("memory to compile a module", size(compiling.LIMITS.memory_bytes), "`invalid_module`"),
+        ("functions, imports, exports of a module", counts, "`invalid_module`"),
+        ("a compiled module", size(compiling.LIMITS.compiled_bytes), "`invalid_module`"),
+        ("queued modules to compile", f"{compiling.LIMITS.max_waiting}", "429 `queue_full`"),
+        ("compiled modules that a node caches", kept, "the least recently used are dropped"),
+        ("time without a task for a compiled module", duration(module_cache.UNUSED_S), "deleted on the node"),
+        (
+            "wait after a failed compilation of a module",
+            duration(module_cache.REFUSED_S),
+            "the node compiles it again",
+        ),
     )
 
 
@@ -67,21 +75,21 @@ def guest_limits() -> Rows:
     params = f"{session_params.MAX_PARAMS}, {size(session_params.MAX_PARAM_BYTES)}"
     return (
         ("a line of the log", size(invocations.MAX_LINE_BYTES), "`-EINVAL`"),
-        ("bytes of one read or write of WASI", size(wasi.MAX_TRANSFER_BYTES), "as many, and another call"),
-        ("buffers of one", f"{wasi.MAX_IOVECS:,}", "`EINVAL`"),
+        ("bytes of one read or write of WASI", size(wasi.MAX_TRANSFER_BYTES), "a partial transfer"),
+        ("buffers of one read or write", f"{wasi.MAX_IOVECS:,}", "`EINVAL`"),
         ("events that one call waits for", f"{wasi_poll.MAX_SUBSCRIPTIONS:,}", "`EINVAL`"),
         ("messages of a chat session", size(HOST.max_session_bytes), "`-ENOMEM`"),
-        ("its parameters, and what they hold", params, "`-ENOMEM`"),
-        ("functions of the guest in it", f"{HOST.max_guest_tools}", "`-ENOMEM`"),
+        ("parameters of a chat session: number, size", params, "`-ENOMEM`"),
+        ("functions of the guest in a chat session", f"{HOST.max_guest_tools}", "`-ENOMEM`"),
         (
-            "what one of them says",
+            "output of such a function",
             size(guest_tools.MAX_OUTPUT_BYTES),
-            "the model is told `tool_exec_failed`",
+            "the model gets `tool_exec_failed`",
         ),
-        ("chats within functions of chats", f"{guest.MAX_DEPTH} deep", "`-EAGAIN`"),
-        ("sessions and answers of a guest together", size(HOST.max_chat_bytes), "`-ENOMEM`"),
-        ("results of tools that it had no room for", size(HOST.max_result_bytes), "`-ENOMEM`"),
-        ("refusals of one run that are audited", f"{context.MAX_DENIALS_RECORDED}", "not audited"),
+        ("chats nested in functions of chats", f"{guest.MAX_DEPTH} levels", "`-EAGAIN`"),
+        ("sessions and completions of a guest together", size(HOST.max_chat_bytes), "`-ENOMEM`"),
+        ("tool results that did not fit the guest's buffer", size(HOST.max_result_bytes), "`-ENOMEM`"),
+        ("audited denials of one run", f"{context.MAX_DENIALS_RECORDED}", "further denials are not audited"),
     )
 
 
@@ -89,14 +97,22 @@ def invocation_limits() -> Rows:
     kept = f"{queue.DEFAULT_QUEUE_LIMITS.keep_ended:,} of a task, for {duration(queue.KEEP_ENDED_MS / 1000)}"
     return (
         ("input", size(invocations.MAX_INPUT_BYTES), "413 `too_large`"),
-        ("invocations that wait", f"{queue.DEFAULT_QUEUE_LIMITS.max_queued:,}", "429 `queue_full`"),
-        ("invocations that have ended", kept, "the oldest are forgotten"),
+        ("queued invocations", f"{queue.DEFAULT_QUEUE_LIMITS.max_queued:,}", "429 `queue_full`"),
+        ("ended invocations", kept, "the oldest are deleted"),
         (
-            "lines of a log, and their size",
+            "lines of a log, and their total size",
             f"{invocations.MAX_LOG_LINES:,}, {size(invocations.MAX_LOG_BYTES)}",
             "the oldest are dropped",
         ),
-        ("calls that an invocation tells of", f"{invocations.MAX_CALLS_KEPT}", "the others are counted"),
-        ("silence of a node about what it runs", duration(queue.LEASE_MS / 1000), "it is taken for lost"),
-        ("invocations that a node takes at once", f"{grpc_reports.MAX_CLAIMED}", "it asks again"),
+        (
+            "calls in the result of an invocation",
+            f"{invocations.MAX_CALLS_KEPT}",
+            "further calls are counted",
+        ),
+        (
+            "time without a report of the node about a run",
+            duration(queue.LEASE_MS / 1000),
+            "the run counts as lost",
+        ),
+        ("invocations in one claim of a node", f"{grpc_reports.MAX_CLAIMED}", "the node claims again"),
     )

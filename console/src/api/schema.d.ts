@@ -437,14 +437,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Who you are here
-         * @description Who you are here, how far you reach, and which gateway this is.
+         * Show the caller
+         * @description The caller's identity, role and ceiling, and the version and revision of this gateway.
          *
-         *     Where the gateway trusts its own machine, it answers without a key.
+         *     If the gateway trusts its own machine, it accepts this request without a key.
          *
          *     Needs the role `agent` or above.
          */
-        get: operations["who-you-are-here"];
+        get: operations["show-the-caller"];
         put?: never;
         post?: never;
         delete?: never;
@@ -461,16 +461,16 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * How to log in with a browser
-         * @description How a person can log in with a browser instead of a key.
+         * Show how to log in with a browser
+         * @description The issuer for a login with a browser instead of a key.
          *
          *     Needs no credential.
          */
-        get: operations["how-to-log-in-with-a-browser"];
+        get: operations["show-how-to-log-in-with-a-browser"];
         put?: never;
         /**
          * Log in with a browser
-         * @description Exchange the code that the issuer sent the browser back with for a token that is good here.
+         * @description Exchange an authorization code of the issuer for a token that this gateway accepts.
          *
          *     Needs no credential.
          */
@@ -490,7 +490,7 @@ export interface paths {
         };
         /**
          * List your integrations
-         * @description Every server within your key's ceiling, and how much of it you have switched on.
+         * @description Every server within your key's ceiling, with its state for you.
          *
          *     Needs the role `agent` or above.
          */
@@ -513,9 +513,9 @@ export interface paths {
         get?: never;
         /**
          * Switch an integration on or off for yourself
-         * @description Switch a server on or off for yourself: in every session, chat and run with your key, from now on.
+         * @description Switch a server on or off for yourself: in every session, chat and invocation with your key.
          *
-         *     It only narrows. A server that your key does not reach answers like one that does not exist.
+         *     It only narrows. A server outside your key's ceiling responds like a server that does not exist.
          *
          *     Needs the role `agent` or above.
          */
@@ -523,7 +523,7 @@ export interface paths {
         post?: never;
         /**
          * Reset an integration to the default of your key
-         * @description Have of a server what your key gives before you choose.
+         * @description Reset a server to the default state of your key.
          *
          *     Needs the role `agent` or above.
          */
@@ -541,12 +541,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what callers have chosen for themselves
-         * @description What all callers have chosen for themselves.
+         * List integrations set by callers
+         * @description The integrations that callers set, one entry per caller.
          *
          *     Needs the role `admin` or above.
          */
-        get: operations["list-what-callers-have-chosen-for-themselves"];
+        get: operations["list-integrations-set-by-callers"];
         put?: never;
         post?: never;
         delete?: never;
@@ -567,7 +567,7 @@ export interface paths {
         post?: never;
         /**
          * Reset the integrations of a caller
-         * @description Reset all that one caller has chosen: it has what its key gives before it chooses.
+         * @description Reset all integrations of one caller to the default of its key.
          *
          *     Needs the role `admin` or above.
          */
@@ -593,12 +593,12 @@ export interface paths {
         get: operations["list-the-keys"];
         put?: never;
         /**
-         * Make a key
-         * @description Make a key. The answer holds its secret, which is not stored and cannot be shown again.
+         * Create a key
+         * @description Create a key. The response contains its secret, which is not stored and cannot be shown again.
          *
          *     Needs the role `admin` or above.
          */
-        post: operations["make-a-key"];
+        post: operations["create-a-key"];
         delete?: never;
         options?: never;
         head?: never;
@@ -622,12 +622,12 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Revoke a key
-         * @description Delete a key. The next request that shows it is refused, whatever session it belongs to.
+         * Delete a key
+         * @description Delete a key. The gateway rejects the next request that uses it, also within sessions.
          *
          *     Needs the role `admin` or above.
          */
-        delete: operations["revoke-a-key"];
+        delete: operations["delete-a-key"];
         options?: never;
         head?: never;
         patch?: never;
@@ -664,12 +664,12 @@ export interface paths {
         };
         get?: never;
         /**
-         * Set what a key may use over time
-         * @description Replace what a key may use over time; budgets left out are taken away. What is used stays used.
+         * Set rate limits and quotas of a key
+         * @description Replace the rate limits and quotas of a key. Omitted ones are removed. Usage so far still counts.
          *
          *     Needs the role `admin` or above.
          */
-        put: operations["set-what-a-key-may-use-over-time"];
+        put: operations["set-rate-limits-and-quotas-of-a-key"];
         post?: never;
         delete?: never;
         options?: never;
@@ -890,14 +890,15 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Try a server
-         * @description Connect to a server once, next to the connection in use, and list its tools.
+         * Test a server
+         * @description Connect to a server once, separately from the connection in use, and list its tools.
          *
-         *     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not.
+         *     This tests the saved record or, if the request contains a record, that one. It must be valid and is not
+         *     saved.
          *
          *     Needs the role `admin` or above.
          */
-        post: operations["try-a-server"];
+        post: operations["test-a-server"];
         delete?: never;
         options?: never;
         head?: never;
@@ -935,10 +936,10 @@ export interface paths {
         };
         /**
          * Preview the tools of a server
-         * @description Every tool the server lists: its names on the doors, and whether it passes, or what keeps it out.
+         * @description Every tool the server lists, with its names at the endpoints and the policy decision.
          *
-         *     That is by the platform's own rules; with `task`, by those of the task as well, for a request that asks
-         *     for nothing in particular.
+         *     The platform's own rules apply. With `task`, the rules of the task also apply, for a request without a
+         *     selection.
          *
          *     Needs the role `viewer` or above.
          */
@@ -1089,15 +1090,15 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Try a chat upstream
-         * @description Ask a chat upstream once for its models, next to the connections in use; no model is asked anything.
+         * Test a chat upstream
+         * @description List the models of a chat upstream once, separately from the connections in use. No model is prompted.
          *
-         *     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not. The
-         *     process that answers asks, which may see another network and other secrets than the nodes do.
+         *     This tests the saved record or, if the request contains a record, that one. It must be valid and is not
+         *     saved. The process that responds connects, and it may have other networks and secrets than the nodes.
          *
          *     Needs the role `admin` or above.
          */
-        post: operations["try-a-chat-upstream"];
+        post: operations["test-a-chat-upstream"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1115,10 +1116,10 @@ export interface paths {
         put?: never;
         /**
          * Import servers of another program
-         * @description Store the servers that a file of another program defines. What is allowed of a known one stays so.
+         * @description Store the servers of another program's file. The allowed tools of known servers stay unchanged.
          *
-         *     The file may also be uploaded as `multipart/form-data`: the part `file`, and the other members as parts of
-         *     their names; `allowed_tools` and `only` once for each entry. Web pages must send JSON.
+         *     The file may also be uploaded as `multipart/form-data`: the part `file`, and the other members as parts
+         *     with their names. Repeat `allowed_tools` and `only` for each entry. Web pages must send JSON.
          *
          *     Needs the role `admin` or above.
          */
@@ -1137,12 +1138,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List servers as the official registry does
-         * @description The servers you can reach, as the official registry lists servers: each by its URL at this gateway.
+         * List servers in the official registry format
+         * @description The servers that you can reach, each with its URL at this gateway.
          *
          *     Needs the role `agent` or above.
          */
-        get: operations["list-servers-as-the-official-registry-does"];
+        get: operations["list-servers-in-the-official-registry-format"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1159,12 +1160,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the versions of a server as the official registry does
-         * @description The one version of a server there is here. One that you cannot reach is not there.
+         * List the versions of a server in the official registry format
+         * @description The only version of a server. A server that you cannot reach looks like one that does not exist.
          *
          *     Needs the role `agent` or above.
          */
-        get: operations["list-the-versions-of-a-server-as-the-official-registry-does"];
+        get: operations["list-the-versions-of-a-server-in-the-official-registry-format"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1181,12 +1182,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read a version of a server as the official registry does
-         * @description A version of a server; `latest` is the one there is.
+         * Read a version of a server in the official registry format
+         * @description A version of a server. `latest` is its only version.
          *
          *     Needs the role `agent` or above.
          */
-        get: operations["read-a-version-of-a-server-as-the-official-registry-does"];
+        get: operations["read-a-version-of-a-server-in-the-official-registry-format"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1203,12 +1204,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Export a server as a server.json
-         * @description The record as a `server.json`, to be published elsewhere. What is hidden is left to be filled in.
+         * Export a server as server.json
+         * @description The record as a `server.json` to publish elsewhere. Secrets become variables to fill in.
          *
          *     Needs the role `viewer` or above.
          */
-        get: operations["export-a-server-as-a-server-json"];
+        get: operations["export-a-server-as-server-json"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1705,14 +1706,15 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Show what changes would do
-         * @description What changes of records would do to each task: written, taken back or, with a null body, deleted.
+         * Plan changes
+         * @description The effect that changes of records would have on each task: writes, rollbacks and, with a null body,
+         *     deletions.
          *
-         *     Nothing is changed. A change that names its plan is made as that showed it, or not at all.
+         *     Nothing is changed. A change with the id of its plan is made only with the planned effect.
          *
          *     Needs the role `viewer` or above.
          */
-        post: operations["show-what-changes-would-do"];
+        post: operations["plan-changes"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1729,12 +1731,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Make several changes at once
-         * @description Make records what they shall be: all of them or none, and nothing where everything is so already.
+         * Apply several changes
+         * @description Change records to their desired state: all of them or none.
          *
          *     Needs the role `publisher` or above.
          */
-        post: operations["make-several-changes-at-once"];
+        post: operations["apply-several-changes"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1867,10 +1869,10 @@ export interface paths {
         };
         /**
          * List the categories of the catalog
-         * @description Every category with something in it that the caller can reach, and how much.
+         * @description Every category with packages that the caller can reach.
          *
-         *     The `id` is for paths. It is the name, but `~` is written `~0` there and `/` `~1`, and the
-         *     category `search` is `~search`.
+         *     Use `id` in paths. It is the name with `~` written as `~0` and `/` as `~1`; the category `search` has the
+         *     id `~search`.
          *
          *     Needs the role `agent` or above.
          */
@@ -1892,7 +1894,8 @@ export interface paths {
         };
         /**
          * Search the catalog
-         * @description Tools that suit the words, among those that the caller can reach; without words, all by name.
+         * @description The tools that match the query, among those that the caller can reach. Without a query: all tools, by
+         *     name.
          *
          *     Needs the role `agent` or above.
          */
@@ -1914,7 +1917,7 @@ export interface paths {
         };
         /**
          * List the packages of a category
-         * @description The packages of a category, and the servers without one, as far as the caller can reach them.
+         * @description The packages of a category, and the servers without a package, that the caller can reach.
          *
          *     Needs the role `agent` or above.
          */
@@ -1936,7 +1939,7 @@ export interface paths {
         };
         /**
          * List the tools of a package
-         * @description The tools of a package that the caller can reach, with their whole schemas.
+         * @description The tools of a package that the caller can reach, with their full schemas.
          *
          *     Needs the role `agent` or above.
          */
@@ -1958,10 +1961,10 @@ export interface paths {
         };
         /**
          * Show the quality of the catalog
-         * @description How many rows of the catalog have full definitions, and which packages depend on the summary fallback.
+         * @description The number of catalog rows with full definitions, and the packages that depend on the summary fallback.
          *
-         *     Viewers, publishers and administrators see the whole catalog, hidden rows included. An agent sees the
-         *     quality of the rows that it can see.
+         *     Viewers, publishers and admins see the whole catalog, including hidden rows. An agent sees the quality of
+         *     the rows that it can see.
          *
          *     Needs the role `agent` or above.
          */
@@ -1984,15 +1987,15 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Fill the catalog
-         * @description Make the rows of the next packages, as far as they are not made of what there is.
+         * Backfill the catalog
+         * @description Create the rows of the next packages, except for rows that are up to date.
          *
-         *     Begin without a cursor, and go on with the one of the answer until it is null. A run that was cut off is
-         *     taken up by beginning again: what is done is passed over.
+         *     Start without a cursor, and repeat with `next_cursor` until it is null. To resume after an interruption,
+         *     start again: finished packages are skipped.
          *
          *     Needs the role `admin` or above.
          */
-        post: operations["fill-the-catalog"];
+        post: operations["backfill-the-catalog"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2008,7 +2011,7 @@ export interface paths {
         };
         /**
          * List the packages
-         * @description What is installed and what was uploaded, sorted by id, page by page.
+         * @description Installed and uploaded packages, sorted by id.
          *
          *     Needs the role `viewer` or above.
          */
@@ -2030,7 +2033,7 @@ export interface paths {
         };
         /**
          * Read a package
-         * @description One package: the version that is installed, and all that were uploaded. The ETag is its revision.
+         * @description One package: the installed version and all uploaded versions. The ETag is its revision.
          *
          *     Needs the role `viewer` or above.
          */
@@ -2039,7 +2042,8 @@ export interface paths {
         post?: never;
         /**
          * Uninstall a package
-         * @description Remove a package with its server and its pin, together. Archives stay, unless `purge` is set.
+         * @description Delete a package with its server and its pin, in one transaction. Archives stay, unless `purge` is
+         *     set.
          *
          *     Needs the role `admin` or above.
          */
@@ -2058,9 +2062,9 @@ export interface paths {
         };
         /**
          * Read the manifest of a package
-         * @description The manifest of a version that was uploaded, in the form of version 2, whatever form it came in.
+         * @description The manifest of an uploaded version, in the format of version 2, whatever its original format.
          *
-         *     Secrets that stand in it are masked.
+         *     Secrets in it are masked.
          *
          *     Needs the role `viewer` or above.
          */
@@ -2084,10 +2088,10 @@ export interface paths {
         put?: never;
         /**
          * Install a package
-         * @description Install a version that was uploaded, or another one in place of what is installed.
+         * @description Install an uploaded version, or replace the installed one.
          *
-         *     That is the approval of exactly what its manifest declares. The records of package, server and pin change
-         *     together or not at all. A server of this id that was registered by itself is not taken over.
+         *     This approves exactly what the manifest declares. The records of package, server and pin change together
+         *     or not at all. If a server with this id is registered separately, the installation fails.
          *
          *     Needs the role `admin` or above.
          */
@@ -2109,12 +2113,12 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Remove an archive
-         * @description Remove the archive of a version that is not installed.
+         * Delete an archive
+         * @description Delete the archive of a version that is not installed.
          *
          *     Needs the role `admin` or above.
          */
-        delete: operations["remove-an-archive"];
+        delete: operations["delete-an-archive"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2128,12 +2132,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read the schema of manifests
-         * @description The JSON Schema of a manifest, for editors.
+         * Read the manifest schema
+         * @description The JSON Schema of manifests, for editors.
          *
          *     Needs no credential.
          */
-        get: operations["read-the-schema-of-manifests"];
+        get: operations["read-the-manifest-schema"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2151,14 +2155,15 @@ export interface paths {
         };
         get?: never;
         /**
-         * Send a part of an archive or module
-         * @description Send one part of an archive or module, of at most 4 MiB. Parts may come in any order, and again.
+         * Upload a part of an archive or module
+         * @description Upload one part of an archive or module, of at most 4 MiB. Parts may arrive in any order, and
+         *     repeatedly.
          *
-         *     What lies there for an hour without another part is forgotten. No other caller sees it.
+         *     An upload without a new part for an hour is deleted. No other caller sees it.
          *
          *     Needs the role `publisher` or above.
          */
-        put: operations["send-a-part-of-an-archive-or-module"];
+        put: operations["upload-a-part-of-an-archive-or-module"];
         post?: never;
         delete?: never;
         options?: never;
@@ -2175,7 +2180,7 @@ export interface paths {
         };
         /**
          * List the parts of an upload
-         * @description Which parts of your upload are there: those need not be sent again.
+         * @description The parts of your upload that the gateway has. You need not upload these again.
          *
          *     Needs the role `publisher` or above.
          */
@@ -2183,17 +2188,17 @@ export interface paths {
         put?: never;
         /**
          * Finish an upload
-         * @description Put the parts together, check the archive, and keep it as a version of the package it holds.
+         * @description Join the parts, check the archive, and store it as a version of its package.
          *
-         *     It is a gzipped tar with a `manifest.json` at its root, or an `.mcpb` bundle. All that is wrong with its
-         *     manifest is told at once. A version that is there already with other content is a conflict.
+         *     The archive is a gzipped tar with a `manifest.json` at its root, or an `.mcpb` bundle. The error lists all
+         *     problems of the manifest. If the version exists with other content, the upload fails with `conflict`.
          *
          *     Needs the role `admin` or above.
          */
         post: operations["finish-an-upload"];
         /**
          * Discard an upload
-         * @description Forget what you sent of an upload. What was not begun is no error.
+         * @description Delete the parts of your upload. Succeeds also if there are none.
          *
          *     Needs the role `publisher` or above.
          */
@@ -2220,9 +2225,9 @@ export interface paths {
         put?: never;
         /**
          * Upload a module
-         * @description Upload a module of at most 4 MiB. A larger one, of up to 32 MiB, is sent part by part.
+         * @description Upload a module of at most 4 MiB. Upload a larger one, of up to 32 MiB, part by part.
          *
-         *     It is compiled once, and refused where it calls what is not there. The same again is fine.
+         *     The gateway compiles it once, and rejects it if it imports unknown functions. Uploading it again succeeds.
          *
          *     Needs the role `publisher` or above.
          */
@@ -2250,18 +2255,18 @@ export interface paths {
         put?: never;
         /**
          * Finish the upload of a module
-         * @description Put the parts that were sent to `/api/uploads/{sha256}` together, check the module, and keep it.
+         * @description Join the parts that were uploaded to `/api/uploads/{sha256}`, check the module, and store it.
          *
          *     Needs the role `publisher` or above.
          */
         post: operations["finish-the-upload-of-a-module"];
         /**
-         * Remove a module
-         * @description Remove a module that no task runs.
+         * Delete a module
+         * @description Delete a module that no task runs.
          *
          *     Needs the role `admin` or above.
          */
-        delete: operations["remove-a-module"];
+        delete: operations["delete-a-module"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2275,23 +2280,25 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the runs of a task
-         * @description The caller's invocations of the task, the newest first; to the role `viewer`, those of all callers.
+         * List the invocations of a task
+         * @description The caller's invocations of the task, the newest first. With the role `viewer` or higher, of all
+         *     callers.
          *
          *     Needs the role `agent` or above.
          */
-        get: operations["list-the-runs-of-a-task"];
+        get: operations["list-the-invocations-of-a-task"];
         put?: never;
         /**
-         * Run a task
+         * Invoke a task
          * @description Run the task's workload as the caller, under the task's policy.
          *
-         *     200: it has ended, well or not. 202: it is queued or runs, and `Location` is where to find it. If a
-         *     `sync` caller disconnects, the run is cancelled, unless the request has an `Idempotency-Key`.
+         *     200: the invocation has ended, successfully or not. 202: it is queued or running, and `Location` is its
+         *     URL. If a `sync` caller disconnects, the invocation is cancelled, unless the request has an
+         *     `Idempotency-Key`.
          *
          *     Needs the role `agent` or above.
          */
-        post: operations["run-a-task"];
+        post: operations["invoke-a-task"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2306,12 +2313,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read a run of a task
-         * @description Its state and, once it has ended, its result.
+         * Read an invocation
+         * @description The state of the invocation and, after its end, its result.
          *
          *     Needs the role `agent` or above.
          */
-        get: operations["read-a-run-of-a-task"];
+        get: operations["read-an-invocation"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2328,12 +2335,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read the log of a run
-         * @description What the guest has written and logged so far, or after the line `after`, up to a thousand lines.
+         * Read the log of an invocation
+         * @description The output and log lines of the guest so far, or after the line `after`, up to 1,000 lines.
          *
          *     Needs the role `agent` or above.
          */
-        get: operations["read-the-log-of-a-run"];
+        get: operations["read-the-log-of-an-invocation"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2352,12 +2359,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Cancel a run
-         * @description End one that waits; have one ended that runs. Those of others need the role `admin`.
+         * Cancel an invocation
+         * @description Cancel a queued or running invocation. To cancel those of others, the role `admin` is needed.
          *
          *     Needs the role `agent` or above.
          */
-        post: operations["cancel-a-run"];
+        post: operations["cancel-an-invocation"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2372,15 +2379,15 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Follow a run
-         * @description What the guest writes and logs, as it comes, until the run has ended.
+         * Stream an invocation
+         * @description A stream of the guest's output and log lines, until the invocation has ended.
          *
-         *     `state` is its state, from the first event on; `line`, whose id is its `seq`, is one line; `end` is
-         *     the last event, with the whole invocation. `error` is the last event of a stream that cannot go on.
+         *     `state` events have its state, also as the first event. Each `line` event has one line; its id is the
+         *     `seq`. The last event is `end`, with the whole invocation, or `error` if the stream ends early.
          *
          *     Needs the role `agent` or above.
          */
-        get: operations["follow-a-run"];
+        get: operations["stream-an-invocation"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2397,12 +2404,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the approvals of calls
-         * @description The newest first: those that wait, and what became of others.
+         * List approvals
+         * @description Pending and closed approvals, the newest first.
          *
          *     Needs the role `viewer` or above.
          */
-        get: operations["list-the-approvals-of-calls"];
+        get: operations["list-approvals"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2444,9 +2451,9 @@ export interface paths {
         put?: never;
         /**
          * Approve a call
-         * @description Let the caller make the call, once. A caller cannot approve its own calls.
+         * @description Allow the caller to make the call, once. A caller cannot approve its own calls.
          *
-         *     The local administrator can: anyone on this machine could change the policy as well.
+         *     The local administrator can, because anyone on this machine could also change the policy.
          *
          *     Needs the role `publisher` or above.
          */
@@ -2468,7 +2475,7 @@ export interface paths {
         put?: never;
         /**
          * Deny a call
-         * @description Deny the call. The caller gets the reason when it calls again, and may request approval after that.
+         * @description Deny the call. The caller gets the reason with its next call, and may then request a new approval.
          *
          *     Needs the role `publisher` or above.
          */
@@ -2489,15 +2496,15 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Decide on a call, as the receiver of the webhook
+         * Decide on a call as the webhook receiver
          * @description Decide as the receiver of the webhook: with its signature, without a key.
          *
-         *     `Toolgate-Signature` is made as in the request that told of the question, over this body, within the last
-         *     five minutes. `approval_id` is the one in the path.
+         *     Make `Toolgate-Signature` over this body in the same way as the gateway does for the webhook request. It
+         *     must be at most five minutes old. `approval_id` must equal the one in the path.
          *
          *     Needs no credential.
          */
-        post: operations["decide-on-a-call-as-the-receiver-of-the-webhook"];
+        post: operations["decide-on-a-call-as-the-webhook-receiver"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2632,15 +2639,15 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what happened
-         * @description The newest events first: calls, denials, offered scopes, changes, refused credentials, runs,
-         *     approvals, processes.
+         * List audit events
+         * @description Calls, denials, offered scopes, changes, rejected credentials, invocations, approvals and processes,
+         *     the newest first.
          *
-         *     Each filter narrows. Of nodes, what they have told so far is shown, in its place by time.
+         *     Several filters must all match. Events of a node appear after the node sent them, sorted by their time.
          *
          *     Needs the role `viewer` or above.
          */
-        get: operations["list-what-happened"];
+        get: operations["list-audit-events"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2657,15 +2664,15 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Follow what happens
-         * @description Events as they come in, with the filters of the list.
+         * Stream audit events
+         * @description A stream of new audit events, with the filters of the list.
          *
-         *     First comes `start`; then `event` for each, whose id is its place in the order of arrival: who goes on
-         *     from the last id it got misses nothing. `error` is the last event of a stream that cannot go on.
+         *     The first event is `start`. Each audit event is an `event`, whose id is its position in the order of
+         *     arrival. To miss nothing, reconnect with the last id. If the stream ends with `error`, reconnect.
          *
          *     Needs the role `viewer` or above.
          */
-        get: operations["follow-what-happens"];
+        get: operations["stream-audit-events"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2682,14 +2689,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Export what happened
-         * @description The events of these filters as a file, the newest first, 100,000 at most.
+         * Export audit events
+         * @description The matching events as a file, the newest first, up to 100,000.
          *
-         *     Where it stops at that, the last line says so: set `until` to the last `at_ms` for those before them.
+         *     If it stops at the limit, the last line says so: to get older events, set `until` to the last `at_ms`.
          *
          *     Needs the role `viewer` or above.
          */
-        get: operations["export-what-happened"];
+        get: operations["export-audit-events"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2706,12 +2713,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Read one event and its story
-         * @description One event whole, and around it the others of its session, run, request or approval, in order.
+         * Read an audit event
+         * @description One event with all fields, and related events of its session, invocation, request or approval, in
+         *     order.
          *
          *     Needs the role `viewer` or above.
          */
-        get: operations["read-one-event-and-its-story"];
+        get: operations["read-an-audit-event"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2726,16 +2734,16 @@ export interface components {
     schemas: {
         /**
          * ActivityBucket
-         * @description One span of time.
+         * @description The calls of one time span.
          */
         ActivityBucket: {
-            /** @description When it begins. */
+            /** @description The start of the time span. */
             at_ms: number;
-            /** @description Admitted calls, however they ended. */
+            /** @description Admitted calls, whatever their outcome. */
             calls: number;
-            /** @description Of them, those that failed: outcomes `error` and `tool_error`. */
+            /** @description Admitted calls with the outcome `error` or `tool_error`. */
             errors: number;
-            /** @description Calls that were not admitted. */
+            /** @description Denied calls. */
             denials: number;
         };
         /**
@@ -2758,7 +2766,7 @@ export interface components {
         };
         /**
          * ApplyResponse
-         * @description What was changed, in one transaction. Nothing, where everything was so already.
+         * @description The changes of one transaction. Empty if all records matched already.
          */
         ApplyResponse: {
             revision: number;
@@ -2767,41 +2775,41 @@ export interface components {
         };
         /**
          * ApplySent
-         * @description Changes to be made in one transaction.
+         * @description Changes to make in one transaction.
          */
         ApplySent: {
-            /** @description Each record once. */
+            /** @description Each record at most once. */
             changes: components["schemas"]["ChangeSent"][];
             /**
-             * @description Also remove every server, task, profile and chat upstream that is not among them and comes from no
-             *     registry file and no package.
+             * @description Also delete every server, task, profile and chat upstream that is not listed and comes from no registry
+             *     file and no package.
              */
             prune?: boolean;
-            /** @description The id of the plan that showed them: refuse any other effect. */
+            /** @description The id of a plan. The changes are made only if their effect equals the plan. */
             plan?: string | null;
         };
         /**
          * ApprovalBody
-         * @description When a person must agree to a call.
+         * @description Which calls need an approval.
          */
         ApprovalBody: {
             /**
-             * @description For every tool that `per_tool` does not name. `policy`: for those that are not marked as read-only.
+             * @description For tools that `per_tool` does not name. `policy`: for tools that are not marked as read-only.
              * @default never
              * @enum {string}
              */
             default: "never" | "always" | "policy";
             /**
-             * @description Tool name, pattern with `*` and `?`, or effect like `@destructive`, to `never`, `always` or `policy`.
-             *     A name wins over patterns; of patterns, the strictest that matches does.
+             * @description Maps a tool name, a pattern with `*` and `?`, or an effect like `@destructive` to `never`, `always` or
+             *     `policy`. A name takes precedence over patterns. Of the matching patterns, the strictest applies.
              * @default {}
              */
             per_tool: {
                 [key: string]: "never" | "always" | "policy";
             };
             /**
-             * @description Whether the person at the client that calls may be the one who agrees, where the client can ask it.
-             *     `false`: only those who may decide on approvals do.
+             * @description Whether the user of the calling client may approve, if the client supports elicitation. `false`: only
+             *     callers who may decide on approvals.
              * @default true
              */
             in_place: boolean;
@@ -2817,25 +2825,25 @@ export interface components {
              * @enum {string}
              */
             state: "pending" | "approved" | "denied" | "expired" | "used";
-            /** @description Who calls. */
+            /** @description The principal that makes the call. */
             principal: string;
             task_id: string | null;
             session: string | null;
             door: string;
             server_id: string;
             tool: string;
-            /** @description Secrets are masked, and what is too long is cut, visibly. */
+            /** @description Secrets are masked, and long texts are cut with a mark. */
             arguments: {
                 [key: string]: unknown;
             };
-            /** @description SHA-256 of the arguments in canonical JSON: no others may be sent. */
+            /** @description SHA-256 of the arguments in canonical JSON. The approval is valid for exactly these arguments. */
             arguments_digest: string;
-            /** @description Digest of the tool's definition: of no other may it be. */
+            /** @description Digest of the tool's definition. The approval is valid for exactly this definition. */
             definition: string;
-            /** @description The rule that asks for it. */
+            /** @description The rule that requires the approval. */
             why: string;
             created_ms: number;
-            /** @description Until then an approver may decide or, once approved, the caller may make the call. */
+            /** @description Until then an approver may decide or, after an approval, the caller may make the call. */
             expires_ms: number;
             decided_by: string | null;
             decided_ms: number | null;
@@ -2844,7 +2852,7 @@ export interface components {
         };
         /**
          * ApprovalsResponse
-         * @description A page of them, the newest first.
+         * @description A page of approvals, the newest first.
          */
         ApprovalsResponse: {
             approvals: components["schemas"]["ApprovalShown"][];
@@ -2856,7 +2864,7 @@ export interface components {
          * @description An approval.
          */
         ApproveSent: {
-            /** @description For readers of the audit log. */
+            /** @description Recorded in the audit log. */
             reason?: string;
         };
         /**
@@ -2889,133 +2897,136 @@ export interface components {
         };
         /**
          * AuditShown
-         * @description One event. What its type does not have, and what is empty, is null.
+         * @description One event. Fields that its type does not have, and empty fields, are null.
          */
         AuditShown: {
             event_id: string;
-            /** @description Its number in the log of the process that wrote it. */
+            /** @description The sequence number in the log of the process that wrote it. */
             seq: number;
-            /** @description The node that wrote it; empty: the process that governs. */
+            /** @description The node that wrote it. Empty: the control plane. */
             node: string;
             /** @enum {string} */
             type: "call" | "admin" | "credential" | "definition" | "invocation" | "approval" | "spawn" | "scope" | "session";
             at_ms: number;
             door: string | null;
             principal: string | null;
-            /** @description Its name without its server's. For an unknown tool, what the caller wrote: never trust it. */
+            /** @description The name without the server. For an unknown tool, the name that the caller sent: do not trust it. */
             tool: string | null;
             outcome: ("ok" | "tool_error" | "error" | "denied" | "cancelled" | "unknown") | null;
             server_id: string | null;
             task_id: string | null;
-            /** @description Of calls that a run made: the id of the run. */
+            /** @description For calls that an invocation made: the id of the invocation. */
             session: string | null;
             request_id: string | null;
             code: string | null;
             layer: string | null;
-            /** @description The layer and rule that admitted or denied it. */
+            /** @description The layer and rule that allowed or denied it. */
             rule: string | null;
             revision: number | null;
-            /** @description Digest of the definition the caller was shown. */
+            /** @description Digest of the definition that the caller was shown. */
             definition: string | null;
             duration_us: number | null;
             argument_bytes: number | null;
             result_bytes: number | null;
-            /** @description The `seq` of the line that said, before the call was sent, that it was about to be. */
+            /** @description The `seq` of the record that was written before the call was sent. */
             start: number | null;
-            /** @description What the rules of redaction leave of them. */
+            /** @description The arguments after redaction. */
             arguments: {
                 [key: string]: unknown;
             } | null;
-            /** @description What its result costs a model, by estimate. */
+            /** @description Estimated tokens of the result. */
             result_tokens: number | null;
-            /** @description The rule that would have denied it, were the policy of its task enforced. */
+            /** @description The rule that would have denied it if the task's policy were enforced. */
             shadow: string | null;
-            /** @description Of the OpenTelemetry trace it is part of. */
+            /** @description The OpenTelemetry trace that it belongs to. */
             trace_id: string | null;
             operation: string | null;
             kind: string | null;
             record_id: string | null;
             peer: string | null;
-            /** @description Digest of the definition that was approved. */
+            /** @description Digest of the approved definition. */
             approved: string | null;
-            /** @description Digest of the definition in its place. */
+            /** @description Digest of the changed definition. */
             found: string | null;
             invocation_id: string | null;
             attempt: number | null;
-            /** @description How a run ended, or which step an approval took. */
+            /** @description How an invocation ended, or the step of an approval. */
             state: string | null;
             ended_by: string | null;
             module: string | null;
             duration_ms: number | null;
             tool_calls: number | null;
-            /** @description Of a chat that ended: rounds of tools. Of an MCP session: requests of servers to its client. */
+            /**
+             * @description For an ended chat: rounds with tool calls. For an ended MCP session: requests from servers to its
+             *     client.
+             */
             rounds: number | null;
-            /** @description Of a session or a chat that ended: how often each limit was hit. */
+            /** @description For an ended session or chat: how often each limit was hit. */
             limits: {
                 [key: string]: number;
             } | null;
             approval_id: string | null;
             decided_by: string | null;
-            /** @description Why an approval was given or not; what a process was started for: `start`, or `trial`. */
+            /** @description The reason of an approval or a denial. For a process: why it was started, `start` or `trial`. */
             reason: string | null;
-            /** @description Of a process: the program and its arguments, with references to secrets as they are in the record. */
+            /** @description For a process: the program and its arguments, with unresolved references to secrets. */
             command: string | null;
-            /** @description SHA-256 of the package that a process comes from. */
+            /** @description SHA-256 of the package that a process was started from. */
             package: string | null;
-            /** @description SHA-256 over everything a caller was offered, with its definitions. */
+            /** @description SHA-256 of everything that the caller was offered, including definitions. */
             scope: string | null;
-            /** @description Of an offered scope: `list`, or `find` where its tools are found and not listed. */
+            /** @description For an offered scope: `list`, or `find` if clients search its tools instead of listing them. */
             mode: string | null;
             servers: number | null;
             tools: number | null;
             prompts: number | null;
             resources: number | null;
-            /** @description What the list of an offered scope costs a model. */
+            /** @description Estimated tokens of the tool list of an offered scope. */
             tokens: number | null;
-            /** @description How many servers and names an offered scope excludes. */
+            /** @description The number of servers and names that an offered scope excludes. */
             excluded: number | null;
-            /** @description The first of the servers of an offered scope, also of those whose tools are not known yet. */
+            /** @description The first servers of an offered scope, including servers that have not listed their tools. */
             effective_servers: string[] | null;
-            /** @description The first of the tool filters that key, task and request apply. */
+            /** @description The first tool filters of key, task and request. */
             filters: components["schemas"]["FilterShown"][] | null;
-            /** @description The first of the offered tools. */
+            /** @description The first offered tools. */
             offered: string[] | null;
-            /** @description How many are excluded for each reason. */
+            /** @description The number of exclusions for each reason. */
             reasons: {
                 [key: string]: number;
             } | null;
-            /** @description The first of the excluded. */
+            /** @description The first exclusions. */
             exclusions: components["schemas"]["ExclusionShown"][] | null;
-            /** @description The versions of profiles that decided, like `code-review@4`, separated by spaces. */
+            /** @description The profile versions that applied, like `code-review@4`, separated by spaces. */
             profile: string | null;
         };
         /**
          * AuditStoryResponse
-         * @description One event, and what happened around it.
+         * @description An event and its related events.
          */
         AuditStoryResponse: {
             event: components["schemas"]["AuditShown"];
             /**
-             * @description The others of the same session, run, request or approval, in order: the nearest hundred before it and
-             *     the nearest hundred after it.
+             * @description Other events of the same session, invocation, request or approval, in order: up to 100 before it and
+             *     100 after it.
              */
             around: components["schemas"]["AuditShown"][];
         };
         /**
          * BackfillResponse
-         * @description How far a run through the catalog has come.
+         * @description The progress of a backfill of the catalog.
          */
         BackfillResponse: {
-            /** @description Packages gone through, those of earlier batches included. */
+            /** @description The number of packages processed, including earlier batches. */
             done: number;
             total: number;
-            /** @description Packages whose rows were made or replaced in this batch. */
+            /** @description The number of packages whose rows this batch created or replaced. */
             changed: number;
-            /** @description Package to why its rows could not be made. The gateway tries again by itself. */
+            /** @description Package to the reason of its failure. The gateway retries by itself. */
             failed: {
                 [key: string]: string;
             };
-            /** @description For the next batch. Null: the run is over. */
+            /** @description The cursor of the next batch. Null: the backfill is complete. */
             next_cursor: string | null;
         };
         /**
@@ -3060,21 +3071,21 @@ export interface components {
         };
         /**
          * BudgetsBody
-         * @description Limits of one server. A field left out has its own default; none can be zero.
+         * @description Limits of one server. An omitted field has its default; zero is not allowed.
          */
         BudgetsBody: {
             /**
-             * @description How long a call may take, in milliseconds.
+             * @description The time limit of a call, in milliseconds.
              * @default 30000
              */
             tool_timeout_ms: number;
             /**
-             * @description Calls in flight at once; more wait in a bounded queue.
+             * @description The maximum number of concurrent calls. More calls wait in a bounded queue.
              * @default 16
              */
             max_concurrency: number;
             /**
-             * @description The largest result passed on; more is cut, and marked as cut.
+             * @description The largest result that the gateway passes on. The rest is cut, with a mark.
              * @default 1048576
              */
             max_tool_output_bytes: number;
@@ -3125,29 +3136,29 @@ export interface components {
         };
         /**
          * CatalogPackageShown
-         * @description One package, or one server that runs from none.
+         * @description A package, or a server that was not installed from a package.
          */
         CatalogPackageShown: {
-            /** @description Before the dot in the full names of its tools; also the id of its server. */
+            /** @description The prefix in the full names of its tools, before the dot. Also the id of its server. */
             id: string;
             name: string;
             description: string;
-            /** @description How many of its tools you can see. 0: none are known yet. */
+            /** @description The number of its tools that you can see. 0: none are known so far. */
             toolCount: number;
-            /** @description About what the definitions of these tools cost a model. */
+            /** @description Estimated tokens of the definitions of these tools. */
             tokens: number;
             tags: string[];
-            /** @description Of the package that is installed. Null: the server runs from none. */
+            /** @description The installed version of the package. Null: the server has no package. */
             version: string | null;
             /**
-             * @description How far its tools are known.
+             * @description How complete the knowledge of its tools is.
              * @enum {string}
              */
             source: "manifest" | "summary" | "legacy" | "discovered";
         };
         /**
          * CatalogPackagesResponse
-         * @description The packages of a category.
+         * @description A page of packages of a category.
          */
         CatalogPackagesResponse: {
             packages: components["schemas"]["CatalogPackageShown"][];
@@ -3156,17 +3167,17 @@ export interface components {
         };
         /**
          * CatalogQualityResponse
-         * @description How well the catalog knows its tools. For an agent: the tools that it sees.
+         * @description How complete the catalog is. For an agent: only the tools that it sees.
          */
         CatalogQualityResponse: {
             total: components["schemas"]["QualityShown"];
-            /** @description Rows with full definitions (`manifest` and `discovered`), in percent, rounded down. */
+            /** @description The percentage of rows with full definitions (`manifest` and `discovered`), rounded down. */
             full_percent: number;
-            /** @description The setting: the percentage from which the fallback is off. Null: it stays. For an agent, null. */
+            /** @description The setting: the percentage from which the fallback is off. Null: never off. For an agent, null. */
             summary_fallback: number | null;
-            /** @description Whether rows from `summary` and `legacy` are hidden. */
+            /** @description Whether rows of `summary` and `legacy` are hidden. */
             fallback_ended: boolean;
-            /** @description Packages that have such rows. */
+            /** @description The number of packages with such rows. */
             dependent: number;
             packages: components["schemas"]["PackageQualityShown"][];
             /** @description The `cursor` of the next page. Null: this is the last page. */
@@ -3174,25 +3185,25 @@ export interface components {
         };
         /**
          * CatalogSearchResponse
-         * @description What was found, the best first.
+         * @description The tools that the search found, the best match first.
          */
         CatalogSearchResponse: {
             tools: components["schemas"]["ToolFound"][];
-            /** @description How many were found, on all pages together. Of very many only the best can be looked at. */
+            /** @description The number of matches on all pages. A search returns at most the best matches up to a limit. */
             total: number;
             /** @description The `cursor` of the next page. Null: this is the last page. */
             next_cursor: string | null;
-            /** @description False for some seconds after a start: tools are still being indexed, and a later search finds more. */
+            /** @description False for some seconds after a start, while the gateway still indexes tools: search again later. */
             indexed: boolean;
         };
         /**
          * CatalogToolShown
-         * @description One tool. Schemas are as its server or its manifest wrote them.
+         * @description One tool. Schemas are unchanged from its server or its manifest.
          */
         CatalogToolShown: {
-            /** @description As its server calls it. `*`: none of its tools are known yet. */
+            /** @description The name on its server. `*`: no tools of the package are known so far. */
             name: string;
-            /** @description As `?tools=` and the `tools` of a skill name it. */
+            /** @description The name for `?tools=` and for the `tools` of a skill. */
             fullName: string;
             description: string;
             inputSchema: {
@@ -3200,25 +3211,25 @@ export interface components {
             };
             category: string;
             tags: string[];
-            /** @description It says of itself that it changes nothing. */
+            /** @description Whether the server marks it as read-only. */
             readOnly: boolean;
             /**
-             * @description Known as its package declares it (`manifest`), as its server lists it (`discovered`), by name and
-             *     description alone (`summary`), or not at all (`legacy`).
+             * @description The source: the manifest of its package (`manifest`), the list of its server (`discovered`), only name
+             *     and description (`summary`), or unknown (`legacy`).
              * @enum {string}
              */
             source: "manifest" | "summary" | "legacy" | "discovered";
             /**
-             * @description Of the manifest.
+             * @description The schema version of the manifest.
              * @enum {string}
              */
             schemaVersion: "v2" | "legacy";
-            /** @description Of the definition, as a pin has it. Empty where only a summary is known. */
+            /** @description The digest of the definition, as in a pin. Empty if only a summary is known. */
             digest: string;
-            /** @description About what the definition costs a model. */
+            /** @description Estimated tokens of the definition. */
             tokens: number;
             /**
-             * @description Left out if empty, as are the next two.
+             * @description Omitted if empty, as are the next two fields.
              * @default
              */
             title: string;
@@ -3233,7 +3244,7 @@ export interface components {
         };
         /**
          * CatalogToolsResponse
-         * @description The tools of a package.
+         * @description A page of tools of a package.
          */
         CatalogToolsResponse: {
             tools: components["schemas"]["CatalogToolShown"][];
@@ -3242,7 +3253,7 @@ export interface components {
         };
         /**
          * CategoriesResponse
-         * @description The categories that hold something you can see.
+         * @description The categories with packages that you can see.
          */
         CategoriesResponse: {
             categories: components["schemas"]["CategoryShown"][];
@@ -3251,64 +3262,64 @@ export interface components {
         };
         /**
          * CategoryShown
-         * @description One heading, with what you can see under it.
+         * @description One category, with the number of packages and tools that you can see.
          */
         CategoryShown: {
-            /** @description For paths: its name, except for the few that could be misread there. */
+            /** @description The id in paths. It equals the name, except for a few names that paths cannot contain. */
             id: string;
-            /** @description For people. Packages without a category are `uncategorized`. */
+            /** @description The name for people. Packages without a category are `uncategorized`. */
             name: string;
             packageCount: number;
             toolCount: number;
         };
         /**
          * CeilingBody
-         * @description The most a key may ever reach. A list left out does not restrict; an empty one lets nothing pass.
+         * @description The most a key may reach. An omitted list does not restrict; an empty list allows nothing.
          */
         CeilingBody: {
-            /** @description Tasks the key may act for. */
+            /** @description The ids of the tasks that the key may act for. */
             tasks?: string[] | null;
-            /** @description Servers it may reach. */
+            /** @description The ids of the servers that it may reach. */
             servers?: string[] | null;
-            /** @description Patterns of which a tool must match one. */
+            /** @description Allow patterns. A tool must match at least one. */
             allow?: string[] | null;
             /**
-             * @description Patterns of which a tool may match none.
+             * @description Deny patterns. A tool that matches any of them is excluded.
              * @default []
              */
             deny: string[];
         };
         /**
          * CeilingShown
-         * @description The most a caller may ever reach. Null does not restrict; an empty list lets nothing pass.
+         * @description The most a caller may reach. Null does not restrict; an empty list allows nothing.
          */
         CeilingShown: {
-            /** @description Tasks it may act for. */
+            /** @description The ids of the tasks that it may act for. */
             tasks: string[] | null;
-            /** @description Servers it may reach. */
+            /** @description The ids of the servers that it may reach. */
             servers: string[] | null;
-            /** @description Patterns of which a tool must match one. */
+            /** @description Allow patterns. A tool must match at least one. */
             allow: string[] | null;
-            /** @description Patterns of which a tool may match none. */
+            /** @description Deny patterns. A tool that matches any of them is excluded. */
             deny: string[];
         };
         /**
          * ChangeSent
-         * @description One record as it shall be.
+         * @description The desired state of one record.
          */
         ChangeSent: {
             /** @enum {string} */
             kind: "server" | "task" | "profile" | "pin" | "chat_upstream";
-            /** @description Its name. */
+            /** @description The id of the record. */
             id: string;
-            /** @description The record as it shall be; null: it shall be gone. */
+            /** @description The new body of the record. Null: delete the record. */
             body: {
                 [key: string]: unknown;
             } | null;
         };
         /**
          * ChangeShown
-         * @description One record that was, or would be, changed.
+         * @description One record that was or would be changed.
          */
         ChangeShown: {
             /** @enum {string} */
@@ -3320,51 +3331,52 @@ export interface components {
         };
         /**
          * ChatBudgetsBody
-         * @description How far one request may go. A field left out has its own default; tasks and requests only narrow.
+         * @description The limits of one chat request. An omitted field has its default; tasks and requests can only
+         *     narrow.
          */
         ChatBudgetsBody: {
             /**
-             * @description Rounds in which tools are run.
+             * @description The maximum number of rounds with tool calls.
              * @default 8
              */
             max_iterations: number;
             /**
-             * @description Calls of tools, all rounds together.
+             * @description The maximum number of tool calls in all rounds.
              * @default 32
              */
             max_total_tool_calls: number;
             /**
-             * @description The longest result a model gets; more is cut, and marked as cut.
+             * @description The largest tool result that a model gets. The rest is cut, with a mark.
              * @default 65536
              */
             max_tool_output_bytes: number;
             /**
-             * @description How long one call of a tool may take; that of its server holds as well.
+             * @description The time limit of one tool call. The server's own limit also applies.
              * @default 30000
              */
             tool_timeout_ms: number;
             /**
-             * @description How long the whole may take, models and tools together.
+             * @description The time limit of the whole request, including models and tools.
              * @default 300000
              */
             wall_clock_ms: number;
         };
         /**
          * ChatTrialResponse
-         * @description What came of asking a chat upstream for its models once, next to the connections in use.
+         * @description The result of listing the models of a chat upstream once, separately from the connections in use.
          */
         ChatTrialResponse: {
             ok: boolean;
             took_ms: number;
-            /** @description How many models it lists. */
+            /** @description The number of models that it lists. */
             found: number;
-            /** @description Those of them that callers get: its patterns admit them. */
+            /** @description The models that its patterns admit, so that callers can use them. */
             admitted: string[];
-            /** @description Those that callers do not get. */
+            /** @description The models that callers cannot use. */
             others: string[];
-            /** @description What went wrong; empty: nothing did. */
+            /** @description The error; empty if the test succeeded. */
             error: string;
-            /** @description What to do about it. */
+            /** @description What to do about the error. */
             hint: string;
         };
         /**
@@ -3390,47 +3402,47 @@ export interface components {
             /** @description The id of the record. Optional if the path contains it. */
             upstream_id?: string | null;
             /**
-             * @description What `/chat/completions`, `/responses` and `/models` are appended to, like `https://api.openai.com/v1`.
-             *     A query stays at the end.
+             * @description The base URL, such as `https://api.openai.com/v1`. The gateway appends `/chat/completions`,
+             *     `/responses` and `/models` to its path and keeps a query.
              */
             base_url: string;
-            /** @description The models it serves, by name, with wildcards `*` and `?`. */
+            /** @description Patterns of the models it serves, with the wildcards `*` and `?`. */
             models: string[];
-            /** @description For people. */
+            /** @description The name shown to people. */
             display_name?: string;
-            /** @description The name of a secret the node resolves and sends as a bearer token; never the secret itself. */
+            /** @description The name of a secret that the node sends as a bearer token. Never the secret itself. */
             auth_ref?: string | null;
-            /** @description Headers sent with every request. Values may hold references. */
+            /** @description Headers sent with every request. Values may contain references. */
             headers?: {
                 [key: string]: string;
             };
             /**
-             * @description `inject`: tools are offered and run here. `passthrough`: nothing is run, whatever a request contains.
+             * @description `inject`: the gateway offers tools to the model and runs them. `passthrough`: it never runs a tool.
              * @enum {string}
              */
             mode?: "inject" | "passthrough";
             /**
-             * @description How tools are named to its models: `identifier` for those whose parsers take no hyphen.
+             * @description The form of tool names for its models. `identifier` is for models whose parsers reject hyphens.
              * @enum {string}
              */
             name_profile?: "default" | "identifier";
             /**
-             * @description Whether tools that are no functions pass as they are, or the request is refused.
+             * @description For tools that are not functions: `pass` them to the model, or `refuse` the request.
              * @enum {string}
              */
             other_tools?: "pass" | "refuse";
             /**
-             * @description Whether calls of tools that a request does not declare are taken out of the answer, also for requests
-             *     without a task. In `passthrough` they always are.
+             * @description Whether to drop calls of tools that a request does not declare, also for requests without a task. In
+             *     `passthrough` the gateway always drops them.
              */
             filter_undeclared_calls?: boolean;
-            /** @description How far one request may go. */
+            /** @description The limits of one request. */
             budgets?: components["schemas"]["ChatBudgetsBody"];
-            /** @description How long a model may take to begin its answer, and between two parts of it. */
+            /** @description The time limit for the start of a response, and for each pause in it. */
             answer_timeout_ms?: number;
-            /** @description Requests to it at once; more are turned away. */
+            /** @description The maximum number of concurrent requests. The gateway rejects more. */
             max_concurrency?: number;
-            /** @description Whether it is used at all. */
+            /** @description Whether the gateway uses this upstream. */
             enabled?: boolean;
             /** @description Ignored, so that clients can send back a record as they read it. */
             revision?: unknown;
@@ -3440,55 +3452,55 @@ export interface components {
          * @description A chat upstream, with secrets masked.
          */
         ChatUpstreamShown: {
-            /** @description Its name. `<upstream_id>/<model>` asks for a model of this very upstream. */
+            /** @description The unique id. A request for the model `<upstream_id>/<model>` always goes to this upstream. */
             upstream_id: string;
             /**
-             * @description What `/chat/completions`, `/responses` and `/models` are appended to, like `https://api.openai.com/v1`.
-             *     A query stays at the end.
+             * @description The base URL, such as `https://api.openai.com/v1`. The gateway appends `/chat/completions`,
+             *     `/responses` and `/models` to its path and keeps a query.
              */
             base_url: string;
-            /** @description The models it serves, by name, with wildcards `*` and `?`. */
+            /** @description Patterns of the models it serves, with the wildcards `*` and `?`. */
             models: string[];
             /**
-             * @description For people.
+             * @description The name shown to people.
              * @default
              */
             display_name: string;
-            /** @description The name of a secret the node resolves and sends as a bearer token; never the secret itself. */
+            /** @description The name of a secret that the node sends as a bearer token. Never the secret itself. */
             auth_ref?: string | null;
             /**
-             * @description Headers sent with every request. Values may hold references.
+             * @description Headers sent with every request. Values may contain references.
              * @default {}
              */
             headers: {
                 [key: string]: string;
             };
             /**
-             * @description `inject`: tools are offered and run here. `passthrough`: nothing is run, whatever a request contains.
+             * @description `inject`: the gateway offers tools to the model and runs them. `passthrough`: it never runs a tool.
              * @default inject
              * @enum {string}
              */
             mode: "inject" | "passthrough";
             /**
-             * @description How tools are named to its models: `identifier` for those whose parsers take no hyphen.
+             * @description The form of tool names for its models. `identifier` is for models whose parsers reject hyphens.
              * @default default
              * @enum {string}
              */
             name_profile: "default" | "identifier";
             /**
-             * @description Whether tools that are no functions pass as they are, or the request is refused.
+             * @description For tools that are not functions: `pass` them to the model, or `refuse` the request.
              * @default pass
              * @enum {string}
              */
             other_tools: "pass" | "refuse";
             /**
-             * @description Whether calls of tools that a request does not declare are taken out of the answer, also for requests
-             *     without a task. In `passthrough` they always are.
+             * @description Whether to drop calls of tools that a request does not declare, also for requests without a task. In
+             *     `passthrough` the gateway always drops them.
              * @default false
              */
             filter_undeclared_calls: boolean;
             /**
-             * @description How far one request may go.
+             * @description The limits of one request.
              * @default {
              *       "max_iterations": 8,
              *       "max_total_tool_calls": 32,
@@ -3499,17 +3511,17 @@ export interface components {
              */
             budgets: components["schemas"]["ChatBudgetsBody"];
             /**
-             * @description How long a model may take to begin its answer, and between two parts of it.
+             * @description The time limit for the start of a response, and for each pause in it.
              * @default 60000
              */
             answer_timeout_ms: number;
             /**
-             * @description Requests to it at once; more are turned away.
+             * @description The maximum number of concurrent requests. The gateway rejects more.
              * @default 64
              */
             max_concurrency: number;
             /**
-             * @description Whether it is used at all.
+             * @description Whether the gateway uses this upstream.
              * @default true
              */
             enabled: boolean;
@@ -3527,7 +3539,7 @@ export interface components {
         };
         /**
          * ChoiceShown
-         * @description What one caller has chosen.
+         * @description The integrations that one caller set.
          */
         ChoiceShown: {
             choice_id: string;
@@ -3541,7 +3553,7 @@ export interface components {
         };
         /**
          * ChoicesResponse
-         * @description A page of them, sorted by id.
+         * @description A page of callers with integrations they set, sorted by id.
          */
         ChoicesResponse: {
             choices: components["schemas"]["ChoiceShown"][];
@@ -3564,13 +3576,13 @@ export interface components {
         };
         /**
          * CodeSent
-         * @description What the browser came back with from the issuer.
+         * @description The authorization response that the issuer sent to the browser.
          */
         CodeSent: {
             code: string;
-            /** @description What the challenge was made of that the browser left with (RFC 7636). */
+            /** @description The PKCE code verifier (RFC 7636). */
             code_verifier: string;
-            /** @description Where the issuer sent it back to: `/console/login` of this gateway. */
+            /** @description The redirect URI of the authorization request: `/console/login` of this gateway. */
             redirect_uri: string;
         };
         /**
@@ -3595,26 +3607,26 @@ export interface components {
         };
         /**
          * DecisionBody
-         * @description What the receiver of the webhook decides.
+         * @description A decision of the webhook's receiver.
          */
         DecisionBody: {
             /**
-             * @description Which one. In an answer it may be left out.
+             * @description Id of the approval. Optional in a response.
              * @default
              */
             approval_id: string;
             /**
-             * @description Whether the call may be made.
+             * @description Whether the call is approved.
              * @enum {string}
              */
             decision: "approved" | "denied";
             /**
-             * @description For the audit; a denied caller gets it too.
+             * @description The reason, for the audit log. A denied caller gets it, too.
              * @default
              */
             reason: string;
             /**
-             * @description Who decided, as the receiver knows them: the audit has it as `webhook:<by>`.
+             * @description The receiver's name of the person who decided. The audit log has it as `webhook:<by>`.
              * @default
              */
             by: string;
@@ -3670,7 +3682,7 @@ export interface components {
         };
         /**
          * DenialCount
-         * @description How often something was denied for one reason.
+         * @description The number of denials with one reason.
          */
         DenialCount: {
             code: string;
@@ -3683,7 +3695,7 @@ export interface components {
          * @description A denial.
          */
         DenySent: {
-            /** @description Sent to the caller. */
+            /** @description Returned to the caller, and recorded in the audit log. */
             reason: string;
         };
         /**
@@ -3697,24 +3709,24 @@ export interface components {
         };
         /**
          * EndingShown
-         * @description How a run ended.
+         * @description How an invocation ended.
          */
         EndingShown: {
             /** @enum {string} */
             ended_by: "exit" | "trap" | "out_of_fuel" | "stack_overflow" | "deadline" | "cancelled" | "revoked" | "module" | "node_stopped" | "node_lost" | "internal";
-            /** @description Where the guest itself ended. */
+            /** @description The exit code, if the guest itself ended. */
             exit_code: number | null;
-            /** @description Of any other end: what happened, and what to do. */
+            /** @description For any other end: what happened, and what to do. */
             message: string;
             stdout: string | null;
-            /** @description Where it is not UTF-8, and `stdout` is null. */
+            /** @description The output, if it is not UTF-8. Then `stdout` is null. */
             stdout_base64: string | null;
             stderr: string | null;
             stderr_base64: string | null;
-            /** @description Some of its output was dropped, because it was more than `limits.max_output_bytes`. */
+            /** @description Whether some output was dropped, because it exceeded `limits.max_output_bytes`. */
             is_truncated: boolean;
             usage: components["schemas"]["RunUsage"];
-            /** @description The first of them; `usage.tool_calls` counts all. */
+            /** @description The first calls; `usage.tool_calls` counts all of them. */
             calls: components["schemas"]["InvocationCall"][];
         };
         /**
@@ -3758,7 +3770,7 @@ export interface components {
         };
         /**
          * ExclusionShown
-         * @description A server, or something it has, that a scope excludes.
+         * @description A server, tool, prompt or resource that a scope excludes.
          */
         ExclusionShown: {
             server_id: string;
@@ -3804,12 +3816,12 @@ export interface components {
         };
         /**
          * FilterShown
-         * @description An allowlist, or a denylist, that a layer applies to all servers of a scope.
+         * @description An allowlist or denylist that a layer applies to all servers of a scope.
          */
         FilterShown: {
             layer: string;
             rule: string;
-            /** @description The first of them. */
+            /** @description The first patterns. */
             patterns: string[];
             is_deny: boolean;
         };
@@ -3883,21 +3895,21 @@ export interface components {
         };
         /**
          * HttpBody
-         * @description Where a server listens.
+         * @description The URL of a server, and the credentials for it.
          */
         HttpBody: {
-            /** @description The server's MCP endpoint. The part after `http://` or `https://` may hold references. */
+            /** @description The server's MCP endpoint. The part after `http://` or `https://` may contain references. */
             url: string;
             /**
-             * @description Headers sent with every request. Values may hold references.
+             * @description Headers sent with every request. Values may contain references.
              * @default {}
              */
             headers: {
                 [key: string]: string;
             };
-            /** @description The name of a secret the node resolves and sends as a bearer token; never the secret itself. */
+            /** @description The name of a secret that the node sends as a bearer token. Never the secret itself. */
             auth_ref?: string | null;
-            /** @description How to get tokens for this server by OAuth, instead of `auth_ref`. */
+            /** @description The OAuth client for this server, instead of `auth_ref`. */
             oauth?: components["schemas"]["OAuthBody"] | null;
         };
         /**
@@ -3911,100 +3923,104 @@ export interface components {
         };
         /**
          * ImportResponse
-         * @description What became of the definitions.
+         * @description The effect of an import or a dry run.
          */
         ImportResponse: {
             revision: number;
-            /** @description The ids of all that were found. */
+            /** @description The ids of all servers in the file. */
             servers: string[];
             changes: components["schemas"]["ChangeShown"][];
             skipped: components["schemas"]["SkippedShown"][];
             warnings: string[];
-            /** @description Of a dry run: the id of its plan. */
+            /** @description For a dry run: the id of its plan. */
             plan: string | null;
-            /** @description Of a dry run: what it would do to each task. */
+            /** @description For a dry run: the effect on each task. */
             effect: components["schemas"]["PlanResponse"] | null;
         };
         /**
          * ImportSent
-         * @description Definitions of servers, as another program keeps them.
+         * @description Server definitions in the format of another program.
          */
         ImportSent: {
-            /** @description The file: JSON as it is, or as text, which may hold comments; or TOML, or a catalog's YAML, as text. */
+            /** @description The file as a JSON value, or as text: JSON with or without comments, TOML, or the YAML of a catalog. */
             content: {
                 [key: string]: components["schemas"]["JsonValue"];
             } | components["schemas"]["JsonValue"][] | string;
             /**
-             * @description `mcpServers` (Claude, Cursor, VS Code), `server.json` (the official registry), `docker` (a catalog of
-             *     Docker's MCP gateway), `registry` (our own).
+             * @description `mcpServers` (editors, mcp-hub, MCPHub, FastMCP), `litellm` (also Codex), `contextforge`,
+             *     `agentgateway`, `server.json` (the official registry), `docker` (a catalog of Docker's MCP gateway),
+             *     `registry` (records of Toolgate).
              * @enum {string}
              */
-            format?: "auto" | "registry" | "mcpServers" | "server.json" | "docker";
-            /** @description Patterns of the tools to allow. Without any, a server that is new offers nothing. */
+            format?: "auto" | "registry" | "mcpServers" | "server.json" | "docker" | "contextforge" | "litellm" | "agentgateway";
+            /**
+             * @description Patterns of the tools to allow, for servers whose tools the file neither lists nor hides. Without
+             *     patterns, such a server offers no tools if it is new.
+             */
             allowed_tools?: string[];
-            /** @description The ids of the servers to store, as a dry run finds them. Without it, all. */
+            /** @description The ids of the servers to store, as in the response of a dry run. Default: all. */
             only?: string[] | null;
-            /** @description Leave out what could not be stored, and say why, instead of storing nothing at all. */
+            /** @description Skip servers that cannot be stored, with the reason, instead of failing as a whole. */
             skip_invalid?: boolean;
-            /** @description Say what would change, and change nothing. */
+            /** @description Report the changes without making them. */
             dry_run?: boolean;
         };
         /**
          * InstallResponse
-         * @description What installing did or, of a dry run, would do.
+         * @description The effect of an installation or a dry run.
          */
         InstallResponse: {
             package_id: string;
             version: string;
             sha256: string;
-            /** @description The version that was installed. */
+            /** @description The version that was installed before. */
             before: string | null;
-            /** @description What is allowed from now on; null: what was allowed before. */
+            /** @description The patterns allowed from now on. Null: unchanged. */
             allowed_tools: string[] | null;
             /** @description Whether the definitions in the manifest are the approved ones from now on. */
             pinned: boolean;
             tools: components["schemas"]["ToolChangesShown"];
-            /** @description How many tools the manifest declares. */
+            /** @description The number of tools that the manifest declares. */
             declared_tools: number;
-            /** @description How many of those `allowed_tools` lets callers see. */
+            /** @description The number of these tools that `allowed_tools` lets callers see. */
             visible_tools: number;
             revision: number;
             changes: components["schemas"]["ChangeShown"][];
             warnings: string[];
-            /** @description Of a dry run: what each task would notice. */
+            /** @description For a dry run: the effect on each task. */
             plan: components["schemas"]["PlanResponse"] | null;
         };
         /**
          * InstallSent
-         * @description Which version to install, and what of it to offer.
+         * @description The version to install, and the tools to offer.
          */
         InstallSent: {
-            /** @description Left out: what was uploaded last. */
+            /** @description Default: the version uploaded last. */
             version?: string | null;
             /**
-             * @description Patterns of the tools to allow. Left out: those that the manifest declares; on an upgrade, what an
-             *     operator has chosen stays.
+             * @description Patterns of the tools to allow. Default: the tools that the manifest declares. On an upgrade, changes
+             *     by an operator stay.
              */
             allowed_tools?: string[] | null;
             /**
-             * @description Whether tools are offered only as the manifest defines them. Left out: yes, where it defines them in
-             *     full and no operator took the pin off.
+             * @description Whether to offer only the definitions in the manifest. Default: yes, if the manifest has full
+             *     definitions and no operator removed the pin.
              */
             pin?: boolean | null;
-            /** @description Say what would change, and change nothing. */
+            /** @description Report the changes without making them. */
             dry_run?: boolean;
-            /** @description For a dry run: the manifest, as text, of an archive that was not uploaded. */
+            /** @description For a dry run without an upload: the manifest, as text. */
             manifest?: string | null;
-            /** @description Of that archive. */
+            /** @description For a dry run without an upload: the SHA-256 of the archive. */
             sha256?: string | null;
         };
         /**
          * IntegrationSent
-         * @description How much of a server the caller wants to have.
+         * @description The state that the caller wants for a server.
          */
         IntegrationSent: {
             /**
-             * @description `on`: all its tools that your key reaches. `read_only`: those of them that are marked as read-only, and
+             * @description `on`: all its tools within your key's ceiling. `read_only`: its tools that are marked as read-only, and
              *     its prompts and resources. `off`: nothing.
              * @enum {string}
              */
@@ -4012,50 +4028,50 @@ export interface components {
         };
         /**
          * IntegrationShown
-         * @description A server within the caller's ceiling, and how much of it the caller has switched on.
+         * @description A server within the caller's ceiling, and its state for the caller.
          */
         IntegrationShown: {
             server_id: string;
             display_name: string;
             /** @enum {string} */
             state: "off" | "read_only" | "on";
-            /** @description Whether the caller chose that state. Else it is what its key gives before it chooses. */
+            /** @description Whether the caller set this state. Otherwise it is the default of its key. */
             chosen: boolean;
-            /** @description Those that your key reaches, switched on or not. */
+            /** @description The number of its tools within your key's ceiling, switched on or not. */
             tools: number;
-            /** @description Those of them whose definition says that they change nothing. */
+            /** @description The number of these tools that are marked as read-only. */
             read_only_tools: number;
-            /** @description The others. */
+            /** @description The number of the other tools. */
             writing_tools: number;
         };
         /**
          * IntegrationSwitched
-         * @description The same, as it was stored.
+         * @description The integration as it was stored.
          */
         IntegrationSwitched: {
             server_id: string;
             display_name: string;
             /** @enum {string} */
             state: "off" | "read_only" | "on";
-            /** @description Whether the caller chose that state. Else it is what its key gives before it chooses. */
+            /** @description Whether the caller set this state. Otherwise it is the default of its key. */
             chosen: boolean;
-            /** @description Those that your key reaches, switched on or not. */
+            /** @description The number of its tools within your key's ceiling, switched on or not. */
             tools: number;
-            /** @description Those of them whose definition says that they change nothing. */
+            /** @description The number of these tools that are marked as read-only. */
             read_only_tools: number;
-            /** @description The others. */
+            /** @description The number of the other tools. */
             writing_tools: number;
-            /** @description From this revision of the registry on, every node decides by it. */
+            /** @description The registry revision from which on every node uses this state. */
             revision: number;
         };
         /**
          * IntegrationsResponse
-         * @description A page of them, sorted by server.
+         * @description A page of integrations, sorted by server.
          */
         IntegrationsResponse: {
             revision: number;
             /**
-             * @description What the caller has of a server that it has not chosen for.
+             * @description The state of servers that the caller has not set.
              * @enum {string}
              */
             default: "off" | "read_only" | "on";
@@ -4070,46 +4086,46 @@ export interface components {
         InvocationCall: {
             server_id: string;
             tool: string;
-            /** @description Of the error, if it failed. */
+            /** @description The error code, if the call failed. */
             code: string;
             ms: number;
         };
         /**
          * InvocationSent
-         * @description What a run is begun with.
+         * @description The input and mode of an invocation.
          */
         InvocationSent: {
-            /** @description Its standard input, as text. Of this and `input_base64`, at most one. */
+            /** @description The standard input, as text. Excludes `input_base64`. */
             input?: string | null;
-            /** @description Its standard input, as bytes. */
+            /** @description The standard input, as base64 of bytes. Excludes `input`. */
             input_base64?: string | null;
             /**
-             * @description `sync`: answer when it has ended. `async`: answer at once.
+             * @description `sync`: respond when the invocation has ended. `async`: respond at once.
              * @enum {string}
              */
             mode?: "sync" | "async";
-            /** @description How long a `sync` answer may take. What has not ended by then goes on. */
+            /** @description The longest wait of a `sync` request. An unfinished invocation continues after it. */
             wait_s?: number;
         };
         /**
          * InvocationShown
-         * @description One invocation with all there is of it.
+         * @description An invocation with its result.
          */
         InvocationShown: {
             invocation_id: string;
             task_id: string;
-            /** @description Whose it is. */
+            /** @description The principal that started it. */
             principal: string;
             /** @enum {string} */
             state: "queued" | "running" | "succeeded" | "failed" | "cancelled" | "crashed";
-            /** @description Of the registry when it was made. */
+            /** @description The registry revision at its creation. */
             revision: number;
             created_ms: number;
             started_ms: number | null;
             ended_ms: number | null;
-            /** @description How often a node has taken it. */
+            /** @description How often a node has claimed it. */
             attempt: number;
-            /** @description How often it may be begun again, where its node is lost. */
+            /** @description How often it may start again if its node is lost. */
             retries: number;
             is_cancel_asked: boolean;
             ended_by: ("exit" | "trap" | "out_of_fuel" | "stack_overflow" | "deadline" | "cancelled" | "revoked" | "module" | "node_stopped" | "node_lost" | "internal") | null;
@@ -4119,23 +4135,23 @@ export interface components {
         };
         /**
          * InvocationSummary
-         * @description One invocation, without what came out of it.
+         * @description An invocation without its result.
          */
         InvocationSummary: {
             invocation_id: string;
             task_id: string;
-            /** @description Whose it is. */
+            /** @description The principal that started it. */
             principal: string;
             /** @enum {string} */
             state: "queued" | "running" | "succeeded" | "failed" | "cancelled" | "crashed";
-            /** @description Of the registry when it was made. */
+            /** @description The registry revision at its creation. */
             revision: number;
             created_ms: number;
             started_ms: number | null;
             ended_ms: number | null;
-            /** @description How often a node has taken it. */
+            /** @description How often a node has claimed it. */
             attempt: number;
-            /** @description How often it may be begun again, where its node is lost. */
+            /** @description How often it may start again if its node is lost. */
             retries: number;
             is_cancel_asked: boolean;
             ended_by: ("exit" | "trap" | "out_of_fuel" | "stack_overflow" | "deadline" | "cancelled" | "revoked" | "module" | "node_stopped" | "node_lost" | "internal") | null;
@@ -4143,7 +4159,7 @@ export interface components {
         };
         /**
          * InvocationsResponse
-         * @description A page of them, the newest first.
+         * @description A page of invocations, the newest first.
          */
         InvocationsResponse: {
             invocations: components["schemas"]["InvocationSummary"][];
@@ -4181,18 +4197,18 @@ export interface components {
         };
         /**
          * KeyMade
-         * @description A new key. Only this response ever holds its secret.
+         * @description A new key. Only this response contains its secret.
          */
         KeyMade: {
-            /** @description The principal's name in audit and logs. */
+            /** @description The unique id of the key: the name of its principal in the audit log and in logs. */
             key_id: string;
             /**
-             * @description At most the role of who makes it.
+             * @description At most the role of the caller.
              * @enum {string}
              */
             role: "admin" | "publisher" | "viewer" | "agent" | "node";
             /**
-             * @description The most it may ever reach; within the ceiling of who makes it.
+             * @description The most that callers with this key may reach. It must be within the caller's ceiling.
              * @default {
              *       "tasks": null,
              *       "servers": null,
@@ -4201,15 +4217,15 @@ export interface components {
              *     }
              */
             ceiling: components["schemas"]["CeilingBody"];
-            /** @description The task of a request that names none. */
+            /** @description The task of requests that name no task. */
             default_task?: string | null;
-            /** @description Unix time after which it proves nothing. */
+            /** @description The unix time at which the key expires, in seconds. Unset: never. */
             expires_at_s?: number | null;
-            /** @description What all who use it may use over time, together. */
+            /** @description The rate limits and quotas that all users of the key share. */
             budgets?: components["schemas"]["QuotasBody"] | null;
             /**
-             * @description What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
-             *     those marked as read-only, `off` nothing.
+             * @description The initial state of every server for callers with this key: `on` (all its tools), `read_only` (only
+             *     tools marked as read-only) or `off`.
              * @default on
              * @enum {string}
              */
@@ -4220,27 +4236,27 @@ export interface components {
         };
         /**
          * KeySent
-         * @description A key to be made. Its secret is chosen by the gateway.
+         * @description The key to create. The gateway chooses its secret.
          */
         KeySent: {
-            /** @description The principal's name in audit and logs. */
+            /** @description The unique id of the key: the name of its principal in the audit log and in logs. */
             key_id: string;
             /**
-             * @description At most the role of who makes it.
+             * @description At most the role of the caller.
              * @enum {string}
              */
             role: "admin" | "publisher" | "viewer" | "agent" | "node";
-            /** @description The most it may ever reach; within the ceiling of who makes it. */
+            /** @description The most that callers with this key may reach. It must be within the caller's ceiling. */
             ceiling?: components["schemas"]["CeilingBody"];
-            /** @description The task of a request that names none. */
+            /** @description The task of requests that name no task. */
             default_task?: string | null;
-            /** @description Unix time after which it proves nothing. */
+            /** @description The unix time at which the key expires, in seconds. Unset: never. */
             expires_at_s?: number | null;
-            /** @description What all who use it may use over time, together. */
+            /** @description The rate limits and quotas that all users of the key share. */
             budgets?: components["schemas"]["QuotasBody"] | null;
             /**
-             * @description What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
-             *     those marked as read-only, `off` nothing.
+             * @description The initial state of every server for callers with this key: `on` (all its tools), `read_only` (only
+             *     tools marked as read-only) or `off`.
              * @enum {string}
              */
             integrations?: "off" | "read_only" | "on";
@@ -4250,15 +4266,15 @@ export interface components {
          * @description A key without its secret, which cannot be shown again.
          */
         KeyShown: {
-            /** @description The principal's name in audit and logs. */
+            /** @description The unique id of the key: the name of its principal in the audit log and in logs. */
             key_id: string;
             /**
-             * @description At most the role of who makes it.
+             * @description At most the role of the caller.
              * @enum {string}
              */
             role: "admin" | "publisher" | "viewer" | "agent" | "node";
             /**
-             * @description The most it may ever reach; within the ceiling of who makes it.
+             * @description The most that callers with this key may reach. It must be within the caller's ceiling.
              * @default {
              *       "tasks": null,
              *       "servers": null,
@@ -4267,15 +4283,15 @@ export interface components {
              *     }
              */
             ceiling: components["schemas"]["CeilingBody"];
-            /** @description The task of a request that names none. */
+            /** @description The task of requests that name no task. */
             default_task?: string | null;
-            /** @description Unix time after which it proves nothing. */
+            /** @description The unix time at which the key expires, in seconds. Unset: never. */
             expires_at_s?: number | null;
-            /** @description What all who use it may use over time, together. */
+            /** @description The rate limits and quotas that all users of the key share. */
             budgets?: components["schemas"]["QuotasBody"] | null;
             /**
-             * @description What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
-             *     those marked as read-only, `off` nothing.
+             * @description The initial state of every server for callers with this key: `on` (all its tools), `read_only` (only
+             *     tools marked as read-only) or `off`.
              * @default on
              * @enum {string}
              */
@@ -4306,11 +4322,12 @@ export interface components {
         };
         /**
          * LinesResponse
-         * @description Lines of a log, the oldest first.
+         * @description Log lines, the oldest first.
          */
         LinesResponse: {
             /**
-             * @description Of the invocation, from before its lines were read: once it has ended and none comes, that was all.
+             * @description The state before the lines were read. If it is an end state and no lines follow, the log is
+             *     complete.
              * @enum {string}
              */
             state: "queued" | "running" | "succeeded" | "failed" | "cancelled" | "crashed";
@@ -4328,7 +4345,7 @@ export interface components {
         };
         /**
          * LogLine
-         * @description One line of a guest. Stored, `seq` rises by one over all attempts; a node counts its own.
+         * @description One line of a guest's output. Stored, `seq` rises by one across all attempts; a node counts its own.
          */
         LogLine: {
             seq: number;
@@ -4410,7 +4427,7 @@ export interface components {
          * @description The ways to log in without a key.
          */
         LoginShown: {
-            /** @description Null: only keys. */
+            /** @description Null: only keys are accepted. */
             oidc: components["schemas"]["OidcShown"] | null;
         };
         /**
@@ -4446,31 +4463,32 @@ export interface components {
         };
         /**
          * MeShown
-         * @description The caller, as the gateway knows it, and the gateway it has reached.
+         * @description The caller as the gateway identified it, and the gateway itself.
          */
         MeShown: {
             principal: string;
             /** @enum {string} */
             role: "admin" | "publisher" | "viewer" | "agent" | "node";
             /**
-             * @description What proved it. `loopback`: nothing did, and this gateway trusts its own machine.
+             * @description How the caller authenticated. `loopback`: without a credential, because the gateway trusts its
+             *     machine.
              * @enum {string}
              */
             by: "key" | "token" | "loopback";
-            /** @description The task of its requests that name none. */
+            /** @description The task of requests that name no task. */
             default_task: string | null;
             ceiling: components["schemas"]["CeilingShown"];
-            /** @description When its key or token ends, in seconds since 1970. Null: not by itself. */
+            /** @description When its key or token expires, in seconds since 1970. Null: never. */
             expires_at_s: number | null;
-            /** @description Of Toolgate. */
+            /** @description The version of Toolgate. */
             version: string;
             /** @enum {string} */
             environment: "dev" | "staging" | "prod";
             /** @description The registry revision served. */
             revision: number;
-            /** @description Whether tools can be called here. Else at the nodes. */
+            /** @description Whether tools can be called here. Otherwise call them at the nodes. */
             calls_tools: boolean;
-            /** @description Whether a change of a server, task or profile must name the plan that showed it. */
+            /** @description Whether changes of servers, tasks and profiles need the id of their plan. */
             require_plan: boolean;
         };
         /**
@@ -4493,44 +4511,44 @@ export interface components {
         };
         /**
          * ModulePartsSent
-         * @description The end of an upload in parts.
+         * @description Finishes the upload of a module.
          */
         ModulePartsSent: {
-            /** @description How many parts the module was sent in. */
+            /** @description The number of parts of the module. */
             parts: number;
         };
         /**
          * ModuleRemoved
-         * @description A module that is not kept any more.
+         * @description A deleted module.
          */
         ModuleRemoved: {
             sha256: string;
         };
         /**
          * ModuleShown
-         * @description A module that is kept.
+         * @description A stored module.
          */
         ModuleShown: {
             sha256: string;
             size: number;
             /** @description When it was uploaded. */
             at_ms: number;
-            /** @description Those that run it. */
+            /** @description The tasks that run it. */
             tasks: string[];
         };
         /**
          * ModuleUploaded
-         * @description A module that was found good, and is kept.
+         * @description A valid and stored module.
          */
         ModuleUploaded: {
             sha256: string;
             size: number;
-            /** @description What it calls of its host: `module.name`. */
+            /** @description The host functions that it imports: `module.name`. */
             imports: string[];
             exports: string[];
-            /** @description False: it was there before. */
+            /** @description Whether it was not stored before. */
             is_new: boolean;
-            /** @description What is likely not meant, though it can be run. */
+            /** @description Probable mistakes that do not prevent a run. */
             warnings: string[];
         };
         /**
@@ -4571,35 +4589,36 @@ export interface components {
         };
         /**
          * OAuthBody
-         * @description As whom the gateway asks an authorization server for tokens.
+         * @description The OAuth client with which the gateway requests tokens from an authorization server.
          */
         OAuthBody: {
             /**
-             * @description `client_credentials`: the gateway is itself the client. `authorization_code`: an admin logs in once, by
-             *     `toolgate servers login`; only where control and node are one process.
+             * @description `client_credentials`: the gateway itself is the client. `authorization_code`: an admin logs in once
+             *     with `toolgate servers login`. This needs the control plane and the node in one process.
              * @enum {string}
              */
             grant: "client_credentials" | "authorization_code";
             /**
-             * @description The name the authorization server knows the gateway by; or the `https` URL of a client's metadata.
-             *     Unset, for logins: the gateway's own such URL, or else it registers itself there (RFC 7591).
+             * @description The client id that the authorization server registered, or the `https` URL of a client metadata
+             *     document. Unset, for logins: the gateway's own metadata URL, or else dynamic client registration (RFC
+             *     7591).
              */
             client_id?: string | null;
-            /** @description The name of a secret the node resolves; never the secret itself. */
+            /** @description The name of a secret that the node resolves. Never the secret itself. */
             client_secret_ref?: string | null;
             /**
-             * @description The authorization server, exactly as its metadata says. Unset: the one that the server names, which
-             *     never gets a secret.
+             * @description The issuer, exactly as in the metadata of the authorization server. Unset: the authorization server
+             *     that the MCP server names, which never gets a secret.
              */
             issuer?: string | null;
             /**
-             * @description What to ask for. Empty: what the authorization server gives by itself.
+             * @description The scopes to request. Empty: the default scopes of the authorization server.
              * @default []
              */
             scopes: string[];
             /**
-             * @description Each principal logs in for itself, and its calls show its own token and no other. The login of an
-             *     administrator, by `toolgate servers login --shared`, then lists the server and does nothing else.
+             * @description Whether each principal logs in and its calls carry only its own token. The login of an admin with
+             *     `toolgate servers login --shared` then serves only to list the server's tools.
              * @default false
              */
             per_principal: boolean;
@@ -4614,7 +4633,7 @@ export interface components {
         };
         /**
          * OfficialList
-         * @description Servers that the caller can reach, and no others.
+         * @description The servers that the caller can reach.
          */
         OfficialList: {
             servers: components["schemas"]["OfficialEntry"][];
@@ -4622,7 +4641,7 @@ export interface components {
         };
         /**
          * OfficialMeta
-         * @description What a registry says of an entry.
+         * @description The metadata of an entry in a registry.
          */
         OfficialMeta: {
             /** @constant */
@@ -4635,41 +4654,41 @@ export interface components {
         };
         /**
          * OfficialMetas
-         * @description What registries say of an entry, by their names.
+         * @description The metadata of an entry, by registry.
          */
         OfficialMetas: {
             "io.modelcontextprotocol.registry/official": components["schemas"]["OfficialMeta"];
         };
         /**
          * OfficialNotFound
-         * @description Nothing of that name, or nothing that the caller can reach.
+         * @description The server does not exist, or the caller cannot reach it.
          */
         OfficialNotFound: {
             error: string;
         };
         /**
          * OfficialPage
-         * @description Which part of the list this is.
+         * @description The position of the page in the list.
          */
         OfficialPage: {
             /**
-             * @description Where the next page begins; absent: this is the last.
+             * @description The cursor of the next page. Absent on the last page.
              * @default null
              */
             nextCursor: string | null;
-            /** @description How many are in this page. */
+            /** @description The number of servers on this page. */
             count: number;
         };
         /**
          * OfficialRemote
-         * @description Where a server is reached: at this gateway.
+         * @description The URL of a server at this gateway.
          */
         OfficialRemote: {
             /** @constant */
             type: "streamable-http";
             url: string;
             /**
-             * @description What a client sends to be let in, as something to fill in.
+             * @description The credentials that a client has to fill in.
              * @default null
              */
             headers: {
@@ -4678,26 +4697,26 @@ export interface components {
         };
         /**
          * OfficialServer
-         * @description A server as `server.json` describes it. How the gateway itself starts or reaches it is not said.
+         * @description A server in the format of `server.json`, without how the gateway itself starts or reaches it.
          */
         OfficialServer: {
             $schema: string;
-            /** @description The gateway's namespace, a slash, the server's id. */
+            /** @description The gateway's namespace, a slash, and the server id. */
             name: string;
             /** @default null */
             title: string | null;
             description: string;
-            /** @description Of its package; without one, `0.0.` and the revision at which its record was written. */
+            /** @description The version of its package. Without a package: `0.0.` and the revision of its record. */
             version: string;
             remotes: components["schemas"]["OfficialRemote"][];
         };
         /**
          * OidcShown
-         * @description What a browser needs to send a person to the issuer: authorization code flow, with PKCE (S256).
+         * @description The values for a browser login at the issuer: authorization code flow with PKCE (S256).
          */
         OidcShown: {
             issuer: string;
-            /** @description Where the issuer asks who it is. */
+            /** @description The URL at which the issuer authenticates the user. */
             authorization_endpoint: string;
             client_id: string;
             scope: string;
@@ -4717,7 +4736,7 @@ export interface components {
          * @description Packages, sorted by id.
          */
         PackageList: {
-            /** @description Of the registry. */
+            /** @description The registry revision. */
             revision: number;
             packages: components["schemas"]["PackageShown"][];
             /** @description The `cursor` of the next page. Null: this is the last page. */
@@ -4725,7 +4744,7 @@ export interface components {
         };
         /**
          * PackageQualityShown
-         * @description The same of one package, or of one server that runs from none.
+         * @description The quality of one package, or of a server without a package.
          */
         PackageQualityShown: {
             rows: number;
@@ -4733,15 +4752,15 @@ export interface components {
             manifest: number;
             /** @description Rows with the full definition that the running server lists. */
             discovered: number;
-            /** @description Rows with a name and a description alone. */
+            /** @description Rows with only a name and a description. */
             summary: number;
-            /** @description Packages whose tools are not known. */
+            /** @description Packages without known tools. */
             legacy: number;
             with_schema: number;
             with_description: number;
             id: string;
             name: string;
-            /** @description Rows that callers do not see, because the fallback has ended. */
+            /** @description Rows that callers do not see, because the fallback is off. */
             hidden: number;
         };
         /**
@@ -4749,45 +4768,45 @@ export interface components {
          * @description The package a server runs from.
          */
         PackageRefBody: {
-            /** @description Which version of it. */
+            /** @description The version of the package. */
             version: string;
-            /** @description Of its archive: a node runs exactly this. */
+            /** @description The SHA-256 of its archive. A node runs exactly this archive. */
             sha256: string;
         };
         /**
          * PackageShown
-         * @description A package: what is installed of it, and what was uploaded.
+         * @description A package with its installed version and its uploaded versions.
          */
         PackageShown: {
             package_id: string;
-            /** @description The version, where one is installed. */
+            /** @description The installed version, if any. */
             installed: string | null;
-            /** @description Of the record that says so. */
+            /** @description The revision of the package record. */
             revision: number | null;
             name: string;
             description: string;
             category: string;
             tags: string[];
             schema_version: ("v2" | "legacy") | null;
-            /** @description How far its manifest describes its tools. */
+            /** @description How complete its manifest describes its tools. */
             source: ("manifest" | "summary" | "legacy" | "discovered") | null;
-            /** @description Those that the installed version declares. */
+            /** @description The tools that the installed version declares. */
             tools: string[];
-            /** @description Whether it only describes its server, which is registered by itself. */
+            /** @description Whether it only describes a server that is registered separately. */
             attached: boolean;
-            /** @description Newest first. */
+            /** @description The uploaded versions, the newest first. */
             versions: components["schemas"]["VersionShown"][];
         };
         /**
          * PartResponse
-         * @description A part that was taken in.
+         * @description An uploaded part.
          */
         PartResponse: {
             part: number;
         };
         /**
          * PartsResponse
-         * @description The parts of an upload that are there already.
+         * @description The uploaded parts of an archive or module.
          */
         PartsResponse: {
             parts: number[];
@@ -4823,7 +4842,7 @@ export interface components {
         PinSent: {
             /** @description The id of the record. Optional if the path contains it. */
             server_id?: string | null;
-            /** @description Tool name to the SHA-256 of its definition. */
+            /** @description Tool name to the SHA-256 of its approved definition. */
             tools?: {
                 [key: string]: string;
             };
@@ -4841,18 +4860,18 @@ export interface components {
          * @description A pin, with secrets masked.
          */
         PinShown: {
-            /** @description The server. */
+            /** @description The id of the server. */
             server_id: string;
             /**
-             * @description Tool name to the SHA-256 of its definition.
+             * @description Tool name to the SHA-256 of its approved definition.
              * @default {}
              */
             tools: {
                 [key: string]: string;
             };
             /**
-             * @description Tool name to the SHA-256 of what was found in place of the approved definition. The gateway notes it;
-             *     such a tool is hidden until it is approved again.
+             * @description Tool name to the SHA-256 of the changed definition. The gateway writes it and quarantines the tool
+             *     until someone approves it.
              * @default {}
              */
             changed: {
@@ -4874,59 +4893,62 @@ export interface components {
         };
         /**
          * PlanResponse
-         * @description What changes would do to each task. Nothing has been changed.
+         * @description The effect of changes on each task. Nothing has been changed.
          */
         PlanResponse: {
-            /** @description Names the change and its effect. Who makes the change with it has it refused when either is another. */
+            /**
+             * @description Identifies the changes and their effect. Send it with the change: if either differs, the change
+             *     fails.
+             */
             id: string;
-            /** @description Of the registry that the changes were held against. */
+            /** @description The registry revision that the plan is based on. */
             revision: number;
             changes: components["schemas"]["ChangeShown"][];
-            /** @description Those that would notice. */
+            /** @description The affected tasks. */
             tasks: components["schemas"]["TaskPlan"][];
-            /** @description How many tasks would not. */
+            /** @description The number of unaffected tasks. */
             unchanged: number;
-            /** @description Servers among the changes whose tools are not known yet: what they add cannot be shown. */
+            /** @description Servers among the changes whose tools are unknown: the plan cannot show what they add. */
             unlisted: string[];
             warnings: string[];
         };
         /**
          * PlanSent
-         * @description Changes to look at: one record (`kind`, `id`, and `body` or `revision`), or a set of them.
+         * @description Changes to plan: one record (`kind`, `id`, and `body` or `revision`), or a set of changes.
          */
         PlanSent: {
             kind?: ("server" | "task" | "profile" | "pin" | "chat_upstream") | null;
-            /** @description The name of the one record. */
+            /** @description The id of the record. */
             id?: string | null;
-            /** @description The record as it shall be; null: it shall be gone. */
+            /** @description The new body of the record. Null: delete the record. */
             body?: {
                 [key: string]: unknown;
             } | null;
-            /** @description In place of `body`: the record would be taken back to what it was then. */
+            /** @description Instead of `body`: plan the rollback of the record to this revision. */
             revision?: number | null;
-            /** @description Each record once. */
+            /** @description Each record at most once. */
             changes?: components["schemas"]["ChangeSent"][] | null;
-            /** @description As when they are applied. */
+            /** @description As in `apply`. */
             prune?: boolean;
         };
         /**
          * PreviewResponse
-         * @description All that a server lists, after filtering.
+         * @description Everything that a server lists, with the policy decisions.
          */
         PreviewResponse: {
             revision: number;
             server_id: string;
             /**
-             * @description Of the newest list.
+             * @description The state of the newest list.
              * @enum {string}
              */
             state: "pending" | "ready" | "env_missing" | "list_timeout" | "list_failed";
-            /** @description The tools are known from an earlier time. */
+            /** @description Whether the tools are known from an earlier list. */
             is_stale: boolean;
             tools: components["schemas"]["ToolPreview"][];
-            /** @description Of those that are allowed. */
+            /** @description Estimated tokens of the allowed tools. */
             tokens: number;
-            /** @description Its prompts and resources, as rules name them: `prompt:<name>` and `resource:<uri>`. */
+            /** @description Its prompts and resources, named as in rules: `prompt:<name>` and `resource:<uri>`. */
             others: components["schemas"]["DecisionShown"][];
         };
         /**
@@ -4963,23 +4985,23 @@ export interface components {
          * @description A profile to store.
          */
         ProfileSent: {
-            /** @description Server ids. */
+            /** @description The ids of the selected servers. */
             servers?: string[] | null;
-            /** @description Servers that carry any of these tags. */
+            /** @description Select servers that have any of these tags. */
             tags?: string[] | null;
-            /** @description Patterns of which a tool must match one. */
+            /** @description Allow patterns. A tool must match at least one. */
             allow?: string[] | null;
-            /** @description Patterns of which a tool may match none. */
+            /** @description Deny patterns. A tool that matches any of them is excluded. */
             deny?: string[];
-            /** @description Per environment (`dev`, `staging`, `prod`) a selection that replaces the common one. */
+            /** @description A selection for each environment (`dev`, `staging`, `prod`). It replaces the common one. */
             environments?: {
                 [key: string]: components["schemas"]["SelectionBody"];
             };
             /** @description The id of the record. Optional if the path contains it. */
             profile_id?: string | null;
-            /** @description The number of this selection, for audit and comparison. */
+            /** @description The number of this selection, shown in the audit log and in comparisons. */
             version?: number;
-            /** @description The next version, while only a share of callers has it. */
+            /** @description The next version, while only a share of callers or tasks gets it. */
             rollout?: components["schemas"]["RolloutBody"] | null;
             /** @description Ignored, so that clients can send back a record as they read it. */
             revision?: unknown;
@@ -4989,32 +5011,32 @@ export interface components {
          * @description A profile, with secrets masked.
          */
         ProfileShown: {
-            /** @description Server ids. */
+            /** @description The ids of the selected servers. */
             servers?: string[] | null;
-            /** @description Servers that carry any of these tags. */
+            /** @description Select servers that have any of these tags. */
             tags?: string[] | null;
-            /** @description Patterns of which a tool must match one. */
+            /** @description Allow patterns. A tool must match at least one. */
             allow?: string[] | null;
             /**
-             * @description Patterns of which a tool may match none.
+             * @description Deny patterns. A tool that matches any of them is excluded.
              * @default []
              */
             deny: string[];
             /**
-             * @description Per environment (`dev`, `staging`, `prod`) a selection that replaces the common one.
+             * @description A selection for each environment (`dev`, `staging`, `prod`). It replaces the common one.
              * @default {}
              */
             environments: {
                 [key: string]: components["schemas"]["SelectionBody"];
             };
-            /** @description Its name. */
+            /** @description The unique id of the profile. */
             profile_id: string;
             /**
-             * @description The number of this selection, for audit and comparison.
+             * @description The number of this selection, shown in the audit log and in comparisons.
              * @default 1
              */
             version: number;
-            /** @description The next version, while only a share of callers has it. */
+            /** @description The next version, while only a share of callers or tasks gets it. */
             rollout?: components["schemas"]["RolloutBody"] | null;
             revision: number;
         };
@@ -5030,7 +5052,7 @@ export interface components {
         };
         /**
          * QualityShown
-         * @description Rows of the catalog, by where they come from and by what they have.
+         * @description The number of catalog rows by source and content.
          */
         QualityShown: {
             rows: number;
@@ -5038,25 +5060,25 @@ export interface components {
             manifest: number;
             /** @description Rows with the full definition that the running server lists. */
             discovered: number;
-            /** @description Rows with a name and a description alone. */
+            /** @description Rows with only a name and a description. */
             summary: number;
-            /** @description Packages whose tools are not known. */
+            /** @description Packages without known tools. */
             legacy: number;
             with_schema: number;
             with_description: number;
         };
         /**
          * QuotasBody
-         * @description What may be used over time, at all nodes together. A field left out does not restrict; none is zero.
+         * @description Rate limits and quotas, across all nodes. An omitted field does not restrict; zero is not allowed.
          */
         QuotasBody: {
-            /** @description Calls within one minute of the clock. */
+            /** @description The maximum number of calls per clock minute. */
             calls_per_minute?: number | null;
-            /** @description Calls within one day, by UTC. */
+            /** @description The maximum number of calls per UTC day. */
             calls_per_day?: number | null;
             /**
-             * @description Tokens within one day, by UTC: of the results of tools, by estimate, and of chats as models report
-             *     them. What is under way when they are used up still ends.
+             * @description The maximum number of tokens per UTC day. Tool results count by estimate, chats by the usage that the
+             *     models report. Requests in flight finish when the quota is exceeded.
              */
             tokens_per_day?: number | null;
         };
@@ -5087,7 +5109,7 @@ export interface components {
         };
         /**
          * Reason
-         * @description Why a server, tool, prompt or resource is not in a scope. Each exclusion has exactly one.
+         * @description Why a server, tool, prompt or resource is not in a scope. Each exclusion has exactly one reason.
          * @enum {string}
          */
         Reason: "unknown_server" | "server_disabled" | "not_requested" | "not_allowed_by_key" | "integration_off" | "integration_read_only" | "not_allowed_by_task" | "deny_all" | "env_missing" | "list_timeout" | "list_failed" | "not_in_server_allowlist" | "not_in_task_allowlist" | "denied_by_task" | "not_in_request_allowlist" | "denied_by_request" | "quarantined" | "invalid_definition" | "approval_required";
@@ -5103,24 +5125,24 @@ export interface components {
         };
         /**
          * RedactionBody
-         * @description What of the arguments of a server's calls is hidden, in addition to what looks like a secret.
+         * @description What to hide of the arguments of a server's calls, in addition to values that look like secrets.
          *
-         *     Patterns with `*` and `?`, held against the names of members at any depth, whatever their case.
+         *     Patterns with `*` and `?` match member names at any depth, ignoring case.
          */
         RedactionBody: {
             /**
-             * @description Names of members to hide, with all within them, from the audit and from approvers.
+             * @description Member names to hide with their values, from the audit log and from approvers.
              * @default []
              */
             hide: string[];
             /**
-             * @description Names that look like those of secrets but are not, such as the `key` of a key-value store. What looks
-             *     like a token stays hidden, and so does what `hide` or the setting `redact_arguments` names.
+             * @description Member names to show although they look like names of secrets, such as the `key` of a key-value store.
+             *     Values that look like tokens stay hidden, and so do names in `hide` and the setting `redact_arguments`.
              * @default []
              */
             show: string[];
             /**
-             * @description `none`: the audit records no arguments. Approvers still see them, redacted.
+             * @description `none`: the audit log contains no arguments. Approvers still see them, redacted.
              * @default redacted
              * @enum {string}
              */
@@ -5128,15 +5150,15 @@ export interface components {
         };
         /**
          * RefreshResponse
-         * @description A server after its tools were listed again.
+         * @description A server after the gateway listed its tools again.
          */
         RefreshResponse: {
             server_id: string;
             health: components["schemas"]["ServerHealth"];
             tools: string[];
-            /** @description Those of them that callers can see: allowed by the record and, on a pinned server, as approved. */
+            /** @description The tools that callers can see: allowed by the record and, on a pinned server, as approved. */
             visible: string[];
-            /** @description Tool name to why its definition was refused. */
+            /** @description Tool name to the reason why its definition was rejected. */
             quarantined: {
                 [key: string]: string;
             };
@@ -5167,7 +5189,7 @@ export interface components {
         };
         /**
          * RenamedShown
-         * @description A tool that is the same under another name.
+         * @description A tool that only has another name than before.
          */
         RenamedShown: {
             before: string;
@@ -5183,37 +5205,38 @@ export interface components {
         };
         /**
          * RolloutBody
-         * @description The next version of a profile, for a share of callers or tasks. The lists mean what they mean in a
-         *     profile.
+         * @description The next version of a profile, for a share of callers or tasks. Its lists have the same meaning as
+         *     those of the profile.
          */
         RolloutBody: {
-            /** @description Server ids. */
+            /** @description The ids of the selected servers. */
             servers?: string[] | null;
-            /** @description Servers that carry any of these tags. */
+            /** @description Select servers that have any of these tags. */
             tags?: string[] | null;
-            /** @description Patterns of which a tool must match one. */
+            /** @description Allow patterns. A tool must match at least one. */
             allow?: string[] | null;
             /**
-             * @description Patterns of which a tool may match none.
+             * @description Deny patterns. A tool that matches any of them is excluded.
              * @default []
              */
             deny: string[];
             /**
-             * @description Per environment (`dev`, `staging`, `prod`) a selection that replaces the common one.
+             * @description A selection for each environment (`dev`, `staging`, `prod`). It replaces the common one.
              * @default {}
              */
             environments: {
                 [key: string]: components["schemas"]["SelectionBody"];
             };
             /**
-             * @description Must be higher than the profile's own; one higher by default. Each version draws its share of callers
-             *     independently.
+             * @description Must be higher than the `version` of the profile. Default: one higher. Each version draws its share of
+             *     callers independently.
              */
             version?: number | null;
-            /** @description Percent of callers or tasks that have this version. A higher share adds some and takes it from none. */
+            /** @description The percentage of callers or tasks that get this version. Raising it never takes the version away. */
             share: number;
             /**
-             * @description What is divided: each `caller` (key, or subject of an issuer), or each `task` with all its callers.
+             * @description The unit of the share: each `caller` (key, or subject of an issuer), or each `task` with all its
+             *     callers.
              * @default caller
              * @enum {string}
              */
@@ -5221,11 +5244,11 @@ export interface components {
         };
         /**
          * RunUsage
-         * @description What a run took.
+         * @description The resources that a run used.
          */
         RunUsage: {
             /**
-             * @description Instructions, about.
+             * @description Instructions, approximately.
              * @default 0
              */
             fuel: number;
@@ -5278,17 +5301,17 @@ export interface components {
         };
         /**
          * SelectionBody
-         * @description Servers and tools. A list left out does not restrict; an empty one lets nothing pass.
+         * @description Selects servers and tools. An omitted list does not restrict; an empty list allows nothing.
          */
         SelectionBody: {
-            /** @description Server ids. */
+            /** @description The ids of the selected servers. */
             servers?: string[] | null;
-            /** @description Servers that carry any of these tags. */
+            /** @description Select servers that have any of these tags. */
             tags?: string[] | null;
-            /** @description Patterns of which a tool must match one. */
+            /** @description Allow patterns. A tool must match at least one. */
             allow?: string[] | null;
             /**
-             * @description Patterns of which a tool may match none.
+             * @description Deny patterns. A tool that matches any of them is excluded.
              * @default []
              */
             deny: string[];
@@ -5302,9 +5325,9 @@ export interface components {
             calls: number;
             errors: number;
             p50_ms: number;
-            /** @description Both within 5 %. */
+            /** @description Both percentiles are accurate within 5 %. */
             p95_ms: number;
-            /** @description When it was last called. */
+            /** @description The time of its last call. */
             last_ms: number;
         };
         /**
@@ -5425,7 +5448,7 @@ export interface components {
          */
         ServerSent: {
             /**
-             * @description The version of this format. There is one so far.
+             * @description The version of the record format.
              * @constant
              */
             version?: 1;
@@ -5436,64 +5459,64 @@ export interface components {
              * @enum {string}
              */
             transport: "stdio" | "streamable_http" | "http_sse_legacy";
-            /** @description Needed by transport `stdio`, refused with the others. */
+            /** @description Required for the transport `stdio`, not allowed with others. */
             stdio?: components["schemas"]["StdioBody"] | null;
-            /** @description Needed by transports `streamable_http` and `http_sse_legacy`, refused with `stdio`. */
+            /** @description Required for the transports `streamable_http` and `http_sse_legacy`, not allowed with `stdio`. */
             http?: components["schemas"]["HttpBody"] | null;
-            /** @description For people. */
+            /** @description The name shown to people. */
             display_name?: string;
-            /** @description The prefix of tool names for models; `mcp.<server_id>` unless given. Unique. */
+            /** @description The prefix of tool names for models. Must be unique. Default: `mcp.<server_id>`. */
             tool_namespace?: string | null;
-            /** @description Patterns of the tools this server may offer at all. Empty: none. */
+            /** @description Patterns of the tools that this server may offer. Empty: no tools. */
             allowed_tools?: string[];
-            /** @description Which of its calls a person must agree to. */
+            /** @description Which calls need an approval. */
             approval_policy?: components["schemas"]["ApprovalBody"];
-            /** @description Limits of its calls. */
+            /** @description The limits of its calls. */
             budgets?: components["schemas"]["BudgetsBody"];
-            /** @description What of the arguments of its calls is hidden. */
+            /** @description What to hide of the arguments of its calls. */
             redaction?: components["schemas"]["RedactionBody"];
-            /** @description Words by which profiles and tasks select servers. */
+            /** @description Tags by which profiles and tasks select servers. */
             tags?: string[];
-            /** @description One heading to list it under. */
+            /** @description The category to list it under. */
             category?: string;
-            /** @description False: registered, and nothing of it is offered. */
+            /** @description Whether the gateway offers its tools. A disabled server stays registered. */
             enabled?: boolean;
             /**
-             * @description `shared`: one connection serves all callers. `per_session`: each session has its own, for servers that
-             *     keep state or ask their client for roots.
+             * @description `shared`: one connection serves all callers. `per_session`: each session has its own connection, for
+             *     servers that keep state or request roots from their client.
              * @enum {string}
              */
             sharing?: "shared" | "per_session";
             /**
-             * @description After this long without a call the connection is closed until the next. 0: never, but 300 s for the
-             *     connections of sessions.
+             * @description The idle time after which the gateway closes the connection until the next call. 0: never, but after
+             *     300 s for connections of sessions.
              */
             idle_timeout_s?: number;
             /**
-             * @description How long a start may take, downloads included. 0: 300 s where the command is a package runner (`npx`,
-             *     `uvx`, `bunx`, `pipx`, `docker` and the like), else 10 s.
+             * @description The time limit of a start, downloads included. 0: 300 s if the command is a package runner (`npx`,
+             *     `uvx`, `bunx`, `pipx`, `docker` and similar), else 10 s.
              */
             start_timeout_s?: number;
             /**
-             * @description How often the server's lists are read again, whether or not it announces changes: 30 to 300. 0: as
-             *     often as the server says (`ttlMs`, within the same bounds), else every 120 s.
+             * @description How often the gateway lists the server again, with or without change notifications: 30 to 300 s. 0: by
+             *     the server's `ttlMs` within the same bounds, or else every 120 s.
              */
             list_ttl_s?: number;
             /**
-             * @description Connect at start, not by the first call, and stay connected: a connection that ends is opened again at
-             *     once, not by the next call or list.
+             * @description Whether to connect when the gateway starts, not on the first call, and to reconnect at once when the
+             *     connection ends.
              */
             prewarm?: boolean;
             /**
-             * @description The protocol revision to use. `auto`: 2026-07-28 if the server supports it, and a session-based
-             *     connection as well for clients and tools that need one. `stateless`: 2026-07-28 only. `session`: up to
-             *     2025-11-25 only.
+             * @description The protocol revision to use. `auto`: 2026-07-28 if the server supports it, with an additional
+             *     session-based connection for clients and tools that need one. `stateless`: only 2026-07-28. `session`:
+             *     only revisions up to 2025-11-25.
              * @enum {string}
              */
             protocol?: "auto" | "stateless" | "session";
             /**
-             * @description The package it runs from; written by installing one. `${PACKAGE_DIR}` is the directory of its files in
-             *     arguments and variables, and a command runs in their directory.
+             * @description The package that the server runs from, written by an installation. `${PACKAGE_DIR}` in arguments and
+             *     variables is the directory of its files, and the command runs there.
              */
             package?: components["schemas"]["PackageRefBody"] | null;
             /** @description Ignored, so that clients can send back a record as they read it. */
@@ -5513,36 +5536,36 @@ export interface components {
          */
         ServerShown: {
             /**
-             * @description The version of this format. There is one so far.
+             * @description The version of the record format.
              * @default 1
              * @constant
              */
             version: 1;
-            /** @description Its name in every URL, policy and tool name: lower case, up to 40 characters. */
+            /** @description The id in URLs, policy and tool names: lower case, up to 40 characters. */
             server_id: string;
             /**
              * @description `stdio` starts a child process; the others connect to a URL.
              * @enum {string}
              */
             transport: "stdio" | "streamable_http" | "http_sse_legacy";
-            /** @description Needed by transport `stdio`, refused with the others. */
+            /** @description Required for the transport `stdio`, not allowed with others. */
             stdio?: components["schemas"]["StdioBody"] | null;
-            /** @description Needed by transports `streamable_http` and `http_sse_legacy`, refused with `stdio`. */
+            /** @description Required for the transports `streamable_http` and `http_sse_legacy`, not allowed with `stdio`. */
             http?: components["schemas"]["HttpBody"] | null;
             /**
-             * @description For people.
+             * @description The name shown to people.
              * @default
              */
             display_name: string;
-            /** @description The prefix of tool names for models; `mcp.<server_id>` unless given. Unique. */
+            /** @description The prefix of tool names for models. Must be unique. Default: `mcp.<server_id>`. */
             tool_namespace?: string | null;
             /**
-             * @description Patterns of the tools this server may offer at all. Empty: none.
+             * @description Patterns of the tools that this server may offer. Empty: no tools.
              * @default []
              */
             allowed_tools: string[];
             /**
-             * @description Which of its calls a person must agree to.
+             * @description Which calls need an approval.
              * @default {
              *       "default": "never",
              *       "per_tool": {},
@@ -5551,7 +5574,7 @@ export interface components {
              */
             approval_policy: components["schemas"]["ApprovalBody"];
             /**
-             * @description Limits of its calls.
+             * @description The limits of its calls.
              * @default {
              *       "tool_timeout_ms": 30000,
              *       "max_concurrency": 16,
@@ -5560,7 +5583,7 @@ export interface components {
              */
             budgets: components["schemas"]["BudgetsBody"];
             /**
-             * @description What of the arguments of its calls is hidden.
+             * @description What to hide of the arguments of its calls.
              * @default {
              *       "hide": [],
              *       "show": [],
@@ -5569,62 +5592,62 @@ export interface components {
              */
             redaction: components["schemas"]["RedactionBody"];
             /**
-             * @description Words by which profiles and tasks select servers.
+             * @description Tags by which profiles and tasks select servers.
              * @default []
              */
             tags: string[];
             /**
-             * @description One heading to list it under.
+             * @description The category to list it under.
              * @default
              */
             category: string;
             /**
-             * @description False: registered, and nothing of it is offered.
+             * @description Whether the gateway offers its tools. A disabled server stays registered.
              * @default true
              */
             enabled: boolean;
             /**
-             * @description `shared`: one connection serves all callers. `per_session`: each session has its own, for servers that
-             *     keep state or ask their client for roots.
+             * @description `shared`: one connection serves all callers. `per_session`: each session has its own connection, for
+             *     servers that keep state or request roots from their client.
              * @default shared
              * @enum {string}
              */
             sharing: "shared" | "per_session";
             /**
-             * @description After this long without a call the connection is closed until the next. 0: never, but 300 s for the
-             *     connections of sessions.
+             * @description The idle time after which the gateway closes the connection until the next call. 0: never, but after
+             *     300 s for connections of sessions.
              * @default 0
              */
             idle_timeout_s: number;
             /**
-             * @description How long a start may take, downloads included. 0: 300 s where the command is a package runner (`npx`,
-             *     `uvx`, `bunx`, `pipx`, `docker` and the like), else 10 s.
+             * @description The time limit of a start, downloads included. 0: 300 s if the command is a package runner (`npx`,
+             *     `uvx`, `bunx`, `pipx`, `docker` and similar), else 10 s.
              * @default 0
              */
             start_timeout_s: number;
             /**
-             * @description How often the server's lists are read again, whether or not it announces changes: 30 to 300. 0: as
-             *     often as the server says (`ttlMs`, within the same bounds), else every 120 s.
+             * @description How often the gateway lists the server again, with or without change notifications: 30 to 300 s. 0: by
+             *     the server's `ttlMs` within the same bounds, or else every 120 s.
              * @default 0
              */
             list_ttl_s: number;
             /**
-             * @description Connect at start, not by the first call, and stay connected: a connection that ends is opened again at
-             *     once, not by the next call or list.
+             * @description Whether to connect when the gateway starts, not on the first call, and to reconnect at once when the
+             *     connection ends.
              * @default false
              */
             prewarm: boolean;
             /**
-             * @description The protocol revision to use. `auto`: 2026-07-28 if the server supports it, and a session-based
-             *     connection as well for clients and tools that need one. `stateless`: 2026-07-28 only. `session`: up to
-             *     2025-11-25 only.
+             * @description The protocol revision to use. `auto`: 2026-07-28 if the server supports it, with an additional
+             *     session-based connection for clients and tools that need one. `stateless`: only 2026-07-28. `session`:
+             *     only revisions up to 2025-11-25.
              * @default auto
              * @enum {string}
              */
             protocol: "auto" | "stateless" | "session";
             /**
-             * @description The package it runs from; written by installing one. `${PACKAGE_DIR}` is the directory of its files in
-             *     arguments and variables, and a command runs in their directory.
+             * @description The package that the server runs from, written by an installation. `${PACKAGE_DIR}` in arguments and
+             *     variables is the directory of its files, and the command runs there.
              */
             package?: components["schemas"]["PackageRefBody"] | null;
             revision: number;
@@ -5667,10 +5690,10 @@ export interface components {
         };
         /**
          * SkippedShown
-         * @description A definition that no record could be made of, or whose record could not be stored.
+         * @description A skipped definition: it is invalid, or its record could not be stored.
          */
         SkippedShown: {
-            /** @description As the file has it; of a record, its id. */
+            /** @description The name in the file, or the id of the record. */
             name: string;
             reason: string;
         };
@@ -5679,26 +5702,27 @@ export interface components {
          * @description How to start a server as a child process.
          */
         StdioBody: {
-            /** @description The program, found on the node's PATH. No shell is involved. */
+            /** @description The program, looked up on the node's PATH. No shell runs it. */
             command: string;
             /**
-             * @description Its arguments, passed literally. May hold `${ENV:NAME}` and `${ENV:NAME:-default}`.
+             * @description Its arguments, passed literally. They may contain `${ENV:NAME}` and `${ENV:NAME:-default}`.
              * @default []
              */
             args: string[];
             /**
-             * @description Variables the child gets. Values may hold references, resolved on the node at connect time.
+             * @description Environment variables of the child. Values may contain references, which the node resolves at
+             *     connect.
              * @default {}
              */
             env: {
                 [key: string]: string;
             };
             /**
-             * @description Variables of the node passed on under their own names; `X` is short for `X = "${ENV:X}"`.
+             * @description Environment variables of the node to pass under the same name. `X` is short for `X = "${ENV:X}"`.
              * @default []
              */
             env_from: string[];
-            /** @description The child's working directory. */
+            /** @description The working directory of the child. */
             cwd?: string | null;
         };
         /**
@@ -5732,23 +5756,23 @@ export interface components {
         };
         /**
          * TaskPlan
-         * @description What a change does to one task, or, with null, to callers without one. Tools are `server/tool`.
+         * @description The effect of a change on one task, or with null on callers without a task. Tools are `server/tool`.
          */
         TaskPlan: {
             task_id: string | null;
-            /** @description For callers who ask for nothing in particular. */
+            /** @description For callers without a selection. */
             added: string[];
             removed: string[];
-            /** @description What a request could newly get by naming servers. */
+            /** @description What a request could newly reach by naming servers. */
             reach_added: string[];
             reach_removed: string[];
-            /** @description Why a request would be turned down as a whole after the change. */
+            /** @description Why requests would be denied as a whole after the change. */
             refusal: components["schemas"]["RefusalShown"] | null;
-            /** @description Why the task could not be read after the change. */
+            /** @description Why the config of the task would be invalid after the change. */
             problem: string | null;
             /**
-             * @description Percent of the task's callers it is about. While the task's profile is rolled out, a task may have
-             *     several entries.
+             * @description The percentage of the task's callers. During a rollout of the task's profile, a task may have several
+             *     entries.
              */
             share: number;
         };
@@ -5759,13 +5783,13 @@ export interface components {
         TaskSent: {
             /** @description The id of the record. Optional if the path contains it. */
             task_id?: string | null;
-            /** @description For people. */
+            /** @description The name shown to people. */
             display_name?: string;
             /** @description The task's settings. A value that is not text is stored as its JSON text. */
             config?: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
-            /** @description What is run when the task is invoked. Unset: it holds policy and nothing else. */
+            /** @description The program that an invocation of the task runs. Unset: the task only holds policy. */
             workload?: components["schemas"]["WorkloadBody"] | null;
             /** @description Ignored, so that clients can send back a record as they read it. */
             revision?: unknown;
@@ -5775,25 +5799,25 @@ export interface components {
          * @description A task, with secrets masked.
          */
         TaskShown: {
-            /** @description Its name. */
+            /** @description The unique id of the task. */
             task_id: string;
             /**
-             * @description For people.
+             * @description The name shown to people.
              * @default
              */
             display_name: string;
             /**
-             * @description Keys to JSON text: `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`,
-             *     `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`, `mcp.profile_overrides`, `mcp.tags`,
-             *     `mcp.approval_policy`, `mcp.approval_in_place`, `mcp.enforce`, `mcp.budgets`,
-             *     `mcp.require_servers`, `chat.mode`, `chat.budgets`. `mcp.profile` and `mcp.approval_policy` may also
-             *     be a bare name, without quotes.
+             * @description Policy settings. Each value is JSON text: `mcp.enabled`, `mcp.default_server_ids`,
+             *     `mcp.allowed_server_ids`, `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`,
+             *     `mcp.profile_overrides`, `mcp.tags`, `mcp.approval_policy`, `mcp.approval_in_place`, `mcp.enforce`,
+             *     `mcp.budgets`, `mcp.require_servers`, `chat.mode`, `chat.budgets`. `mcp.profile` and `mcp.approval_policy`
+             *     also accept a bare name without quotes.
              * @default {}
              */
             config: {
                 [key: string]: string;
             };
-            /** @description What is run when the task is invoked. Unset: it holds policy and nothing else. */
+            /** @description The program that an invocation of the task runs. Unset: the task only holds policy. */
             workload?: components["schemas"]["WorkloadBody"] | null;
             revision: number;
         };
@@ -5809,7 +5833,7 @@ export interface components {
         };
         /**
          * TokenShown
-         * @description A token to call this gateway with.
+         * @description A bearer token for this gateway.
          */
         TokenShown: {
             token: string;
@@ -5899,7 +5923,7 @@ export interface components {
         };
         /**
          * ToolChangesShown
-         * @description How the declared tools differ from those of the version before.
+         * @description The differences of the declared tools from the previous version.
          */
         ToolChangesShown: {
             added: string[];
@@ -5936,12 +5960,12 @@ export interface components {
         };
         /**
          * ToolFound
-         * @description One tool that was found, and where it is.
+         * @description A tool that the search found, with its server.
          */
         ToolFound: {
-            /** @description As its server calls it. `*`: none of its tools are known yet. */
+            /** @description The name on its server. `*`: no tools of the package are known so far. */
             name: string;
-            /** @description As `?tools=` and the `tools` of a skill name it. */
+            /** @description The name for `?tools=` and for the `tools` of a skill. */
             fullName: string;
             description: string;
             inputSchema: {
@@ -5949,25 +5973,25 @@ export interface components {
             };
             category: string;
             tags: string[];
-            /** @description It says of itself that it changes nothing. */
+            /** @description Whether the server marks it as read-only. */
             readOnly: boolean;
             /**
-             * @description Known as its package declares it (`manifest`), as its server lists it (`discovered`), by name and
-             *     description alone (`summary`), or not at all (`legacy`).
+             * @description The source: the manifest of its package (`manifest`), the list of its server (`discovered`), only name
+             *     and description (`summary`), or unknown (`legacy`).
              * @enum {string}
              */
             source: "manifest" | "summary" | "legacy" | "discovered";
             /**
-             * @description Of the manifest.
+             * @description The schema version of the manifest.
              * @enum {string}
              */
             schemaVersion: "v2" | "legacy";
-            /** @description Of the definition, as a pin has it. Empty where only a summary is known. */
+            /** @description The digest of the definition, as in a pin. Empty if only a summary is known. */
             digest: string;
-            /** @description About what the definition costs a model. */
+            /** @description Estimated tokens of the definition. */
             tokens: number;
             /**
-             * @description Left out if empty, as are the next two.
+             * @description Omitted if empty, as are the next two fields.
              * @default
              */
             title: string;
@@ -5984,19 +6008,19 @@ export interface components {
         };
         /**
          * ToolPreview
-         * @description One tool a server lists, and what becomes of it.
+         * @description A tool that a server lists, and the policy decision on it.
          */
         ToolPreview: {
-            /** @description As the server calls it. */
+            /** @description The name on the server. */
             tool: string;
-            /** @description On the MCP door. */
+            /** @description The name at the MCP endpoint. */
             name: string;
-            /** @description In chat. */
+            /** @description The name at the chat endpoint. */
             chat_name: string;
             description: string;
-            /** @description SHA-256 of its definition, as a pin names it. Null: the definition was refused. */
+            /** @description The SHA-256 of its definition, as in a pin. Null: the definition was rejected. */
             digest: string | null;
-            /** @description About what the definition costs a model. */
+            /** @description Estimated tokens of the definition. */
             tokens: number;
             allowed: boolean;
             /**
@@ -6004,7 +6028,7 @@ export interface components {
              * @enum {string}
              */
             layer: "platform" | "key" | "caller" | "task" | "request";
-            /** @description Null exactly when allowed. */
+            /** @description Null exactly if the tool is allowed. */
             reason: components["schemas"]["Reason"] | null;
             rule: string;
         };
@@ -6046,7 +6070,7 @@ export interface components {
         };
         /**
          * TrialResponse
-         * @description What came of connecting to a server once, next to the connection in use.
+         * @description The result of a test connection to a server, separate from the connection in use.
          */
         TrialResponse: {
             ok: boolean;
@@ -6055,7 +6079,7 @@ export interface components {
             era: string | null;
             version: string | null;
             tools: string[];
-            /** @description Tool name to why its definition was refused. */
+            /** @description Tool name to the reason why its definition was rejected. */
             quarantined: {
                 [key: string]: string;
             };
@@ -6066,16 +6090,16 @@ export interface components {
         };
         /**
          * UninstallResponse
-         * @description What uninstalling did or, of a dry run, would do.
+         * @description The effect of uninstalling, or of a dry run.
          */
         UninstallResponse: {
             package_id: string;
             revision: number;
             changes: components["schemas"]["ChangeShown"][];
-            /** @description Archives that went, too. */
+            /** @description The deleted archives. */
             removed_versions: string[];
             warnings: string[];
-            /** @description Of a dry run: what each task would notice. */
+            /** @description For a dry run: the effect on each task. */
             plan: components["schemas"]["PlanResponse"] | null;
         };
         /**
@@ -6110,12 +6134,12 @@ export interface components {
         };
         /**
          * UploadResponse
-         * @description An archive that was found good.
+         * @description A valid archive.
          */
         UploadResponse: {
             package_id: string;
             version: string;
-            /** @description Of the archive as it is kept; for one in another format, it was repacked. */
+            /** @description The SHA-256 of the stored archive. Archives in other formats are repacked. */
             sha256: string;
             size: number;
             files: number;
@@ -6124,19 +6148,19 @@ export interface components {
             schema_version: "v2" | "legacy";
             /** @enum {string} */
             source: "manifest" | "summary" | "legacy" | "discovered";
-            /** @description Those it declares. */
+            /** @description The tools that it declares. */
             tools: string[];
-            /** @description False: it was only checked. */
+            /** @description Whether it is stored. False after a dry run. */
             kept: boolean;
         };
         /**
          * UploadSent
-         * @description The end of an upload.
+         * @description Finishes the upload of an archive.
          */
         UploadSent: {
-            /** @description How many parts the archive was sent in. */
+            /** @description The number of parts of the archive. */
             parts: number;
-            /** @description Check the archive, and do not keep it. */
+            /** @description Check the archive without storing it. */
             dry_run?: boolean;
         };
         /**
@@ -6162,7 +6186,7 @@ export interface components {
         };
         /**
          * VersionRemoved
-         * @description An archive that is gone.
+         * @description A deleted archive.
          */
         VersionRemoved: {
             package_id: string;
@@ -6170,7 +6194,7 @@ export interface components {
         };
         /**
          * VersionShown
-         * @description A version that was uploaded.
+         * @description An uploaded version.
          */
         VersionShown: {
             version: string;
@@ -6194,28 +6218,28 @@ export interface components {
         };
         /**
          * WorkloadBody
-         * @description A WebAssembly module, and what it is run with.
+         * @description A WebAssembly module with its arguments, variables and limits.
          */
         WorkloadBody: {
             /**
-             * @description The SHA-256 of the module, which was uploaded before. In files for `toolgate apply`: the module's path,
-             *     from the file's directory.
+             * @description The SHA-256 of the uploaded module. In files for `toolgate apply`: the path of the module, relative to
+             *     the file.
              */
             module: string;
             /**
-             * @description Its arguments, after its name, which is the task's.
+             * @description The arguments after the program name, which is the id of the task.
              * @default []
              */
             args: string[];
             /**
-             * @description Its variables. They hold no references: a guest gets no secret of the node.
+             * @description The environment variables. References are not allowed: a guest never gets a secret of the node.
              * @default {}
              */
             env: {
                 [key: string]: string;
             };
             /**
-             * @description How far one run may go.
+             * @description The limits of one run.
              * @default {
              *       "fuel": 20000000000,
              *       "wall_clock_ms": 60000,
@@ -6228,49 +6252,50 @@ export interface components {
              */
             limits: components["schemas"]["WorkloadLimitsBody"];
             /**
-             * @description How often a run whose node was lost is begun again. 0: what it did before may not be done twice.
+             * @description How often Toolgate repeats a run whose node was lost. 0: never, for programs that must not run
+             *     twice.
              * @default 0
              */
             retries: number;
         };
         /**
          * WorkloadLimitsBody
-         * @description How far one run may go. A field left out has its own default.
+         * @description The limits of one run. An omitted field has its default.
          */
         WorkloadLimitsBody: {
             /**
-             * @description Instructions, about: a thousand million are a second of a processor.
+             * @description The number of instructions, approximately: 1,000 million take about one second of CPU time.
              * @default 20000000000
              */
             fuel: number;
             /**
-             * @description From its start to its end, whatever it waits for.
+             * @description The longest time from start to end, including waits.
              * @default 60000
              */
             wall_clock_ms: number;
             /**
-             * @description The most memory it may have.
+             * @description The maximum memory.
              * @default 67108864
              */
             memory_bytes: number;
             /**
-             * @description The most entries its tables of functions may have.
+             * @description The maximum number of entries in its function tables.
              * @default 10000
              */
             table_elements: number;
             /**
-             * @description Kept of its standard output, and as many of standard error. More is dropped, and the result is marked
-             *     so.
+             * @description The bytes kept of standard output, and the same of standard error. The rest is dropped, and the result
+             *     is marked as truncated.
              * @default 262144
              */
             max_output_bytes: number;
             /**
-             * @description Conversations, servers and the like that it has open at once.
+             * @description The maximum number of open descriptors, such as chats and servers.
              * @default 64
              */
             max_fds: number;
             /**
-             * @description Calls of tools, by itself and by the models it asks.
+             * @description The maximum number of tool calls, by the program and by the models that it prompts.
              * @default 1000
              */
             max_calls: number;
@@ -6809,7 +6834,7 @@ export interface operations {
             };
         };
     };
-    "who-you-are-here": {
+    "show-the-caller": {
         parameters: {
             query?: never;
             header?: {
@@ -6832,7 +6857,7 @@ export interface operations {
             };
         };
     };
-    "how-to-log-in-with-a-browser": {
+    "show-how-to-log-in-with-a-browser": {
         parameters: {
             query?: never;
             header?: {
@@ -6957,7 +6982,7 @@ export interface operations {
             };
         };
     };
-    "list-what-callers-have-chosen-for-themselves": {
+    "list-integrations-set-by-callers": {
         parameters: {
             query?: {
                 /** @description The maximum number of entries: 1 to 1000. Default: 500. */
@@ -7036,7 +7061,7 @@ export interface operations {
             };
         };
     };
-    "make-a-key": {
+    "create-a-key": {
         parameters: {
             query?: never;
             header?: never;
@@ -7086,7 +7111,7 @@ export interface operations {
             };
         };
     };
-    "revoke-a-key": {
+    "delete-a-key": {
         parameters: {
             query?: never;
             header?: {
@@ -7143,7 +7168,7 @@ export interface operations {
             };
         };
     };
-    "set-what-a-key-may-use-over-time": {
+    "set-rate-limits-and-quotas-of-a-key": {
         parameters: {
             query?: never;
             header?: {
@@ -7550,7 +7575,7 @@ export interface operations {
             };
         };
     };
-    "try-a-server": {
+    "test-a-server": {
         parameters: {
             query?: never;
             header?: {
@@ -7610,7 +7635,7 @@ export interface operations {
     "preview-the-tools-of-a-server": {
         parameters: {
             query?: {
-                /** @description Say what this task gets of them. */
+                /** @description Also apply the policy of the task with this id. */
                 task?: string;
             };
             header?: {
@@ -7906,7 +7931,7 @@ export interface operations {
             };
         };
     };
-    "try-a-chat-upstream": {
+    "test-a-chat-upstream": {
         parameters: {
             query?: never;
             header?: {
@@ -7964,20 +7989,20 @@ export interface operations {
             };
         };
     };
-    "list-servers-as-the-official-registry-does": {
+    "list-servers-in-the-official-registry-format": {
         parameters: {
             query?: {
                 /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
                 /** @description The `next_cursor` of the previous page. Default: the first page. */
                 cursor?: string;
-                /** @description Only servers with this in their name or title, in any case. */
+                /** @description Only servers with this text in their name or title, ignoring case. */
                 search?: string;
-                /** @description Only servers that changed since this time, as in RFC 3339. */
+                /** @description Only servers that changed since this RFC 3339 time. */
                 updated_since?: string;
-                /** @description Only this version; `latest` is the one there is of each server. */
+                /** @description Only this version. Each server has one version, which is also `latest`. */
                 version?: string;
-                /** @description Changes nothing: no server that was removed is kept. */
+                /** @description Without effect: the gateway keeps no deleted servers. */
                 include_deleted?: boolean;
             };
             header?: {
@@ -8000,7 +8025,7 @@ export interface operations {
             };
         };
     };
-    "list-the-versions-of-a-server-as-the-official-registry-does": {
+    "list-the-versions-of-a-server-in-the-official-registry-format": {
         parameters: {
             query?: never;
             header?: {
@@ -8028,7 +8053,7 @@ export interface operations {
             };
         };
     };
-    "read-a-version-of-a-server-as-the-official-registry-does": {
+    "read-a-version-of-a-server-in-the-official-registry-format": {
         parameters: {
             query?: never;
             header?: {
@@ -8058,7 +8083,7 @@ export interface operations {
             };
         };
     };
-    "export-a-server-as-a-server-json": {
+    "export-a-server-as-server-json": {
         parameters: {
             query?: never;
             header?: {
@@ -8995,7 +9020,7 @@ export interface operations {
             };
         };
     };
-    "show-what-changes-would-do": {
+    "plan-changes": {
         parameters: {
             query?: never;
             header?: never;
@@ -9019,7 +9044,7 @@ export interface operations {
             };
         };
     };
-    "make-several-changes-at-once": {
+    "apply-several-changes": {
         parameters: {
             query?: never;
             header?: {
@@ -9216,11 +9241,11 @@ export interface operations {
                 tag?: string;
                 /** @description Only tools of this package or server. */
                 server?: string;
-                /** @description Only tools that say of themselves that they change nothing. */
+                /** @description Only tools that their servers mark as read-only. */
                 readOnly?: boolean;
-                /** @description How many at most: 1 to 1000, 20 unless said otherwise. */
+                /** @description The maximum number of results: 1 to 1000. Default: 20. */
                 limit?: number;
-                /** @description The `next_cursor` of the page before. At most 1000 can be looked at. */
+                /** @description The `next_cursor` of the previous page. A search has at most 1000 results.The `next_cursor` of the previous page. A search returns at most 1000 results. */
                 cursor?: string;
             };
             header?: {
@@ -9335,12 +9360,12 @@ export interface operations {
             };
         };
     };
-    "fill-the-catalog": {
+    "backfill-the-catalog": {
         parameters: {
             query?: {
-                /** @description Packages in this batch: 1 to 100, 20 unless said. */
+                /** @description Packages in this batch: 1 to 100. Default: 20. */
                 limit?: number;
-                /** @description The `next_cursor` of the batch before. */
+                /** @description The `next_cursor` of the previous batch. */
                 cursor?: string;
             };
             header?: never;
@@ -9421,9 +9446,9 @@ export interface operations {
     "uninstall-a-package": {
         parameters: {
             query?: {
-                /** @description Also remove every archive of it. */
+                /** @description Also delete all archives of the package. */
                 purge?: boolean;
-                /** @description Say what would change, and change nothing. */
+                /** @description Report the changes without making them. */
                 dry_run?: boolean;
             };
             header?: {
@@ -9524,7 +9549,7 @@ export interface operations {
             };
         };
     };
-    "remove-an-archive": {
+    "delete-an-archive": {
         parameters: {
             query?: never;
             header?: never;
@@ -9549,7 +9574,7 @@ export interface operations {
             };
         };
     };
-    "read-the-schema-of-manifests": {
+    "read-the-manifest-schema": {
         parameters: {
             query?: never;
             header?: {
@@ -9572,7 +9597,7 @@ export interface operations {
             };
         };
     };
-    "send-a-part-of-an-archive-or-module": {
+    "upload-a-part-of-an-archive-or-module": {
         parameters: {
             query?: never;
             header?: never;
@@ -9795,7 +9820,7 @@ export interface operations {
             };
         };
     };
-    "remove-a-module": {
+    "delete-a-module": {
         parameters: {
             query?: never;
             header?: never;
@@ -9818,7 +9843,7 @@ export interface operations {
             };
         };
     };
-    "list-the-runs-of-a-task": {
+    "list-the-invocations-of-a-task": {
         parameters: {
             query?: {
                 /** @description The maximum number of entries: 1 to 1000. Default: 500. */
@@ -9849,11 +9874,11 @@ export interface operations {
             };
         };
     };
-    "run-a-task": {
+    "invoke-a-task": {
         parameters: {
             query?: never;
             header?: {
-                /** @description The same key with the same input begins nothing new: the answer is the invocation that it began. */
+                /** @description The same key with the same input starts nothing new: the response is the earlier invocation. */
                 "Idempotency-Key"?: string;
             };
             path: {
@@ -9888,7 +9913,7 @@ export interface operations {
             };
         };
     };
-    "read-a-run-of-a-task": {
+    "read-an-invocation": {
         parameters: {
             query?: never;
             header?: {
@@ -9916,7 +9941,7 @@ export interface operations {
             };
         };
     };
-    "read-the-log-of-a-run": {
+    "read-the-log-of-an-invocation": {
         parameters: {
             query?: {
                 /** @description Only lines after the one with this `seq`. */
@@ -9947,7 +9972,7 @@ export interface operations {
             };
         };
     };
-    "cancel-a-run": {
+    "cancel-an-invocation": {
         parameters: {
             query?: never;
             header?: never;
@@ -9976,7 +10001,7 @@ export interface operations {
             };
         };
     };
-    "follow-a-run": {
+    "stream-an-invocation": {
         parameters: {
             query?: {
                 /** @description Only lines after the one with this `seq`. */
@@ -10009,10 +10034,10 @@ export interface operations {
             };
         };
     };
-    "list-the-approvals-of-calls": {
+    "list-approvals": {
         parameters: {
             query?: {
-                /** @description Only those in this state: `pending`, `approved`, `denied`, `expired`, `used`. */
+                /** @description Only approvals in this state: `pending`, `approved`, `denied`, `expired`, `used`. */
                 state?: string;
                 /** @description The maximum number of entries: 1 to 1000. Default: 500. */
                 limit?: number;
@@ -10119,7 +10144,7 @@ export interface operations {
             };
         };
     };
-    "decide-on-a-call-as-the-receiver-of-the-webhook": {
+    "decide-on-a-call-as-the-webhook-receiver": {
         parameters: {
             query?: never;
             header?: {
@@ -10306,14 +10331,14 @@ export interface operations {
             };
         };
     };
-    "list-what-happened": {
+    "list-audit-events": {
         parameters: {
             query?: {
                 /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
                 type?: string;
-                /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
+                /** @description Only calls with this outcome: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
                 outcome?: string;
-                /** @description Only calls through this door: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
+                /** @description Only calls through this endpoint: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
                 door?: string;
                 /** @description Only events of this principal. */
                 principal?: string;
@@ -10321,17 +10346,17 @@ export interface operations {
                 task?: string;
                 /** @description Only events of this server. */
                 server?: string;
-                /** @description Only events of this tool, without its server's name. Unknown tools: as called. */
+                /** @description Only events of this tool, named without its server. Unknown tools: as called. */
                 tool?: string;
-                /** @description Only events with this error code. Empty: those without one, as with all of these. */
+                /** @description Only events with this error code. Empty: only events without an error code. */
                 code?: string;
-                /** @description Only events of this session or run. */
+                /** @description Only events of this session or invocation. */
                 session?: string;
                 /** @description Only events of this request. */
                 request?: string;
-                /** @description Only events of this node. Empty: those of the process that governs. */
+                /** @description Only events of this node. Empty: only events of the control plane. */
                 node?: string;
-                /** @description Only calls and scopes that this version of a profile decided: `desk@2`. */
+                /** @description Only calls and scopes to which this profile version applied: `desk@2`. */
                 profile?: string;
                 /** @description Only events from this time on, in unix milliseconds. */
                 since?: number;
@@ -10362,14 +10387,14 @@ export interface operations {
             };
         };
     };
-    "follow-what-happens": {
+    "stream-audit-events": {
         parameters: {
             query?: {
                 /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
                 type?: string;
-                /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
+                /** @description Only calls with this outcome: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
                 outcome?: string;
-                /** @description Only calls through this door: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
+                /** @description Only calls through this endpoint: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
                 door?: string;
                 /** @description Only events of this principal. */
                 principal?: string;
@@ -10377,17 +10402,17 @@ export interface operations {
                 task?: string;
                 /** @description Only events of this server. */
                 server?: string;
-                /** @description Only events of this tool, without its server's name. Unknown tools: as called. */
+                /** @description Only events of this tool, named without its server. Unknown tools: as called. */
                 tool?: string;
-                /** @description Only events with this error code. Empty: those without one, as with all of these. */
+                /** @description Only events with this error code. Empty: only events without an error code. */
                 code?: string;
-                /** @description Only events of this session or run. */
+                /** @description Only events of this session or invocation. */
                 session?: string;
                 /** @description Only events of this request. */
                 request?: string;
-                /** @description Only events of this node. Empty: those of the process that governs. */
+                /** @description Only events of this node. Empty: only events of the control plane. */
                 node?: string;
-                /** @description Only calls and scopes that this version of a profile decided: `desk@2`. */
+                /** @description Only calls and scopes to which this profile version applied: `desk@2`. */
                 profile?: string;
                 /** @description Only events from this time on, in unix milliseconds. */
                 since?: number;
@@ -10416,16 +10441,16 @@ export interface operations {
             };
         };
     };
-    "export-what-happened": {
+    "export-audit-events": {
         parameters: {
             query?: {
-                /** @description `csv` or `jsonl`, the default. */
+                /** @description `csv` or `jsonl`. Default: `jsonl`. */
                 format?: string;
                 /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
                 type?: string;
-                /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
+                /** @description Only calls with this outcome: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
                 outcome?: string;
-                /** @description Only calls through this door: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
+                /** @description Only calls through this endpoint: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
                 door?: string;
                 /** @description Only events of this principal. */
                 principal?: string;
@@ -10433,17 +10458,17 @@ export interface operations {
                 task?: string;
                 /** @description Only events of this server. */
                 server?: string;
-                /** @description Only events of this tool, without its server's name. Unknown tools: as called. */
+                /** @description Only events of this tool, named without its server. Unknown tools: as called. */
                 tool?: string;
-                /** @description Only events with this error code. Empty: those without one, as with all of these. */
+                /** @description Only events with this error code. Empty: only events without an error code. */
                 code?: string;
-                /** @description Only events of this session or run. */
+                /** @description Only events of this session or invocation. */
                 session?: string;
                 /** @description Only events of this request. */
                 request?: string;
-                /** @description Only events of this node. Empty: those of the process that governs. */
+                /** @description Only events of this node. Empty: only events of the control plane. */
                 node?: string;
-                /** @description Only calls and scopes that this version of a profile decided: `desk@2`. */
+                /** @description Only calls and scopes to which this profile version applied: `desk@2`. */
                 profile?: string;
                 /** @description Only events from this time on, in unix milliseconds. */
                 since?: number;
@@ -10471,7 +10496,7 @@ export interface operations {
             };
         };
     };
-    "read-one-event-and-its-story": {
+    "read-an-audit-event": {
         parameters: {
             query?: never;
             header?: {
