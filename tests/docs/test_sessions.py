@@ -21,7 +21,7 @@ from toolgate.cli import main
 DEFAULT_URL = "http://127.0.0.1:8080"
 ON_DEMO = ["README.md", "docs/explanation/policy.md", "docs/how-to/clients.md", "docs/how-to/skills.md"]
 ON_QUICK_START = ["docs/tutorials/first-gateway.md"]
-ON_EMPTY = ["docs/how-to/gitops.md", "docs/how-to/chat-upstreams.md"]
+ON_EMPTY = ["docs/how-to/gitops.md", "docs/how-to/chat-upstreams.md", "docs/how-to/command-line.md"]
 IN_A_DIRECTORY = ["docs/how-to/packages.md"]
 WITH_MODEL = ["docs/how-to/chat.md"]
 """What they send to the demo's model is run in `test_with_model`, and so is the tutorial."""
@@ -36,10 +36,15 @@ Run = Callable[[str], list[str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Run:
     """Run a command as the reader would type it, at the root of the repository, 80 columns wide."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     monkeypatch.delenv("TOOLGATE_KEY", raising=False)
 
     def run_command(command: str) -> list[str]:
@@ -60,7 +65,8 @@ def as_printed(lines: list[str], url: str) -> list[str]:
 
 def settled(lines: list[str]) -> list[str]:
     """Servers connect in any order, and in their own time."""
-    ticks = sorted(re.sub(r"\d+\.\d s", "1.0 s", line) for line in lines if line.startswith("✓"))
+    times = re.compile(r"\d+\.\d s\b|\d+ ms\b")
+    ticks = sorted(times.sub("1.0 s", line) for line in lines if line.startswith("✓"))
     return ticks + [line for line in lines if not line.startswith("✓")]
 
 

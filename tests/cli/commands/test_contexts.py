@@ -172,7 +172,7 @@ def test_login_checks_the_key_saves_it_for_its_owner_and_makes_it_current(
 
     assert (ran.code, key_of(me)) == (0, "Bearer tg_secret")
     assert ran.lines[0] == f"✓ logged in to {me.url} as ada, role admin"
-    assert "context prod is now current" in ran.out
+    assert ran.lines[1] == "  saved as context prod, which is now current"
     assert "tg_secret" not in ran.out + ran.err
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700

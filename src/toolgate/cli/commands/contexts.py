@@ -167,7 +167,7 @@ def _warn_about_plaintext(url: str, key: str | None) -> list[str]:
 def _render_login(shown: Mapping[str, Any]) -> RenderableType:
     known = shown["principal"] is not None
     caller = (" as ", ui.bold(shown["principal"]), ", role ", ui.cell(shown["role"])) if known else ()
-    saved = f"context {shown['context']} is now current, and saved in {shown['file']}"
+    saved = f"saved as context {shown['context']}, which is now current"
     return ui.group_parts(
         ui.done("logged in to ", ui.bold(shown["url"]), *caller), ui.indent(ui.cell(saved, ui.DIM))
     )
