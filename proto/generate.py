@@ -1,4 +1,4 @@
-"""Write the message code in `src/toolgate/proto/` from the definitions beside this file.
+"""Write the message code in `src/toolgate/proto/` from the definitions next to this file.
 
 Only messages are generated: the RPCs are rows of `surfaces/grpc/`'s own table, each with the role it needs.
 """
