@@ -73,7 +73,7 @@ async def test_a_control_tool_of_spears_sets_the_mcp_policy_of_a_task(tmp_path: 
     }
     refused = {why: status for why, (status, _) in saw["refused"].items()}
     assert saw["registered"][:2] == [True, "review"]
-    assert "does not keep `endpoint`, `version`" in saw["registered"][2]
+    assert "does not store `endpoint`, `version`" in saw["registered"][2]
     assert saw["changed"][:2] == [True, "Reviews"]
     assert saw["found"] == [True, config, "TASK_STATUS_REGISTERED"]
     assert saw["listed"] == [["old"], 3]
@@ -84,7 +84,7 @@ async def test_a_control_tool_of_spears_sets_the_mcp_policy_of_a_task(tmp_path: 
         "gone": "NOT_FOUND",
         "endpoint": "UNIMPLEMENTED",
     }
-    assert "`workload`" in saw["refused"]["executable"][1]
+    assert "`workload.module`" in saw["refused"]["executable"][1]
     assert "`sms.TaskService/GetTask`" in saw["refused"]["endpoint"][1]
     assert stored["review"] == {"task_id": "review", "display_name": "Reviews", "config": config}
     assert "old" not in stored

@@ -1,8 +1,8 @@
-"""The four RPCs that servers, tasks, profiles and pins share. And all records for nodes.
+"""The four RPCs that servers, tasks, profiles and pins share, and the RPCs by which nodes follow all records.
 
-List, watch, upsert and delete: SPEAR's service for servers, and services that work like it for the others. A
-watch sends what was changed, never what it is now, and a bookmark while nothing changes. Nodes follow all
-records as they are stored, secrets included, with the role `node` only, and read archives and modules.
+List, watch, upsert and delete: SPEAR's service for servers, and equal services for the other kinds. A watch
+sends the ids of changed records, never the records, and bookmarks while nothing changes. Nodes, with the role
+`node` only, follow all records as stored, including secrets, and read archives and modules.
 """
 
 import asyncio
@@ -30,22 +30,22 @@ from toolgate.surfaces.grpc.dispatch import Rpc, RpcCall, node_rpc, response_typ
 from toolgate.surfaces.grpc.messages import encode_message, list_kept_members, parse_message
 
 BOOKMARK_S: Final = 5.0
-"""A watcher that gets nothing for much longer than this knows that it is cut off."""
+"""The pause between bookmarks. A watcher that gets nothing for much longer has lost its connection."""
 
 
 async def watch_batches(
     store: Store, since: HistoryPosition, *, kind: Kind | None = None, idle_s: float = BOOKMARK_S
 ) -> AsyncGenerator[ChangeBatch, None]:
-    """Batches after `since` that concern `kind` (None: all); see `Store.watch`.
+    """Batches of `kind` after `since` (None: of all kinds); see `Store.watch`.
 
-    After the replay comes a bookmark, and then one whenever nothing was sent for `idle_s`. Raises Compacted
-    when the epoch is not the store's, unless it is empty. Raises StorageUnavailable if a bookmark would say
-    that the watcher is up to date but this process cannot know, because another replica may have committed.
+    A bookmark follows the replay, and later each `idle_s` without a batch. Raises Compacted if the epoch is
+    neither the store's nor empty. Raises StorageUnavailable when a bookmark is due and this process cannot
+    tell whether another replica has committed.
     """
     if since.epoch and since.epoch != store.epoch:
-        raise Compacted("the registry has another history than the one of this epoch")
+        raise Compacted("the epoch belongs to another history of the registry")
     now_s = asyncio.get_running_loop().time
-    due_s: float | None = None  # until the replay is over, a bookmark would say that it is
+    due_s: float | None = None  # no bookmark is due before the replay has ended
     idle = ChangeBatch(revision=since.revision, digest=since.digest)
     async with store.watch(since.revision, since.digest) as batches:
         while True:
@@ -56,7 +56,7 @@ async def watch_batches(
             narrowed = batch if kind is None else filter_batch(batch, (kind,))
             is_bookmark = not batch.changes
             if is_bookmark and not store.is_current:
-                raise StorageUnavailable("this control does not hear from its database")
+                raise StorageUnavailable("the control plane has lost its database")
             if is_bookmark or narrowed.changes or (due_s is not None and due_s <= now_s()):
                 yield narrowed
                 due_s = now_s() + idle_s if is_bookmark or due_s is not None else None
@@ -65,9 +65,9 @@ async def watch_batches(
 async def _next_batch(
     batches: AsyncIterator[ChangeBatch], due_s: float | None, *, idle: ChangeBatch
 ) -> ChangeBatch | None:
-    """The next batch, or `idle` if nothing came by `due_s`. None: the store was closed.
+    """The next batch, or `idle` if none arrived by `due_s`. None: the store was closed.
 
-    A watch loses nothing when it is cancelled while it waits: its cursor moves with what it returns.
+    Cancelling a watch while it waits loses nothing: its cursor moves only when it returns a batch.
     """
     try:
         async with asyncio.timeout_at(due_s):
@@ -78,16 +78,16 @@ async def _next_batch(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordService:
-    """All records of one kind, as a service. Its methods are handlers."""
+    """The service for records of one kind. Its methods are handlers."""
 
     kind: Kind
     service: str
     noun: str
-    """What the names of its RPCs end with."""
+    """The last part of its RPCs' names."""
     sent: str
-    """The field of an upsert that holds the record."""
+    """The field of an upsert with the record."""
     id_field: str
-    """The field of a removal that holds the id."""
+    """The field of a delete with the id."""
     readers: tuple[Role, ...] = ("viewer",)
 
     def rpcs(self) -> tuple[Rpc, Rpc, Rpc, Rpc]:
@@ -108,13 +108,13 @@ class RecordService:
             members = {"revision": asked.since_revision, "epoch": asked.epoch, "digest": store.digest}
             return self._response(f"List{self.noun}s", **members, unchanged=True)
         listing = await store.list(self.kind)
-        # In a thread: thousands of records take long enough for every caller to feel it.
+        # In a thread: encoding thousands of records would block the event loop.
         return await asyncio.to_thread(self._show, listing, is_masked=call.caller.role != "node")
 
     async def watch(self, call: RpcCall[Any]) -> AsyncGenerator[Message, None]:
-        """The ids that each transaction after `since_revision` wrote and removed, and then those to come."""
+        """The ids that each transaction since `since_revision` wrote and removed, then those of new ones."""
         asked, caller = call.request, call.caller
-        # A node's key may be that of a whole fleet.
+        # Many nodes may share one key.
         place = nullcontext() if caller.role == "node" else call.control.watches.admit(caller)
         since = HistoryPosition(asked.epoch, asked.since_revision, asked.digest)
         batches = watch_batches(call.control.store, since, kind=self.kind)
@@ -124,7 +124,7 @@ class RecordService:
                     yield self._response(f"Watch{self.noun}s", event=_encode_batch(batch))
 
     async def upsert(self, call: RpcCall[Any]) -> Message:
-        """Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored."""
+        """Create or replace the record. A masked value (`***`) that is sent back keeps the stored secret."""
         message = getattr(call.request, self.sent)
         body = parse_message(message)
         draft = PendingChange(
@@ -138,7 +138,7 @@ class RecordService:
         return self._response(f"Upsert{self.noun}", revision=done.revision, warnings=done.warnings)
 
     async def delete(self, call: RpcCall[Any]) -> Message:
-        """Remove the record. The warnings name what still refers to it."""
+        """Delete the record. The warnings name the records that still refer to it."""
         draft = PendingChange(
             kind=self.kind,
             id=parse_id(self.kind, getattr(call.request, self.id_field)),
@@ -178,17 +178,17 @@ def _if_revision(request: Any) -> int | None:
     return request.if_revision if request.HasField("if_revision") else None
 
 
-PART_BYTES: Final = 1024 * 1024  # far below what a node takes, since a part may exceed it by one record
+PART_BYTES: Final = 1024 * 1024  # far below the limit of a node, because a part may exceed it by one record
 MAX_BATCH_BYTES: Final = 12 * 1024 * 1024
-"""Nodes take messages of 16 MiB. A transaction of more than this is followed by listing."""
-_MANY_CHANGES: Final = 100  # as `PARSED_AT_ONCE` of nodes: encoding more would delay every caller
+"""Nodes accept messages of 16 MiB. After a larger transaction they list all records."""
+_MANY_CHANGES: Final = 100  # as `PARSED_AT_ONCE` of nodes: encoding more would delay all callers
 
 
 @node_rpc("ListRecords")
 async def list_records(call: RpcCall[node_pb2.ListRecordsRequest]) -> AsyncGenerator[Message, None]:
     """All records of all kinds at one revision, in parts."""
     listing = await call.control.store.list()
-    # Each part is made when the one before it was sent, so other calls have their turn in between.
+    # Each part is encoded after the one before it was sent, so other calls run in between.
     parts = _split_listing(listing)
     part = next(parts)
     for following in parts:
@@ -199,7 +199,7 @@ async def list_records(call: RpcCall[node_pb2.ListRecordsRequest]) -> AsyncGener
 
 
 def _split_listing(listing: RecordList) -> Iterator[node_pb2.ListRecordsResponse]:
-    """At least one; none is much larger than `PART_BYTES`, unless a single record is."""
+    """At least one part, none much larger than `PART_BYTES` unless a single record is."""
     new_part = partial(
         node_pb2.ListRecordsResponse, epoch=listing.epoch, revision=listing.revision, digest=listing.digest
     )
@@ -216,7 +216,7 @@ def _split_listing(listing: RecordList) -> Iterator[node_pb2.ListRecordsResponse
 
 @node_rpc("WatchRecords")
 async def watch_records(call: RpcCall[node_pb2.WatchRecordsRequest]) -> AsyncGenerator[Message, None]:
-    """Each transaction after `since_revision` whole, with the bodies it wrote, and then those to come."""
+    """Each transaction since `since_revision`, complete with the bodies it wrote, then new ones."""
     asked = call.request
     since = HistoryPosition(asked.epoch, asked.since_revision, asked.digest)
     batches = watch_batches(call.control.store, since)
@@ -232,7 +232,7 @@ def _encode_transaction(batch: ChangeBatch) -> node_pb2.WatchRecordsResponse:
     changes = [_encode_stored(change.kind, change.id, change.after) for change in batch.changes]
     message = node_pb2.WatchRecordsResponse(revision=batch.revision, changes=changes, digest=batch.digest)
     if message.ByteSize() > MAX_BATCH_BYTES:
-        raise Compacted(f"the transaction {batch.revision} is too large for one message")
+        raise Compacted(f"transaction {batch.revision} is too large for one message")
     return message
 
 
@@ -243,18 +243,18 @@ def _encode_stored(kind: Kind, record_id: str, body: Body | None) -> node_pb2.Re
 
 @node_rpc("ReadArtifact")
 async def read_artifact(call: RpcCall[node_pb2.ReadArtifactRequest]) -> AsyncGenerator[Message, None]:
-    """The archive of a package in pieces, for a node that is to start a server from it."""
+    """A package's archive in pieces, for a node that starts a server from it."""
     asked, artifacts = call.request, call.control.artifacts
     stored = await artifacts.get(asked.package_id, asked.version)
     if stored.sha256 != asked.sha256:
-        raise NotFound("the version that is kept has another hash")
+        raise NotFound("the stored version has another hash")
     async for piece in artifacts.read(asked.package_id, asked.version):
         yield node_pb2.ReadArtifactResponse(content=piece)
 
 
 @node_rpc("ReadModule")
 async def read_module(call: RpcCall[node_pb2.ReadModuleRequest]) -> AsyncGenerator[Message, None]:
-    """A module in pieces, for a node that is to run it."""
+    """A module in pieces, for a node that runs it."""
     async for piece in call.control.modules.read(call.request.sha256):
         yield node_pb2.ReadModuleResponse(content=piece)
 

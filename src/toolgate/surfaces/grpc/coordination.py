@@ -1,7 +1,7 @@
-"""What nodes coordinate through control: ended sessions, quota leases, approvals of calls, audit logs.
+"""RPCs by which nodes coordinate: ended sessions, quota leases, approvals of calls, audit logs.
 
-A node is trusted to say who calls, what, and what happened to it, under no other name than its key allows: it
-is where callers authenticate. What it sends is bounded, and must be what it claims to be.
+Callers authenticate at nodes, so the control plane trusts a node to report callers, calls and their results,
+but only under the node ids that its key allows. Messages of nodes are bounded and checked.
 """
 
 import asyncio
@@ -29,34 +29,34 @@ from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT, parse_node_id
 
 MAX_ENDED_AT_ONCE: Final = 1_000  # a node sends no more; see `MAX_SENT_AT_ONCE` of `app`
 REREAD_MS: Final = 1_000
-"""The database is queried this often, however many nodes there are."""
+"""The interval of database queries, independent of the number of nodes."""
 OVERLAP_MS: Final = 60_000
-"""Transactions do not end in the order of their times: what may have been stored late is sent again."""
-MAX_LIFETIME_MS: Final = 7 * 24 * 3600 * 1000  # session ids live for a day; another release may have more
+"""Transactions do not commit in the order of their times: sessions that may be stored late are sent again."""
+MAX_LIFETIME_MS: Final = 7 * 24 * 3600 * 1000  # session ids live a day; another release may use longer
 _NONCE: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
 
 
 class EndedSessionSync:
-    """Passes ended sessions between nodes. It remembers what it has read: of thousands, few are new."""
+    """Passes ended sessions between nodes. It caches the sessions it has read: few of thousands are new."""
 
     def __init__(self) -> None:
         self._known: dict[str, EndedSession] = {}
-        """By nonce, about in the order of their times."""
+        """Sessions by nonce, roughly in the order of their times."""
         self._newest_ms = 0
         self._read_ms = -REREAD_MS
 
     async def sync(self, call: RpcCall[node_pb2.SyncSessionsRequest]) -> Message:
-        """Keep the sessions that a node ended; send all that were ended since `after_ms`."""
+        """Store the sessions that ended at a node, and return all that ended since `after_ms`."""
         sent, control, now_ms = call.request, call.control, call.control.clock_ms()
         if len(sent.ended) > MAX_ENDED_AT_ONCE:
-            raise InvalidRequest(f"at most {MAX_ENDED_AT_ONCE} sessions go into one request")
+            raise InvalidRequest(f"the request has more than {MAX_ENDED_AT_ONCE} sessions")
         if sent.ended:
             if not all(_NONCE.fullmatch(one.nonce) for one in sent.ended):
-                raise InvalidRequest("`nonce` is not that of a session")
+                raise InvalidRequest("invalid session `nonce`")
             latest_ms = now_ms + MAX_LIFETIME_MS
             news = [EndedSession(one.nonce, min(one.until_ms, latest_ms)) for one in sent.ended]
             await control.store.ended_sessions.add(news)
-        # The node that sent it knows already, and the others get it a moment later.
+        # The sending node knows them already, and the others get them a moment later.
         if not 0 <= now_ms - self._read_ms < REREAD_MS:
             self._read_ms = now_ms
             await self._read(control, now_ms)
@@ -82,9 +82,9 @@ class EndedSessionSync:
 
 @node_rpc("Spend")
 async def lease_quota(call: RpcCall[node_pb2.SpendRequest]) -> node_pb2.SpendResponse:
-    """Grant calls, count tokens."""
+    """Grant leases of calls, and count used tokens."""
     if len(call.request.draws) > principals.MAX_LEASE_REQUESTS:
-        raise InvalidRequest(f"at most {principals.MAX_LEASE_REQUESTS} draws go into one request")
+        raise InvalidRequest(f"the request has more than {principals.MAX_LEASE_REQUESTS} lease requests")
     requests = [parse_lease_request(one) for one in call.request.draws]
     drawn = await call.control.store.spending.draw(requests)
     return node_pb2.SpendResponse(
@@ -95,11 +95,11 @@ async def lease_quota(call: RpcCall[node_pb2.SpendRequest]) -> node_pb2.SpendRes
 
 
 def parse_lease_request(sent: node_pb2.Draw) -> principals.LeaseRequest:
-    """Raises InvalidRequest."""
+    """Parse a lease request. Raises InvalidRequest."""
     if sent.kind not in get_args(principals.HolderKind) or sent.budget not in get_args(principals.QuotaName):
-        raise InvalidRequest("a draw does not say of which budget of whom it is")
+        raise InvalidRequest("a lease request has no valid `budget`, `kind` or `id`")
     if not 1 <= sent.limit <= principals.MAX_TOKENS or max(sent.spent, sent.returned) > principals.MAX_TOKENS:
-        raise InvalidRequest(f"a draw is of 1 to {principals.MAX_TOKENS}")
+        raise InvalidRequest(f"the numbers of a lease request must be in 1 to {principals.MAX_TOKENS}")
     try:
         holder = principals.QuotaHolder(cast("principals.HolderKind", sent.kind), parse_task_id(sent.id))
     except InvalidRecord as exc:
@@ -129,7 +129,7 @@ async def request_approval(call: RpcCall[node_pb2.AskApprovalRequest]) -> node_p
 
 @node_rpc("DecideApproval")
 async def decide_approval(call: RpcCall[node_pb2.DecideApprovalRequest]) -> node_pb2.AskApprovalResponse:
-    """Take the decision of the user at the calling client, and use the approval if it agrees."""
+    """Record the decision of the client's user, and use the approval if it was granted."""
     sent = call.request
     decision = ElicitedDecision(sent.approval_id, sent.is_approved)
     if not _HEX.fullmatch(decision.approval_id):
@@ -152,16 +152,16 @@ def _encode_verdict(control: Control, verdict: ApprovalVerdict) -> node_pb2.AskA
 
 
 def parse_question(sent: node_pb2.AskApprovalRequest) -> ApprovalRequest:
-    """Raises InvalidRequest. What an approval is bound to is taken whole, or not at all."""
+    """Parse an approval request. Raises InvalidRequest: nothing that binds an approval is ever cut."""
     if not _HEX.fullmatch(sent.new_id):
         raise InvalidRequest("`new_id` is not 16 to 64 hexadecimal digits")
     bound = (sent.principal, sent.task_id, sent.server_id)
     if not sent.principal or not all(len(one) <= MAX_TEXT and one.isprintable() for one in bound):
-        raise InvalidRequest("the question does not say who calls what")
+        raise InvalidRequest("the approval request has no valid `principal`, `server_id` or `tool`")
     if not is_tool_name(sent.tool):
-        raise InvalidRequest("`tool` is not a tool's name")
+        raise InvalidRequest("`tool` is not a valid tool name")
     if not (_SHA256.fullmatch(sent.arguments_digest) and _SHA256.fullmatch(sent.definition)):
-        raise InvalidRequest("`arguments_digest` and `definition` must be SHA-256")
+        raise InvalidRequest("`arguments_digest` and `definition` must be SHA-256 in hexadecimal")
     return ApprovalRequest(
         principal=sent.principal,
         task_id=sent.task_id,
@@ -187,23 +187,23 @@ def _parse_arguments(raw: bytes) -> bytes:
 
 
 MAX_EVENTS: Final = 1_000
-"""In one piece."""
-MAX_LOG_CHARS: Final = 64  # names of logs have 32; another release may have more
+"""Events in one piece of a log."""
+MAX_LOG_CHARS: Final = 64  # names of logs have 32; another release may use more
 
 _log: Final = logging.getLogger(__name__)
 
 
 @node_rpc("RecordEvents", max_bytes=MAX_EVENTS * MAX_LINE_BYTES)
 async def record_events(call: RpcCall[node_pb2.RecordEventsRequest]) -> node_pb2.RecordEventsResponse:
-    """Take in a piece of the node's audit log; up to where that is taken by now."""
+    """Store a piece of the node's audit log. Returns the number up to which the log is stored."""
     sent = call.request
     node = parse_node_id(call.caller, sent.node_id)
     if not (sent.log.isalnum() and len(sent.log) <= MAX_LOG_CHARS):
-        raise InvalidRequest("`log` is not the name of a log")
+        raise InvalidRequest("`log` is not a valid log name")
     if len(sent.events) > MAX_EVENTS:
-        raise InvalidRequest(f"a piece of a log has at most {MAX_EVENTS} events")
+        raise InvalidRequest(f"the piece of a log has more than {MAX_EVENTS} events")
     if sent.after > sent.upto or sent.upto > MAX_NUMBER:
-        raise InvalidRequest("`after` and `upto` are no piece of a log")
+        raise InvalidRequest("`upto` must be at least `after`, and both within the log")
     lines = await asyncio.to_thread(parse_events, sent.events, after=sent.after, upto=sent.upto)
     if len(lines) < len(sent.events):
         _log.warning("node `%s` sent %d invalid audit events", node, len(sent.events) - len(lines))
@@ -213,7 +213,7 @@ async def record_events(call: RpcCall[node_pb2.RecordEventsRequest]) -> node_pb2
 
 
 def parse_events(sent: Sequence[bytes], *, after: int, upto: int) -> Sequence[AuditLine]:
-    """Those that are events of the piece, in order."""
+    """The valid events of the piece, in order."""
     lines = []
     for raw in sent:
         line = parse_line(raw)

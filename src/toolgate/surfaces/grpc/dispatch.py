@@ -1,9 +1,9 @@
-"""What an RPC is, the one way every RPC takes to its handler, and the one translation of errors to statuses.
+"""The row type of the RPC table, the dispatch of every RPC to its handler, and errors as statuses.
 
-An RPC is a row of a table; the definitions in `proto/` have the rest of it. Credential, role, size and form
-are checked here and nowhere else, so a new row cannot forget them. A caller without a valid credential cannot
-tell an RPC from one that does not exist. Status and details of an error are for every client; the trailing
-metadata has its code, and all of it as JSON.
+An RPC is a row of a table; the definitions in `proto/` have the rest. Only this module checks credential,
+role, size and form, so a new row cannot forget a check. A caller without a valid credential cannot tell an
+RPC from one that does not exist. Every client gets an error's status and details; the trailing metadata has
+its code, and the whole error as JSON.
 """
 
 import asyncio
@@ -31,23 +31,23 @@ from toolgate.model.principals import Principal, Role
 R = TypeVar("R")
 
 ANYONE: Final[tuple[Role, ...]] = ()
-"""The roles of an RPC that needs no credential. A wrong one is still refused there."""
-MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024  # as a body of REST
+"""The roles of an RPC that needs no credential. It still rejects an invalid one."""
+MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024  # as a REST body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcCall(Generic[R]):
-    """A call that passed every check of its row."""
+    """A call that passed all checks of its row."""
 
     control: Control
     principal: Principal | None
-    """None only where the RPC is for anyone and no credential was sent."""
+    """None only if the RPC needs no credential and the caller sent none."""
     request: R
-    """The message; where the client streams, all of them."""
+    """The request message; for a streaming client, an iterator of all messages."""
 
     @property
     def caller(self) -> Principal:
-        """The principal, on every RPC that has a role."""
+        """The principal, in RPCs that require a role."""
         assert self.principal is not None
         return self.principal
 
@@ -58,18 +58,18 @@ StreamHandler: TypeAlias = Callable[[RpcCall[Any]], AsyncGenerator[Message, None
 
 @dataclass(frozen=True, kw_only=True)
 class Rpc:
-    """One row of the table. Its handler parses nothing, catches nothing."""
+    """One row of the table. Its handler parses nothing and catches nothing."""
 
     service: str
     method: str
     roles: tuple[Role, ...]
-    """Any of these, or one above it, is enough."""
+    """Any of these roles, or one above it, is sufficient."""
     handler: UnaryHandler | StreamHandler
-    """Its docstring is the description in the reference."""
+    """The handler, whose docstring is the description in the reference."""
     max_bytes: int = MAX_REQUEST_BYTES
-    """The largest request."""
+    """The largest request in bytes."""
     waits: bool = False
-    """Whether it may wait for long before it answers. It then ends with its listener, as a stream does."""
+    """Whether it may wait long before it responds. If so, it ends with its listener, like a stream."""
 
     @property
     def path(self) -> str:
@@ -77,7 +77,7 @@ class Rpc:
 
     @cached_property
     def descriptor(self) -> MethodDescriptor:
-        """What the definitions say of it. Raises KeyError where they do not know it."""
+        """Its descriptor in the definitions. Raises KeyError if they do not have it."""
         return descriptor_pool.Default().FindServiceByName(self.service).methods_by_name[self.method]
 
     @cached_property
@@ -87,7 +87,7 @@ class Rpc:
 
 @cache
 def response_type(service: str, method: str) -> type[Message]:
-    """The message that an RPC responds with."""
+    """The response message of an RPC."""
     found = descriptor_pool.Default().FindServiceByName(service).methods_by_name[method]
     return GetMessageClass(found.output_type)
 
@@ -95,12 +95,12 @@ def response_type(service: str, method: str) -> type[Message]:
 def rpc(
     service: str, method: str, *roles: Role, **options: Any
 ) -> Callable[[UnaryHandler | StreamHandler], Rpc]:
-    """A decorator that makes an RPC of its handler."""
+    """A decorator that turns a handler into an RPC."""
     return lambda handler: Rpc(service=service, method=method, roles=roles, handler=handler, **options)
 
 
 def node_rpc(method: str, **options: Any) -> Callable[[UnaryHandler | StreamHandler], Rpc]:
-    """The same, of the service for nodes."""
+    """As `rpc`, for the service for nodes."""
     return rpc("toolgate.v1.NodeService", method, "node", **options)
 
 
@@ -108,11 +108,11 @@ CODE_KEY: Final = "toolgate-code"
 ERROR_KEY: Final = "toolgate-error-bin"
 MAX_DETAILS: Final = 2_000  # characters of the message and its hint; see `MAX_ERROR_BYTES`
 MAX_ERROR_BYTES: Final = 4_000
-"""Clients take 8 KiB of metadata in all: past that they would see another error than ours."""
+"""Clients accept 8 KiB of metadata in total: with more, they would report another error."""
 
 
 class GrpcStatus(NamedTuple):
-    """How a call ends."""
+    """The final status of a call."""
 
     code: grpc.StatusCode
     details: str
@@ -120,7 +120,7 @@ class GrpcStatus(NamedTuple):
 
 
 def encode_status(exc: errors.ToolgateError) -> GrpcStatus:
-    """The status, the words, and the metadata of an error."""
+    """The status, details and metadata of an error."""
     message = str(exc)
     encoded = msgspec.json.encode(exc.detail)
     if len(encoded) > MAX_ERROR_BYTES:
@@ -137,16 +137,16 @@ Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
 
 UNKNOWN: Final = "an unknown RPC"
-"""Stands in the log for what a caller wrote there: it could be anything."""
+"""Replaces the method name in the log: a caller could send any text."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 class RpcDispatcher(grpc.GenericRpcHandler):
-    """All RPCs of a table over `control`, for one listener. The library is handed bytes, not messages."""
+    """Serves the RPCs of a table over `control`, for one listener. The library gets bytes, not messages."""
 
     def __init__(self, control: Control, rpcs: Sequence[Rpc], *, is_local: bool) -> None:
-        """`is_local`: only this machine can call, so a caller without a credential may be trusted."""
+        """`is_local`: only this machine can connect, so a caller without a credential may be trusted."""
         self._control = control
         self._is_local = is_local
         self._rpcs: Mapping[str, Rpc] = {rpc.path: rpc for rpc in rpcs}
@@ -154,15 +154,15 @@ class RpcDispatcher(grpc.GenericRpcHandler):
         self._is_closing = False
 
     def close(self) -> None:
-        """End every stream, and those to come: their clients are told to look elsewhere."""
+        """End all streams, current and future: their clients get UNAVAILABLE and connect elsewhere."""
         self._is_closing = True
         for stream in tuple(self._streams):
             stream.end()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
         rpc = self._rpcs.get(handler_call_details.method)
-        # To the library every RPC streams, which on the wire is no difference: it reads the request of others
-        # before it asks us, and nothing is to be read for a stranger.
+        # Registered as streaming, which is the same on the wire: for other RPCs the library reads the request
+        # first, and no request may be read before its caller is authenticated.
         return grpc.stream_stream_rpc_method_handler(
             self._refuse if rpc is None else partial(self._serve, rpc)
         )
@@ -173,7 +173,7 @@ class RpcDispatcher(grpc.GenericRpcHandler):
         except Exception as exc:
             await _abort(context, exc, UNKNOWN)
         unknown = errors.MethodNotFound(
-            "this gateway has no such RPC", hint="see the reference for those there are"
+            "this gateway has no such RPC", hint="see `docs/reference/grpc.md` for all RPCs"
         )
         await _abort(context, unknown, UNKNOWN)
 
@@ -205,7 +205,7 @@ class RpcDispatcher(grpc.GenericRpcHandler):
             return None
         principal = await self._authenticate(context, rpc.path)
         if rpc.roles != ANYONE and not any(reaches(principal.role, role) for role in rpc.roles):
-            raise errors.Forbidden(f"this needs the role {' or '.join(f'`{role}`' for role in rpc.roles)}")
+            raise errors.Forbidden(f"this requires the role {' or '.join(f'`{role}`' for role in rpc.roles)}")
         return principal
 
     async def _authenticate(self, context: Context, path: str) -> Principal:
@@ -216,7 +216,7 @@ class RpcDispatcher(grpc.GenericRpcHandler):
 
     @asynccontextmanager
     async def _open_stream(self, context: Context) -> AsyncIterator["OpenStream"]:
-        """Ends what outlives its request with the credential it rests on, or with this listener."""
+        """Ends a long response when its credential lapses, or with this listener."""
         identities = self._control.identities
         try:
             async with asyncio.timeout(None) as patience:
@@ -237,7 +237,7 @@ class RpcDispatcher(grpc.GenericRpcHandler):
 
 
 class OpenStream:
-    """One that is open. It can be ended while it waits for its next message, and after one was sent."""
+    """An open stream. It can be ended while it waits for its next message, and after it sent one."""
 
     __slots__ = ("_context", "_is_over", "_is_writing", "_patience")
 
@@ -248,10 +248,10 @@ class OpenStream:
         self._is_writing = False
 
     def end(self) -> None:
-        """Have no further message sent."""
+        """Send no further message."""
         self._is_over = True
-        # The library takes no status for a call while it is at writing, so that is never interrupted. A
-        # reader that does not read may hold it up, but gets nothing by that.
+        # The library accepts no status during a write, so a write is never interrupted. A client that does
+        # not read may delay the end, but gets no message by that.
         if not self._is_writing and not self._patience.expired():
             self._patience.reschedule(asyncio.get_running_loop().time())
 
@@ -267,18 +267,18 @@ class OpenStream:
 
 def _authorization(context: Context) -> str | None:
     found = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
-    # Two of them are one wrong credential: no one picks the one that passes.
+    # Two headers are one invalid credential, so a caller cannot try several at once.
     return ", ".join(map(str, found)) if found else None
 
 
 def _peer(context: Context) -> str:
-    """The address at the other end, out of `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
+    """The peer's address, from `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
     return unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
 def _parse_request(rpc: Rpc, raw: object) -> Message:
     if not isinstance(raw, bytes):
-        raise errors.ParseFailed("there is no request", hint="send one message")
+        raise errors.ParseFailed("the call has no request message", hint="send one message")
     if len(raw) > rpc.max_bytes:
         raise errors.BodyTooLarge(f"the request is larger than {rpc.max_bytes} bytes")
     try:
@@ -286,12 +286,12 @@ def _parse_request(rpc: Rpc, raw: object) -> Message:
     except DecodeError as exc:
         name = rpc.request_type.DESCRIPTOR.full_name
         raise errors.ParseFailed(
-            f"the request is no `{name}`", hint="build the client from this gateway's `proto/`"
+            f"the request is not a valid `{name}`", hint="build the client from this gateway's `proto/`"
         ) from exc
 
 
 async def _abort(context: Context, exc: Exception, name: str) -> NoReturn:
-    """End a failed call. An unexpected cause goes to the log only, once."""
+    """End a failed call. An unexpected cause is only logged, once."""
     if not isinstance(exc, errors.ToolgateError):
         _log.error("`%s` failed", name, exc_info=exc)
         exc = errors.ToolgateError("the request failed inside the gateway")

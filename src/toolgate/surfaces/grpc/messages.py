@@ -1,7 +1,7 @@
-"""Records as messages, and back. Pure: what may be stored is for others to say.
+"""Converts records to messages and back. Pure: never decides whether a record may be stored.
 
-In a message, what is not set means the default. It is left out of the body, so that an empty command is a
-missing one, and a budget of 0 is the default and never zero.
+An unset field of a message means the default, and is left out of the body. So an empty command is a missing
+one, and a limit of 0 is the default and never zero.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,9 +19,9 @@ EXTRAS: Final = (
     *("tags", "category", "enabled", "sharing", "idle_timeout_s", "start_timeout_s", "prewarm"),
     *("protocol", "list_ttl_s", "package", "redaction", "approval_policy.in_place"),
 )
-"""The members of a server that a client of SPEAR's does not know."""
+"""The members of a server that SPEAR's clients do not know."""
 _PARTS_THAT_MAY_BE_EMPTY: Final = frozenset({"oauth", "package", "rollout"})
-"""Any other part that is set and holds nothing says no more than one that is not set."""
+"""Other messages that are set but empty mean the same as unset ones."""
 _TRANSPORTS: Final[Mapping[int, str]] = {
     sms.MCP_TRANSPORT_STDIO: "stdio",
     sms.MCP_TRANSPORT_STREAMABLE_HTTP: "streamable_http",
@@ -37,9 +37,9 @@ _MESSAGES: Final[Mapping[Kind, type[Message]]] = {
 
 
 def encode_message(kind: Kind, body: Body) -> Message:
-    """`body` with all its members filled in, as the message of its kind.
+    """`body`, with all members, as the message of its kind.
 
-    What another version of the program has stored in a way that fits no message, is left out of it.
+    Leaves out members that another version of Toolgate stored in a form that no message has.
     """
     message_type = _MESSAGES[kind]
     try:
@@ -50,7 +50,7 @@ def encode_message(kind: Kind, body: Body) -> Message:
 
 
 def parse_message(message: Message) -> dict[str, Any]:
-    """The body of a record, from its message."""
+    """The body of a record in a message."""
     body = _read_message(message)
     for kept_by_store in ("revision", "updated_at_ms"):
         body.pop(kept_by_store, None)
@@ -58,17 +58,17 @@ def parse_message(message: Message) -> dict[str, Any]:
         return _flatten_server(body)
     if isinstance(message, policy.Profile):
         if "rollout" in body:
-            # A share of 0 is not left out: it is refused for what it is.
+            # A share of 0 is not left out, so that the check rejects it.
             body["rollout"] = {"share": 0} | _flatten_version(body["rollout"])
         return _flatten_version(body)
     if isinstance(message, policy.Pin) and message.changed:
-        # In a message nothing can stand for null but an empty text.
+        # A message has no null: an empty string means null.
         body["changed"] = {name: found or None for name, found in message.changed.items()}
     return body
 
 
 def list_kept_members(message: Message) -> tuple[str, ...]:
-    """The members that stay as they are stored, because `message` does not have them."""
+    """The members to keep as stored, because `message` does not have them."""
     if isinstance(message, sms.McpServerRecord) and not message.HasField("extras"):
         return EXTRAS
     if isinstance(message, policy.Task) and not message.HasField("workload"):
@@ -107,7 +107,7 @@ def _flatten_version(version: dict[str, Any]) -> dict[str, Any]:
 
 
 def _select(descriptor: Any, value: Body) -> dict[str, Any]:
-    """The members of `value` that a message has fields for."""
+    """The members of `value` for which a message has fields."""
     return {
         name: _fit(field, value[name])
         for name, field in descriptor.fields_by_name.items()

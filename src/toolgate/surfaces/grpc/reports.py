@@ -1,8 +1,8 @@
-"""Reports of nodes, and the invocations that they take from the queue.
+"""RPCs for nodes' reports and for the invocations that nodes take from the queue.
 
-A node is trusted to serve and with what it runs, not to be right: its texts are bounded and made printable,
-its definitions are checked like those of a server, and servers that are not registered are ignored. What it
-says is stored under no other name than its key allows; those that share a key could speak for each other.
+Nodes are trusted to serve and run, but their reports are checked: texts are bounded and made printable,
+definitions are checked as on a node, and unregistered servers are ignored. A report is stored only under a
+node id that its key allows; nodes that share a key could report for each other.
 """
 
 import asyncio
@@ -33,18 +33,18 @@ from toolgate.registry.replication.remote import MAX_WAIT_S
 from toolgate.registry.store.side_tables import Reports
 from toolgate.surfaces.grpc.dispatch import Rpc, RpcCall, node_rpc
 
-MAX_REPORT_BYTES: Final = 16 * 1024 * 1024  # twice `MAX_DEFINITIONS_BYTES`, the most of one server
+MAX_REPORT_BYTES: Final = 16 * 1024 * 1024  # twice `MAX_DEFINITIONS_BYTES`, the limit of one server
 MAX_SERVERS: Final = 5_000  # as many as a registry has
 MAX_DEFINITIONS_BYTES: Final = 8 * 1024 * 1024
-"""Kept of one server. Its tools past that are named as left out."""
+"""Definitions of one server to store. Its further tools are reported as quarantined."""
 MAX_NODES: Final = 1_000
-"""Nodes that report by one key at a time."""
+"""Nodes that report with one key at a time."""
 REREAD_MS: Final = 60_000
-"""Another replica may have taken in other definitions: what is kept is looked up again so often."""
+"""How often the stored definitions are read again, because another replica may have stored new ones."""
 READ_AT_ONCE: Final = 50
-"""Servers whose definitions are read at once, so that other readers have their turn in between."""
-MAX_TEXT: Final = 1_000  # characters, of an error or a name: a few lines for people
-MAX_COUNT: Final = 2**53  # the end of the integers that every JSON reader has (RFC 8259, section 6)
+"""Servers whose definitions are read at once, so that other readers run in between."""
+MAX_TEXT: Final = 1_000  # characters of an error or a name: a few lines for people
+MAX_COUNT: Final = 2**53  # the largest integer that every JSON reader supports (RFC 8259, section 6)
 
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:/-]{0,126}[A-Za-z0-9])?")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -56,31 +56,31 @@ T = TypeVar("T", bound=str)
 
 
 class _StoredDigest(NamedTuple):
-    """The definitions of a server that are in the store."""
+    """The digest of a server's stored definitions."""
 
     at_ms: int
     digest: str
 
 
 class ReportReceiver:
-    """Takes reports in. It remembers which nodes report, and which definitions are kept: it need not ask."""
+    """Stores reports. It caches which nodes report and which definitions are stored."""
 
     def __init__(self, *, max_nodes: int = MAX_NODES) -> None:
         self._max_nodes = max_nodes
         self._last_seen_ms: dict[str, dict[str, int]] = {}
         self._kept: dict[str, _StoredDigest] = {}
         self._read_ms = 0
-        """When those were read."""
+        """When the digests were read."""
 
     async def receive(self, call: RpcCall[node_pb2.ReportRequest]) -> node_pb2.ReportResponse:
-        """Replace what the node said before; the answer names the servers whose definitions are wanted."""
+        """Replace the node's last report. The response names the servers whose definitions to send."""
         sent, control, now_ms = call.request, call.control, call.control.clock_ms()
         if len(sent.servers) > MAX_SERVERS or len(sent.definitions) > MAX_SERVERS:
-            raise InvalidRequest(f"the report speaks of more than {MAX_SERVERS} servers")
+            raise InvalidRequest(f"the report has more than {MAX_SERVERS} servers")
         node_id = parse_node_id(call.caller, sent.node_id)
         self._count(call.caller.id, node_id, now_ms)
         servers = control.gateway.snapshot.servers
-        # Definitions first: who reads the report finds them.
+        # Definitions first, so that readers of the report find them.
         if known := [one for one in sent.definitions if one.server_id in servers]:
             kept = await asyncio.to_thread(lambda: [parse_definitions(one, now_ms) for one in known])
             await control.store.reports.save_definitions(*kept)
@@ -103,14 +103,15 @@ class ReportReceiver:
             live = {name: at_ms for name, at_ms in seen_ms.items() if now_ms - at_ms <= LOST_AFTER_MS}
             if len(live) >= self._max_nodes:
                 raise SessionLimit(
-                    f"`{principal_id}` reports for {self._max_nodes} nodes, as many as it may",
-                    hint="give the other nodes a key of their own",
+                    f"`{principal_id}` has reached its limit of {self._max_nodes} reporting nodes",
+                    hint="create another key of role `node` for further nodes",
                 )
             self._last_seen_ms[principal_id] = seen_ms = live
         seen_ms[node_id] = now_ms
 
     async def _read(self, reports: Reports) -> None:
-        """Take over what other replicas saved. Definitions are large: only those that differ are read."""
+        """Read the digests that other replicas stored. Only changed definitions are read, as they are
+        large."""
         times = await reports.definition_times()
         known = self._kept
         self._kept = {
@@ -128,10 +129,10 @@ class ReportReceiver:
 
 
 def parse_node_id(principal: Principal, name: str) -> str:
-    """The id under which a node is known: its key's, with its own name behind it. Raises InvalidRequest.
+    """The id of a node: its key's id, followed by its own name. Raises InvalidRequest.
 
-    No key holds a `/` in its id, and of a token's subject it is escaped, so that no node can speak for that
-    of another.
+    Ids of keys have no `/`, and in a token's subject it is escaped. So no node can report for a node with
+    another key.
     """
     own = principal.id.removeprefix("key:").replace("%", "%25").replace("/", "%2F")
     name = name.removeprefix(f"{own}/")
@@ -139,7 +140,7 @@ def parse_node_id(principal: Principal, name: str) -> str:
         return own
     if not _NODE_NAME.fullmatch(name):
         raise InvalidRequest(
-            "`node_id` is not a name", hint="use up to 128 letters, digits, `.`, `-`, `_`, `:` and `/`"
+            "`node_id` is not a valid name", hint="use up to 128 letters, digits, `.`, `-`, `_`, `:` and `/`"
         )
     return f"{own}/{name}"
 
@@ -147,7 +148,7 @@ def parse_node_id(principal: Principal, name: str) -> str:
 def parse_report(
     sent: node_pb2.ReportRequest, *, node_id: str, servers: Collection[str], at_ms: int
 ) -> NodeReport:
-    """The report as it is kept: only of `servers`, each once."""
+    """The report to store: only registered `servers`, each once."""
     known = {one.server_id: _parse_server(one) for one in sent.servers if one.server_id in servers}
     return NodeReport(
         node_id=node_id,
@@ -165,7 +166,7 @@ def _parse_server(sent: node_pb2.ServerReport) -> ServerReport:
     counts = {name: min(getattr(sent, name), MAX_COUNT) for name in _COUNTS}
     return ServerReport(
         server_id=sent.server_id,
-        # A newer node may know more states than we do.
+        # A newer node may have further states.
         state=parse_known(get_args(HealthState), sent.state, otherwise="degraded"),
         list_state=parse_known(get_args(ListState), sent.list_state, otherwise="pending"),
         last_error=_clean_text(sent.last_error),
@@ -182,7 +183,7 @@ def _parse_server(sent: node_pb2.ServerReport) -> ServerReport:
 
 
 def parse_definitions(sent: node_pb2.Definitions, at_ms: int) -> Definitions:
-    """The definitions that hold, as they were written; the others by name, with what is wrong with them."""
+    """The valid definitions as written, and the invalid ones by name with their problem."""
     lists = check_lists(
         sent.server_id,
         tools=sent.tools,
@@ -202,7 +203,7 @@ def parse_definitions(sent: node_pb2.Definitions, at_ms: int) -> Definitions:
             if left >= 0:
                 kept.append(definition.raw)
             else:
-                reason = "control keeps no more definitions of this server: they are too large"
+                reason = "the definitions of this server are too large for the control plane"
                 left_out[kind + name] = reason
         return tuple(kept)
 
@@ -221,7 +222,7 @@ def parse_definitions(sent: node_pb2.Definitions, at_ms: int) -> Definitions:
 
 
 def parse_known(known: tuple[T, ...], sent: str, *, otherwise: T) -> T:
-    """What was sent, where it is one of those we know."""
+    """`sent` if it is a known value, else `otherwise`."""
     return next((one for one in known if one == sent), otherwise)
 
 
@@ -234,13 +235,13 @@ def _clean_text(sent: str) -> str:
 
 
 MAX_CLAIMED: Final = 8
-"""At a time: each may have an input of 1 MiB, and a node takes messages of 16."""
-MAX_ID: Final = 128  # ids of invocations have 28 characters; another release may have more
+"""Invocations in one response: each may have an input of 1 MiB, and a node accepts messages of 16 MiB."""
+MAX_ID: Final = 128  # ids of invocations have 28 characters; another release may use more
 
 
 @node_rpc("ClaimInvocations", waits=True)
 async def claim_invocations(call: RpcCall[node_pb2.ClaimInvocationsRequest]) -> Message:
-    """Give a node invocations to run, under a lease; where none is queued, wait for one."""
+    """Give a node invocations to run, under a lease. If none is queued, wait for one."""
     asked = call.request
     claimed = await call.control.store.invocations.claim(
         parse_node_id(call.caller, asked.node_id),
@@ -252,7 +253,7 @@ async def claim_invocations(call: RpcCall[node_pb2.ClaimInvocationsRequest]) -> 
 
 @node_rpc("ReportInvocation", max_bytes=MAX_REPORT_BYTES)
 async def report_invocation(call: RpcCall[node_pb2.ReportInvocationRequest]) -> Message:
-    """Take what an attempt wrote and how it ended, and renew its lease; whether it may continue."""
+    """Store an attempt's output and result, and renew its lease. Returns whether it may continue."""
     sent = call.request
     if len(sent.lines) > invocations.MAX_LOG_LINES:
         raise InvalidRequest(f"the report has more than {invocations.MAX_LOG_LINES} lines")
@@ -268,7 +269,7 @@ async def report_invocation(call: RpcCall[node_pb2.ReportInvocationRequest]) -> 
 
 
 def encode_claimed(invocation: invocations.Invocation) -> node_pb2.ClaimedInvocation:
-    """All that its node needs."""
+    """An invocation with everything that its node needs."""
     return node_pb2.ClaimedInvocation(
         invocation_id=invocation.invocation_id,
         attempt=invocation.attempt,
@@ -283,9 +284,9 @@ def encode_claimed(invocation: invocations.Invocation) -> node_pb2.ClaimedInvoca
 
 
 def parse_line(sent: node_pb2.LogLine) -> invocations.LogLine:
-    """A line as it is stored: no longer than a line may be."""
+    """A line to store, cut to the limit of a line."""
     raw = sent.text.encode()
-    # A character that is cut in two is dropped.
+    # A character that the cut splits is dropped.
     most = invocations.MAX_LINE_BYTES
     text = sent.text if len(raw) <= most else raw[:most].decode(errors="ignore")
     return invocations.LogLine(
@@ -298,14 +299,14 @@ def parse_line(sent: node_pb2.LogLine) -> invocations.LogLine:
 
 
 def parse_ending(sent: node_pb2.Ending) -> invocations.InvocationResult:
-    """A result as it is stored. Raises InvalidRequest."""
+    """A result to store. Raises InvalidRequest."""
     state = parse_known(get_args(invocations.InvocationState), sent.state, otherwise="queued")
     if state not in invocations.ENDED:
-        raise InvalidRequest("`ending.state` is not one that an invocation ends in")
+        raise InvalidRequest("`ending.state` is not a final state of an invocation")
     usage = {one.name: min(getattr(sent.usage, one.name), MAX_COUNT) for one in fields(invocations.RunUsage)}
     return invocations.InvocationResult(
         state=state,
-        # A newer node may know more ways to end than we do.
+        # A newer node may have further causes.
         ended_by=parse_known(get_args(invocations.EndedBy), sent.ended_by, otherwise="internal"),
         exit_code=sent.exit_code if sent.HasField("exit_code") else None,
         message=sent.message[:MAX_TEXT],

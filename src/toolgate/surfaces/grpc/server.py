@@ -1,7 +1,7 @@
-"""The gRPC listener: which RPCs it has, what it bounds, how it closes; and gRPC's own services.
+"""The gRPC listener, its limits and its shutdown, and gRPC's standard services.
 
-Those are health, for load balancers, and reflection. A listener that drains ends the watches of its health.
-Reflection is never served beyond loopback.
+Those services are health, for load balancers, and reflection. A draining listener ends the watches of its
+health. Reflection is never served beyond loopback.
 """
 
 import asyncio
@@ -26,20 +26,20 @@ from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, report_rpcs
 from toolgate.surfaces.grpc.spear_tasks import SPEAR_TASK_RPCS
 
 DRAIN_S: Final = 5.0
-"""How long answers under way may take once the listener closes."""
+"""How long responses in flight may take after the listener closes."""
 MAX_CALLS: Final = 20_000
-"""At once, watches included; past that a call is refused with RESOURCE_EXHAUSTED."""
+"""Concurrent calls, including watches. Beyond it, calls fail with RESOURCE_EXHAUSTED."""
 MAX_CALLS_PER_CONNECTION: Final = 2_000  # a tenth of `MAX_CALLS`: one client leaves room for others
 
-_IDENTITY_ONLY: Final = 1  # a bit for each algorithm; the first is that without compression
+_IDENTITY_ONLY: Final = 1  # one bit for each algorithm; the first is no compression
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_REPORT_BYTES),
     ("grpc.max_concurrent_streams", MAX_CALLS_PER_CONNECTION),
-    # A message is as large as it looks: no client can send a small one that unpacks to a huge one.
+    # Without compression, no client can send a small message that unpacks to a huge one.
     ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
-    # Two processes on one port would share its callers between them.
+    # Otherwise two processes on one port would share its clients.
     ("grpc.so_reuseport", 0),
-    # A watcher that has gone without a word is noticed, and nodes may look for us as often.
+    # Detects clients that vanished silently, and allows nodes to ping as often.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 2_000),
@@ -48,7 +48,7 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """What a listener proves itself with, in PEM."""
+    """The listener's certificate and key, in PEM."""
 
     certificate: bytes
     private_key: bytes
@@ -58,10 +58,10 @@ class Tls:
 async def open_grpc_server(
     control: Control, address: str, *, tls: Tls | None = None, drain_s: float = DRAIN_S
 ) -> AsyncIterator[str]:
-    """Serve on `address` within the block, which gets it with the port that was bound. Raises StartRefused.
+    """Serve on `address` within the block, which gets the address with the bound port. Raises StartRefused.
 
-    `address` is `HOST:PORT` or `[IPV6]:PORT`; the port may be 0. Reflection, and trust in callers
-    without a credential, end at loopback.
+    `address` is `HOST:PORT` or `[IPV6]:PORT`; the port may be 0. Only on loopback does it serve reflection
+    and trust callers without a credential.
     """
     is_local = is_loopback(parse_address(address)[0])
     dispatcher = RpcDispatcher(control, list_rpcs(with_reflection=is_local), is_local=is_local)
@@ -76,7 +76,7 @@ async def open_grpc_server(
 
 
 def list_rpcs(*, with_reflection: bool) -> tuple[Rpc, ...]:
-    """Every RPC of a listener."""
+    """All RPCs of a listener."""
     rows = (*RECORD_RPCS, *SPEAR_TASK_RPCS, *report_rpcs(), *coordination_rpcs())
     rows += health_rpcs(sorted({one.service for one in rows}))
     return (*rows, reflection_rpc({one.service for one in rows})) if with_reflection else rows
@@ -90,13 +90,13 @@ def _bind(server: grpc.aio.Server, address: str, tls: Tls | None) -> int:
         return server.add_secure_port(address, credentials)
     except RuntimeError as exc:
         raise StartRefused(
-            f"cannot listen for gRPC on `{address}`",
-            hint="choose a free port with `grpc.listen`, and a certificate that belongs to its key",
+            f"cannot listen for gRPC on `{address}`: the port is in use, or certificate and key do not match",
+            hint="set `grpc.listen` to a free port; check `grpc.cert_file` and `grpc.key_file`",
         ) from exc
 
 
 MAX_WATCHES: Final = 1_000
-"""Anyone may open one: watches without a credential must not take the place of all others."""
+"""The limit of health watches: they need no credential, and must not use up all calls."""
 
 _SERVING: Final[Message] = health.HealthCheckResponse(status=health.HealthCheckResponse.SERVING)
 _UNKNOWN: Final[Message] = health.HealthCheckResponse(status=health.HealthCheckResponse.SERVICE_UNKNOWN)
@@ -106,24 +106,24 @@ class HealthService:
     """The health of the services of one listener."""
 
     def __init__(self, services: Iterable[str]) -> None:
-        self._services = frozenset(("", *services))  # the empty name: all together
+        self._services = frozenset(("", *services))  # the empty name: all services together
         self._watches = 0
 
     async def check(self, call: RpcCall[health.HealthCheckRequest]) -> Message:
-        """Whether a service, or with no name all of them, can be called."""
+        """Whether a service is serving; with an empty name, whether all are."""
         if call.request.service not in self._services:
-            raise NotFound("there is no such service")
+            raise NotFound("the gateway has no such service", hint="list the services with `Health/List`")
         return _SERVING
 
     async def list(self, _call: RpcCall[health.HealthListRequest]) -> Message:
-        """As `Check`, for every service."""
+        """As `Check`, for all services."""
         response: Message = health.HealthListResponse(statuses=dict.fromkeys(self._services, _SERVING))
         return response
 
     async def watch(self, call: RpcCall[health.HealthCheckRequest]) -> AsyncGenerator[Message, None]:
-        """As `Check`, and then nothing until the service is gone and the stream with it."""
+        """As `Check`; then the stream stays open until the service ends."""
         if self._watches >= MAX_WATCHES:
-            raise SessionLimit(f"{MAX_WATCHES} watches of health are open, as many as may be")
+            raise SessionLimit(f"the gateway has reached its limit of {MAX_WATCHES} health watches")
         self._watches += 1
         try:
             yield _SERVING if call.request.service in self._services else _UNKNOWN
@@ -143,12 +143,12 @@ def health_rpcs(services: Iterable[str]) -> tuple[Rpc, ...]:
 
 
 def reflection_rpc(services: Iterable[str]) -> Rpc:
-    """How tools find out what RPCs there are."""
+    """The reflection RPC, by which tools find services and messages."""
     servicer = reflection.aio.ReflectionServicer((*services, reflection.SERVICE_NAME))
 
     @rpc(reflection.SERVICE_NAME, "ServerReflectionInfo", "agent")
     async def list_definitions(call: RpcCall[AsyncIterator[Message]]) -> AsyncGenerator[Message, None]:
-        """What services there are, and how their messages are defined."""
+        """The services and the definitions of their messages."""
         async with aclosing(servicer.ServerReflectionInfo(call.request, None)) as responses:
             async for response in responses:
                 yield response

@@ -1,7 +1,7 @@
-"""SPEAR's `sms.TaskService` over Toolgate's tasks: a SPEAR control tool sets the MCP policy of a task.
+"""SPEAR's `sms.TaskService` over Toolgate's tasks, so that SPEAR's tools can set a task's MCP policy.
 
-A SPEAR task is the Toolgate task of the same name. Only `config` carries policy, so only that, the name and
-the description are kept. What Toolgate does not do is UNIMPLEMENTED, and no result is invented for it.
+A SPEAR task is the Toolgate task of the same name. Only `config` has policy, so only it, the name and the
+description are stored. RPCs without an equivalent in Toolgate are UNIMPLEMENTED; no result is invented.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from toolgate.surfaces.grpc.dispatch import Rpc, RpcCall, rpc
 
 SERVICE: Final = "sms.TaskService"
 DEFAULT_LIMIT: Final = 100
-"""Of a list that names no limit, as in SPEAR's console."""
+"""The default limit of a list, as in SPEAR's console."""
 MAX_LIMIT: Final = 1_000
-"""Of one list: with 5,000 tasks of a large `config` each, one message would not hold them all."""
+"""The most tasks in one list: 5,000 tasks with a large `config` each would not fit into one message."""
 
 _NOT_KEPT: Final = ("priority", "node_uuid", "endpoint", "version", "capabilities", "metadata")
 
@@ -33,14 +33,14 @@ _NOT_KEPT: Final = ("priority", "node_uuid", "endpoint", "version", "capabilitie
 async def register_task(call: RpcCall[sms.RegisterTaskRequest]) -> sms.RegisterTaskResponse:
     """Create the task with this name, or replace the `config` of the one that exists.
 
-    Fields that hold no policy are not kept, and `message` names them. An `executable` is UNIMPLEMENTED.
+    Fields without policy are not stored, and `message` names them. An `executable` is UNIMPLEMENTED.
     """
     sent = call.request
     if sent.HasField("executable"):
         raise MethodNotFound(
             "Toolgate does not run the `executable` of a SPEAR task",
-            hint="register the task without it; upload the module with `toolgate modules upload`, "
-            "and name it in the task's `workload`",
+            hint="register the task without it, upload the module with `toolgate modules upload FILE`, and "
+            "set it as the task's `workload.module`",
         )
     task_id = parse_id("task", sent.name)
     body = {"task_id": task_id, "config": dict(sent.config)}
@@ -50,7 +50,7 @@ async def register_task(call: RpcCall[sms.RegisterTaskRequest]) -> sms.RegisterT
     written = await commit_changes(call.control, call.caller, [draft])
     notes = ["registered" if written.is_new else "updated", *written.warnings]
     if ignored := [name for name in _NOT_KEPT if getattr(sent, name)]:
-        notes.append(f"Toolgate does not keep {', '.join(f'`{name}`' for name in ignored)}")
+        notes.append(f"Toolgate does not store {', '.join(f'`{name}`' for name in ignored)}")
     return sms.RegisterTaskResponse(
         success=True, message="; ".join(notes), task_id=task_id, task=_encode_task(written.stored)
     )
@@ -58,7 +58,7 @@ async def register_task(call: RpcCall[sms.RegisterTaskRequest]) -> sms.RegisterT
 
 @rpc(SERVICE, "ListTasks", "viewer")
 async def list_tasks(call: RpcCall[sms.ListTasksRequest]) -> sms.ListTasksResponse:
-    """Tasks sorted by name, `limit` at a time. None has a node or a priority; all are `REGISTERED`."""
+    """Tasks sorted by name, `limit` at a time. They have no node or priority; all are `REGISTERED`."""
     asked = call.request
     if asked.limit < 0 or asked.offset < 0:
         raise InvalidRequest("`limit` and `offset` must not be negative")
@@ -67,7 +67,7 @@ async def list_tasks(call: RpcCall[sms.ListTasksRequest]) -> sms.ListTasksRespon
         return sms.ListTasksResponse()
     records = (await call.control.store.list("task")).records
     upto = asked.offset + min(asked.limit or DEFAULT_LIMIT, MAX_LIMIT)
-    # In a thread: a thousand large records take longer than the event loop may be held up.
+    # In a thread: encoding a thousand large records would block the event loop.
     tasks = await asyncio.to_thread(lambda: [_encode_task(one) for one in records[asked.offset : upto]])
     return sms.ListTasksResponse(tasks=tasks, total_count=len(records))
 
@@ -86,7 +86,7 @@ async def get_task(call: RpcCall[sms.GetTaskRequest]) -> sms.GetTaskResponse:
 
 @rpc(SERVICE, "UnregisterTask", WRITER_ROLES["task"])
 async def unregister_task(call: RpcCall[sms.UnregisterTaskRequest]) -> sms.UnregisterTaskResponse:
-    """Remove the task. NOT_FOUND if the id is unknown."""
+    """Delete the task. NOT_FOUND if the id is unknown."""
     task_id = parse_id("task", call.request.task_id)
     draft = PendingChange(kind="task", id=task_id, sent=None)
     done = await commit_changes(call.control, call.caller, [draft])
@@ -99,7 +99,7 @@ def _encode_task(stored: StoredRecord) -> sms.Task:
     try:
         description, config = body["display_name"], body["config"]
         task = sms.Task(task_id=stored.id, name=stored.id, description=description, config=config)
-    except (KeyError, TypeError, ValueError):  # stored by another version in a way that fits no message
+    except (KeyError, TypeError, ValueError):  # another version stored it in a form that no message has
         task = sms.Task(task_id=stored.id, name=stored.id)
     task.status = sms.TASK_STATUS_REGISTERED
     task.registered_at = stored.updated_at_ms // 1_000
@@ -112,11 +112,11 @@ _UNSUPPORTED: Final[Mapping[str, tuple[str, str]]] = {
         "watch tasks with `toolgate.v1.TaskService/WatchTasks`",
     ),
     "ResolveEndpoint": (
-        "a task of Toolgate has no endpoint",
+        "Toolgate's tasks have no endpoint",
         "use the name of the task, with `sms.TaskService/GetTask`",
     ),
     "UpdateTaskStatus": (
-        "a task of Toolgate has no status",
+        "Toolgate's tasks have no status",
         "set `mcp.enabled` in its `config` with `sms.TaskService/RegisterTask`",
     ),
     "UpdateTaskResult": (
@@ -124,7 +124,7 @@ _UNSUPPORTED: Final[Mapping[str, tuple[str, str]]] = {
         "read them at `/api/v1/tasks/{task_id}/invocations`",
     ),
 }
-"""RPCs of SPEAR's service that Toolgate does not serve: why not, and what to do instead."""
+"""RPCs of SPEAR's service that Toolgate does not support: the reason, and what to do instead."""
 
 
 def _unsupported_rpc(method: str, why: str, instead: str) -> Rpc:

@@ -1,7 +1,8 @@
-"""The HTTP/1.1 listener behind which all HTTP endpoints are: our own, because it is the hot path (ADR 10).
+"""The HTTP/1.1 listener of all HTTP endpoints. It is Toolgate's own, because it is the hot path (ADR 10).
 
-`HttpServer` accepts, `HttpServerConnection` parses, `OriginGuard` rejects foreign pages, and an
-`HttpHandler`, a coroutine function of an `HttpRequest` and a `Responder`, serves. Endpoints share `parsing`.
+`HttpServer` accepts connections, `HttpServerConnection` parses requests, and `OriginGuard` rejects foreign
+pages. An `HttpHandler`, a coroutine function, gets an `HttpRequest` and a `Responder`. Endpoints share
+`parsing`.
 
-Never knows a route, a credential or a policy: those are the endpoints'.
+Never knows a route, a credential or a policy: those belong to the endpoints.
 """

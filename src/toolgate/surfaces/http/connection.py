@@ -1,7 +1,7 @@
 """The listener and its HTTP/1.1 connections, on asyncio and httptools.
 
-Everything a client sends is bounded before it is kept; what is not clean HTTP/1.1 ends the connection. The
-handler gets one whole request at a time. A response goes out in one write. The server ends slow and idle
+Everything that a client sends is bounded before it is stored. Invalid HTTP/1.1 ends the connection. The
+handler gets one whole request at a time, and a response is sent in one write. The server ends slow and idle
 connections, and drains all when it stops.
 """
 
@@ -28,30 +28,31 @@ from toolgate.surfaces.http.messages import (
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024  # a choice: larger uploads come in parts (`packages.uploads`)
 MAX_HEAD_BYTES: Final = 64 * 1024  # a query of 16 KiB, a session id of 7 KiB, tokens, and room for more
 HEADER_COST: Final = 32
-"""What a header counts in addition to its bytes, as in HTTP/2: thousands of empty ones are not free."""
+"""What a header counts in addition to its bytes, as in HTTP/2: thousands of empty headers use memory, too."""
 MAX_BODY_PARTS: Final = 65_536
-"""Pieces a body may come in: one of single bytes keeps the loop busier than its size says."""
+"""Pieces in which a body may arrive: a body in single bytes keeps the loop far busier than its size
+suggests."""
 MAX_DISCARDED_BYTES: Final = 8 * MAX_BODY_BYTES
-"""How much more of a body that is too large is read and thrown away: most clients send all of it before they
-read the response, and would get a connection reset instead. `REQUEST_S` bounds how long that may take."""
-MAX_PIPELINED: Final = 16  # requests that may wait on a connection; a client that sends more is cut off
-MAX_UNREAD_BYTES: Final = 1024 * 1024  # what may wait for a client to read it before a stream to it pauses
+"""How much of a rejected body is still read and dropped: most clients send the whole body before they read
+the response, and would get a connection reset instead. `REQUEST_S` limits the time."""
+MAX_PIPELINED: Final = 16  # a choice: requests that may wait on a connection; more end it
+MAX_UNREAD_BYTES: Final = 1024 * 1024  # bytes that a client has not read, before a stream to it pauses
 MAX_KNOWN_HEADS: Final = 4  # a choice: each is compared with what arrives
 MAX_KNOWN_HEAD_BYTES: Final = 2_048
-"""A connection recognizes that many heads of that size: its client sends the same few all the time."""
+"""The size of a head that a connection remembers: a client sends the same few heads all the time."""
 BACKLOG: Final = 4_096  # Linux's `net.core.somaxconn`
 MAX_CONNECTIONS: Final = 10_000  # as many as a node holds sessions
 KEEP_ALIVE_S: Final = 75.0  # nginx's `keepalive_timeout`
 REQUEST_S: Final = 20.0  # how long a client may take to send a request, or to read what was written to it
-SWEEP_S: Final = 5.0  # a quarter of `REQUEST_S`: how late a slow client is ended at most
+SWEEP_S: Final = 5.0  # a quarter of `REQUEST_S`: how late a slow client is disconnected at most
 SWEPT_AT_ONCE: Final = 500
-"""Connections looked at before others have their turn: thousands may be overdue in the same moment."""
+"""Connections to check before yielding to other tasks: thousands may be overdue at the same moment."""
 
 _log = logging.getLogger(__name__)
 
 
 class KnownHead(NamedTuple):
-    """What a head of that shape says."""
+    """The parsed form of a head that was seen before."""
 
     shape: HeadShape
     method: str
@@ -60,9 +61,9 @@ class KnownHead(NamedTuple):
     headers: dict[bytes, bytes]
 
 
-@dataclass(slots=True, eq=False, repr=False)  # asyncio logs it, and its headers are secret
+@dataclass(slots=True, eq=False, repr=False)  # no repr: asyncio logs it, and its headers are secret
 class HttpServerConnection(asyncio.Protocol):
-    """Both asyncio's protocol and httptools' callbacks."""
+    """One connection: asyncio's protocol and httptools' callbacks."""
 
     _owner: "HttpServer"
     _loop: asyncio.AbstractEventLoop
@@ -71,18 +72,18 @@ class HttpServerConnection(asyncio.Protocol):
     active_since: float = field(init=False)
     """When the client last began or finished a request."""
     is_mid_request: bool = False
-    """A request has begun to arrive and is not whole yet."""
+    """Whether a request has begun to arrive and is incomplete."""
     _parser: httptools.HttpRequestParser = field(init=False)
     _waiting: list[tuple[HttpRequest, HttpResponder]] = field(default_factory=list)
     _drained: asyncio.Event = field(default_factory=asyncio.Event)
     """Set unless the client is slow to read."""
     _discarding: int = 0
-    """How many bytes of a refused body may still come. 0: none was refused."""
+    """How many bytes of a rejected body may still arrive. 0: no body was rejected."""
     _peer: str = ""
     _first: bytes = b""
-    """The newest bytes, if a request starts with them and no other was under way."""
+    """The newest bytes, if they begin a request and no other request was incomplete."""
     _known: list[KnownHead] = field(default_factory=list)
-    """Newest first."""
+    """The remembered heads, newest first."""
     _target: bytes = b""
     _headers: dict[bytes, bytes] = field(default_factory=dict)
     _repeated: set[bytes] = field(default_factory=set)
@@ -105,7 +106,7 @@ class HttpServerConnection(asyncio.Protocol):
         self._peer = str(name[0]) if isinstance(name, tuple) and name else ""  # empty on a Unix socket
         self.transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
         if not self._owner.add_connection(self):
-            self._refuse(SessionLimit("this node holds as many connections as it may"))
+            self._refuse(SessionLimit("this node has reached its limit of connections"))
 
     def data_received(self, data: bytes) -> None:
         if self._discarding:
@@ -120,19 +121,19 @@ class HttpServerConnection(asyncio.Protocol):
         was_past_chunks = self._is_past_chunks
         try:
             self._parser.feed_data(data)
-            # The parser reports a header, or one after the body, only when it is whole.
+            # The parser reports a header or trailer only when it is complete.
             if self._is_in_head or (was_past_chunks and self._is_past_chunks):
                 self._count(len(data))
         except HeadTooLarge as exc:
             self._refuse(exc)
         except httptools.HttpParserCallbackError as exc:
             cause = exc.__context__
-            self._refuse(cause if isinstance(cause, ToolgateError) else InvalidRequest("not HTTP/1.1"))
+            self._refuse(cause if isinstance(cause, ToolgateError) else _invalid_http_error())
         except httptools.HttpParserError:
-            self._refuse(InvalidRequest("not HTTP/1.1"))
+            self._refuse(_invalid_http_error())
 
     def _start_known(self, data: bytes) -> bool:
-        """Start the one whole request in `data`, if its head is known."""
+        """Start the single complete request in `data`, if its head is known."""
         for head in self._known:
             place = head.shape.locate(data)
             if place is not None:
@@ -149,12 +150,12 @@ class HttpServerConnection(asyncio.Protocol):
         return True
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        del self._parser  # each knows the other: bodies would stay until the collector comes by
+        del self._parser  # a reference cycle: bodies would stay until the garbage collector runs
         self._owner.remove_connection(self)
         self._waiting.clear()
         self.resume_writing()
         if self.running is not None:
-            # Its handler has no client any more; uvloop raises for a write on a closed connection.
+            # The handler has no client; uvloop raises on a write to a closed connection.
             self.running.has_started = self.running.is_over = True
             self.running.task.cancel()
 
@@ -185,7 +186,7 @@ class HttpServerConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count(len(name) + len(value) + HEADER_COST)
         if not self._is_in_head:
-            return  # a trailer: a proxy that checked the head has not seen it
+            return  # a trailer: a proxy that checked the head did not see it
         name = name.lower()
         if name in self._headers:
             self._repeated.add(name)
@@ -195,7 +196,7 @@ class HttpServerConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         if self._parser.should_upgrade():
-            raise InvalidRequest("protocol upgrades are not served")
+            raise InvalidRequest("protocol upgrades are not supported")
         length = self._headers.get(b"content-length")
         if length is not None and int(length) > MAX_BODY_BYTES:
             raise _oversized_body_error()
@@ -203,7 +204,7 @@ class HttpServerConnection(asyncio.Protocol):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_chunk_header(self) -> None:
-        self._is_past_chunks = True  # until something of the chunk comes: the last one has nothing
+        self._is_past_chunks = True  # until data of the chunk arrives: the last chunk has none
 
     def on_body(self, part: bytes) -> None:
         self._is_past_chunks = False
@@ -223,12 +224,12 @@ class HttpServerConnection(asyncio.Protocol):
         try:
             path = unquote(target.decode("ascii"), errors="strict")
         except UnicodeDecodeError as exc:
-            raise InvalidRequest("the request target cannot be read") from exc
+            raise InvalidRequest("invalid request target") from exc
         method = parser.get_method().decode("ascii")
-        # The body is whole: there is nothing left that its length could say.
+        # The body is complete: its length is no longer needed.
         length, body = self._headers.pop(b"content-length", None), bytes(self._body)
         request = HttpRequest(method, path, query, self._headers, body, self._peer)
-        first, self._first, self._body = self._first, b"", b""  # the connection may be idle for long
+        first, self._first, self._body = self._first, b"", b""  # frees memory while the connection is idle
         keeps_alive = parser.should_keep_alive() and not self._owner.is_closing
         if self._repeated:
             request.repeated = frozenset(self._repeated)
@@ -241,17 +242,21 @@ class HttpServerConnection(asyncio.Protocol):
         elif self._has_room(request):
             self._waiting.append((request, responder))
         else:
-            raise InvalidRequest("too many requests at once on one connection")
+            raise InvalidRequest(
+                f"more than {MAX_PIPELINED} requests are pipelined on one connection",
+                hint="wait for responses, or open another connection",
+            )
 
     def _has_room(self, request: HttpRequest) -> bool:
-        """Whether one more may wait. The bodies of all that do are no larger than one may be."""
+        """Whether another request may wait. All waiting bodies together are at most as large as one may
+        be."""
         waiting = [len(one.body) for one, _ in self._waiting]
         return len(waiting) < MAX_PIPELINED and sum(waiting) + len(request.body) <= MAX_BODY_BYTES
 
     def _remember(self, request: HttpRequest, first: bytes) -> None:
-        """Know the head again: of a plain request that came alone and in one piece, `first`.
+        """Remember the head of a plain request that arrived alone and in one piece, `first`.
 
-        Invariant: what is remembered under a head's bytes is what the parser made of just these bytes.
+        Invariant: the value under a head's bytes is what the parser returned for exactly these bytes.
         """
         head, mark, rest = first.partition(b"\r\n\r\n")
         is_plain = request.method == "POST" and b"expect" not in request.headers
@@ -281,8 +286,8 @@ class HttpServerConnection(asyncio.Protocol):
         except asyncio.CancelledError:
             self.transport.abort()
             raise
-        except Exception:  # the request ends here, whatever went wrong
-            _log.exception("a request failed")
+        except Exception:  # the request ends here, whatever the error
+            _log.exception("a request failed with an unexpected error")
             self._abandon(responder)
         finally:
             self._finish(responder)
@@ -298,21 +303,25 @@ class HttpServerConnection(asyncio.Protocol):
             self._start(*self._waiting.pop(0))
 
     def _abandon(self, responder: HttpResponder) -> None:
-        """The handler sent no whole response: send an error if nothing was sent yet, and close."""
+        """The handler sent no complete response: send an error if nothing was sent, and close."""
         if not responder.has_started:
             responder.send(500, encode_error(ToolgateError("internal error")))
         self.transport.close()
 
     def _refuse(self, error: ToolgateError) -> None:
-        """End a connection that cannot be read further; with a response, if no other is under way."""
+        """End a connection after invalid input; with a response, unless another one is being sent."""
         if self.running is None:
             self.transport.write(encode_http_response(error.wire.http, encode_error(error), close=True))
             if isinstance(error, BodyTooLarge) and self._parts <= MAX_BODY_PARTS:
-                # The client closes once it has read the response; the sweep ends those that do not.
+                # The client closes after it has read the response; the sweep closes the others.
                 self._discarding, self._body = MAX_DISCARDED_BYTES, b""
                 self.transport.write_eof()
                 return
         self.transport.close()
+
+
+def _invalid_http_error() -> InvalidRequest:
+    return InvalidRequest("the request is not valid HTTP/1.1")
 
 
 def _oversized_body_error() -> BodyTooLarge:
@@ -383,7 +392,7 @@ class HttpServer:
             await self._all_disconnected.wait()
 
     async def _sweep(self) -> None:
-        """Now and then is often enough, and costs a request nothing."""
+        """End overdue connections periodically, which costs requests nothing."""
         clock = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(min(SWEEP_S, self.request_s / 2))

@@ -1,9 +1,9 @@
-"""In front of every endpoint: Host, Origin and CORS, so that no web page can reach a local gateway.
+"""Checks Host, Origin and CORS before every endpoint, so that no foreign web page can call a local gateway.
 
-Runs before any route is matched, so a new route cannot forget it (DNS rebinding). A page is allowed by its
-origin only, and authenticates by a bearer token like any other client. Never allows cookies. A page that is
-not on loopback never profits from the trust in local callers; a page on loopback does where it calls tools
-and models, and needs a key for the REST API.
+Runs before any route is matched, so a new route cannot forget it (DNS rebinding). A page is allowed only by
+its origin, and authenticates by a bearer token like other clients. Never allows cookies. Trust in local
+callers never applies to a page from another machine. It applies to a page on loopback for tools and models,
+but not for the REST API, which requires a key.
 """
 
 import re
@@ -15,7 +15,7 @@ from toolgate.errors import ForeignOrigin
 from toolgate.surfaces.http.messages import Headers, HttpHandler, HttpRequest, Responder, encode_error
 
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-MAX_AGE_S: Final = 7_200  # how long a browser may remember a preflight; Chromium does not go further
+MAX_AGE_S: Final = 7_200  # how long a browser may cache a preflight: Chromium's limit
 MAX_HEADERS_BYTES: Final = 4_096  # two hundred names of usual length
 _METHODS: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 _EXPOSED: Final = (
@@ -33,7 +33,7 @@ def is_preflight(request: HttpRequest) -> bool:
 
 
 def _preflight_headers(request: HttpRequest) -> Headers:
-    """Every method, and the headers that the page requests (`Mcp-Param-…` has any name)."""
+    """All methods, and the headers that the page requests (`Mcp-Param-…` may have any name)."""
     headers = [(b"access-control-allow-methods", _METHODS), (b"access-control-max-age", b"%d" % MAX_AGE_S)]
     wanted = request.headers.get(b"access-control-request-headers", b"")
     if len(wanted) <= MAX_HEADERS_BYTES and _HEADER_NAMES.fullmatch(wanted):
@@ -43,18 +43,18 @@ def _preflight_headers(request: HttpRequest) -> Headers:
     return headers
 
 
-MAX_KNOWN: Final = 64  # a gateway has few names, but clients may add any port
-MAX_SHOWN: Final = 200  # characters of an origin in the message that refuses it
+MAX_KNOWN: Final = 64  # cached hosts: a gateway has few names, but clients may add any port
+MAX_SHOWN: Final = 200  # characters of an origin in the error
 
 
 class OriginGuard:
-    """Passes on requests that name this gateway as their host and come from no foreign page."""
+    """Passes requests with this gateway as their host that do not come from a foreign page."""
 
     def __init__(self, handler: HttpHandler, hosts: Iterable[str], origins: Iterable[str] = ()) -> None:
-        """`origins`: of other pages that may call it, as browsers name them."""
+        """`origins`: further origins whose pages may call it, as browsers send them."""
         self._handler = handler
         self._origins = {one.encode(): urlsplit(one).hostname in LOOPBACK_NAMES for one in origins}
-        """Whether each is on loopback: a program of this machine serves its pages."""
+        """Whether each origin is on loopback, so that a program of this machine serves its pages."""
         self._hosts = frozenset(host.lower() for host in hosts)
         self._known: set[bytes] = set()
 
@@ -71,7 +71,7 @@ class OriginGuard:
         return self._handler(request, responder)
 
     def _serve_page(self, request: HttpRequest, responder: Responder, origin: bytes) -> Awaitable[None]:
-        """Serve a page of an allowed origin. Its preflights never reach an endpoint."""
+        """Serve a request from a page of an allowed origin. Preflights never reach an endpoint."""
         responder.add_headers(
             [
                 (b"access-control-allow-origin", origin),
@@ -82,7 +82,7 @@ class OriginGuard:
         if is_preflight(request):
             return _send(responder, 204, headers=_preflight_headers(request))
         request.is_from_elsewhere = not self._origins[origin]
-        # The console's own origin may be listed, too.
+        # The console's origin may be in the list, too.
         request.is_from_other_origin = origin.partition(b"://")[2] != request.headers.get(b"host")
         return self._handler(request, responder)
 
@@ -90,19 +90,19 @@ class OriginGuard:
         host = request.headers.get(b"host")
         origin = request.headers.get(b"origin")
         if host is None or self._is_foreign("//" + host.decode("latin-1")):
-            return ForeignOrigin("the request names a host that is not this gateway")
+            return ForeignOrigin("the `Host` header does not name this gateway")
         if origin is not None and not self._is_allowed_origin(origin, request):
             shown = ascii(origin.decode("latin-1")[:MAX_SHOWN])[1:-1]
             return ForeignOrigin(
                 f"the request comes from a page of the origin `{shown}`, which is not allowed",
-                hint=f"to let its pages call this gateway, add `{shown}` to `allowed_origins`",
+                hint=f"to allow its pages, add `{shown}` to the setting `allowed_origins`",
             )
         if len(self._known) < MAX_KNOWN:
             self._known.add(host)
         return None
 
     def _is_allowed_origin(self, origin: bytes, request: HttpRequest) -> bool:
-        """Pages of this host may call, as before; what needs a preflight is not of the same origin."""
+        """Whether a page may call: from this host, without a preflight, or from a listed origin."""
         if origin in self._origins:
             return True
         is_foreign = self._is_foreign(origin.decode("latin-1"), schemes=("http", "https"))

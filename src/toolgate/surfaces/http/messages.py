@@ -1,6 +1,6 @@
-"""What an HTTP handler gets, and how it responds: whole, as a stream, or as server-sent events.
+"""Requests and responses of HTTP handlers: a response is whole, a stream, or server-sent events.
 
-Also what every handler has around it: headers of errors, spans.
+Also the headers of errors and the spans that all handlers share.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 class HttpRequest(msgspec.Struct):
-    """One whole request. Header names are in lower case; repeated headers are joined by commas.
+    """One complete request. Header names are in lower case; repeated headers are joined by commas.
 
-    Requests with equal heads share their `headers`: do not change them. `Content-Length` is not among
-    them, as heads that differ in nothing else count as equal.
+    Requests with equal heads share their `headers`: never change them. They leave out `Content-Length`, so
+    that heads that differ only in it count as equal.
     """
 
     method: str
@@ -32,16 +32,16 @@ class HttpRequest(msgspec.Struct):
     headers: dict[bytes, bytes]
     body: bytes = b""
     peer: str = ""
-    """The address the connection comes from, whatever the headers say."""
+    """The peer's address of the connection, independent of headers."""
     repeated: frozenset[bytes] = frozenset()
-    """Names of the headers that came more than once."""
+    """Names of repeated headers."""
     is_from_elsewhere: bool = False
-    """Sent by a page that is not of this machine: the trust in local callers is not for it."""
+    """Whether a page from another machine sent it: trust in local callers does not apply."""
     is_from_other_origin: bool = False
-    """Sent by a page of another origin, on this machine or not: it administers nothing without a key."""
+    """Whether a page of another origin sent it, on this machine or not: the REST API requires a key."""
 
     def header(self, name: str) -> str | None:
-        """The value of a header, by its name in lower case. None: the request does not have it."""
+        """The value of a header, by its name in lower case. None if it is absent."""
         value = self.headers.get(name.encode())
         return None if value is None else value.decode("latin-1")
 
@@ -52,34 +52,34 @@ class HttpRequest(msgspec.Struct):
 
 
 class Responder(Protocol):
-    """How one request is responded to: by `send`, or by `start`, any number of `write` and `end`.
+    """Responds to one request: by `send`, or by `start`, any number of `write` and `end`.
 
-    When the client disconnects, the task of the request is cancelled, so no handler has to watch for that.
+    If the client disconnects, the request's task is cancelled, so handlers need not check for it.
     """
 
     task: "asyncio.Task[None]"
     """The task that serves this request."""
 
     def add_headers(self, headers: Headers) -> None:
-        """Send these headers with the response, whatever it is. Call it before the response."""
+        """Send these headers with any response. Call it before the response."""
 
     def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
-        """Send a whole response, JSON unless `headers` have another type."""
+        """Send a complete response, JSON unless `headers` have another type."""
 
     def send_message(self, message: bytes) -> bool:
         """Send a JSON message ahead of the response, which becomes an event stream; `send` ends it.
 
-        Returns at once. False, and nothing is sent, if the client has too much unread.
+        Returns at once. Returns False, and sends nothing, if the client has too much unread.
         """
 
     def start(self, status: int, headers: Headers) -> None:
         """Start a response of unknown length."""
 
     async def write(self, chunk: bytes) -> None:
-        """Send a part of it. Waits while the client is slow to read."""
+        """Send a part of the response. Waits while the client is slow to read."""
 
     def end(self) -> None:
-        """End it."""
+        """End the response."""
 
 
 HttpHandler = Callable[[HttpRequest, Responder], Awaitable[None]]
@@ -93,7 +93,7 @@ def encode_error(error: ToolgateError) -> bytes:
 def error_headers(
     exc: ToolgateError, request: HttpRequest, metadata: ResourceMetadata, path: str = ""
 ) -> dict[str, str]:
-    """The headers by which a response says what to send instead, or when. `path`: of the metadata."""
+    """The headers of an error: authentication, allowed methods, retry time. `path`: for the metadata."""
     headers = {}
     if isinstance(exc, Forbidden | Unauthenticated):
         parts = ['Bearer realm="toolgate"']
@@ -116,7 +116,7 @@ def error_headers(
 def trace_request(
     tracing: Tracer | None, carried: Mapping[str, str], *, verb: str, route: str, notes: Attributes
 ) -> Iterator[None]:
-    """A span for the block, which serves a request. `carried`: the trace that its headers name."""
+    """A span for the block, which serves a request. `carried`: the trace context from its headers."""
     if tracing is None:
         yield
         return
@@ -137,14 +137,14 @@ EVENT_HEADERS: Final = [
 ]
 KEEPALIVE: Final = b": keep-alive\n\n"
 KEEPALIVE_S: Final = 15.0
-"""What goes out on a silent stream, and how often: proxies close connections that are silent for a minute."""
+"""The pause between keep-alive comments: proxies close connections that are silent for a minute."""
 _LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
 def encode_event(message: bytes, *, event_id: bytes = b"") -> bytes:
-    """One JSON message as a server-sent event. A client resumes a stream from the `event_id` it saw last."""
+    """One JSON message as a server-sent event. A client resumes a stream from its last `event_id`."""
     if b"\n" in message or b"\r" in message:
-        # JSON has line ends only between its tokens, where a space will do; an event ends at the first.
+        # In JSON, line ends occur only between tokens, where a space is equal. In SSE, they end a field.
         message = message.translate(_LINE_ENDS_TO_SPACES)
     if event_id:
         return b"id: %b\nevent: message\ndata: %b\n\n" % (event_id, message)
@@ -164,7 +164,7 @@ _BODILESS: Final = frozenset({202, 204, 304})
 
 
 def encode_http_response(status: int, body: bytes, headers: Headers = (), *, close: bool = False) -> bytes:
-    """A whole response. It is JSON unless `headers` have another type."""
+    """A complete response. It is JSON unless `headers` have another type."""
     lines = [b"%b: %b\r\n" % header for header in headers]
     is_typed = any(line[:13].lower() == b"content-type:" for line in lines)
     return b"%b%b%b%bcontent-length: %d\r\n\r\n%b" % (
@@ -179,11 +179,11 @@ def encode_http_response(status: int, body: bytes, headers: Headers = (), *, clo
 
 @dataclass(slots=True, eq=False)
 class HttpResponder:
-    """Responds to one request. Once ended it has no effect: a late message cannot reach the next response."""
+    """Responds to one request. After the end it has no effect, so a late message never reaches the next."""
 
     _transport: asyncio.Transport
     _drained: asyncio.Event
-    """Of the connection: set unless the client is slow to read."""
+    """The connection's event: set unless the client is slow to read."""
     _: KW_ONLY
     keeps_alive: bool
     has_body: bool
@@ -192,7 +192,7 @@ class HttpResponder:
     task: "asyncio.Task[None]" = field(init=False)
     _added: Headers = ()
     _has_sent_messages: bool = False
-    """Messages were sent ahead of the response, which is the last of them."""
+    """Whether messages were sent ahead of the response, which then is the last event."""
 
     def add_headers(self, headers: Headers) -> None:
         self._added = (*self._added, *headers)

@@ -1,8 +1,6 @@
-"""Headers, queries and JSON bodies, checked alike on every endpoint: what could be read in two ways is
-rejected.
+"""Parses headers, queries and JSON bodies alike on every endpoint. Ambiguous input is rejected.
 
-The selection in a URL (`?task=`, `?servers=`, `?tools=`, `?profile=`, `?mode=`) is parsed and formatted alike
-everywhere.
+Also parses and formats the selection in a URL (`?task=`, `?servers=`, `?tools=`, `?profile=`, `?mode=`).
 """
 
 import asyncio
@@ -28,17 +26,18 @@ from toolgate.policy.layers import SessionRequest, parse_servers_selection, pars
 from toolgate.surfaces.http.messages import HttpRequest
 from toolgate.telemetry.spans import TRACE_HEADERS
 
-MAX_QUERY_BYTES: Final = 16 * 1024  # four times as long as the URLs that some clients and proxies refuse
+MAX_QUERY_BYTES: Final = 16 * 1024  # four times the length of URLs that some clients and proxies reject
 MAX_DEPTH: Final = 64  # twice as deep as a tool's schema may be
 MAX_DIGITS: Final = 400  # the largest 64-bit float has 309
 MAX_CONTAINERS: Final = 200_000
-"""Objects and arrays in one body: millions of empty ones take a reader far longer than their size says."""
+"""Objects and arrays in one body: millions of empty ones take far longer to parse than their size
+suggests."""
 SMALL_BYTES: Final = 4_096  # a choice: most calls are smaller
-LARGE_BYTES: Final = 64 * 1024  # a body from this size on is read in a thread
+LARGE_BYTES: Final = 64 * 1024  # a body of this size or more is parsed in a thread
 
 T = TypeVar("T")
 
-# Looked for where digits begin and nowhere else: from every digit of a long run it would take for ever.
+# Matches only where digits begin: from each digit of a long run, it would take quadratic time.
 _LONG_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MAX_DIGITS + 1))
 _TWO_DIGITS = re.compile(rb"[0-9]{2}")
 _decode = msgspec.json.Decoder().decode
@@ -46,7 +45,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read_trace_headers(request: HttpRequest) -> Mapping[str, str]:
-    """The trace that a request's headers name. Repeated headers are ignored."""
+    """The trace context in a request's headers. Ignores repeated headers."""
     return {
         name: value.decode("latin-1")
         for name in TRACE_HEADERS
@@ -61,19 +60,19 @@ def reject_repeated_headers(request: HttpRequest, names: Collection[bytes]) -> N
 
 
 def check_json_media(request: HttpRequest) -> None:
-    """A body is JSON by its own declaration. This is also what stops cross-site form posts."""
+    """Raises UnsupportedMedia unless the body is declared as JSON. This also stops cross-site form posts."""
     media = request.headers.get(b"content-type", b"")
     if media != b"application/json" and media.split(b";")[0].strip().lower() != b"application/json":
-        raise UnsupportedMedia("the body must be `application/json`")
+        raise UnsupportedMedia("the request does not have `Content-Type: application/json`")
     if request.headers.get(b"content-encoding", b"identity") != b"identity":
-        raise UnsupportedMedia("encoded bodies are not taken")
+        raise UnsupportedMedia("`Content-Encoding` is not supported")
 
 
 def parse_query(query: bytes, known: Collection[str]) -> dict[str, str]:
-    """The parameters of a query: each once, each known. Or InvalidRequest.
+    """The parameters of a query, each known and unique. Raises InvalidRequest.
 
-    A parameter in another case, or a duplicate, might be intended to narrow: ignoring it would show more than
-    its author intended.
+    A parameter in another case, or a duplicate, may be intended to narrow the scope. Ignoring it would widen
+    the scope silently.
     """
     if len(query) > MAX_QUERY_BYTES:
         raise InvalidRequest(f"the query is longer than {MAX_QUERY_BYTES} bytes")
@@ -82,40 +81,42 @@ def parse_query(query: bytes, known: Collection[str]) -> dict[str, str]:
             query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query), errors="strict"
         )
     except ValueError as exc:
-        raise InvalidRequest("the query cannot be read") from exc
+        raise InvalidRequest("invalid query string") from exc
     values: dict[str, str] = {}
     for name, value in pairs:
         if name not in known:
             allowed = ", ".join(f"`{one}`" for one in sorted(known)) or "none"
             raise InvalidRequest(
-                f"unknown parameter `{ascii(name[:40])[1:-1]}`", hint=f"this route takes {allowed}"
+                f"unknown query parameter `{ascii(name[:40])[1:-1]}`", hint=f"this route has {allowed}"
             )
         if name in values:
-            raise InvalidRequest(f"duplicate parameter `{name}`", hint="separate several values by commas")
+            raise InvalidRequest(
+                f"duplicate query parameter `{name}`", hint=f"join the values with commas: `?{name}=a,b`"
+            )
         if not value.isprintable():
-            raise InvalidRequest(f"`{name}` holds characters that cannot be seen")
+            raise InvalidRequest(f"query parameter `{name}` has characters that are not printable")
         values[name] = value
     return values
 
 
 async def parse_off_loop(parse: Callable[[bytes], T], body: bytes) -> T:
-    """`parse(body)`, in a thread if the body is so large that it would block the loop."""
+    """`parse(body)`, in a thread if the body is large enough to block the loop."""
     return parse(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(parse, body)
 
 
 def parse_json(body: bytes) -> Any:
-    """The body as JSON that every reader reads alike. Raises ParseFailed.
+    """Parse a body as JSON that every parser reads alike. Raises ParseFailed.
 
-    No NaN, no number out of range, no lone surrogate, no depth, digits or sheer number to exhaust a reader.
+    Rejects NaN, numbers out of range, lone surrogates, and depth, digits or counts that exhaust a parser.
     """
     brackets = _count_brackets(body)
     if brackets > MAX_CONTAINERS and _count_brackets(_strip_strings(body)) > MAX_CONTAINERS:
-        raise ParseFailed(f"the body holds more than {MAX_CONTAINERS} objects and arrays")
+        raise ParseFailed(f"the body has more than {MAX_CONTAINERS} objects and arrays")
     try:
         whole = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ParseFailed("the body is not JSON that can be carried") from exc
-    # Counting first keeps the usual small body at two scans of the bytes.
+        raise ParseFailed("the body is not JSON that the gateway can forward") from exc
+    # Counting first limits usual small bodies to two scans of the bytes.
     if brackets > MAX_DEPTH and sum(1 for _ in _walk_levels(whole)) > MAX_DEPTH:
         raise ParseFailed(f"the body is nested deeper than {MAX_DEPTH} levels")
     if len(body) > MAX_DIGITS and _LONG_DIGITS.search(body) and _LONG_DIGITS.search(_strip_strings(body)):
@@ -124,26 +125,26 @@ def parse_json(body: bytes) -> Any:
 
 
 def reject_duplicate_members(body: bytes, whole: Any) -> None:
-    """Raises ParseFailed for a duplicate member: its server may read the first, and the last was checked."""
+    """Raises ParseFailed for a duplicate member: a server may read the first one, the gateway the last."""
     if has_duplicate_members(body, whole):
-        raise ParseFailed("an object of the body has two members of one name")
+        raise ParseFailed("an object in the body has a duplicate member")
 
 
 def has_duplicate_members(body: bytes, whole: Any) -> bool:
-    """Whether an object of `body`, which is `whole`, has two members of one name."""
+    """Whether an object of `body`, parsed as `whole`, has a duplicate member."""
     if b"\\" not in body or b"\\u003" not in body:  # no colon is written as an escape
-        # Written again, all texts have the colons that they had; of two members with one name, one is left.
+        # Encoded again, all strings have the same colons, but only one of two duplicate members is left.
         return _encode(whole).count(b":") < body.count(b":")
-    # Outside of texts, each member that was written has one colon.
+    # Outside of strings, each member has one colon.
     members = sum(len(one) for level in _walk_levels(whole) for one in level if isinstance(one, dict))
     return _strip_strings(body).count(b":") > members
 
 
 def is_small_and_flat(body: bytes) -> bool:
-    """Whether `body` is text, and too small to exhaust a reader. Else `parse_json` has to look closely."""
+    """Whether `body` is UTF-8 and too small to exhaust a parser. If not, `parse_json` checks it closely."""
     if len(body) > SMALL_BYTES or _count_brackets(body) > MAX_DEPTH or not body.isascii():
         return False
-    # A number that is too long would leave two of these next to each other.
+    # A number that is too long leaves two of these next to each other.
     return len(body) <= MAX_DIGITS or not _TWO_DIGITS.search(body[:: MAX_DIGITS // 2])
 
 
@@ -165,14 +166,14 @@ def _walk_levels(value: Any) -> Iterator[list[dict[str, Any] | list[Any]]]:
 
 
 def format_server_url(base_url: str, server_id: str, task_id: str | None = None) -> str:
-    """The URL of one server, where its tools have their own names; as a task sees it, if one is named."""
+    """The URL of one server, whose tools keep their names there; with a task, as the task sees it."""
     return f"{base_url}/api/mcp/s/{server_id}{f'?task={task_id}' if task_id else ''}"
 
 
 def format_mcp_url(base_url: str, task_id: str | None, selection: Mapping[str, str] = EMPTY) -> str:
-    """The URL of a task, or of everything, narrowed by a selection (`servers`, `tools`, `profile`)."""
+    """The URL of a task, or of the whole gateway, narrowed by a selection (`servers`, `tools`, `profile`)."""
     path = f"/api/mcp/t/{task_id}" if task_id else "/api/mcp"
-    # Commas, stars and slashes are legal in a query and far easier to read than their escapes.
+    # Commas, stars and slashes are valid in a query, and more readable than their escapes.
     query = "&".join(f"{name}={quote(value, safe=',*/')}" for name, value in selection.items())
     return f"{base_url}{path}{'?' if query else ''}{query}"
 
@@ -189,7 +190,7 @@ _MODES: Final[Mapping[str, Mode]] = {"list": "list", "find": "find"}
 
 
 def parse_selection(values: Mapping[str, str]) -> tuple[str | None, SessionRequest]:
-    """The task and the session request of a query, or InvalidRequest. An empty list selects nothing."""
+    """The task and session request of a query. An empty list selects nothing. Raises InvalidRequest."""
     try:
         task_id = parse_task_id(values["task"]) if "task" in values else None
         request = SessionRequest(
@@ -203,10 +204,10 @@ def parse_selection(values: Mapping[str, str]) -> tuple[str | None, SessionReque
 
 
 def parse_mode(values: Mapping[str, str], *, default: Mode = "list") -> Mode:
-    """How the tools are to be shown, or InvalidRequest."""
+    """The mode of listing tools. Raises InvalidRequest."""
     mode = _MODES.get(values.get("mode", default))
     if mode is None:
-        raise InvalidRequest("`mode` is neither `list` nor `find`", hint="leave it out to list the tools")
+        raise InvalidRequest("`mode` must be `list` or `find`", hint="leave it out to list the tools")
     return mode
 
 

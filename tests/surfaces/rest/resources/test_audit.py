@@ -209,7 +209,7 @@ REFUSED: Final = {
     "limit=1001": "`limit` must be from 1 to 1000",
     "cursor=AAAA": "invalid cursor",
     "cursor=ZXZpbA": "invalid cursor",
-    "who=me": "unknown parameter `who`",
+    "who=me": "unknown query parameter `who`",
 }
 
 
